@@ -1,0 +1,64 @@
+//! The checksums of ext4: crc32c for `metadata_csum` and jbd2, crc16 for `gdt_csum`.
+//!
+//! The kernel keeps the raw CRC register between calls (`ext4_chksum`), without the usual final inversion;
+//! the functions here do the same, so that a seed can be carried from one field to the next.
+//! Source: kernel documentation, "ext4: Checksums".
+
+/// crc32c over `bytes`, continuing from the raw register `seed` (`~0` to start afresh).
+#[must_use]
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    !crc32c::crc32c_append(!seed, bytes)
+}
+
+/// crc16 (the reflected polynomial 0x8005, as `lib/crc16.c`) over `bytes`, continuing from `seed`.
+#[must_use]
+pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
+    // CRC-16/ARC starts from zero; its register after `bytes` is what the kernel's function returns.
+    const ARC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_ARC);
+    // `digest_with_initial` takes the initial value before reflection.
+    let mut digest = ARC.digest_with_initial(seed.reverse_bits());
+    digest.update(bytes);
+    digest.finalize()
+}
+
+/// Where the metadata checksums of a volume, or of one inode of it, start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChecksumSeed(pub u32);
+
+impl ChecksumSeed {
+    /// The seed of a volume without `metadata_csum_seed`: crc32c of its UUID.
+    #[must_use]
+    pub fn from_uuid(uuid: &[u8; 16]) -> Self {
+        Self(crc32c(!0, uuid))
+    }
+
+    /// The seed of one inode's structures (its extent blocks, directory blocks and itself).
+    #[must_use]
+    pub fn inode(self, ino: crate::InodeNo, generation: u32) -> Self {
+        Self(self.of(&ino.get().to_le_bytes())).then(&generation.to_le_bytes())
+    }
+
+    /// The seed carried over `bytes`.
+    #[must_use]
+    pub fn then(self, bytes: &[u8]) -> Self {
+        Self(self.of(bytes))
+    }
+
+    /// The checksum of `bytes` from this seed.
+    #[must_use]
+    pub fn of(self, bytes: &[u8]) -> u32 {
+        crc32c(self.0, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers() {
+        assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+        assert_eq!(crc16(0, b"123456789"), 0xbb3d);
+        assert_eq!(crc16(crc16(0xffff, b"1234"), b"56789"), crc16(0xffff, b"123456789"));
+    }
+}

@@ -1,0 +1,25 @@
+//! On-disk structures of ext4 and jbd2: parse, check, encode. One file per structure; no I/O.
+//!
+//! Every check that fails names the structure and the field ([`FormatError`]). No byte sequence makes this
+//! crate panic. Sources: the kernel's `Documentation/filesystems/ext4/` and the e2fsprogs headers.
+#![forbid(unsafe_code)]
+
+pub mod bitmap;
+pub mod checksum;
+pub mod dir_entry;
+mod error;
+pub mod extent;
+pub mod features;
+pub mod group_desc;
+pub mod hash;
+pub mod htree;
+pub mod inode;
+pub mod jbd2;
+pub mod orphan_file;
+pub mod superblock;
+mod types;
+pub mod xattr;
+
+pub use checksum::ChecksumSeed;
+pub use error::{FormatError, Result};
+pub use types::{FileBlock, FsBlock, GroupNo, InodeNo};

@@ -1,0 +1,95 @@
+//! Guards: the proof that a range is held, and the way to give it back.
+
+use crate::lock::RangeLock;
+use crate::queue::{Claim, Ticket};
+use crate::{ByteRange, Mode};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A held range of a [`RangeLock`]; dropping it releases the range.
+///
+/// `L` is how the guard refers to its lock; see the two aliases [`RangeGuard`] and [`OwnedRangeGuard`]. A
+/// guard may be sent to another thread and released there. A guard that is leaked holds its range forever.
+#[must_use = "the range is released as soon as the guard is dropped"]
+pub struct Guard<L: Deref<Target = RangeLock>> {
+    lock: L,
+    ticket: Ticket,
+    claim: Claim,
+    waited: Option<Duration>,
+}
+
+/// A guard that borrows its lock.
+pub type RangeGuard<'a> = Guard<&'a RangeLock>;
+
+/// A guard that keeps its lock alive: `'static`, for I/O that completes later, elsewhere.
+pub type OwnedRangeGuard = Guard<Arc<RangeLock>>;
+
+impl<L: Deref<Target = RangeLock>> Guard<L> {
+    pub(crate) fn new(lock: L, ticket: Ticket, claim: Claim, waited: Option<Duration>) -> Self {
+        Self { lock, ticket, claim, waited }
+    }
+
+    /// The range held.
+    #[must_use]
+    pub fn range(&self) -> ByteRange {
+        self.claim.range
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.claim.mode
+    }
+
+    /// How long the request waited; `None` if it was granted at once.
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        self.waited
+    }
+
+    /// Whether this guard holds a range of `lock`, and not of another lock.
+    #[must_use]
+    pub fn is_of(&self, lock: &RangeLock) -> bool {
+        std::ptr::eq(&raw const *self.lock, lock)
+    }
+
+    /// Turns exclusive into shared without letting go in between; no effect on a shared guard. Shared
+    /// requests that waited for this guard alone are granted; one that also waits for an exclusive request
+    /// ahead of it waits on.
+    pub fn downgrade(&mut self) {
+        self.narrow(Claim { mode: Mode::Shared, ..self.claim });
+    }
+
+    /// Gives back the parts of the range outside `to` (bytes).
+    ///
+    /// # Panics
+    /// If `to` is not contained in the range held.
+    pub fn shrink(&mut self, to: ByteRange) {
+        let held = self.claim.range;
+        assert!(held.contains(&to), "cannot shrink {held:?} to {to:?}");
+        self.narrow(Claim { range: to, ..self.claim });
+    }
+
+    fn narrow(&mut self, to: Claim) {
+        self.claim = to;
+        self.lock.narrow(self.ticket, to);
+    }
+}
+
+impl<L: Deref<Target = RangeLock>> Drop for Guard<L> {
+    fn drop(&mut self) {
+        self.lock.release(self.ticket);
+    }
+}
+
+impl<L: Deref<Target = RangeLock>> fmt::Debug for Guard<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("range", &self.claim.range)
+            .field("mode", &self.claim.mode)
+            .field("waited", &self.waited)
+            .finish()
+    }
+}

@@ -1,0 +1,144 @@
+//! Half-open byte ranges and the two ways to hold one.
+
+use std::fmt;
+
+/// A non-empty range of byte offsets: `start..end`, `end` exclusive.
+///
+/// An `end` of `u64::MAX` means infinity: such a range overlaps every range that ends after its start,
+/// including those past the end of whatever the bytes belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    /// Invariant: `start < end`.
+    start: u64,
+    end: u64,
+}
+
+impl ByteRange {
+    /// Every byte: `[0, infinity)`.
+    pub const ALL: Self = Self::from(0);
+
+    /// The bytes `start..end`.
+    ///
+    /// # Panics
+    /// If the range is empty (`start >= end`): an empty range excludes nobody, so asking for one is a bug.
+    #[must_use]
+    pub const fn new(start: u64, end: u64) -> Self {
+        assert!(start < end, "a byte range must not be empty");
+        Self { start, end }
+    }
+
+    /// The bytes from `start` to infinity.
+    ///
+    /// # Panics
+    /// If `start` is itself infinity (`u64::MAX`).
+    #[must_use]
+    pub const fn from(start: u64) -> Self {
+        Self::new(start, u64::MAX)
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The byte after the last; `u64::MAX` means infinity.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// How many bytes, never zero; meaningless as a count where `end` is infinity.
+    #[expect(clippy::len_without_is_empty, reason = "a byte range is never empty")]
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether the two ranges share a byte.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Whether every byte of `other` lies in `self`.
+    #[must_use]
+    pub const fn contains(&self, other: &Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// The smallest range of whole units that contains this one. An end that would pass `u64::MAX` becomes
+    /// infinity.
+    ///
+    /// # Panics
+    /// If `unit_power_of_two` (bytes) is not a power of two.
+    #[must_use]
+    pub const fn round_out(self, unit_power_of_two: u64) -> Self {
+        assert!(unit_power_of_two.is_power_of_two(), "the unit must be a power of two");
+        let end = match self.end.checked_next_multiple_of(unit_power_of_two) {
+            Some(end) => end,
+            None => u64::MAX,
+        };
+        Self { start: self.start & !(unit_power_of_two - 1), end }
+    }
+}
+
+impl fmt::Debug for ByteRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.end {
+            u64::MAX => write!(f, "[{}, inf)", self.start),
+            end => write!(f, "[{}, {end})", self.start),
+        }
+    }
+}
+
+/// How a range is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Together with other shared holders of overlapping ranges.
+    Shared,
+    /// With no other holder of an overlapping range.
+    Exclusive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ByteRange;
+
+    #[test]
+    fn overlap_is_symmetric_and_excludes_touching() {
+        let (a, b, c) = (ByteRange::new(0, 10), ByteRange::new(10, 20), ByteRange::new(9, 11));
+        assert!(!a.overlaps(&b) && !b.overlaps(&a));
+        assert!(a.overlaps(&c) && c.overlaps(&a) && b.overlaps(&c));
+        assert!(ByteRange::ALL.overlaps(&ByteRange::new(u64::MAX - 1, u64::MAX)));
+        assert!(!ByteRange::from(20).overlaps(&b));
+    }
+
+    #[test]
+    fn contains_needs_both_ends() {
+        let r = ByteRange::new(10, 20);
+        assert!(r.contains(&r) && r.contains(&ByteRange::new(12, 13)));
+        assert!(!r.contains(&ByteRange::new(9, 20)) && !r.contains(&ByteRange::new(10, 21)));
+        assert!(ByteRange::from(5).contains(&r) && !r.contains(&ByteRange::from(10)));
+    }
+
+    #[test]
+    fn round_out_keeps_infinity_and_does_not_overflow() {
+        assert_eq!(ByteRange::new(1, 4097).round_out(4096), ByteRange::new(0, 8192));
+        assert_eq!(ByteRange::new(4096, 8192).round_out(4096), ByteRange::new(4096, 8192));
+        assert_eq!(ByteRange::from(5000).round_out(4096), ByteRange::from(4096));
+        assert_eq!(ByteRange::new(5, u64::MAX - 1).round_out(1 << 63), ByteRange::ALL);
+        assert_eq!(ByteRange::new(7, 9).round_out(1), ByteRange::new(7, 9));
+    }
+
+    #[test]
+    #[should_panic(expected = "must not be empty")]
+    fn an_empty_range_is_refused() {
+        let _ = ByteRange::new(3, 3);
+    }
+
+    #[test]
+    fn debug_names_infinity() {
+        assert_eq!(format!("{:?} {:?}", ByteRange::ALL, ByteRange::new(1, 2)), "[0, inf) [1, 2)");
+    }
+}

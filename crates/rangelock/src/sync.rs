@@ -1,0 +1,21 @@
+//! The concurrency primitives, all from here, so that `--cfg shuttle` model-checks the code that ships.
+
+#[cfg(not(shuttle))]
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread_local,
+};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread_local,
+};
+
+use std::sync::PoisonError;
+
+/// Locks `mutex`. Poison is ignored: the critical sections of this crate run no foreign code, and a guard
+/// that is dropped by an unwinding thread must still release its range.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,114 @@
+//! How a waiter learns that it was granted.
+
+use crate::sync::{self, Condvar, Mutex};
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+/// What to do when a waiter is granted.
+pub(crate) enum Waker {
+    Thread(Arc<Parker>),
+    Callback(Callback),
+}
+
+/// Where one thread sleeps until it is granted.
+pub(crate) struct Parker {
+    granted: Mutex<bool>,
+    wake: Condvar,
+    since: Instant,
+}
+
+impl Parker {
+    pub(crate) fn new() -> Self {
+        Self { granted: Mutex::new(false), wake: Condvar::new(), since: Instant::now() }
+    }
+
+    /// Sleeps until [`unpark`](Self::unpark) is or was called; returns the time since creation.
+    pub(crate) fn park(&self) -> Duration {
+        let mut granted = sync::lock(&self.granted);
+        while !*granted {
+            granted = self.wake.wait(granted).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        self.since.elapsed()
+    }
+
+    fn unpark(&self) {
+        *sync::lock(&self.granted) = true;
+        self.wake.notify_one();
+    }
+}
+
+/// Tells each of `granted` so. Call with no lock held. Threads first: a callback may take its time.
+pub(crate) fn wake_all(granted: Vec<Waker>) {
+    let mut callbacks = VecDeque::new();
+    for waker in granted {
+        match waker {
+            Waker::Thread(parker) => parker.unpark(),
+            Waker::Callback(callback) => callbacks.push_back(callback),
+        }
+    }
+    if !callbacks.is_empty() {
+        run_callbacks(callbacks);
+    }
+}
+
+sync::thread_local! {
+    /// `Some` while this thread runs callbacks: those that became due meanwhile.
+    static DUE: RefCell<Option<VecDeque<Callback>>> = const { RefCell::new(None) };
+}
+
+/// Runs `batch`, or leaves it to the call further up this thread's stack that is running callbacks now.
+///
+/// A callback that drops its guard can make the next callback due. Were that one called from inside the
+/// first, a long queue of callbacks would overflow the stack.
+fn run_callbacks(mut batch: VecDeque<Callback>) {
+    if leave_to_outer_call(&mut batch) {
+        return;
+    }
+    let mut first_panic = None;
+    while let Some(callback) = batch.pop_front().or_else(next_due) {
+        // The others hold their ranges already, so they must hear of it even if this one panics.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
+            first_panic.get_or_insert(panic);
+        }
+    }
+    // Fails only while the thread is being torn down, when there is nothing to reset.
+    let _ = DUE.try_with(|due| due.take());
+    propagate(first_panic);
+}
+
+/// Whether an outer call runs callbacks on this thread, which then took over `batch`. If not, this call is
+/// the outer one from now on.
+fn leave_to_outer_call(batch: &mut VecDeque<Callback>) -> bool {
+    let enlist = |due: &RefCell<Option<VecDeque<Callback>>>| match &mut *due.borrow_mut() {
+        Some(due) => {
+            due.append(batch);
+            true
+        }
+        none => {
+            *none = Some(VecDeque::new());
+            false
+        }
+    };
+    // While the thread is being torn down there is no list: callbacks nest then.
+    DUE.try_with(enlist).unwrap_or(false)
+}
+
+fn next_due() -> Option<Callback> {
+    DUE.try_with(|due| due.borrow_mut().as_mut()?.pop_front()).ok().flatten()
+}
+
+/// Lets a callback's panic go on, unless this thread unwinds already: a second panic would abort, and the
+/// panic hook has reported this one.
+fn propagate(panic: Option<Box<dyn Any + Send>>) {
+    if let Some(panic) = panic
+        && !std::thread::panicking()
+    {
+        resume_unwind(panic);
+    }
+}

@@ -1,0 +1,147 @@
+//! What each method promises, one thread at a time.
+#![cfg(not(shuttle))]
+
+use rangelock::{ByteRange, Guard, Mode, OwnedRangeGuard, RangeGuard, RangeLock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+const HEAD: ByteRange = ByteRange::new(0, 10);
+const TAIL: ByteRange = ByteRange::from(10);
+
+fn assert_send<T: Send>() {}
+fn assert_sync<T: Sync>() {}
+
+#[test]
+fn the_lock_is_shared_and_guards_travel() {
+    assert_send::<RangeLock>();
+    assert_sync::<RangeLock>();
+    assert_send::<RangeGuard<'static>>();
+    assert_send::<OwnedRangeGuard>();
+}
+
+#[test]
+fn disjoint_ranges_are_granted_at_once() {
+    let lock = RangeLock::new();
+    let head = lock.exclusive(HEAD);
+    let tail = lock.exclusive(TAIL);
+    assert_eq!((head.waited(), tail.waited()), (None, None));
+    assert_eq!((head.range(), head.mode()), (HEAD, Mode::Exclusive));
+    assert!(head.is_of(&lock) && !head.is_of(&RangeLock::new()));
+    assert_eq!(lock.holders_and_waiters(), (2, 0));
+    drop((head, tail));
+    assert!(lock.is_idle());
+}
+
+#[test]
+fn a_blocked_thread_is_granted_by_a_release_elsewhere_and_knows_it_waited() {
+    let lock = Arc::new(RangeLock::new());
+    let head = lock.lock_owned(HEAD, Mode::Exclusive);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.shared(ByteRange::ALL).waited());
+        while lock.holders_and_waiters() != (1, 1) {
+            std::thread::yield_now();
+        }
+        scope.spawn(move || drop(head));
+        assert!(waiter.join().unwrap().is_some_and(|waited| waited > Duration::ZERO));
+    });
+    assert!(lock.is_idle());
+}
+
+#[test]
+fn a_waiting_whole_range_holds_up_later_small_ones() {
+    let lock = Arc::new(RangeLock::new());
+    let head = lock.exclusive(HEAD);
+    let (send, granted) = mpsc::channel();
+    assert!(!lock.lock_with(ByteRange::ALL, Mode::Exclusive, move |guard| send.send(guard).unwrap()));
+    // This is why a second range must not be blocked for: the holder of HEAD would wait for itself.
+    assert!(lock.try_lock(TAIL, Mode::Shared).is_none());
+    drop(head);
+    assert!(lock.try_lock(TAIL, Mode::Shared).is_none());
+    drop(granted.recv().unwrap());
+    assert!(lock.try_lock(TAIL, Mode::Shared).is_some());
+}
+
+#[test]
+fn downgrade_and_shrink_give_back_and_keep_the_rest() {
+    let lock = RangeLock::new();
+    let mut all = lock.exclusive(ByteRange::ALL);
+    all.shrink(HEAD);
+    assert!(lock.try_lock(TAIL, Mode::Exclusive).is_some());
+    assert!(lock.try_lock(HEAD, Mode::Shared).is_none());
+    all.downgrade();
+    assert!(lock.try_lock(HEAD, Mode::Shared).is_some());
+    assert!(lock.try_lock(HEAD, Mode::Exclusive).is_none());
+    assert_eq!((all.range(), all.mode()), (HEAD, Mode::Shared));
+}
+
+#[test]
+fn shrinking_to_more_is_refused_and_keeps_the_range() {
+    let lock = RangeLock::new();
+    let mut head = lock.exclusive(HEAD);
+    assert!(catch_unwind(AssertUnwindSafe(|| head.shrink(ByteRange::ALL))).is_err());
+    assert_eq!(head.range(), HEAD);
+    assert!(lock.try_lock(TAIL, Mode::Exclusive).is_some());
+    assert!(lock.try_lock(HEAD, Mode::Exclusive).is_none());
+}
+
+#[test]
+fn a_callback_may_use_the_lock() {
+    let lock = Arc::new(RangeLock::new());
+    let (send, tried) = mpsc::channel();
+    let inner = Arc::clone(&lock);
+    let callback = move |guard: OwnedRangeGuard| {
+        let while_held = inner.try_lock(HEAD, Mode::Shared).is_some();
+        drop(guard);
+        send.send((while_held, inner.try_lock(HEAD, Mode::Shared).is_some())).unwrap();
+    };
+    assert!(lock.lock_with(HEAD, Mode::Exclusive, callback.clone()));
+    let head = lock.exclusive(HEAD);
+    assert!(!lock.lock_with(HEAD, Mode::Exclusive, callback));
+    drop(head);
+    assert_eq!(tried.iter().take(2).collect::<Vec<_>>(), [(false, true); 2]);
+}
+
+#[test]
+fn a_long_queue_of_callbacks_does_not_nest() {
+    const QUEUED: usize = 2_000;
+    let run = || {
+        let (lock, called) = (Arc::new(RangeLock::new()), Arc::new(AtomicUsize::new(0)));
+        let head = lock.exclusive(HEAD);
+        for turn in 0..QUEUED {
+            let called = Arc::clone(&called);
+            lock.lock_with(HEAD, Mode::Exclusive, move |guard| {
+                assert_eq!(called.fetch_add(1, Ordering::Relaxed), turn);
+                drop(guard);
+            });
+        }
+        drop(head);
+        assert_eq!(called.load(Ordering::Relaxed), QUEUED);
+        assert!(lock.is_idle());
+    };
+    std::thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_panicking_callback_loses_no_other_grant() {
+    let lock = Arc::new(RangeLock::new());
+    let head = lock.exclusive(HEAD);
+    let (send, granted) = mpsc::channel();
+    lock.lock_with(HEAD, Mode::Shared, |_| panic!("planned"));
+    lock.lock_with(HEAD, Mode::Shared, move |guard| send.send(guard.mode()).unwrap());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(head))).is_err());
+    assert_eq!(granted.recv(), Ok(Mode::Shared));
+    assert!(lock.is_idle());
+}
+
+#[test]
+fn a_panicking_holder_releases() {
+    let lock = RangeLock::new();
+    let hold_and_panic = || {
+        let _all: Guard<_> = lock.exclusive(ByteRange::ALL);
+        panic!("planned");
+    };
+    assert!(catch_unwind(AssertUnwindSafe(hold_and_panic)).is_err());
+    assert!(lock.is_idle());
+}

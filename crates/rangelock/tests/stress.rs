@@ -1,0 +1,139 @@
+//! Threads on an array whose slots notice any two holders that should exclude each other.
+#![cfg(not(shuttle))]
+
+use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+const SLOTS: u64 = 64;
+const THREADS: u64 = 6;
+const ROUNDS: u64 = 20_000;
+/// Added by a writer; readers add 1. So a slot below this has readers only.
+const WRITER: u64 = 1 << 32;
+
+struct Slots(Vec<AtomicU64>);
+
+impl Slots {
+    fn of(&self, range: ByteRange) -> &[AtomicU64] {
+        &self.0[range.start() as usize..range.end().min(SLOTS) as usize]
+    }
+
+    fn enter(&self, guard: &OwnedRangeGuard) {
+        for slot in self.of(guard.range()) {
+            let before = slot.fetch_add(weight(guard.mode()), Ordering::Relaxed);
+            match guard.mode() {
+                Mode::Exclusive => assert_eq!(before, 0, "{guard:?} is not alone"),
+                Mode::Shared => assert!(before < WRITER, "{guard:?} is with a writer"),
+            }
+        }
+    }
+
+    fn leave(&self, guard: &OwnedRangeGuard) {
+        for slot in self.of(guard.range()) {
+            slot.fetch_sub(weight(guard.mode()), Ordering::Relaxed);
+        }
+    }
+}
+
+fn weight(mode: Mode) -> u64 {
+    match mode {
+        Mode::Shared => 1,
+        Mode::Exclusive => WRITER,
+    }
+}
+
+/// Steele, Lea and Flood's SplitMix64 (2014), enough to spread the requests.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn request(&mut self) -> (ByteRange, Mode) {
+        let start = self.below(SLOTS);
+        let range = match self.below(40) {
+            0 => ByteRange::from(start),
+            _ => ByteRange::new(start, (start + 1 + self.below(8)).min(SLOTS)),
+        };
+        (range, if self.below(3) == 0 { Mode::Exclusive } else { Mode::Shared })
+    }
+}
+
+/// Uses the slots in each way a guard can be acquired and narrowed; some guards go to `elsewhere`.
+fn work(
+    seed: u64,
+    lock: &Arc<RangeLock>,
+    slots: &Arc<Slots>,
+    called: &Arc<AtomicUsize>,
+    elsewhere: &mpsc::Sender<OwnedRangeGuard>,
+) -> usize {
+    let (mut random, mut requested) = (Random(seed), 0);
+    for _ in 0..ROUNDS {
+        let (range, mode) = random.request();
+        match random.below(4) {
+            0 => {
+                let (slots, called, elsewhere) = (Arc::clone(slots), Arc::clone(called), elsewhere.clone());
+                requested += 1;
+                lock.lock_with(range, mode, move |guard| {
+                    slots.enter(&guard);
+                    called.fetch_add(1, Ordering::Relaxed);
+                    elsewhere.send(guard).expect("the releasing thread outlives the senders");
+                });
+            }
+            1 => {
+                if let Some(guard) = lock.try_lock_owned(range, mode) {
+                    slots.enter(&guard);
+                    slots.leave(&guard);
+                }
+            }
+            2 => {
+                let mut guard = lock.lock_owned(range, mode);
+                slots.enter(&guard);
+                slots.leave(&guard);
+                guard.shrink(ByteRange::new(range.start(), range.start() + 1));
+                guard.downgrade();
+                slots.enter(&guard);
+                slots.leave(&guard);
+            }
+            _ => {
+                let guard = lock.lock_owned(range, mode);
+                slots.enter(&guard);
+                thread::yield_now();
+                slots.leave(&guard);
+            }
+        }
+    }
+    requested
+}
+
+#[test]
+fn slots_see_no_two_conflicting_holders() {
+    let lock = Arc::new(RangeLock::new());
+    let slots = Arc::new(Slots((0..SLOTS).map(|_| AtomicU64::new(0)).collect()));
+    let called = Arc::new(AtomicUsize::new(0));
+    let (elsewhere, completions) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for guard in completions {
+                slots.leave(&guard);
+            }
+        });
+        let start = |seed| {
+            let (lock, slots, called, elsewhere) = (&lock, &slots, &called, elsewhere.clone());
+            scope.spawn(move || work(seed, lock, slots, called, &elsewhere))
+        };
+        let workers: Vec<_> = (0..THREADS).map(start).collect();
+        drop(elsewhere);
+        let requested: usize = workers.into_iter().map(|w| w.join().unwrap()).sum();
+        while !lock.is_idle() {
+            thread::yield_now();
+        }
+        assert_eq!(called.load(Ordering::Relaxed), requested);
+    });
+    assert!(slots.0.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+}

@@ -1,0 +1,106 @@
+//! Memory that direct I/O takes as it is: 4096-byte aligned.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+/// The alignment that every direct I/O implementation of Linux is content with.
+const PAGE: usize = 4096;
+/// Lengths are multiples of the smallest sector.
+const SECTOR: usize = 512;
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE]);
+
+/// A heap buffer whose address is a multiple of 4096 and whose length is a multiple of 512 bytes.
+#[derive(Clone)]
+pub struct AlignedBuf {
+    pages: Vec<Page>,
+    len: usize,
+}
+
+impl AlignedBuf {
+    /// A buffer of `len` zero bytes.
+    ///
+    /// # Panics
+    /// If `len` is not a multiple of 512.
+    pub fn zeroed(len: usize) -> Self {
+        assert!(len.is_multiple_of(SECTOR), "AlignedBuf: length {len} is not a multiple of {SECTOR}");
+        // The allocator's zeroed memory: large buffers are not touched until used.
+        let pages = Page::new_vec_zeroed(len.div_ceil(PAGE))
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
+        Self { pages, len }
+    }
+
+    /// A copy of `bytes`.
+    ///
+    /// # Panics
+    /// If the length is not a multiple of 512.
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut buf = Self::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_slice().as_bytes()[..self.len]
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_slice().as_mut_bytes()[..self.len]
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AlignedBuf").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+const ZERO_PAGES: usize = 16;
+static ZEROS: [Page; ZERO_PAGES] = [const { Page([0; PAGE]) }; ZERO_PAGES];
+
+/// 64 KiB of aligned zero bytes, for padding writes without an allocation.
+pub fn zeros() -> &'static [u8] {
+    ZEROS.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_of_the_length_asked() {
+        for len in [0, 512, 1024, 4096, 4608, 1 << 20] {
+            let buf = AlignedBuf::zeroed(len);
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.as_ptr().addr() % PAGE, 0);
+            assert!(buf.iter().all(|&byte| byte == 0));
+        }
+        assert_eq!(zeros().len(), 64 << 10);
+        assert_eq!(zeros().as_ptr().addr() % PAGE, 0);
+    }
+
+    #[test]
+    fn a_clone_is_its_own_memory() {
+        let first = AlignedBuf::from_slice(&[3; 1536]);
+        let mut second = first.clone();
+        second[1535] = 4;
+        assert_eq!((first[1535], second[1535], second[0]), (3, 4, 3));
+    }
+
+    #[test]
+    #[should_panic(expected = "not a multiple of 512")]
+    fn an_odd_length_is_refused() {
+        AlignedBuf::zeroed(1000);
+    }
+}

@@ -1,0 +1,144 @@
+//! Direct I/O: what the file demands of a request's memory and offsets, and requests that do not comply.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Deref;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, ioctl_blksszget, statx};
+use rustix::io::Errno;
+
+use super::open::{Opened, refuse};
+use super::{Direct, transfer};
+use crate::aligned::AlignedBuf;
+use crate::iovec::{Gather, Scatter};
+use crate::pool::BufferPool;
+
+/// The largest sector that a volume can have.
+const MAX_SECTOR: u32 = 4096;
+/// Requests in unaligned memory go through aligned buffers of up to this many bytes.
+const BOUNCE: usize = 1 << 20;
+
+/// What direct I/O on a file demands; both are powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alignment {
+    /// Of memory addresses, bytes.
+    pub(super) memory: u32,
+    /// Of file offsets and of each buffer's length, bytes.
+    pub(super) offset: u32,
+}
+
+impl Alignment {
+    fn new(memory: u32, offset: u32) -> Option<Self> {
+        let valid = memory.is_power_of_two() && offset.is_power_of_two() && offset <= MAX_SECTOR;
+        // AlignedBuf promises no more than a page.
+        (valid && memory <= 4096).then(|| Self { memory, offset: offset.max(512) })
+    }
+
+    /// Whether the kernel takes these buffers as they are.
+    pub(super) fn fits<B: Deref<Target = [u8]>>(self, bufs: &[B]) -> bool {
+        // Both are at most 4096.
+        let (memory, offset) = (self.memory as usize, self.offset as usize);
+        bufs.iter().all(|buf| buf.as_ptr().addr().is_multiple_of(memory) && buf.len().is_multiple_of(offset))
+    }
+}
+
+/// Switches the file to direct I/O if `mode` and the file have it so.
+pub(super) fn set_up(opened: &Opened, path: &Path, mode: Direct) -> io::Result<Option<Alignment>> {
+    if mode == Direct::Never {
+        return Ok(None);
+    }
+    let alignment = switch_on(opened)?;
+    if alignment.is_none() && mode == Direct::Always {
+        let why = "direct I/O is not possible here (file system, or volume not aligned to its sectors)";
+        return Err(refuse(path, io::ErrorKind::Unsupported, why));
+    }
+    Ok(alignment)
+}
+
+fn switch_on(opened: &Opened) -> io::Result<Option<Alignment>> {
+    let flags = fcntl_getfl(&opened.file)?;
+    match fcntl_setfl(&opened.file, flags | OFlags::DIRECT) {
+        Ok(()) => {}
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    for alignment in candidates(opened) {
+        // All of the volume must be reachable, not only its whole sectors of this size.
+        let reachable = (opened.size / 512 * 512).is_multiple_of(alignment.offset.into());
+        let aligned = opened.base.is_multiple_of(alignment.offset.into());
+        if aligned && reachable && probe(&opened.file, opened.base, alignment)? {
+            return Ok(Some(alignment));
+        }
+    }
+    fcntl_setfl(&opened.file, flags)?;
+    Ok(None)
+}
+
+/// The alignment as the kernel tells it, else guesses for the probe to sort out.
+fn candidates(opened: &Opened) -> Vec<Alignment> {
+    // statx(2): STATX_DIOALIGN since Linux 6.1; zero where the file has no direct I/O.
+    if let Ok(stat) = statx(&opened.file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+    {
+        return Alignment::new(stat.stx_dio_mem_align, stat.stx_dio_offset_align).into_iter().collect();
+    }
+    if opened.is_block_device
+        && let Ok(sector) = ioctl_blksszget(&opened.file)
+    {
+        return Alignment::new(sector, sector).into_iter().collect();
+    }
+    [512, 4096].into_iter().filter_map(|sector| Alignment::new(sector, sector)).collect()
+}
+
+/// Whether a direct read works; some file systems take the flag and refuse the I/O.
+fn probe(file: &File, offset: u64, alignment: Alignment) -> io::Result<bool> {
+    let mut buf = AlignedBuf::zeroed(alignment.offset as usize);
+    match rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut buf[..], offset)) {
+        Ok(_) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads `len` bytes at a file offset by way of aligned buffers.
+pub(super) fn bounced_read(
+    file: &File,
+    mut offset: u64,
+    mut len: u64,
+    bufs: &mut [IoSliceMut<'_>],
+) -> io::Result<()> {
+    let mut bounce = BufferPool::global().take(piece_len(len));
+    let mut out = Scatter::new(bufs);
+    while len > 0 {
+        let piece = &mut bounce[..piece_len(len)];
+        transfer::read_all(file, offset, &mut [IoSliceMut::new(piece)])?;
+        out.copy_from(piece);
+        offset += piece.len() as u64;
+        len -= piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Writes `len` bytes at a file offset by way of aligned buffers.
+pub(super) fn bounced_write(
+    file: &File,
+    mut offset: u64,
+    mut len: u64,
+    bufs: &[IoSlice<'_>],
+) -> io::Result<()> {
+    let mut bounce = BufferPool::global().take(piece_len(len));
+    let mut source = Gather::new(bufs);
+    while len > 0 {
+        let piece = &mut bounce[..piece_len(len)];
+        source.copy_to(piece);
+        transfer::write_all(file, offset, &[IoSlice::new(piece)])?;
+        offset += piece.len() as u64;
+        len -= piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn piece_len(left: u64) -> usize {
+    usize::try_from(left).unwrap_or(usize::MAX).min(BOUNCE)
+}

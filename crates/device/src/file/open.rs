@@ -1,0 +1,139 @@
+//! Opening, locking, creating and measuring the file under a volume.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
+use super::FileOptions;
+
+/// A locked file and the volume's place in it.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) is_block_device: bool,
+    /// Volume's start in the file, bytes.
+    pub(super) base: u64,
+    /// Volume's length in bytes, not yet rounded down to sectors.
+    pub(super) size: u64,
+}
+
+pub(super) fn open(path: &Path, options: &FileOptions) -> io::Result<Opened> {
+    if options.create.is_some() && options.read_only {
+        return Err(refuse(path, io::ErrorKind::InvalidInput, "cannot create a file read-only"));
+    }
+    let is_block_device = is_block_device(path, options)?;
+    let file = open_file(path, options, is_block_device)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_block_device() != is_block_device || !(kind.is_block_device() || kind.is_file()) {
+        return Err(refuse(path, io::ErrorKind::InvalidInput, "changed its type while it was opened"));
+    }
+    if options.lock {
+        lock(&file, path, options, is_block_device)?;
+    }
+    if let Some(size) = options.create {
+        // Only under the lock; truncating first drops the old contents.
+        file.set_len(0)?;
+        file.set_len(size)?;
+        file.sync_all()?;
+    }
+    // Block devices have no length in their metadata, but end where a seek says.
+    let file_size = (&file).seek(SeekFrom::End(0))?;
+    let size = volume_size(path, options, file_size)?;
+    Ok(Opened { file, is_block_device, base: options.offset, size })
+}
+
+/// Looks before opening, as the flags depend on the type and opening a FIFO would wait.
+fn is_block_device(path: &Path, options: &FileOptions) -> io::Result<bool> {
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.create.is_some() => {
+            return Ok(false);
+        }
+        Err(error) => return Err(name_path(path, error)),
+    };
+    if kind.is_block_device() && options.create.is_some() {
+        return Err(refuse(
+            path,
+            io::ErrorKind::InvalidInput,
+            "is a block device, which cannot be truncated",
+        ));
+    }
+    if !kind.is_block_device() && !kind.is_file() {
+        return Err(refuse(
+            path,
+            io::ErrorKind::InvalidInput,
+            "is neither a regular file nor a block device",
+        ));
+    }
+    Ok(kind.is_block_device())
+}
+
+fn open_file(path: &Path, options: &FileOptions, is_block_device: bool) -> io::Result<File> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if options.create.is_some() {
+        flags |= OFlags::CREATE;
+    }
+    if is_block_device && options.lock && !options.read_only {
+        // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if it is in use, mounted say.
+        flags |= OFlags::EXCL;
+    }
+    match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+        Ok(fd) => Ok(File::from(fd)),
+        Err(Errno::BUSY) => Err(in_use(path)),
+        Err(error) => Err(name_path(path, error.into())),
+    }
+}
+
+/// udev holds a shared lock for a moment while it probes a block device that has just changed.
+const BLOCK_DEVICE_TRIES: u32 = 20;
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(25);
+
+/// flock(2) locks belong to the open file description, so two opens in one process exclude each other too.
+fn lock(file: &File, path: &Path, options: &FileOptions, is_block_device: bool) -> io::Result<()> {
+    let operation = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    let mut tries_left = if is_block_device { BLOCK_DEVICE_TRIES } else { 1 };
+    loop {
+        tries_left -= 1;
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if tries_left == 0 => return Err(in_use(path)),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(TRY_AGAIN_AFTER),
+            Err(error) => return Err(name_path(path, error.into())),
+        }
+    }
+}
+
+fn volume_size(path: &Path, options: &FileOptions, file_size: u64) -> io::Result<u64> {
+    let available = file_size.checked_sub(options.offset);
+    match (available, options.len) {
+        (Some(available), None) => Ok(available),
+        (Some(available), Some(len)) if len <= available => Ok(len),
+        _ => {
+            let (offset, len) = (options.offset, options.len.unwrap_or(0));
+            let message =
+                format!("volume at offset {offset} len {len} ends past the file's size {file_size}");
+            Err(refuse(path, io::ErrorKind::InvalidInput, &message))
+        }
+    }
+}
+
+fn in_use(path: &Path) -> io::Error {
+    refuse(path, io::ErrorKind::ResourceBusy, "in use by another process (or opened twice by this one)")
+}
+
+fn name_path(path: &Path, error: io::Error) -> io::Error {
+    refuse(path, error.kind(), &error.to_string())
+}
+
+pub(super) fn refuse(path: &Path, kind: io::ErrorKind, why: &str) -> io::Error {
+    io::Error::new(kind, format!("{}: {why}", path.display()))
+}

@@ -1,1 +1,364 @@
-//! (being written)
+//! Linear directory blocks: a chain of `struct ext4_dir_entry_2` that tiles the block, and with
+//! `metadata_csum` a 12-byte tail that looks like an unused entry and holds the checksum.
+//!
+//! Entries never move: an insertion uses the slack behind an entry or an unused entry, a removal widens the
+//! entry before it. Source: kernel documentation, "ext4: Directory Entries".
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{ChecksumSeed, FormatError, InodeNo, Result};
+
+/// Bytes of an entry before its name.
+pub const HEADER: usize = 8;
+/// The longest name, in bytes (`EXT4_NAME_LEN`).
+pub const MAX_NAME: usize = 255;
+/// Bytes of the checksum tail (`struct ext4_dir_entry_tail`).
+pub const TAIL_SIZE: usize = 12;
+/// `file_type` of a directory (`EXT4_FT_DIR`).
+pub const TYPE_DIR: u8 = 2;
+
+/// `det_reserved_ft` of the tail (`EXT4_FT_DIR_CSUM`).
+const TAIL_TYPE: u8 = 0xde;
+/// No entry is shorter: the header and a name of one to four bytes.
+const MIN_ENTRY: usize = 12;
+const STRUCTURE: &str = "directory entry";
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    inode: U32,
+    rec_len: U16,
+    name_len: u8,
+    file_type: u8,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawTail {
+    det_reserved_zero1: U32,
+    det_rec_len: U16,
+    det_reserved_zero2: u8,
+    det_reserved_ft: u8,
+    det_checksum: U32,
+}
+
+/// One checked entry of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Bytes from the start of the block.
+    pub offset: usize,
+    /// Bytes from this entry to the next.
+    pub rec_len: usize,
+    /// The inode it names; 0 means that the entry is unused.
+    pub ino: InodeNo,
+    /// `EXT4_FT_*`.
+    pub file_type: u8,
+    /// The name; meaningless when the entry is unused.
+    pub name: &'a [u8],
+}
+
+impl DirEntry<'_> {
+    /// Bytes at the front of the entry that are in use; the rest is room for another one.
+    fn used(&self) -> usize {
+        if self.ino.get() == 0 { 0 } else { entry_size(self.name.len()) }
+    }
+
+    /// Bytes that a new entry could take here.
+    fn slack(&self) -> usize {
+        // Not below zero: `rec_len` was checked against the name.
+        self.rec_len - self.used()
+    }
+}
+
+/// The bytes that an entry with a name of `name_len` bytes needs (`EXT4_DIR_REC_LEN`).
+#[must_use]
+pub fn entry_size(name_len: usize) -> usize {
+    (HEADER + name_len).next_multiple_of(4)
+}
+
+/// The bytes of a block that entries tile: all but the checksum tail.
+#[must_use]
+pub fn usable_len(block_len: usize, has_tail: bool) -> usize {
+    if has_tail { block_len.saturating_sub(TAIL_SIZE) } else { block_len }
+}
+
+/// Iterates over the entries of a block; ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    offset: usize,
+    end: usize,
+}
+
+/// The entries of a linear block, unused ones included, each with the checks of `ext4_check_dir_entry`.
+///
+/// Blocks of a hash tree ([`crate::htree::is_dx_block`]) are not linear.
+#[must_use]
+pub fn entries(block: &[u8], has_tail: bool) -> Entries<'_> {
+    Entries { block, offset: 0, end: usable_len(block.len(), has_tail) }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<DirEntry<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.end {
+            return None;
+        }
+        let entry = parse_at(self.block, self.offset, self.end);
+        // `rec_len` is at least 12, so the loop is bounded by the block.
+        self.offset = entry.as_ref().map_or(self.end, |entry| self.offset + entry.rec_len);
+        Some(entry)
+    }
+}
+
+fn parse_at(block: &[u8], offset: usize, end: usize) -> Result<DirEntry<'_>> {
+    let fail =
+        |field, what: &str| FormatError::new(STRUCTURE, field, format_args!("{what} at byte {offset}"));
+    let bytes = block.get(offset..end).ok_or_else(|| fail("rec_len", "out of the block"))?;
+    let Ok((raw, names)) = RawHeader::ref_from_prefix(bytes) else {
+        return Err(fail("rec_len", "no room for an entry"));
+    };
+    let rec_len = rec_len_from_disk(raw.rec_len.get(), block.len());
+    let rest = bytes.len().checked_sub(rec_len);
+    if rec_len < MIN_ENTRY {
+        return Err(fail("rec_len", "smaller than the smallest entry"));
+    }
+    if !rec_len.is_multiple_of(4) {
+        return Err(fail("rec_len", "not a multiple of 4"));
+    }
+    if rec_len < entry_size(raw.name_len.into()) {
+        return Err(fail("name_len", "too long for rec_len"));
+    }
+    match rest {
+        None => return Err(fail("rec_len", "crosses the end of the block")),
+        Some(1..MIN_ENTRY) => return Err(fail("rec_len", "too close to the end of the block")),
+        Some(_) => {}
+    }
+    // In range: `entry_size(name_len) <= rec_len <= bytes.len()`.
+    let name = names.get(..raw.name_len.into()).ok_or_else(|| fail("name_len", "out of the block"))?;
+    let ino = InodeNo(raw.inode.get());
+    if ino.get() != 0 && !is_legal_name(name) {
+        return Err(fail("name", "empty, or holds '/' or NUL,"));
+    }
+    Ok(DirEntry { offset, rec_len, ino, file_type: raw.file_type, name })
+}
+
+/// Whether a path could ever name `name`; others can only come from corruption or malice.
+fn is_legal_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.iter().any(|&byte| byte == b'/' || byte == 0)
+}
+
+/// A block of 64 KiB stores 65536 as 0 or 65535 (`ext4_rec_len_from_disk`).
+fn rec_len_from_disk(raw: u16, block_len: usize) -> usize {
+    match raw {
+        0 | u16::MAX if block_len == 1 << 16 => block_len,
+        _ => raw.into(),
+    }
+}
+
+fn rec_len_to_disk(rec_len: usize) -> U16 {
+    U16::new(u16::try_from(rec_len).unwrap_or(u16::MAX))
+}
+
+/// Writes an entry into `entry`, which is the space it takes: its `rec_len` bytes. Clears the slack.
+fn write_entry(entry: &mut [u8], ino: InodeNo, file_type: u8, name: &[u8]) {
+    let header = RawHeader {
+        inode: U32::new(ino.get()),
+        rec_len: rec_len_to_disk(entry.len()),
+        name_len: u8::try_from(name.len()).expect("callers check the name"),
+        file_type,
+    };
+    entry.fill(0);
+    entry[..HEADER].copy_from_slice(header.as_bytes());
+    entry[HEADER..HEADER + name.len()].copy_from_slice(name);
+}
+
+fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
+    block[offset + 4..offset + 6].copy_from_slice(rec_len_to_disk(rec_len).as_bytes());
+}
+
+/// Makes an empty block: one unused entry over all of it, and the tail (unsealed) if there is one.
+pub fn init_block(block: &mut [u8], has_tail: bool) {
+    block.fill(0);
+    let end = usable_len(block.len(), has_tail);
+    write_entry(&mut block[..end], InodeNo(0), 0, b"");
+    if has_tail {
+        write_tail(block);
+    }
+}
+
+/// Makes the first block of a directory: `.` and `..`.
+pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: InodeNo) {
+    init_block(block, has_tail);
+    let end = usable_len(block.len(), has_tail);
+    write_entry(&mut block[..MIN_ENTRY], dir, TYPE_DIR, b".");
+    write_entry(&mut block[MIN_ENTRY..end], parent, TYPE_DIR, b"..");
+}
+
+/// The entry of `name`, if the block has it.
+pub fn find<'a>(block: &'a [u8], has_tail: bool, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
+    for entry in entries(block, has_tail) {
+        let entry = entry?;
+        if entry.ino.get() != 0 && entry.name == name {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Adds an entry where there is room; `false` when there is none. Does not look for `name` first.
+pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, name: &[u8]) -> Result<bool> {
+    check_new(ino, name)?;
+    let need = entry_size(name.len());
+    let mut room = None;
+    for entry in entries(block, has_tail) {
+        let entry = entry?;
+        if entry.slack() >= need {
+            room = Some((entry.offset, entry.rec_len, entry.used()));
+            break;
+        }
+    }
+    let Some((offset, rec_len, used)) = room else { return Ok(false) };
+    if used > 0 {
+        set_rec_len(block, offset, used);
+    }
+    write_entry(&mut block[offset + used..offset + rec_len], ino, file_type, name);
+    Ok(true)
+}
+
+fn check_new(ino: InodeNo, name: &[u8]) -> Result<()> {
+    if name.len() > MAX_NAME {
+        return Err(FormatError::new(STRUCTURE, "name_len", format_args!("{} is over 255", name.len())));
+    }
+    if !is_legal_name(name) {
+        return Err(FormatError::new(STRUCTURE, "name", "empty, or holds '/' or NUL"));
+    }
+    if ino.get() == 0 {
+        return Err(FormatError::new(STRUCTURE, "inode", "0 means an unused entry"));
+    }
+    Ok(())
+}
+
+/// Removes `name` and returns the inode it named. Its space joins the entry before it; the first entry of
+/// a block becomes unused instead.
+pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<InodeNo>> {
+    let mut previous: Option<(usize, usize)> = None;
+    let mut found = None;
+    for entry in entries(block, has_tail) {
+        let entry = entry?;
+        if entry.ino.get() != 0 && entry.name == name {
+            found = Some((entry.offset, entry.rec_len, entry.ino));
+            break;
+        }
+        previous = Some((entry.offset, entry.rec_len));
+    }
+    let Some((offset, rec_len, ino)) = found else { return Ok(None) };
+    write_entry(&mut block[offset..offset + rec_len], InodeNo(0), 0, b"");
+    if let Some((before, before_len)) = previous {
+        block[offset..offset + HEADER].fill(0);
+        set_rec_len(block, before, before_len + rec_len);
+    }
+    Ok(Some(ino))
+}
+
+/// Points the entry `name` at another inode; `false` when the block does not have it.
+pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, file_type: u8) -> Result<bool> {
+    check_new(ino, name)?;
+    let Some(offset) = find(block, has_tail, name)?.map(|entry| entry.offset) else { return Ok(false) };
+    block[offset..offset + 4].copy_from_slice(&ino.get().to_le_bytes());
+    block[offset + 7] = file_type;
+    Ok(true)
+}
+
+/// Whether the block holds nothing but `.`, `..` and unused entries.
+pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
+    for entry in entries(block, has_tail) {
+        let entry = entry?;
+        if entry.ino.get() != 0 && entry.name != b"." && entry.name != b".." {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The largest [`entry_size`] that [`insert`] finds room for, in bytes.
+pub fn free_space(block: &[u8], has_tail: bool) -> Result<usize> {
+    entries(block, has_tail).try_fold(0, |most, entry| Ok(most.max(entry?.slack())))
+}
+
+/// Rewrites the block with just these entries, packed; the last one reaches to the end. Fails, with the
+/// block unchanged, when they do not fit.
+pub fn pack(block: &mut [u8], has_tail: bool, list: &[(InodeNo, u8, &[u8])]) -> Result<()> {
+    let end = usable_len(block.len(), has_tail);
+    let mut total = 0;
+    for &(ino, _, name) in list {
+        check_new(ino, name)?;
+        total += entry_size(name.len());
+    }
+    if total > end {
+        let problem = format_args!("{total} bytes of entries for {end} bytes of block");
+        return Err(FormatError::new(STRUCTURE, "rec_len", problem));
+    }
+    init_block(block, has_tail);
+    let mut offset = 0;
+    for (at, &(ino, file_type, name)) in list.iter().enumerate() {
+        let next = if at + 1 == list.len() { end } else { offset + entry_size(name.len()) };
+        write_entry(&mut block[offset..next], ino, file_type, name);
+        offset = next;
+    }
+    Ok(())
+}
+
+/// The block up to its tail, and the tail.
+fn split_tail(block: &[u8]) -> Result<(&[u8], &RawTail)> {
+    RawTail::ref_from_suffix(block)
+        .map_err(|_| FormatError::new("directory tail", "det_rec_len", "the block is too short"))
+}
+
+fn write_tail(block: &mut [u8]) {
+    let at = block.len() - TAIL_SIZE;
+    let tail = RawTail {
+        det_reserved_zero1: U32::ZERO,
+        det_rec_len: rec_len_to_disk(TAIL_SIZE),
+        det_reserved_zero2: 0,
+        det_reserved_ft: TAIL_TYPE,
+        det_checksum: U32::ZERO,
+    };
+    block[at..].copy_from_slice(tail.as_bytes());
+}
+
+/// Checks the tail of a block and its checksum; `seed` is the directory inode's.
+pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
+    let (content, tail) = split_tail(block)?;
+    let fail = |field, found: u32| FormatError::new("directory tail", field, format_args!("is {found:#x}"));
+    if tail.det_reserved_zero1.get() != 0 {
+        return Err(fail("det_reserved_zero1", tail.det_reserved_zero1.get()));
+    }
+    if usize::from(tail.det_rec_len.get()) != TAIL_SIZE {
+        return Err(fail("det_rec_len", tail.det_rec_len.get().into()));
+    }
+    if tail.det_reserved_zero2 != 0 {
+        return Err(fail("det_reserved_zero2", tail.det_reserved_zero2.into()));
+    }
+    if tail.det_reserved_ft != TAIL_TYPE {
+        return Err(fail("det_reserved_ft", tail.det_reserved_ft.into()));
+    }
+    let (stored, computed) = (tail.det_checksum.get(), seed.of(content));
+    if stored != computed {
+        return Err(FormatError::checksum("directory block", stored, computed));
+    }
+    Ok(())
+}
+
+/// Writes the tail of a block, checksum included; `seed` is the directory inode's.
+pub fn seal_tail(seed: ChecksumSeed, block: &mut [u8]) {
+    write_tail(block);
+    let at = block.len() - TAIL_SIZE;
+    let checksum = seed.of(&block[..at]);
+    block[at + 8..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests;

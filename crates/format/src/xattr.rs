@@ -1,1 +1,267 @@
-//! (being written)
+//! Extended attributes, read only: the attribute block (`i_file_acl`) and the space behind the inode's
+//! fields.
+//!
+//! Source: kernel documentation, "ext4: Extended Attributes".
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{ChecksumSeed, FormatError, FsBlock, Result};
+
+/// One attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xattr {
+    /// Stands for the first part of the name: `user.`, `security.`, ...
+    pub name_index: u8,
+    /// The rest of the name.
+    pub name: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// `EXT4_XATTR_MAGIC`
+const MAGIC: u32 = 0xea02_0000;
+/// Where the fields of the block header are, in bytes.
+const REFCOUNT: usize = 4;
+const CHECKSUM: usize = 16;
+/// Bytes of `struct ext4_xattr_ibody_header`.
+const IBODY_HEADER: usize = 4;
+
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    h_magic: U32,
+    h_refcount: U32,
+    h_blocks: U32,
+    h_hash: U32,
+    h_checksum: U32,
+    h_reserved: [U32; 3],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    e_name_len: u8,
+    e_name_index: u8,
+    e_value_offs: U16,
+    e_value_inum: U32,
+    e_value_size: U32,
+    e_hash: U32,
+}
+
+/// Parses an attribute block, `block` being where it is on the volume. With a seed (the volume's), its
+/// checksum is verified.
+pub fn parse_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSeed>) -> Result<Vec<Xattr>> {
+    const STRUCTURE: &str = "xattr block";
+    let Ok((header, _)) = RawHeader::ref_from_prefix(bytes) else {
+        return Err(FormatError::new(STRUCTURE, "h_magic", "the block is too short"));
+    };
+    if header.h_magic.get() != MAGIC {
+        return Err(FormatError::new(STRUCTURE, "h_magic", format_args!("is {:#x}", header.h_magic.get())));
+    }
+    if header.h_blocks.get() != 1 {
+        return Err(FormatError::new(STRUCTURE, "h_blocks", format_args!("is {}", header.h_blocks.get())));
+    }
+    if let Some(seed) = seed {
+        let (stored, computed) = (header.h_checksum.get(), checksum(seed, block, bytes));
+        if stored != computed {
+            return Err(FormatError::checksum(STRUCTURE, stored, computed));
+        }
+    }
+    parse_entries(STRUCTURE, bytes, size_of::<RawHeader>(), 0)
+}
+
+/// Parses the attributes behind an inode's fields: `area` is the rest of the inode after `i_extra_isize`.
+/// Without the magic there are none.
+pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
+    if area.get(..IBODY_HEADER) != Some(&MAGIC.to_le_bytes()[..]) {
+        return Ok(Vec::new());
+    }
+    parse_entries("xattr in inode", area, IBODY_HEADER, IBODY_HEADER)
+}
+
+/// Parses the entries from `start` on; `e_value_offs` counts from `base`.
+fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usize) -> Result<Vec<Xattr>> {
+    let end = find_end(structure, bytes, start)?;
+    let mut list = Vec::new();
+    let mut offset = start;
+    while offset < end {
+        let (entry, name) = raw_entry(structure, bytes, offset)?;
+        offset += entry_len(entry);
+        if name.contains(&0) {
+            return Err(FormatError::new(structure, "e_name", "holds NUL"));
+        }
+        if entry.e_value_inum.get() != 0 {
+            return Err(FormatError::new(structure, "e_value_inum", "ea_inode is not supported"));
+        }
+        let value = value_of(structure, bytes, entry, base, end)?;
+        list.push(Xattr { name_index: entry.e_name_index, name: name.to_vec(), value: value.to_vec() });
+    }
+    Ok(list)
+}
+
+/// Where the list of entries ends: at four zero bytes. No value may start before.
+fn find_end(structure: &'static str, bytes: &[u8], start: usize) -> Result<usize> {
+    let mut offset = start;
+    loop {
+        match bytes.get(offset..offset + 4) {
+            Some([0, 0, 0, 0]) => return Ok(offset),
+            Some(_) => offset += entry_len(raw_entry(structure, bytes, offset)?.0),
+            None => return Err(FormatError::new(structure, "e_name_len", "the list has no end")),
+        }
+    }
+}
+
+fn entry_len(entry: &RawEntry) -> usize {
+    (size_of::<RawEntry>() + usize::from(entry.e_name_len)).next_multiple_of(4)
+}
+
+fn raw_entry<'a>(
+    structure: &'static str,
+    bytes: &'a [u8],
+    offset: usize,
+) -> Result<(&'a RawEntry, &'a [u8])> {
+    bytes
+        .get(offset..)
+        .and_then(|rest| RawEntry::ref_from_prefix(rest).ok())
+        .and_then(|(entry, names)| Some((entry, names.get(..entry.e_name_len.into())?)))
+        .ok_or_else(|| {
+            FormatError::new(structure, "e_name_len", format_args!("at byte {offset} leaves the area"))
+        })
+}
+
+fn value_of<'a>(
+    structure: &'static str,
+    bytes: &'a [u8],
+    entry: &RawEntry,
+    base: usize,
+    end: usize,
+) -> Result<&'a [u8]> {
+    let too_big = |_| FormatError::new(structure, "e_value_size", "leaves the area");
+    let size = usize::try_from(entry.e_value_size.get()).map_err(too_big)?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let at = base + usize::from(entry.e_value_offs.get());
+    // The four zero bytes at the end of the list come before any value.
+    if at < end + 4 {
+        return Err(FormatError::new(structure, "e_value_offs", format_args!("{at} is inside the list")));
+    }
+    at.checked_add(size).and_then(|after| bytes.get(at..after)).ok_or_else(|| {
+        FormatError::new(structure, "e_value_size", format_args!("{size} bytes at {at} leave the area"))
+    })
+}
+
+/// How many inodes share the attribute block (`h_refcount`); 0 if the bytes are too few.
+#[must_use]
+pub fn refcount(bytes: &[u8]) -> u32 {
+    RawHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.h_refcount.get())
+}
+
+/// Sets `h_refcount` of an attribute block; [`seal_block`] comes after.
+pub fn set_refcount(bytes: &mut [u8], count: u32) {
+    bytes[REFCOUNT..REFCOUNT + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+/// The checksum over the block's number and its bytes, with zero for the checksum itself.
+fn checksum(seed: ChecksumSeed, block: FsBlock, bytes: &[u8]) -> u32 {
+    let seed = seed.then(&block.get().to_le_bytes());
+    seed.then(&bytes[..CHECKSUM]).then(&[0; 4]).of(&bytes[CHECKSUM + 4..])
+}
+
+/// Writes the checksum of an attribute block; `seed` is the volume's.
+pub fn seal_block(seed: ChecksumSeed, block: FsBlock, bytes: &mut [u8]) {
+    let computed = checksum(seed, block, bytes);
+    bytes[CHECKSUM..CHECKSUM + 4].copy_from_slice(&computed.to_le_bytes());
+}
+
+/// The name as programs see it, `user.comment` for instance; `None` if the index is unknown.
+#[must_use]
+pub fn full_name(xattr: &Xattr) -> Option<Vec<u8>> {
+    let prefix = match xattr.name_index {
+        1 => "user.",
+        2 => "system.posix_acl_access",
+        3 => "system.posix_acl_default",
+        4 => "trusted.",
+        6 => "security.",
+        7 => "system.",
+        8 => "system.richacl",
+        _ => return None,
+    };
+    Some([prefix.as_bytes(), &xattr.name].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block with `user.a` = "hello" and `security.bb` = "".
+    fn sample() -> Vec<u8> {
+        let mut bytes = vec![0; 1024];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4] = 3;
+        bytes[8] = 1;
+        put(&mut bytes, 32, (1, b"a"), (1016, 5));
+        put(&mut bytes, 52, (6, b"bb"), (0, 0));
+        bytes[1016..1021].copy_from_slice(b"hello");
+        bytes
+    }
+
+    fn put(bytes: &mut [u8], at: usize, (index, name): (u8, &[u8]), (offs, size): (u16, u32)) {
+        let entry = RawEntry {
+            e_name_len: u8::try_from(name.len()).unwrap(),
+            e_name_index: index,
+            e_value_offs: U16::new(offs),
+            e_value_inum: U32::ZERO,
+            e_value_size: U32::new(size),
+            e_hash: U32::ZERO,
+        };
+        bytes[at..at + 16].copy_from_slice(entry.as_bytes());
+        bytes[at + 16..at + 16 + name.len()].copy_from_slice(name);
+    }
+
+    #[test]
+    fn a_block_and_its_checksum() {
+        let (seed, at) = (ChecksumSeed(7), FsBlock(99));
+        let mut bytes = sample();
+        assert_eq!(refcount(&bytes), 3);
+        set_refcount(&mut bytes, 2);
+        assert_eq!(refcount(&bytes), 2);
+        assert_eq!(parse_block(&bytes, at, Some(seed)).unwrap_err().field, "checksum");
+        seal_block(seed, at, &mut bytes);
+        let list = parse_block(&bytes, at, Some(seed)).unwrap();
+        let names: Vec<_> = list.iter().map(|xattr| full_name(xattr).unwrap()).collect();
+        assert_eq!(names, [b"user.a".to_vec(), b"security.bb".to_vec()]);
+        assert_eq!((list[0].value.as_slice(), list[1].value.len()), (&b"hello"[..], 0));
+        assert!(parse_block(&bytes, FsBlock(98), Some(seed)).is_err());
+    }
+
+    #[test]
+    fn each_check_names_its_field() {
+        let broken = |at: usize, value: u8| {
+            let mut bytes = sample();
+            bytes[at] = value;
+            parse_block(&bytes, FsBlock(1), None).unwrap_err().field
+        };
+        assert_eq!(broken(3, 0), "h_magic");
+        assert_eq!(broken(8, 2), "h_blocks");
+        assert_eq!(broken(36, 1), "e_value_inum");
+        assert_eq!(broken(40, 9), "e_value_size");
+        assert_eq!(broken(32, 2), "e_name");
+        let mut bytes = sample();
+        bytes[34..36].copy_from_slice(&[72, 0]);
+        assert_eq!(parse_block(&bytes, FsBlock(1), None).unwrap_err().field, "e_value_offs");
+    }
+
+    #[test]
+    fn inside_the_inode_offsets_count_from_the_first_entry() {
+        let mut area = vec![0; 96];
+        assert_eq!(parse_ibody(&area), Ok(Vec::new()));
+        area[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        put(&mut area, 4, (1, b"k"), (88, 4));
+        area[92..].copy_from_slice(b"yes!");
+        assert_eq!(parse_ibody(&area).unwrap()[0].value, b"yes!");
+        area.truncate(95);
+        assert_eq!(parse_ibody(&area).unwrap_err().field, "e_value_size");
+    }
+}

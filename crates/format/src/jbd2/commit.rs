@@ -1,0 +1,91 @@
+//! Commit blocks: the last block of a transaction.
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{BlockType, RawHeader, TagFormat, expect_type, raw_header};
+use crate::checksum::crc32c;
+use crate::{FormatError, Result};
+
+const STRUCTURE: &str = "journal commit block";
+/// Where `h_chksum[0]` is, in bytes.
+const CHECKSUM: usize = 0x10;
+/// `JBD2_CRC32_CHKSUM` and its size in bytes.
+const CRC32: (u8, u8) = (1, 4);
+
+/// `struct commit_header`
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawCommit {
+    header: RawHeader,
+    h_chksum_type: u8,
+    h_chksum_size: u8,
+    h_padding: [u8; 2],
+    h_chksum: [U32; 8],
+    h_commit_sec: U64,
+    h_commit_nsec: U32,
+}
+
+fn raw_commit(block: &[u8]) -> Option<&RawCommit> {
+    RawCommit::ref_from_prefix(block).ok().map(|(raw, _)| raw)
+}
+
+/// Makes a commit block with the time of day; with checksums (v2, v3) it is sealed from `seed`, the
+/// journal's.
+///
+/// # Panics
+/// When `out` is shorter than 60 bytes.
+pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32, seconds: u64, nanos: u32) {
+    let raw = RawCommit {
+        header: raw_header(BlockType::Commit, sequence),
+        h_chksum_type: 0,
+        h_chksum_size: 0,
+        h_padding: [0; 2],
+        h_chksum: [U32::ZERO; 8],
+        h_commit_sec: U64::new(seconds),
+        h_commit_nsec: U32::new(nanos),
+    };
+    out.fill(0);
+    out[..size_of::<RawCommit>()].copy_from_slice(raw.as_bytes());
+    if format.has_checksums() {
+        let computed = crc32c(seed, out);
+        out[CHECKSUM..CHECKSUM + 4].copy_from_slice(&computed.to_be_bytes());
+    }
+}
+
+/// Checks the checksum (v2, v3) of a commit block; `seed` is the journal's.
+pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
+    expect_type(STRUCTURE, block, BlockType::Commit)?;
+    let raw =
+        raw_commit(block).ok_or_else(|| FormatError::new(STRUCTURE, "h_chksum", "the block is too short"))?;
+    let before = crc32c(crc32c(seed, &block[..CHECKSUM]), &[0; 4]);
+    let (stored, computed) = (raw.h_chksum[0].get(), crc32c(before, &block[CHECKSUM + 4..]));
+    if stored != computed {
+        return Err(FormatError::checksum(STRUCTURE, stored, computed));
+    }
+    Ok(())
+}
+
+/// When the transaction was committed: seconds and nanoseconds since 1970.
+#[must_use]
+pub fn commit_time(block: &[u8]) -> Option<(u64, u32)> {
+    raw_commit(block).map(|raw| (raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
+}
+
+/// The checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)),
+/// if the commit block has one: [`crc32_be`] from `!0` over its descriptor and data blocks in log order.
+#[must_use]
+pub fn commit_crc32(block: &[u8]) -> Option<u32> {
+    let raw = raw_commit(block)?;
+    ((raw.h_chksum_type, raw.h_chksum_size) == CRC32).then(|| raw.h_chksum[0].get())
+}
+
+/// The kernel's `crc32_be`: CRC-32 with the most significant bit first, without final inversion,
+/// continuing from `seed`.
+#[must_use]
+pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
+    static BIG_ENDIAN: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_MPEG_2);
+    let mut digest = BIG_ENDIAN.digest_with_initial(seed);
+    digest.update(bytes);
+    digest.finalize()
+}

@@ -1,0 +1,69 @@
+//! Revoke blocks: blocks whose copies in this and earlier transactions must not be replayed, because they
+//! were freed and may hold something else since.
+
+use super::{BlockType, HEADER_SIZE, TagFormat, expect_type, seal_tail, start_block, verify_tail};
+use crate::{FormatError, FsBlock, Result};
+
+const STRUCTURE: &str = "journal revoke block";
+/// Bytes before the records: the header and `r_count`.
+const RECORDS: usize = HEADER_SIZE + 4;
+
+impl TagFormat {
+    /// Bytes of one record.
+    fn revoke_bytes(self) -> usize {
+        if self.bit64 { 8 } else { 4 }
+    }
+}
+
+/// How many records fit into a revoke block of `block_len` bytes.
+#[must_use]
+pub fn revokes_per_block(block_len: usize, format: TagFormat) -> usize {
+    format.usable_len(block_len).saturating_sub(RECORDS) / format.revoke_bytes()
+}
+
+/// The blocks of the volume that a revoke block names.
+pub fn parse_revoke(block: &[u8], format: TagFormat) -> Result<Vec<FsBlock>> {
+    expect_type(STRUCTURE, block, BlockType::Revoke)?;
+    let fail = |problem: std::fmt::Arguments<'_>| FormatError::new(STRUCTURE, "r_count", problem);
+    let count = block
+        .get(HEADER_SIZE..)
+        .and_then(|rest| rest.first_chunk::<4>())
+        .map(|count| u32::from_be_bytes(*count))
+        .ok_or_else(|| fail(format_args!("the block is too short")))?;
+    let end = usize::try_from(count).unwrap_or(usize::MAX);
+    if end > format.usable_len(block.len()) {
+        return Err(fail(format_args!("{count} bytes leave the block")));
+    }
+    let records = block.get(RECORDS..end).ok_or_else(|| fail(format_args!("{count} is below the header")))?;
+    // At most eight bytes each.
+    let number = |record: &[u8]| record.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+    Ok(records.chunks_exact(format.revoke_bytes()).map(|record| FsBlock(number(record))).collect())
+}
+
+/// Makes a revoke block; with checksums it is sealed from `seed`, the journal's.
+///
+/// # Panics
+/// When there are more than [`revokes_per_block`], or a block number that the format cannot hold.
+pub fn encode_revoke(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32, blocks: &[FsBlock]) {
+    let most = revokes_per_block(out.len(), format);
+    assert!(blocks.len() <= most, "{} revokes of {most}", blocks.len());
+    start_block(out, BlockType::Revoke, sequence);
+    let width = format.revoke_bytes();
+    let end = RECORDS + blocks.len() * width;
+    let count = u32::try_from(end).expect("a block is below 4 GiB");
+    out[HEADER_SIZE..RECORDS].copy_from_slice(&count.to_be_bytes());
+    for (record, block) in out[RECORDS..end].chunks_exact_mut(width).zip(blocks) {
+        let bytes = block.get().to_be_bytes();
+        let (unused, number) = bytes.split_at(bytes.len() - width);
+        assert!(unused.iter().all(|&byte| byte == 0), "block {block} in a journal of 32-bit numbers");
+        record.copy_from_slice(number);
+    }
+    if format.has_checksums() {
+        seal_tail(seed, out);
+    }
+}
+
+/// Checks the checksum of a revoke block; `seed` is the journal's.
+pub fn verify_revoke(seed: u32, block: &[u8]) -> Result<()> {
+    verify_tail(STRUCTURE, seed, block)
+}

@@ -1,0 +1,289 @@
+//! The journal superblock: the first block of the journal.
+
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{BlockType, RawHeader, header, raw_header};
+use crate::checksum::crc32c;
+use crate::{FormatError, Result};
+
+/// Bytes of the superblock (`journal_superblock_t`).
+pub const SUPERBLOCK_SIZE: usize = 1024;
+/// `JBD2_CRC32C_CHKSUM`
+const CRC32C: u8 = 4;
+/// Where `s_checksum` is, in bytes.
+const CHECKSUM: usize = 0xfc;
+const STRUCTURE: &str = "journal superblock";
+
+bitflags::bitflags! {
+    /// `s_feature_incompat`: who does not know a bit must not replay the journal.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JournalIncompat: u32 {
+        /// Revoke blocks.
+        const REVOKE = 1;
+        /// Block numbers of 64 bits.
+        const BIT64 = 2;
+        /// Commit blocks are written along with the blocks of their transaction.
+        const ASYNC_COMMIT = 4;
+        /// Checksums, 16 bits a tag.
+        const CSUM_V2 = 8;
+        /// Checksums, 32 bits a tag.
+        const CSUM_V3 = 0x10;
+        /// Fast commits.
+        const FAST_COMMIT = 0x20;
+    }
+}
+
+bitflags::bitflags! {
+    /// `s_feature_compat`
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct JournalCompat: u32 {
+        /// Commit blocks carry a CRC-32 of their transaction (the first kind of checksum).
+        const CHECKSUM = 1;
+    }
+}
+
+impl JournalIncompat {
+    /// The bits that say that there are checksums.
+    const CSUM: Self = Self::CSUM_V2.union(Self::CSUM_V3);
+    const SUPPORTED: Self = Self::REVOKE.union(Self::BIT64).union(Self::ASYNC_COMMIT).union(Self::CSUM);
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawSuperblock {
+    s_header: RawHeader,
+    s_blocksize: U32,
+    s_maxlen: U32,
+    s_first: U32,
+    s_sequence: U32,
+    s_start: U32,
+    s_errno: U32,
+    s_feature_compat: U32,
+    s_feature_incompat: U32,
+    s_feature_ro_compat: U32,
+    s_uuid: [u8; 16],
+    s_nr_users: U32,
+    s_dynsuper: U32,
+    s_max_transaction: U32,
+    s_max_trans_data: U32,
+    s_checksum_type: u8,
+    s_padding2: [u8; 3],
+    s_num_fc_blocks: U32,
+    s_head: U32,
+    s_padding: [U32; 40],
+    s_checksum: U32,
+    s_users: [u8; 768],
+}
+
+const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
+
+/// The journal superblock. Fields without an accessor keep the bytes they were read with.
+#[derive(Clone)]
+pub struct JournalSuperblock {
+    raw: Box<RawSuperblock>,
+}
+
+impl std::fmt::Debug for JournalSuperblock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalSuperblock")
+            .field("maxlen", &self.maxlen())
+            .field("start", &self.start())
+            .field("sequence", &self.sequence())
+            .field("errno", &self.errno())
+            .field("incompat", &self.incompat())
+            .finish_non_exhaustive()
+    }
+}
+
+impl JournalSuperblock {
+    /// A superblock (of version 2, without features) for an empty journal of `maxlen` blocks of
+    /// `block_size` bytes, whose log starts at block `first`.
+    #[must_use]
+    pub fn new(block_size: u32, maxlen: u32, first: u32, uuid: &[u8; 16]) -> Self {
+        let mut raw = Box::new(RawSuperblock::new_zeroed());
+        raw.s_header = raw_header(BlockType::SuperblockV2, 0);
+        raw.s_blocksize = U32::new(block_size);
+        raw.s_maxlen = U32::new(maxlen);
+        raw.s_first = U32::new(first);
+        raw.s_sequence = U32::new(1);
+        raw.s_nr_users = U32::new(1);
+        raw.s_uuid = *uuid;
+        Self { raw }
+    }
+
+    /// Parses the first bytes of the journal and verifies the checksum if there is one.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let Ok((raw, _)) = RawSuperblock::read_from_prefix(bytes) else {
+            return Err(FormatError::new(STRUCTURE, "h_magic", "the block is too short"));
+        };
+        let superblock = match header(bytes) {
+            Some((BlockType::SuperblockV1 | BlockType::SuperblockV2, _)) => Self { raw: Box::new(raw) },
+            Some((found, _)) => {
+                return Err(FormatError::new(STRUCTURE, "h_blocktype", format_args!("is {found:?}")));
+            }
+            None => return Err(FormatError::new(STRUCTURE, "h_magic", "this is no journal")),
+        };
+        superblock.check_checksum()?;
+        Ok(superblock)
+    }
+
+    fn check_checksum(&self) -> Result<()> {
+        if !self.has_checksum() {
+            return Ok(());
+        }
+        if self.incompat().contains(JournalIncompat::CSUM) {
+            return Err(FormatError::new(STRUCTURE, "s_feature_incompat", "has both csum_v2 and csum_v3"));
+        }
+        if self.raw.s_checksum_type != CRC32C {
+            let problem = format_args!("is {}", self.raw.s_checksum_type);
+            return Err(FormatError::new(STRUCTURE, "s_checksum_type", problem));
+        }
+        let (stored, computed) = (self.raw.s_checksum.get(), self.checksum());
+        if stored != computed {
+            return Err(FormatError::checksum(STRUCTURE, stored, computed));
+        }
+        Ok(())
+    }
+
+    /// Checks the journal's geometry against a file system with blocks of `block_size` bytes that keeps
+    /// `journal_blocks` of them for it.
+    pub fn check(&self, block_size: u32, journal_blocks: u64) -> Result<()> {
+        let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new(STRUCTURE, field, problem));
+        let (first, start, maxlen) = (self.first(), self.start(), self.maxlen());
+        if self.raw.s_blocksize.get() != block_size {
+            return fail("s_blocksize", format_args!("{} is not {block_size}", self.raw.s_blocksize.get()));
+        }
+        if u64::from(maxlen) > journal_blocks {
+            return fail("s_maxlen", format_args!("{maxlen} blocks, but the journal has {journal_blocks}"));
+        }
+        if first == 0 || first >= maxlen {
+            return fail("s_first", format_args!("{first} of {maxlen}"));
+        }
+        if start != 0 && !(first..maxlen).contains(&start) {
+            return fail("s_start", format_args!("{start} is not in {first}..{maxlen}"));
+        }
+        Ok(())
+    }
+
+    /// Blocks in the journal, this one included (`s_maxlen`).
+    #[must_use]
+    pub fn maxlen(&self) -> u32 {
+        self.raw.s_maxlen.get()
+    }
+
+    /// The first block of the log (`s_first`), in blocks of the journal.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.raw.s_first.get()
+    }
+
+    /// Where the oldest transaction starts (`s_start`), in blocks of the journal; 0: the log is empty.
+    #[must_use]
+    pub fn start(&self) -> u32 {
+        self.raw.s_start.get()
+    }
+
+    /// The sequence number expected at [`Self::start`] (`s_sequence`).
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.raw.s_sequence.get()
+    }
+
+    /// The error that an earlier mount left (`s_errno`, a negative errno); 0: none.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.raw.s_errno.get().cast_signed()
+    }
+
+    /// The journal's UUID (`s_uuid`).
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw.s_uuid
+    }
+
+    /// `s_feature_incompat`, unknown bits included; none in version 1.
+    #[must_use]
+    pub fn incompat(&self) -> JournalIncompat {
+        JournalIncompat::from_bits_retain(self.feature(&self.raw.s_feature_incompat))
+    }
+
+    /// `s_feature_compat`, unknown bits included; none in version 1.
+    #[must_use]
+    pub fn compat(&self) -> JournalCompat {
+        JournalCompat::from_bits_retain(self.feature(&self.raw.s_feature_compat))
+    }
+
+    fn feature(&self, field: &U32) -> u32 {
+        let has_features = self.raw.s_header.h_blocktype.get() == BlockType::SuperblockV2 as u32;
+        if has_features { field.get() } else { 0 }
+    }
+
+    /// The name of a feature for want of which the journal cannot be used.
+    #[must_use]
+    pub fn unsupported(&self) -> Option<String> {
+        let unknown = self.incompat().difference(JournalIncompat::SUPPORTED);
+        let read_only = self.feature(&self.raw.s_feature_ro_compat);
+        if unknown.contains(JournalIncompat::FAST_COMMIT) {
+            Some("journal fast_commit".to_owned())
+        } else if !unknown.is_empty() {
+            Some(format!("journal incompat {:#x}", unknown.bits()))
+        } else {
+            (read_only != 0).then(|| format!("journal ro_compat {read_only:#x}"))
+        }
+    }
+
+    /// Sets [`Self::start`].
+    pub fn set_start(&mut self, start: u32) {
+        self.raw.s_start = U32::new(start);
+    }
+
+    /// Sets [`Self::sequence`].
+    pub fn set_sequence(&mut self, sequence: u32) {
+        self.raw.s_sequence = U32::new(sequence);
+    }
+
+    /// Sets [`Self::errno`].
+    pub fn set_errno(&mut self, errno: i32) {
+        self.raw.s_errno = U32::new(errno.cast_unsigned());
+    }
+
+    /// Sets [`Self::incompat`]; a superblock of version 1 becomes one of version 2.
+    pub fn set_incompat(&mut self, incompat: JournalIncompat) {
+        self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
+        self.raw.s_feature_incompat = U32::new(incompat.bits());
+        self.raw.s_checksum_type = if self.has_checksum() { CRC32C } else { 0 };
+    }
+
+    /// Sets [`Self::uuid`], and so the seed of all checksums in the journal.
+    pub fn set_uuid(&mut self, uuid: &[u8; 16]) {
+        self.raw.s_uuid = *uuid;
+    }
+
+    /// Where the checksums of the journal's blocks start from.
+    #[must_use]
+    pub fn checksum_seed(&self) -> u32 {
+        crc32c(!0, &self.raw.s_uuid)
+    }
+
+    fn has_checksum(&self) -> bool {
+        self.incompat().intersects(JournalIncompat::CSUM)
+    }
+
+    /// The checksum of the superblock: all of it, with zero for the checksum itself.
+    fn checksum(&self) -> u32 {
+        let bytes = self.raw.as_bytes();
+        crc32c(crc32c(crc32c(!0, &bytes[..CHECKSUM]), &[0; 4]), &bytes[CHECKSUM + 4..])
+    }
+
+    /// Writes the superblock into the first [`SUPERBLOCK_SIZE`] bytes of `out`, with its checksum.
+    ///
+    /// # Panics
+    /// When `out` is shorter.
+    pub fn encode(&self, out: &mut [u8]) {
+        out[..SUPERBLOCK_SIZE].copy_from_slice(self.raw.as_bytes());
+        if self.has_checksum() {
+            out[CHECKSUM..CHECKSUM + 4].copy_from_slice(&self.checksum().to_be_bytes());
+        }
+    }
+}

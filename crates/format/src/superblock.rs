@@ -1,1 +1,224 @@
-//! (being written)
+//! The superblock: the geometry, features and counters of the file system.
+//!
+//! [`Superblock::parse`] checks every field that the accessors compute with, so the accessors cannot fail.
+//! Source: kernel documentation, "Super Block".
+
+mod check;
+mod geometry;
+mod raw;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+pub use raw::RawSuperblock;
+
+use crate::checksum::{ChecksumSeed, crc32c};
+use crate::error::{FormatError, Result};
+use crate::features::{Compat, Incompat, RoCompat};
+
+/// `s_magic`.
+pub const MAGIC: u16 = 0xef53;
+/// `s_state`: cleanly unmounted.
+pub const STATE_VALID: u16 = 1;
+/// `s_state`: errors were found.
+pub const STATE_ERROR: u16 = 2;
+/// `s_state`: orphans are being recovered.
+pub const STATE_ORPHANS: u16 = 4;
+
+/// `s_checksum_type`: crc32c, the only one defined.
+const CHECKSUM_CRC32C: u8 = 1;
+/// `s_flags`: the directory hash treats bytes as unsigned.
+const FLAG_UNSIGNED_HASH: u32 = 2;
+/// Where `s_checksum` lies; it covers all bytes before it.
+const CHECKSUM_OFFSET: usize = 0x3fc;
+/// Where `s_feature_ro_compat` lies.
+const RO_COMPAT_OFFSET: usize = std::mem::offset_of!(RawSuperblock, s_feature_ro_compat);
+
+/// A superblock whose geometry has been checked.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    raw: RawSuperblock,
+}
+
+/// Parsing and encoding.
+impl Superblock {
+    /// Where the superblock starts on the device, in bytes.
+    pub const OFFSET: u64 = 1024;
+    /// The size of the superblock, in bytes.
+    pub const SIZE: usize = 1024;
+
+    /// Parses the superblock and checks its magic, its checksum (`metadata_csum`) and its geometry.
+    ///
+    /// # Errors
+    /// Names the field that is wrong or not supported. Features are judged by [`crate::features::access`].
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let (raw, _) = RawSuperblock::read_from_prefix(bytes)
+            .map_err(|_| FormatError::new("superblock", "size", format_args!("{} bytes", bytes.len())))?;
+        let magic = raw.s_magic.get();
+        if magic != MAGIC {
+            return Err(FormatError::new("superblock", "s_magic", format_args!("{magic:#06x}, not ext4")));
+        }
+        verify_checksum(&raw)?;
+        Self::from_raw(raw)
+    }
+
+    /// A superblock from its fields: the geometry is checked, the checksum is not looked at.
+    ///
+    /// # Errors
+    /// Names the field that is wrong or not supported.
+    pub fn from_raw(raw: RawSuperblock) -> Result<Self> {
+        let sb = Self { raw };
+        check::check(&sb)?;
+        Ok(sb)
+    }
+
+    /// Writes the 1024 bytes, with the checksum if the file system has `metadata_csum`.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`Self::SIZE`].
+    pub fn encode(&self, out: &mut [u8]) {
+        let out = &mut out[..Self::SIZE];
+        out.copy_from_slice(self.raw.as_bytes());
+        Self::seal(out);
+    }
+
+    /// Recomputes the checksum of an encoded superblock if its own features ask for one.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than [`Self::SIZE`].
+    pub fn seal(bytes: &mut [u8]) {
+        let (word, _) = zerocopy::little_endian::U32::ref_from_prefix(&bytes[RO_COMPAT_OFFSET..])
+            .expect("the superblock is longer than this offset");
+        if RoCompat::from_bits_retain(word.get()).contains(RoCompat::METADATA_CSUM) {
+            let checksum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
+            bytes[CHECKSUM_OFFSET..Self::SIZE].copy_from_slice(&checksum.to_le_bytes());
+        }
+    }
+
+    /// The fields as they lie on the device.
+    #[must_use]
+    pub const fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// The fields, to be changed. Whoever changes the geometry keeps it consistent.
+    pub const fn raw_mut(&mut self) -> &mut RawSuperblock {
+        &mut self.raw
+    }
+}
+
+/// Features, identity and state.
+impl Superblock {
+    /// The features that may be ignored.
+    #[must_use]
+    pub const fn compat(&self) -> Compat {
+        Compat::from_bits_retain(self.raw.s_feature_compat.get())
+    }
+
+    /// Sets the features that may be ignored.
+    pub fn set_compat(&mut self, features: Compat) {
+        self.raw.s_feature_compat.set(features.bits());
+    }
+
+    /// The features that must be known to read.
+    #[must_use]
+    pub const fn incompat(&self) -> Incompat {
+        Incompat::from_bits_retain(self.raw.s_feature_incompat.get())
+    }
+
+    /// Sets the features that must be known to read.
+    pub fn set_incompat(&mut self, features: Incompat) {
+        self.raw.s_feature_incompat.set(features.bits());
+    }
+
+    /// The features that must be known to write.
+    #[must_use]
+    pub const fn ro_compat(&self) -> RoCompat {
+        RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get())
+    }
+
+    /// Sets the features that must be known to write.
+    pub fn set_ro_compat(&mut self, features: RoCompat) {
+        self.raw.s_feature_ro_compat.set(features.bits());
+    }
+
+    /// The volume's UUID.
+    #[must_use]
+    pub const fn uuid(&self) -> [u8; 16] {
+        self.raw.s_uuid
+    }
+
+    /// The volume's label; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let name = self.raw.s_volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// The seed of the directory hashes.
+    #[must_use]
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
+    }
+
+    /// The hash version of new hashed directories.
+    #[must_use]
+    pub const fn default_hash_version(&self) -> u8 {
+        self.raw.s_def_hash_version
+    }
+
+    /// Whether directory hashes treat the bytes of a name as unsigned.
+    #[must_use]
+    pub const fn hash_is_unsigned(&self) -> bool {
+        self.raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0
+    }
+
+    /// The seed of all metadata checksums; `None` without `metadata_csum`.
+    #[must_use]
+    pub fn checksum_seed(&self) -> Option<ChecksumSeed> {
+        if !self.ro_compat().contains(RoCompat::METADATA_CSUM) {
+            return None;
+        }
+        let stored = self.incompat().contains(Incompat::CSUM_SEED);
+        Some(if stored {
+            ChecksumSeed(self.raw.s_checksum_seed.get())
+        } else {
+            ChecksumSeed::from_uuid(&self.raw.s_uuid)
+        })
+    }
+
+    /// `s_state`: [`STATE_VALID`], [`STATE_ERROR`], [`STATE_ORPHANS`].
+    #[must_use]
+    pub const fn state(&self) -> u16 {
+        self.raw.s_state.get()
+    }
+
+    /// Sets `s_state`.
+    pub fn set_state(&mut self, state: u16) {
+        self.raw.s_state.set(state);
+    }
+}
+
+fn verify_checksum(raw: &RawSuperblock) -> Result<()> {
+    let features = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get());
+    if !features.contains(RoCompat::METADATA_CSUM) {
+        return Ok(());
+    }
+    let kind = raw.s_checksum_type;
+    if kind != CHECKSUM_CRC32C {
+        return Err(FormatError::new("superblock", "s_checksum_type", format_args!("{kind} is not defined")));
+    }
+    let stored = raw.s_checksum.get();
+    let computed = crc32c(!0, &raw.as_bytes()[..CHECKSUM_OFFSET]);
+    if stored == computed { Ok(()) } else { Err(FormatError::checksum("superblock", stored, computed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_input_is_an_error() {
+        assert_eq!(Superblock::parse(&[0; 1023]).unwrap_err().field, "size");
+        assert_eq!(Superblock::parse(&[0; 1024]).unwrap_err().field, "s_magic");
+    }
+}

@@ -1,0 +1,81 @@
+//! Timestamps: 32 bits of seconds, and in large inodes 2 more bits of seconds and the nanoseconds.
+//!
+//! Source: kernel documentation, "Inode Timestamps".
+
+const EPOCH_BITS: u32 = 2;
+const EPOCH_MASK: u32 = (1 << EPOCH_BITS) - 1;
+const MAX_NANOSECONDS: u32 = 999_999_999;
+
+/// A point in time, counted from 1970-01-01 00:00 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Seconds; negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds after `seconds`: 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// The latest second that the format holds, in the year 2446; without the extra bits it is [`i32::MAX`].
+    pub const MAX_SECONDS: i64 = i32::MAX as i64 + ((EPOCH_MASK as i64) << 32);
+    /// The earliest second that the format holds, in the year 1901.
+    pub const MIN_SECONDS: i64 = i32::MIN as i64;
+
+    /// From the two fields of the inode; `extra` is 0 where it has no room for it.
+    pub(super) fn decode(seconds: u32, extra: u32) -> Self {
+        Self {
+            seconds: i64::from(seconds.cast_signed()) + (i64::from(extra & EPOCH_MASK) << 32),
+            nanoseconds: (extra >> EPOCH_BITS).min(MAX_NANOSECONDS),
+        }
+    }
+
+    /// The two fields of the inode. A time that they cannot hold becomes the nearest that they can.
+    #[expect(clippy::cast_possible_truncation, reason = "the seconds are split after clamping")]
+    #[expect(clippy::cast_sign_loss, reason = "the low half keeps its bits")]
+    pub(super) fn encode(self, has_extra: bool) -> (u32, u32) {
+        let max = if has_extra { Self::MAX_SECONDS } else { i32::MAX.into() };
+        let seconds = self.seconds.clamp(Self::MIN_SECONDS, max);
+        let low = seconds as i32;
+        // The epoch makes up for the sign extension of the low half.
+        let epoch = ((seconds - i64::from(low)) >> 32) as u32 & EPOCH_MASK;
+        let nanoseconds = self.nanoseconds.min(MAX_NANOSECONDS);
+        let extra = if has_extra { nanoseconds << EPOCH_BITS | epoch } else { 0 };
+        (low.cast_unsigned(), extra)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_ranges() {
+        // From the table in the kernel's documentation: extra bits, sign bit, first second of the range.
+        let cases = [
+            (0, 0x8000_0000, -0x8000_0000),
+            (0, 0, 0),
+            (1, 0x8000_0000, 0x8000_0000),
+            (1, 0, 0x1_0000_0000),
+            (2, 0x8000_0000, 0x1_8000_0000),
+            (2, 0, 0x2_0000_0000),
+            (3, 0x8000_0000, 0x2_8000_0000),
+            (3, 0, 0x3_0000_0000),
+        ];
+        for (epoch, low, seconds) in cases {
+            let time = Timestamp { seconds, nanoseconds: 0 };
+            assert_eq!(Timestamp::decode(low, epoch), time);
+            assert_eq!(time.encode(true), (low, epoch));
+        }
+    }
+
+    #[test]
+    fn clamps_what_does_not_fit() {
+        let late = Timestamp { seconds: i64::MAX, nanoseconds: u32::MAX };
+        let (low, extra) = late.encode(true);
+        let expected = Timestamp { seconds: Timestamp::MAX_SECONDS, nanoseconds: MAX_NANOSECONDS };
+        assert_eq!(Timestamp::decode(low, extra), expected);
+        assert_eq!(late.encode(false), (0x7fff_ffff, 0));
+        let early = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
+        assert_eq!(early.encode(false), (0x8000_0000, 0));
+    }
+}

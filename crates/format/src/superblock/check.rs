@@ -1,0 +1,141 @@
+//! The checks that make the accessors' arithmetic safe: once a superblock has passed, no accessor divides by
+//! zero or overflows, and all counts agree with each other.
+
+use std::fmt;
+
+use super::Superblock;
+use crate::error::{FormatError, Result};
+use crate::features::{Incompat, RoCompat};
+
+/// Extents have 48 bits for a block number, so no volume has more blocks.
+const MAX_BLOCKS: u64 = 1 << 48;
+/// The first inode that is not reserved, at least (`EXT4_GOOD_OLD_FIRST_INO`).
+const MIN_FIRST_INO: u32 = 11;
+/// The largest cluster is 2^(10 + 20) bytes (`EXT4_MAX_CLUSTER_LOG_SIZE`).
+const MAX_LOG_CLUSTER_SIZE: u32 = 20;
+/// `EXT4_MAX_DESC_SIZE`.
+const MAX_DESC_SIZE: u16 = 1024;
+
+/// Checks every geometry field.
+pub(super) fn check(sb: &Superblock) -> Result<()> {
+    // A journal device has a superblock of its own kind; name it rather than a field that it leaves zero.
+    let is_journal = sb.incompat().contains(Incompat::JOURNAL_DEV);
+    ensure(!is_journal, "s_feature_incompat", "journal_dev: an external journal, not a file system")?;
+
+    let revision = sb.raw.s_rev_level.get();
+    ensure(revision == 1, "s_rev_level", format_args!("{revision}, but only 1 (dynamic) is supported"))?;
+
+    block_size(sb)?;
+    group_size(sb)?;
+    block_counts(sb)?;
+    inodes(sb)?;
+    extra_isize(sb)?;
+    descriptors(sb)
+}
+
+fn ensure(ok: bool, field: &'static str, problem: impl fmt::Display) -> Result<()> {
+    if ok { Ok(()) } else { Err(FormatError::new("superblock", field, problem)) }
+}
+
+fn block_size(sb: &Superblock) -> Result<()> {
+    let log = sb.raw.s_log_block_size.get();
+    ensure(log <= 2, "s_log_block_size", format_args!("{log}, but only 0 to 2 (1k, 2k, 4k) are supported"))?;
+
+    let cluster = sb.raw.s_log_cluster_size.get();
+    let bigalloc = sb.ro_compat().contains(RoCompat::BIGALLOC);
+    let cluster_ok = if bigalloc { (log..=MAX_LOG_CLUSTER_SIZE).contains(&cluster) } else { cluster == log };
+    ensure(cluster_ok, "s_log_cluster_size", format_args!("{cluster} with s_log_block_size {log}"))?;
+
+    // The boot sector takes the first 1024 bytes: block 0 where blocks are that small.
+    let first = sb.first_data_block();
+    let first_ok = first == u32::from(log == 0) || (bigalloc && first == 0);
+    ensure(first_ok, "s_first_data_block", format_args!("{first} with {}-byte blocks", sb.block_size()))
+}
+
+fn group_size(sb: &Superblock) -> Result<()> {
+    let bits_per_block = 8 * sb.block_size();
+    let fits = |n: u32| n > 0 && n.is_multiple_of(8) && n <= bits_per_block;
+
+    let clusters = sb.raw.s_clusters_per_group.get();
+    ensure(fits(clusters), "s_clusters_per_group", format_args!("{clusters} does not fit a bitmap block"))?;
+
+    let blocks = sb.blocks_per_group();
+    let ratio_bits = sb.raw.s_log_cluster_size.get() - sb.raw.s_log_block_size.get();
+    let agrees = u64::from(clusters) << ratio_bits == u64::from(blocks);
+    ensure(agrees, "s_blocks_per_group", format_args!("{blocks} with {clusters} clusters per group"))?;
+
+    let inodes = sb.inodes_per_group();
+    ensure(fits(inodes), "s_inodes_per_group", format_args!("{inodes} does not fit a bitmap block"))
+}
+
+fn block_counts(sb: &Superblock) -> Result<()> {
+    let high = sb.raw.s_blocks_count_hi.get();
+    let wide = sb.incompat().contains(Incompat::BIT64);
+    ensure(wide || high == 0, "s_blocks_count_hi", format_args!("{high} without the 64bit feature"))?;
+
+    let blocks = sb.blocks_count();
+    let first = u64::from(sb.first_data_block());
+    let in_range = blocks > first && blocks <= MAX_BLOCKS;
+    ensure(in_range, "s_blocks_count", format_args!("{blocks} is not in {}..={MAX_BLOCKS}", first + 1))?;
+
+    let groups = (blocks - first).div_ceil(u64::from(sb.blocks_per_group()));
+    ensure(u32::try_from(groups).is_ok(), "s_blocks_count", format_args!("{groups} block groups"))?;
+
+    let reserved = sb.reserved_blocks();
+    ensure(reserved <= blocks, "s_r_blocks_count", format_args!("{reserved} of {blocks} blocks"))?;
+    let free = sb.free_blocks();
+    ensure(free <= blocks, "s_free_blocks_count", format_args!("{free} of {blocks} blocks"))
+}
+
+fn inodes(sb: &Superblock) -> Result<()> {
+    let size = sb.inode_size();
+    let size_ok = size.is_power_of_two() && size >= 128 && u32::from(size) <= sb.block_size();
+    ensure(size_ok, "s_inode_size", format_args!("{size} with {}-byte blocks", sb.block_size()))?;
+
+    let inodes = sb.inodes_count();
+    let expected = u64::from(sb.group_count()) * u64::from(sb.inodes_per_group());
+    let agrees = u64::from(inodes) == expected;
+    ensure(agrees, "s_inodes_count", format_args!("{inodes}, but the groups have {expected}"))?;
+
+    let free = sb.free_inodes();
+    ensure(free <= inodes, "s_free_inodes_count", format_args!("{free} of {inodes} inodes"))?;
+    let first = sb.first_inode();
+    let first_ok = (MIN_FIRST_INO..=inodes).contains(&first);
+    ensure(first_ok, "s_first_ino", format_args!("{first} is not in {MIN_FIRST_INO}..={inodes}"))?;
+    let journal = sb.journal_inode();
+    ensure(journal <= inodes, "s_journal_inum", format_args!("{journal} of {inodes} inodes"))
+}
+
+fn extra_isize(sb: &Superblock) -> Result<()> {
+    if !sb.ro_compat().contains(RoCompat::EXTRA_ISIZE) {
+        return Ok(());
+    }
+    let room = sb.inode_size() - 128;
+    let fits = |n: u16| n <= room && n.is_multiple_of(4);
+    let (min, want) = (sb.raw.s_min_extra_isize.get(), sb.raw.s_want_extra_isize.get());
+    ensure(fits(min), "s_min_extra_isize", format_args!("{min} with {room} bytes of room"))?;
+    ensure(fits(want), "s_want_extra_isize", format_args!("{want} with {room} bytes of room"))
+}
+
+fn descriptors(sb: &Superblock) -> Result<()> {
+    let size = sb.desc_size();
+    let wide = sb.incompat().contains(Incompat::BIT64);
+    let size_ok = !wide || (size.is_power_of_two() && (64..=MAX_DESC_SIZE).contains(&size));
+    ensure(size_ok, "s_desc_size", size)?;
+
+    let reserved = sb.reserved_gdt_blocks();
+    let reserved_ok = reserved <= sb.block_size() / 4;
+    ensure(reserved_ok, "s_reserved_gdt_blocks", format_args!("{reserved}, one block addresses fewer"))?;
+
+    // Without meta_bg the superblock and the whole table lie in group 0.
+    if !sb.incompat().contains(Incompat::META_BG) {
+        let table = u64::from(sb.gdt_blocks()) + u64::from(reserved);
+        let room = sb.blocks_count().min(u64::from(sb.blocks_per_group()) + u64::from(sb.first_data_block()));
+        let fits = sb.first_gdt_block().get() + table < room;
+        ensure(fits, "s_reserved_gdt_blocks", format_args!("{table} descriptor blocks in group 0"))?;
+    }
+
+    let flex = sb.raw.s_log_groups_per_flex;
+    let flex_ok = !sb.incompat().contains(Incompat::FLEX_BG) || flex < 32;
+    ensure(flex_ok, "s_log_groups_per_flex", flex)
+}

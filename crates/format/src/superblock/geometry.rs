@@ -1,0 +1,253 @@
+//! The numbers derived from the superblock: blocks, groups, descriptors, inodes.
+
+use super::Superblock;
+use crate::features::{Compat, Incompat, RoCompat};
+use crate::types::{FsBlock, GroupNo};
+
+/// The extra inode fields that the kernel knows take this many bytes.
+const KNOWN_EXTRA_ISIZE: u16 = 32;
+
+/// Blocks and groups.
+impl Superblock {
+    /// The size of a block, in bytes: 1024, 2048 or 4096.
+    #[must_use]
+    pub const fn block_size(&self) -> u32 {
+        1 << self.block_bits()
+    }
+
+    /// The binary logarithm of the block size: 10 to 12.
+    #[must_use]
+    pub const fn block_bits(&self) -> u32 {
+        10 + self.raw.s_log_block_size.get()
+    }
+
+    /// The number of blocks on the volume.
+    #[must_use]
+    pub fn blocks_count(&self) -> u64 {
+        self.wide(self.raw.s_blocks_count_lo.get(), self.raw.s_blocks_count_hi.get())
+    }
+
+    /// The blocks that only root may allocate.
+    #[must_use]
+    pub fn reserved_blocks(&self) -> u64 {
+        self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
+    }
+
+    /// The blocks that are free. The group descriptors are the truth; this sum may be stale after a crash.
+    #[must_use]
+    pub fn free_blocks(&self) -> u64 {
+        self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
+    }
+
+    /// Sets the number of free blocks.
+    #[expect(clippy::cast_possible_truncation, reason = "the number is split into its two halves")]
+    pub fn set_free_blocks(&mut self, blocks: u64) {
+        self.raw.s_free_blocks_count_lo.set(blocks as u32);
+        if self.is_64bit() {
+            self.raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
+        }
+    }
+
+    /// The block that group 0 starts with: 1 where blocks have 1024 bytes, else 0.
+    #[must_use]
+    pub const fn first_data_block(&self) -> u32 {
+        self.raw.s_first_data_block.get()
+    }
+
+    /// The blocks in a group; the last group may have fewer.
+    #[must_use]
+    pub const fn blocks_per_group(&self) -> u32 {
+        self.raw.s_blocks_per_group.get()
+    }
+
+    /// The bits of a group's block bitmap: clusters with `bigalloc`, else blocks.
+    #[must_use]
+    pub const fn clusters_per_group(&self) -> u32 {
+        self.raw.s_clusters_per_group.get()
+    }
+
+    /// The number of block groups.
+    #[must_use]
+    pub fn group_count(&self) -> u32 {
+        let blocks = self.blocks_count() - u64::from(self.first_data_block());
+        let groups = blocks.div_ceil(u64::from(self.blocks_per_group()));
+        u32::try_from(groups).expect("the geometry check admits no more groups")
+    }
+
+    /// The number of groups whose metadata may lie together; 1 without `flex_bg`.
+    #[must_use]
+    pub fn groups_per_flex(&self) -> u32 {
+        let flex = self.incompat().contains(Incompat::FLEX_BG);
+        if flex { 1 << self.raw.s_log_groups_per_flex } else { 1 }
+    }
+
+    /// Whether `group` starts with a copy of the superblock and the group descriptors; group 0 always does.
+    #[must_use]
+    pub fn has_backup(&self, group: GroupNo) -> bool {
+        let group = group.get();
+        if group == 0 {
+            return true;
+        }
+        if self.compat().contains(Compat::SPARSE_SUPER2) {
+            return self.raw.s_backup_bgs.iter().any(|backup| backup.get() == group);
+        }
+        let sparse = self.ro_compat().contains(RoCompat::SPARSE_SUPER);
+        !sparse || [3, 5, 7].iter().any(|&base| is_power_of(group, base))
+    }
+}
+
+/// Group descriptors.
+impl Superblock {
+    /// The size of a group descriptor, in bytes; 32 without `64bit`.
+    #[must_use]
+    pub fn desc_size(&self) -> u16 {
+        if self.is_64bit() { self.raw.s_desc_size.get() } else { 32 }
+    }
+
+    /// The group descriptors in one block.
+    #[must_use]
+    pub fn descs_per_block(&self) -> u32 {
+        self.block_size() / u32::from(self.desc_size())
+    }
+
+    /// The first block of the group descriptor table: the one after the superblock's.
+    #[must_use]
+    pub fn first_gdt_block(&self) -> FsBlock {
+        FsBlock(Self::OFFSET / u64::from(self.block_size()) + 1)
+    }
+
+    /// The blocks of the group descriptor table.
+    #[must_use]
+    pub fn gdt_blocks(&self) -> u32 {
+        self.group_count().div_ceil(self.descs_per_block())
+    }
+
+    /// The blocks after the descriptor table that are kept for its growth.
+    #[must_use]
+    pub fn reserved_gdt_blocks(&self) -> u32 {
+        self.raw.s_reserved_gdt_blocks.get().into()
+    }
+
+    /// Whether group descriptors have checksums, so that groups may be uninitialised.
+    #[must_use]
+    pub fn has_group_checksums(&self) -> bool {
+        self.ro_compat().intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
+    }
+}
+
+/// Inodes.
+impl Superblock {
+    /// The number of inodes on the volume.
+    #[must_use]
+    pub const fn inodes_count(&self) -> u32 {
+        self.raw.s_inodes_count.get()
+    }
+
+    /// The inodes that are free. The group descriptors are the truth; this sum may be stale after a crash.
+    #[must_use]
+    pub const fn free_inodes(&self) -> u32 {
+        self.raw.s_free_inodes_count.get()
+    }
+
+    /// Sets the number of free inodes.
+    pub fn set_free_inodes(&mut self, inodes: u32) {
+        self.raw.s_free_inodes_count.set(inodes);
+    }
+
+    /// The inodes in each group.
+    #[must_use]
+    pub const fn inodes_per_group(&self) -> u32 {
+        self.raw.s_inodes_per_group.get()
+    }
+
+    /// The blocks of one group's inode table.
+    #[must_use]
+    pub fn inode_table_blocks(&self) -> u32 {
+        self.inodes_per_group().div_ceil(self.block_size() / u32::from(self.inode_size()))
+    }
+
+    /// The size of an inode on the device, in bytes.
+    #[must_use]
+    pub const fn inode_size(&self) -> u16 {
+        self.raw.s_inode_size.get()
+    }
+
+    /// The first inode that is not reserved.
+    #[must_use]
+    pub const fn first_inode(&self) -> u32 {
+        self.raw.s_first_ino.get()
+    }
+
+    /// The extra bytes that every inode has at least; 0 without `extra_isize`.
+    #[must_use]
+    pub fn min_extra_isize(&self) -> u16 {
+        let promised = self.ro_compat().contains(RoCompat::EXTRA_ISIZE);
+        if promised { self.raw.s_min_extra_isize.get() } else { 0 }
+    }
+
+    /// The extra bytes that a new inode gets: what the kernel's fields need, more if the superblock asks.
+    #[must_use]
+    pub fn want_extra_isize(&self) -> u16 {
+        if self.inode_size() <= 128 {
+            return 0;
+        }
+        let asks = self.ro_compat().contains(RoCompat::EXTRA_ISIZE);
+        let want = if asks { self.raw.s_want_extra_isize.get() } else { 0 };
+        want.max(self.min_extra_isize()).max(KNOWN_EXTRA_ISIZE)
+    }
+
+    /// The journal's inode; 0 if there is none.
+    #[must_use]
+    pub const fn journal_inode(&self) -> u32 {
+        self.raw.s_journal_inum.get()
+    }
+
+    /// The first inode of the orphan list; 0 if it is empty.
+    #[must_use]
+    pub const fn last_orphan(&self) -> u32 {
+        self.raw.s_last_orphan.get()
+    }
+
+    /// Sets the first inode of the orphan list.
+    pub fn set_last_orphan(&mut self, ino: u32) {
+        self.raw.s_last_orphan.set(ino);
+    }
+
+    /// The inode of the orphan file; meaningful with `orphan_file` only.
+    #[must_use]
+    pub const fn orphan_file_inode(&self) -> u32 {
+        self.raw.s_orphan_file_inum.get()
+    }
+}
+
+impl Superblock {
+    const fn is_64bit(&self) -> bool {
+        self.incompat().contains(Incompat::BIT64)
+    }
+
+    /// Joins the halves of a block count; the high one counts with `64bit` only.
+    fn wide(&self, low: u32, high: u32) -> u64 {
+        let high = if self.is_64bit() { high } else { 0 };
+        u64::from(high) << 32 | u64::from(low)
+    }
+}
+
+/// Whether `n` is a power of `base`, 1 included. `n` is not 0.
+const fn is_power_of(mut n: u32, base: u32) -> bool {
+    while n.is_multiple_of(base) {
+        n /= base;
+    }
+    n == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_power_of;
+
+    #[test]
+    fn sparse_groups() {
+        let backups: Vec<u32> =
+            (1..130).filter(|&g| [3, 5, 7].iter().any(|&base| is_power_of(g, base))).collect();
+        assert_eq!(backups, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125]);
+    }
+}

@@ -1,0 +1,151 @@
+//! The first inodes and what they hold: the root directory, `lost+found`, the resize inode, the journal.
+
+use std::ops::Range;
+
+use parext4_format::dir_entry::{init_block, init_dot_block, insert, seal_tail};
+use parext4_format::extent::{Extent, encode_index, encode_leaf, seal_block};
+use parext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo};
+
+use super::geometry::{FIRST_INODE, Geometry};
+use super::journal;
+use super::placement::{JournalPlace, Placement};
+use crate::error::Result;
+
+const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
+/// Where the double-indirect pointer lies in `i_block`, in bytes.
+const DOUBLE_INDIRECT: usize = 13 * 4;
+
+/// A block and its contents.
+pub(super) type BlockImage = (u64, Vec<u8>);
+
+/// Builds the inodes of one volume.
+pub(super) struct Inodes<'a> {
+    pub sb: &'a Superblock,
+    pub seed: ChecksumSeed,
+    pub geometry: &'a Geometry,
+    pub now: u32,
+    /// User and group of the root directory.
+    pub owner: (u32, u32),
+}
+
+impl Inodes<'_> {
+    fn new_inode(&self, mode: u16, blocks: u64) -> Inode {
+        let now = Timestamp { seconds: i64::from(self.now), nanoseconds: 0 };
+        let mut inode = Inode::new(mode, self.sb);
+        for time in [&mut inode.atime, &mut inode.ctime, &mut inode.mtime, &mut inode.crtime] {
+            *time = now;
+        }
+        inode.links = 1;
+        inode.size = blocks * u64::from(self.geometry.block_size);
+        inode.blocks = self.sectors(blocks);
+        inode
+    }
+
+    /// `i_blocks` counts 512 bytes.
+    fn sectors(&self, blocks: u64) -> u64 {
+        blocks * u64::from(self.geometry.block_size / 512)
+    }
+
+    fn directory(&self, permissions: u16, run: &Range<u64>) -> Inode {
+        let len = u32::try_from(run.end - run.start).expect("a few blocks");
+        let mode = FileType::Directory.mode_bits() | permissions;
+        let mut inode = self.new_inode(mode, len.into());
+        inode.flags = InodeFlags::EXTENTS;
+        let extent = Extent { logical: FileBlock(0), physical: FsBlock(run.start), len, unwritten: false };
+        encode_leaf(&mut inode.block, &[extent]);
+        inode
+    }
+
+    /// The root directory: `.`, `..` and `lost+found` link to it.
+    pub(super) fn root(&self, placement: &Placement) -> Inode {
+        let mut inode = self.directory(0o755, &(placement.root..placement.root + 1));
+        inode.links = 3;
+        (inode.uid, inode.gid) = self.owner;
+        inode
+    }
+
+    /// `lost+found`.
+    pub(super) fn lost_found(&self, placement: &Placement) -> Inode {
+        let mut inode = self.directory(0o700, &placement.lost_found);
+        inode.links = 2;
+        inode
+    }
+
+    /// The blocks of both directories.
+    pub(super) fn directory_blocks(&self, placement: &Placement) -> Result<Vec<BlockImage>> {
+        let empty = || vec![0; self.geometry.block_size as usize];
+        let mut root = empty();
+        init_dot_block(&mut root, true, InodeNo::ROOT, InodeNo::ROOT);
+        insert(&mut root, true, LOST_FOUND, FileType::Directory.dirent_type(), b"lost+found")?;
+        seal_tail(self.seed.inode(InodeNo::ROOT, 0), &mut root);
+        let mut blocks = vec![(placement.root, root)];
+        for number in placement.lost_found.clone() {
+            let mut block = empty();
+            if number == placement.lost_found.start {
+                init_dot_block(&mut block, true, LOST_FOUND, InodeNo::ROOT);
+            } else {
+                init_block(&mut block, true);
+            }
+            seal_tail(self.seed.inode(LOST_FOUND, 0), &mut block);
+            blocks.push((number, block));
+        }
+        Ok(blocks)
+    }
+
+    /// The resize inode: a file without extents, as large as a double-indirect block can map, whose blocks are
+    /// the reserved descriptor blocks. See [`super::resize`].
+    pub(super) fn resize(&self, map: u64) -> Inode {
+        let pointers = u64::from(self.geometry.block_size / 4);
+        let copies = 1 + self.geometry.backup_groups().count() as u64;
+        let mode = FileType::Regular.mode_bits() | 0o600;
+        let mut inode = self.new_inode(mode, 12 + pointers + pointers * pointers);
+        inode.blocks = self.sectors(1 + u64::from(self.geometry.reserved_gdt_blocks) * copies);
+        let map = u32::try_from(map).expect("no resize inode past 2^32 blocks");
+        inode.block[DOUBLE_INDIRECT..DOUBLE_INDIRECT + 4].copy_from_slice(&map.to_le_bytes());
+        inode
+    }
+
+    /// The journal's inode, and the leaves of its extent tree.
+    pub(super) fn journal(&self, place: &JournalPlace) -> (Inode, Vec<BlockImage>) {
+        let extents = journal::extents(place);
+        let blocks: u64 = place.runs.iter().map(|run| run.end - run.start).sum();
+        let mode = FileType::Regular.mode_bits() | 0o600;
+        let mut inode = self.new_inode(mode, blocks);
+        inode.flags = InodeFlags::EXTENTS;
+        inode.blocks += self.sectors(place.leaves.len() as u64);
+        if place.leaves.is_empty() {
+            encode_leaf(&mut inode.block, &extents);
+            return (inode, Vec::new());
+        }
+        let leaves = journal::leaves(place, &extents, self.geometry.block_size);
+        let index: Vec<_> = leaves.iter().map(|(entry, _)| *entry).collect();
+        encode_index(&mut inode.block, 1, &index);
+        let encode = |(number, extents): (u64, &[Extent])| {
+            let mut block = vec![0; self.geometry.block_size as usize];
+            encode_leaf(&mut block, extents);
+            seal_block(self.seed.inode(InodeNo::JOURNAL, 0), &mut block);
+            (number, block)
+        };
+        let images = leaves.into_iter().map(|(entry, extents)| encode((entry.child.get(), extents)));
+        (inode, images.collect())
+    }
+
+    /// The start of the first group's inode table, in whole blocks: the inodes given and zeros between them.
+    pub(super) fn table(&self, inodes: &[(InodeNo, &Inode)]) -> Vec<u8> {
+        let size = usize::from(self.geometry.inode_size);
+        let used = size * FIRST_INODE as usize;
+        let mut table = vec![0; used.next_multiple_of(self.geometry.block_size as usize)];
+        for (ino, inode) in inodes {
+            let at = (ino.get() as usize - 1) * size;
+            inode.encode(&mut table[at..at + size], self.sb, *ino);
+        }
+        table
+    }
+
+    /// `lost+found`'s inode number.
+    pub(super) const fn lost_found_ino() -> InodeNo {
+        LOST_FOUND
+    }
+}

@@ -1,0 +1,137 @@
+//! The superblock of a new volume, with the fields that mke2fs sets.
+
+use parext4_format::InodeNo;
+use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::inode::Inode;
+use parext4_format::superblock::{MAGIC, RawSuperblock, STATE_VALID, Superblock};
+use zerocopy::FromZeros;
+
+use super::geometry::{DESC_SIZE, FIRST_INODE, Geometry, LOG_GROUPS_PER_FLEX};
+use super::placement::Placement;
+use super::{Identity, MkfsOptions};
+use crate::error::{Error, Result};
+
+/// `s_flags`: the directory hash treats bytes as signed, as it does on x86.
+const FLAG_SIGNED_HASH: u32 = 1;
+/// `s_def_hash_version`: half MD4.
+const HASH_HALF_MD4: u8 = 1;
+/// `s_default_mount_opts`: `user_xattr` and `acl`.
+const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
+/// `s_errors`: carry on after an error.
+const ERRORS_CONTINUE: u16 = 1;
+/// `s_max_mnt_count`: never check for having been mounted often (-1).
+const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
+/// `s_checksum_type`: crc32c.
+const CHECKSUM_CRC32C: u8 = 1;
+/// Bytes of the inode fields past the first 128 that the kernel knows.
+const EXTRA_ISIZE: u16 = 32;
+/// `s_jnl_backup_type`: `s_jnl_blocks` holds the journal inode's block map.
+const JOURNAL_BACKUP_BLOCKS: u8 = 1;
+
+/// The superblock of `geometry` without anything in it yet.
+pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Identity) -> Result<Superblock> {
+    let mut raw = RawSuperblock::new_zeroed();
+    raw.s_magic.set(MAGIC);
+    raw.s_state.set(STATE_VALID);
+    raw.s_rev_level.set(1);
+    set_geometry(&mut raw, geometry);
+    set_policies(&mut raw, identity);
+    raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    // A geometry that the parser refuses must not reach the device.
+    let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
+    sb.set_compat(Compat::EXT_ATTR | Compat::DIR_INDEX);
+    if geometry.has_resize_inode() {
+        sb.set_compat(sb.compat() | Compat::RESIZE_INODE);
+    }
+    Ok(sb)
+}
+
+fn set_geometry(raw: &mut RawSuperblock, geometry: &Geometry) {
+    let log_block_size = geometry.block_size.ilog2() - 10;
+    raw.s_log_block_size.set(log_block_size);
+    raw.s_log_cluster_size.set(log_block_size);
+    raw.s_blocks_per_group.set(geometry.blocks_per_group);
+    raw.s_clusters_per_group.set(geometry.blocks_per_group);
+    raw.s_inodes_per_group.set(geometry.inodes_per_group);
+    raw.s_first_data_block.set(geometry.first_data_block);
+    raw.s_blocks_count_lo.set(low(geometry.blocks_count));
+    raw.s_blocks_count_hi.set(high(geometry.blocks_count));
+    raw.s_r_blocks_count_lo.set(low(geometry.reserved_blocks));
+    raw.s_r_blocks_count_hi.set(high(geometry.reserved_blocks));
+    raw.s_inodes_count.set(geometry.inodes_count());
+    raw.s_first_ino.set(FIRST_INODE);
+    raw.s_inode_size.set(geometry.inode_size);
+    if geometry.inode_size > 128 {
+        raw.s_min_extra_isize.set(EXTRA_ISIZE);
+        raw.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
+    raw.s_desc_size.set(u16::try_from(DESC_SIZE).expect("64"));
+    raw.s_reserved_gdt_blocks.set(u16::try_from(geometry.reserved_gdt_blocks).expect("at most 1024"));
+    raw.s_log_groups_per_flex = LOG_GROUPS_PER_FLEX;
+}
+
+fn set_policies(raw: &mut RawSuperblock, identity: &Identity) {
+    let incompat = Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG;
+    let ro_compat = RoCompat::SPARSE_SUPER
+        | RoCompat::LARGE_FILE
+        | RoCompat::HUGE_FILE
+        | RoCompat::DIR_NLINK
+        | RoCompat::EXTRA_ISIZE
+        | RoCompat::METADATA_CSUM;
+    raw.s_feature_incompat.set(incompat.bits());
+    raw.s_feature_ro_compat.set(ro_compat.bits());
+    raw.s_checksum_type = CHECKSUM_CRC32C;
+    raw.s_uuid = identity.uuid;
+    for (word, bytes) in raw.s_hash_seed.iter_mut().zip(identity.hash_seed.chunks_exact(4)) {
+        word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    }
+    raw.s_def_hash_version = HASH_HALF_MD4;
+    raw.s_flags.set(FLAG_SIGNED_HASH);
+    raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    raw.s_errors.set(ERRORS_CONTINUE);
+    raw.s_max_mnt_count.set(NO_MAX_MOUNT_COUNT);
+    raw.s_mkfs_time.set(identity.now);
+    raw.s_lastcheck.set(identity.now);
+    raw.s_wtime.set(identity.now);
+}
+
+/// Sets the counters of the volume with its first files in it.
+pub(super) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: &Placement) {
+    let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
+    let free = whole.end - whole.start - placement.used.count(whole);
+    sb.set_free_blocks(free);
+    sb.set_free_inodes(geometry.inodes_count() - FIRST_INODE);
+    // The field has 32 bits; 0 makes the kernel compute it.
+    sb.raw_mut().s_overhead_clusters.set(u32::try_from(placement.overhead).unwrap_or(0));
+}
+
+/// Names the journal's inode and keeps a copy of its block map, which e2fsck uses if the inode is lost.
+pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
+    sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
+    let raw = sb.raw_mut();
+    raw.s_journal_inum.set(InodeNo::JOURNAL.get());
+    raw.s_jnl_backup_type = JOURNAL_BACKUP_BLOCKS;
+    for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(inode.block.chunks_exact(4)) {
+        word.set(u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    }
+    raw.s_jnl_blocks[15].set(high(inode.size));
+    raw.s_jnl_blocks[16].set(low(inode.size));
+}
+
+/// The superblock as group `group` keeps a copy of it: never valid by itself, so that e2fsck checks a volume
+/// that is repaired from it.
+pub(super) fn backup(sb: &Superblock, group: u32) -> Superblock {
+    let mut copy = sb.clone();
+    copy.set_state(0);
+    // The field has 16 bits, and no reader needs the others.
+    copy.raw_mut().s_block_group_nr.set(low(u64::from(group) & 0xffff) as u16);
+    copy
+}
+
+const fn low(n: u64) -> u32 {
+    (n & 0xffff_ffff) as u32
+}
+
+const fn high(n: u64) -> u32 {
+    (n >> 32) as u32
+}

@@ -1,0 +1,83 @@
+//! Which blocks of the new volume are in use, as runs: a volume of any size needs a few runs per flex group.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The blocks in use: runs that neither overlap nor touch, each its start and its end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsedBlocks {
+    runs: BTreeMap<u64, u64>,
+}
+
+impl UsedBlocks {
+    /// Marks `run`, whose blocks are all free, as used.
+    pub(super) fn mark(&mut self, run: Range<u64>) {
+        debug_assert_eq!(self.count(run.clone()), 0);
+        let mut run = run;
+        if let Some((&start, &end)) = self.runs.range(..run.start).next_back()
+            && end == run.start
+        {
+            run.start = start;
+        }
+        if let Some(end) = self.runs.remove(&run.end) {
+            run.end = end;
+        }
+        self.runs.insert(run.start, run.end);
+    }
+
+    /// The used runs within `range`, clipped to it.
+    pub(super) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.runs.range(..range.start).next_back();
+        let inside = self.runs.range(range.clone());
+        before
+            .into_iter()
+            .chain(inside)
+            .map(move |(&start, &end)| start.max(range.start)..end.min(range.end))
+            .filter(|run| run.start < run.end)
+    }
+
+    /// The free runs within `range`.
+    pub(super) fn free_runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let mut next = range.start;
+        let end = range.end;
+        // An empty run at the end stands for what follows the last used run.
+        self.runs(range).chain(std::iter::once(end..end)).filter_map(move |used| {
+            let free = next..used.start;
+            next = used.end;
+            (free.start < free.end).then_some(free)
+        })
+    }
+
+    /// How many blocks of `range` are used.
+    pub(super) fn count(&self, range: Range<u64>) -> u64 {
+        self.runs(range).map(|run| run.end - run.start).sum()
+    }
+
+    /// Marks and returns the first free run of `len` blocks within `range`.
+    pub(super) fn take(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
+        let start = self.free_runs(range).find(|run| run.end - run.start >= len)?.start;
+        self.mark(start..start + len);
+        Some(start..start + len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_merge_and_are_clipped() {
+        let mut used = UsedBlocks::default();
+        for run in [0..4, 8..12, 4..6, 6..8, 20..21] {
+            used.mark(run);
+        }
+        assert_eq!(used.runs(0..100).collect::<Vec<_>>(), [0..12, 20..21]);
+        assert!(used.runs(5..20).eq(std::iter::once(5..12)));
+        assert_eq!(used.free_runs(5..30).collect::<Vec<_>>(), [12..20, 21..30]);
+        assert_eq!(used.free_runs(0..12).count(), 0);
+        assert_eq!(used.count(0..30), 13);
+        assert_eq!(used.take(0..30, 9), Some(21..30));
+        assert_eq!(used.take(0..30, 9), None);
+        assert_eq!(used.take(0..30, 8), Some(12..20));
+    }
+}

@@ -1,0 +1,329 @@
+//! New volumes against others' programs: e2fsck checks them, mke2fs makes the same, resize2fs grows them, the
+//! kernel mounts them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use parext4::mkfs::{MkfsOptions, Summary, mkfs};
+use parext4_device::{FileDevice, FileOptions, MemDevice};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A directory for images, removed at the end.
+struct Images(tempfile::TempDir);
+
+impl Images {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A sparse image with a volume of ours.
+    fn ours(&self, size: u64, options: &MkfsOptions) -> (PathBuf, Summary) {
+        let path = self.path("ours");
+        let device = FileDevice::open(&path, &FileOptions::new().create(size)).unwrap();
+        let summary =
+            mkfs(&device, options).unwrap_or_else(|error| panic!("{size} bytes, {options:?}: {error}"));
+        (path, summary)
+    }
+
+    /// A sparse image with a volume that mke2fs made with the same options.
+    fn theirs(&self, size: u64, options: &MkfsOptions) -> PathBuf {
+        let path = self.path("theirs");
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        let mut command = Command::new("mke2fs");
+        command.args(["-q", "-F", "-t", "ext4", "-E", "hash_seed=00000000-0000-0000-0000-000000000001"]);
+        if let Some(size) = options.block_size {
+            command.args(["-b", &size.to_string()]);
+        }
+        if let Some(ratio) = options.inode_ratio {
+            command.args(["-i", &ratio.to_string()]);
+        }
+        if !options.journal {
+            command.args(["-O", "^has_journal"]);
+        }
+        command.args(["-I", &options.inode_size.to_string()]).arg(&path);
+        run(&mut command);
+        path
+    }
+}
+
+/// Options for an image file that was just made.
+fn sparse() -> MkfsOptions {
+    MkfsOptions { device_is_zero: true, ..MkfsOptions::default() }
+}
+
+fn output(command: &mut Command) -> Output {
+    command.env("LC_ALL", "C").output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Runs a command that must succeed; returns what it printed.
+fn run(command: &mut Command) -> String {
+    let output = output(command);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// Whether e2fsprogs is there; says so loudly if not.
+fn e2fsprogs() -> bool {
+    let found = Command::new("mke2fs").arg("-V").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: no e2fsprogs, so nothing checks the new volumes");
+    }
+    found
+}
+
+fn fsck(path: &Path) {
+    run(Command::new("e2fsck").arg("-fn").arg(path));
+}
+
+/// The fields of the superblock that both tools must agree on, by dumpe2fs.
+fn facts(path: &Path) -> Vec<String> {
+    const SAME: &[&str] = &[
+        "Filesystem features:",
+        "Filesystem flags:",
+        "Default mount options:",
+        "Filesystem state:",
+        "Errors behavior:",
+        "Inode count:",
+        "Block count:",
+        "Reserved block count:",
+        "Overhead clusters:",
+        "Free blocks:",
+        "Free inodes:",
+        "First block:",
+        "Block size:",
+        "Group descriptor size:",
+        "Reserved GDT blocks:",
+        "Blocks per group:",
+        "Inodes per group:",
+        "Inode blocks per group:",
+        "Flex block group size:",
+        "Maximum mount count:",
+        "Check interval:",
+        "First inode:",
+        "Inode size:",
+        "Required extra isize:",
+        "Desired extra isize:",
+        "Journal inode:",
+        "Default directory hash:",
+        "Journal backup:",
+        "Checksum type:",
+        "Journal features:",
+        "Total journal size:",
+        "Total journal blocks:",
+        "Max transaction length:",
+        "Journal sequence:",
+        "Journal start:",
+    ];
+    let text = run(Command::new("dumpe2fs").arg("-h").arg(path));
+    let wanted = |line: &&str| SAME.iter().any(|name| line.starts_with(name));
+    text.lines().filter(wanted).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn check_same(size: u64, options: &MkfsOptions) {
+    let images = Images::new();
+    let (ours, _) = images.ours(size, options);
+    fsck(&ours);
+    let theirs = images.theirs(size, options);
+    assert_eq!(facts(&ours), facts(&theirs), "{size} bytes, {options:?}");
+}
+
+#[test]
+fn default_volumes_are_as_mke2fs_makes_them() {
+    if !e2fsprogs() {
+        return;
+    }
+    let odd = 100 * MIB + 3 * KIB;
+    for size in [MIB, 3 * MIB, 8 * MIB, 64 * MIB, odd, 512 * MIB, 4 * GIB + 7 * KIB, 200 * GIB] {
+        check_same(size, &sparse());
+    }
+}
+
+#[test]
+fn options_are_as_mke2fs_takes_them() {
+    if !e2fsprogs() {
+        return;
+    }
+    for block_size in [1024, 2048, 4096].map(Some) {
+        for size in [8 * MIB, 100 * MIB + 3 * KIB, 3 * GIB] {
+            check_same(size, &MkfsOptions { block_size, ..sparse() });
+        }
+        check_same(64 * MIB, &MkfsOptions { block_size, journal: false, ..sparse() });
+        for ratio in [1024, 4096, 65536, MIB / 4] {
+            let inode_ratio = Some(ratio.max(block_size.unwrap().into()));
+            check_same(600 * MIB, &MkfsOptions { block_size, inode_ratio, ..sparse() });
+        }
+    }
+    for inode_size in [128, 512, 1024] {
+        check_same(40 * MIB, &MkfsOptions { inode_size, ..sparse() });
+    }
+}
+
+#[test]
+fn a_last_group_too_small_for_its_metadata_is_dropped() {
+    if !e2fsprogs() {
+        return;
+    }
+    for extra in [1, 50, 600, 900, 1100] {
+        check_same(32 * MIB + extra * KIB, &sparse());
+    }
+}
+
+#[test]
+fn a_terabyte_stays_sparse() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    for block_size in [2048, 4096].map(Some) {
+        let (path, summary) = images.ours(1024 * GIB, &MkfsOptions { block_size, ..sparse() });
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
+        assert!(allocated < 512 * MIB, "{allocated} bytes written");
+        assert_eq!(summary.journal_blocks, 262_144);
+        fsck(&path);
+    }
+}
+
+#[test]
+fn journals_of_any_shape() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    // Small blocks and many inodes leave no long free run, so the journal is in pieces.
+    for (size, blocks, ratio) in [(64 * MIB, 1024, 1024), (256 * MIB, 65536, 1024), (2 * GIB, 500_000, 1024)]
+    {
+        let options = MkfsOptions {
+            block_size: Some(1024),
+            inode_ratio: Some(ratio),
+            journal_blocks: Some(blocks),
+            ..sparse()
+        };
+        let (path, summary) = images.ours(size, &options);
+        assert_eq!(summary.journal_blocks, blocks);
+        fsck(&path);
+    }
+    let refused = |journal_blocks| {
+        let options = MkfsOptions { journal_blocks: Some(journal_blocks), ..sparse() };
+        mkfs(&MemDevice::new(64 * MIB), &options).unwrap_err().to_string()
+    };
+    assert!(refused(1023).contains("journal of 1023 blocks"));
+    assert!(refused(60_000).contains("over half"));
+}
+
+#[test]
+fn growing_uses_the_resize_inode() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    for (size, block_size) in [(64 * MIB, 1024), (500 * MIB, 2048), (4 * GIB, 4096), (256 * MIB, 1024)] {
+        let (path, _) = images.ours(size, &MkfsOptions { block_size: Some(block_size), ..sparse() });
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * size).unwrap();
+        run(Command::new("resize2fs").arg(&path));
+        fsck(&path);
+        let blocks = 2 * size / u64::from(block_size);
+        assert!(facts(&path).contains(&format!("Block count: {blocks}")));
+    }
+}
+
+#[test]
+fn identity_and_owner_are_as_asked() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    let options = MkfsOptions {
+        label: "a sixteen b name".into(),
+        uuid: Some([0x5a; 16]),
+        hash_seed: Some([0xc3; 16]),
+        owner: (1000, 100_000),
+        now: Some(1_700_000_000),
+        ..sparse()
+    };
+    let (path, summary) = images.ours(8 * MIB, &options);
+    let text = run(Command::new("dumpe2fs").args(["-h"]).arg(&path));
+    for wanted in
+        ["a sixteen b name", "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a", "c3c3c3c3-c3c3-c3c3-c3c3-c3c3c3c3c3c3"]
+    {
+        assert!(text.contains(wanted), "{text}");
+    }
+    assert_eq!((summary.uuid, summary.label.as_str()), ([0x5a; 16], "a sixteen b name"));
+    let root = run(Command::new("debugfs").args(["-R", "stat <2>"]).arg(&path));
+    assert!(root.contains("User:  1000   Group: 100000"), "{root}");
+    fsck(&path);
+    // The same options make the same bytes.
+    let twin = images.path("twin");
+    mkfs(&FileDevice::open(&twin, &FileOptions::new().create(8 * MIB)).unwrap(), &options).unwrap();
+    assert!(std::fs::read(&path).unwrap() == std::fs::read(&twin).unwrap());
+}
+
+#[test]
+fn rubbish_on_the_device_does_not_show() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    for (size, block_size) in [(8 * MIB, 1024), (64 * MIB, 1024), (32 * MIB, 4096)] {
+        let path = images.path("ours");
+        let rubbish: Vec<u8> =
+            (0..size / 8).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
+        std::fs::write(&path, rubbish).unwrap();
+        let device = FileDevice::open(&path, &FileOptions::new()).unwrap();
+        let options = MkfsOptions { block_size: Some(block_size), ..MkfsOptions::default() };
+        mkfs(&device, &options).unwrap();
+        drop(device);
+        fsck(&path);
+        let text = run(Command::new("dumpe2fs").arg(&path));
+        assert!(!text.contains("ITABLE_ZEROED"), "{text}");
+        kernel_round_trip(&path);
+    }
+}
+
+/// A kernel mount that ends with the test, even if it panics.
+struct Mount(tempfile::TempDir);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        output(Command::new("umount").arg("-l").arg(self.0.path()));
+    }
+}
+
+/// Mounts an image with the kernel, writes files, unmounts it and checks it. Needs root and loop devices.
+fn kernel_round_trip(path: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = output(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(path).arg(dir.path()));
+    if !mounted.status.success() {
+        eprintln!("SKIPPED: cannot mount: {}", String::from_utf8_lossy(&mounted.stderr));
+        return;
+    }
+    let mount = Mount(dir);
+    let root = mount.0.path();
+    for n in 0..200_u8 {
+        let sub = root.join(format!("dir{}", n % 7));
+        std::fs::create_dir_all(&sub).unwrap();
+        std::fs::write(sub.join(format!("file{n}")), vec![n; 30 * usize::from(n)]).unwrap();
+    }
+    run(Command::new("umount").arg(root));
+    drop(mount);
+    fsck(path);
+}
+
+#[test]
+fn the_kernel_mounts_and_writes() {
+    if !e2fsprogs() {
+        return;
+    }
+    let images = Images::new();
+    for (size, block_size) in [(3 * MIB, None), (64 * MIB, None), (600 * MIB, Some(2048)), (4 * GIB, None)] {
+        let (path, _) = images.ours(size, &MkfsOptions { block_size, ..sparse() });
+        kernel_round_trip(&path);
+    }
+}

@@ -1,1 +1,34 @@
-//! placeholder
+//! ext4 in user space, parallel inside a single file.
+//!
+//! [`mkfs()`] makes a volume on a [`Device`], [`Volume::open`] opens one that mke2fs, the kernel or parext4
+//! has made. Everything takes `&self` and may be called from any number of threads; threads that use one
+//! [`File`] wait for each other only where their byte ranges overlap.
+//!
+//! The design, with the invariants I1 to I10 that comments cite, is in `docs/design.md`.
+#![forbid(unsafe_code)]
+
+mod allocator;
+pub mod error;
+mod extent_map;
+mod file;
+mod health;
+mod inode;
+mod journal;
+mod layout;
+mod lock_order;
+mod meta;
+pub mod mkfs;
+mod namespace;
+mod sync;
+mod volume;
+
+pub use error::{Error, Result};
+pub use file::File;
+pub use inode::Node;
+pub use mkfs::{MkfsOptions, mkfs};
+pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use parext4_device as device;
+pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
+pub use parext4_format::InodeNo;
+pub use parext4_format::inode::{FileType, Timestamp};
+pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};

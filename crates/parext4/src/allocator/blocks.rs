@@ -1,0 +1,193 @@
+//! Allocating and freeing blocks.
+
+use parext4_format::{FsBlock, GroupNo};
+
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
+use crate::error::{Error, Result};
+use crate::journal::{Freed, Handle};
+use crate::sync::atomic::Ordering;
+
+/// Blocks that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub start: FsBlock,
+    pub len: u32,
+}
+
+impl Allocator {
+    /// Allocates up to `want` blocks for data in one call: together if possible, at `goal` if free.
+    ///
+    /// Returns at least one block, and fewer than wanted only if they would come from too many groups for
+    /// the handle's credits ([`super::ALLOCATE_CREDITS`]).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] unless all `want` blocks are free; corruption in a group that was tried.
+    pub(crate) fn allocate(&self, handle: &Handle<'_>, goal: FsBlock, want: u32) -> Result<Runs> {
+        self.claim_data(u64::from(want))?;
+        let mut runs = Runs::new();
+        let found = self.find(handle, goal, want, &mut runs);
+        let got: u32 = runs.iter().map(|run| run.len).sum();
+        self.unclaim(u64::from(want - got));
+        self.counts.take_blocks(handle, got);
+        match found {
+            Err(error) if got == 0 => Err(error),
+            _ => Ok(runs),
+        }
+    }
+
+    /// Allocates one block for metadata out of a reservation.
+    ///
+    /// # Errors
+    /// Corruption in the groups tried; [`Error::NoSpace`] if the reservation is used up.
+    pub(crate) fn allocate_metadata(
+        &self,
+        handle: &Handle<'_>,
+        goal: FsBlock,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<FsBlock> {
+        if !reservation.take(1) {
+            return Err(Error::NoSpace);
+        }
+        let mut runs = Runs::new();
+        let found = self.find(handle, goal, 1, &mut runs);
+        match runs.first() {
+            Some(run) => {
+                self.counts.take_blocks(handle, 1);
+                Ok(run.start)
+            }
+            None => {
+                self.unclaim(1);
+                found?;
+                Err(Error::NoSpace)
+            }
+        }
+    }
+
+    /// Looks for claimed blocks: first one group that has them together, then whatever there is.
+    fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
+        let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
+        let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
+        let (goal_group, goal_offset) = self.layout.group_of(goal);
+        let mut left = want;
+        let mut groups = 0;
+        // The goal first: a file that grows stays together even if the rest must lie elsewhere.
+        for together in [true, false] {
+            for group in self.groups_from(goal_group) {
+                let at_goal = group == goal_group;
+                let slot = self.group(group);
+                let promising = if together { slot.largest_hint() >= left || at_goal } else { slot.free_hint() > 0 };
+                if !promising || slot.largest_hint() == 0 {
+                    continue;
+                }
+                let before = left;
+                self.take_from(handle, group, at_goal.then_some(goal_offset), together, &mut left, runs)?;
+                groups += u32::from(left != before);
+                if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
+                    return Ok(());
+                }
+            }
+        }
+        if runs.is_empty() { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Takes what one group gives; with `once`, only one run.
+    fn take_from(
+        &self,
+        handle: &Handle<'_>,
+        group: GroupNo,
+        mut goal: Option<u32>,
+        once: bool,
+        left: &mut u32,
+        runs: &mut Runs,
+    ) -> Result<()> {
+        while *left > 0 && runs.len() < MAX_RUNS {
+            let Some((start, len)) = self.group(group).take(&self.cache, handle, goal.take(), *left)? else {
+                return Ok(());
+            };
+            *left -= len;
+            match runs.last_mut() {
+                Some(last) if last.start + u64::from(last.len) == start => last.len += len,
+                _ => runs.push(Run { start, len }),
+            }
+            if once {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// All groups, from `first` on and around.
+    pub(super) fn groups_from(&self, first: GroupNo) -> impl Iterator<Item = GroupNo> {
+        let count = self.layout.group_count;
+        (0..count).map(move |n| {
+            let rest = count - first.get();
+            GroupNo(if n < rest { first.get() + n } else { n - rest })
+        })
+    }
+
+    /// Frees blocks of data within `handle`; they are reused once its transaction is durable (I7).
+    ///
+    /// # Errors
+    /// Corruption: blocks outside the volume, of the file system itself, or not in use.
+    pub(crate) fn free_data(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
+        self.mark_free(handle, start, len)?;
+        handle.release_data(start, len);
+        Ok(())
+    }
+
+    /// Frees blocks of metadata within `handle`.
+    ///
+    /// # Errors
+    /// As [`free_data`](Self::free_data).
+    pub(crate) fn free_metadata(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
+        self.mark_free(handle, start, len)?;
+        for nth in 0..u64::from(len) {
+            handle.release_metadata(start + nth);
+        }
+        Ok(())
+    }
+
+    fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
+        self.layout.check_data_range(start, u64::from(len))?;
+        for (group, offset, len) in self.split(start, len) {
+            self.group(group).free(&self.cache, handle, offset, len)?;
+        }
+        self.counts.give_blocks(handle, len);
+        self.held.fetch_add(u64::from(len), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes blocks allocatable whose freeing is durable.
+    pub(crate) fn release(&self, freed: &[Freed]) {
+        for freed in freed {
+            for (group, offset, len) in self.split(freed.start, freed.len) {
+                self.group(group).release(offset, len);
+            }
+            self.unclaim(u64::from(freed.len));
+            self.held.fetch_sub(u64::from(freed.len), Ordering::Relaxed);
+        }
+    }
+
+    /// A run cut at group boundaries: group, first block in it, length.
+    fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, u32, u32)> {
+        let (mut start, mut left) = (start, len);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let (group, offset) = self.layout.group_of(start);
+            let here = left.min(self.layout.blocks_per_group - offset);
+            start = start + u64::from(here);
+            left -= here;
+            Some((group, offset, here))
+        })
+    }
+
+    /// Where the data of a file whose inode is in `group` should begin: spread over the group by inode, so
+    /// that files that grow side by side do not get in each other's way.
+    pub(crate) fn goal_in_group(&self, group: GroupNo, salt: u32) -> FsBlock {
+        let slice = self.layout.blocks_per_group / 16;
+        let goal = self.layout.group_start(group) + u64::from(salt % 16 * slice);
+        if goal.get() < self.layout.blocks_count { goal } else { self.layout.group_start(group) }
+    }
+}

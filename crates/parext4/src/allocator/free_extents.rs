@@ -1,0 +1,128 @@
+//! The free extents of one block group, by place and by length.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free runs of blocks, counted from the start of the group. Neighbouring runs are always joined.
+#[derive(Debug, Default)]
+pub(super) struct FreeExtents {
+    by_start: BTreeMap<u32, u32>,
+    /// `(len, start)`: best fit is the first entry not below the length wanted.
+    by_len: BTreeSet<(u32, u32)>,
+}
+
+impl FreeExtents {
+    pub(super) fn largest(&self) -> u32 {
+        self.by_len.last().map_or(0, |&(len, _)| len)
+    }
+
+    /// Takes up to `want` blocks: at `goal` if they are free there, else the best fit, else the largest run.
+    pub(super) fn take(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+        let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(|| self.best_fit(want))?;
+        let len = len.min(want);
+        self.remove(start, len);
+        Some((start, len))
+    }
+
+    /// The free run from `block` on, if it is free.
+    fn at(&self, block: u32) -> Option<(u32, u32)> {
+        let (&start, &len) = self.by_start.range(..=block).next_back()?;
+        let end = start + len;
+        (block < end).then(|| (block, end - block))
+    }
+
+    fn best_fit(&self, want: u32) -> Option<(u32, u32)> {
+        let fits = self.by_len.range((want, 0)..).next().or_else(|| self.by_len.last());
+        fits.map(|&(len, start)| (start, len))
+    }
+
+    /// Adds a run; returns `false`, and changes nothing, if part of it is free already.
+    pub(super) fn insert(&mut self, start: u32, len: u32) -> bool {
+        let (mut start, mut end) = (start, start + len);
+        let before = self.by_start.range(..end).next_back().map(|(&s, &l)| (s, s + l));
+        if before.is_some_and(|(_, before_end)| before_end > start) {
+            return false;
+        }
+        if let Some((before_start, before_end)) = before.filter(|&(_, before_end)| before_end == start) {
+            self.drop_run(before_start, before_end - before_start);
+            start = before_start;
+        }
+        if let Some(&after) = self.by_start.get(&end) {
+            self.drop_run(end, after);
+            end += after;
+        }
+        self.add_run(start, end - start);
+        true
+    }
+
+    /// Removes blocks that are free.
+    fn remove(&mut self, start: u32, len: u32) {
+        let Some((&run_start, &run_len)) = self.by_start.range(..=start).next_back() else { return };
+        let (run_end, end) = (run_start + run_len, start + len);
+        debug_assert!(end <= run_end, "removing blocks that are not free");
+        self.drop_run(run_start, run_len);
+        if run_start < start {
+            self.add_run(run_start, start - run_start);
+        }
+        if end < run_end {
+            self.add_run(end, run_end - end);
+        }
+    }
+
+    fn add_run(&mut self, start: u32, len: u32) {
+        self.by_start.insert(start, len);
+        self.by_len.insert((len, start));
+    }
+
+    fn drop_run(&mut self, start: u32, len: u32) {
+        self.by_start.remove(&start);
+        self.by_len.remove(&(len, start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn goal_best_fit_then_largest() {
+        let mut free = FreeExtents::default();
+        assert!(free.insert(10, 10) && free.insert(40, 100) && free.insert(200, 4));
+        assert_eq!(free.take(Some(12), 3), Some((12, 3)));
+        assert_eq!(free.take(Some(0), 4), Some((200, 4)));
+        assert_eq!(free.take(None, 1000), Some((40, 100)));
+        assert!(!free.insert(10, 1), "a double free is noticed");
+        assert!(free.insert(12, 3));
+        assert_eq!(free.largest(), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_bitmap(ops in prop::collection::vec((0_u32..200, 1_u32..20, any::<bool>()), 1..200)) {
+            let mut free = FreeExtents::default();
+            let mut model = [false; 256];
+            for (start, len, take) in ops {
+                if take {
+                    if let Some((start, len)) = free.take(Some(start), len) {
+                        for bit in &mut model[start as usize..(start + len) as usize] {
+                            prop_assert!(*bit);
+                            *bit = false;
+                        }
+                    } else {
+                        prop_assert!(model.iter().all(|bit| !bit));
+                    }
+                } else {
+                    let run = &mut model[start as usize..(start + len) as usize];
+                    let clear = run.iter().all(|bit| !*bit);
+                    prop_assert_eq!(free.insert(start, len), clear);
+                    if clear {
+                        run.fill(true);
+                    }
+                }
+                let total: u32 = free.by_start.values().sum();
+                prop_assert_eq!(total as usize, model.iter().filter(|bit| **bit).count());
+                prop_assert_eq!(free.by_start.len(), free.by_len.len());
+            }
+        }
+    }
+}

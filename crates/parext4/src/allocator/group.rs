@@ -1,0 +1,316 @@
+//! One block group: its descriptor in memory, its free extents, its inodes.
+//!
+//! The bitmaps are read when the group is first used. The free extents are what may be allocated now;
+//! the bitmap and the counters are what the transactions say, where blocks freed by a transaction that is
+//! not durable yet are free already (I7).
+
+use parext4_format::group_desc::{GroupDesc, GroupFlags};
+use parext4_format::superblock::Superblock;
+use parext4_format::{FsBlock, GroupNo, bitmap};
+
+use super::free_extents::FreeExtents;
+use crate::error::{Error, Result};
+use crate::journal::{Handle, Participant};
+use crate::layout::Layout;
+use crate::lock_order::Rank;
+use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex};
+
+/// Blocks that one group's change registers: the descriptor's block and the bitmap.
+pub(super) const GROUP_CREDITS: u32 = 2;
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) number: GroupNo,
+    layout: Arc<Layout>,
+    superblock: Arc<Superblock>,
+    /// The block of the descriptor table that holds this group's descriptor, and where.
+    desc_block: Arc<MetaBlock>,
+    desc_offset: usize,
+    /// As read at open; the fields that change are in `blocks` and `inodes`.
+    desc: GroupDesc,
+    pub(super) blocks: Mutex<Blocks>,
+    pub(super) inodes: Mutex<Inodes>,
+    joined: AtomicU64,
+    /// Hints, read without the lock to pass over groups that cannot serve. Relaxed: they order nothing.
+    free_hint: AtomicU32,
+    largest_hint: AtomicU32,
+    pub(super) free_inodes_hint: AtomicU32,
+    pub(super) used_dirs_hint: AtomicU32,
+}
+
+/// The blocks of a group.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    free_count: u32,
+    uninit: bool,
+    checksum: u32,
+    bitmap: Option<Arc<MetaBlock>>,
+    free: FreeExtents,
+}
+
+/// The inodes of a group.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    pub(super) free_count: u32,
+    pub(super) used_dirs: u32,
+    pub(super) table_unused: u32,
+    pub(super) uninit: bool,
+    checksum: u32,
+    pub(super) bitmap: Option<Arc<MetaBlock>>,
+}
+
+impl Group {
+    pub(super) fn new(
+        number: GroupNo,
+        layout: &Arc<Layout>,
+        superblock: &Arc<Superblock>,
+        desc_block: Arc<MetaBlock>,
+        desc_offset: usize,
+        desc: GroupDesc,
+    ) -> Self {
+        // Without checksums the flags mean nothing.
+        let uninit = |flag| superblock.has_group_checksums() && desc.flags.contains(flag);
+        let blocks = Blocks {
+            free_count: desc.free_blocks,
+            uninit: uninit(GroupFlags::BLOCK_UNINIT),
+            checksum: desc.block_bitmap_csum,
+            bitmap: None,
+            free: FreeExtents::default(),
+        };
+        let inodes = Inodes {
+            free_count: desc.free_inodes,
+            used_dirs: desc.used_dirs,
+            table_unused: desc.itable_unused,
+            uninit: uninit(GroupFlags::INODE_UNINIT),
+            checksum: desc.inode_bitmap_csum,
+            bitmap: None,
+        };
+        Self {
+            number,
+            layout: Arc::clone(layout),
+            superblock: Arc::clone(superblock),
+            desc_block,
+            desc_offset,
+            free_hint: AtomicU32::new(desc.free_blocks),
+            // Not known until the bitmap is read; hope for the best.
+            largest_hint: AtomicU32::new(desc.free_blocks),
+            free_inodes_hint: AtomicU32::new(desc.free_inodes),
+            used_dirs_hint: AtomicU32::new(desc.used_dirs),
+            desc,
+            blocks: Mutex::new(Rank::AllocGroup, blocks),
+            inodes: Mutex::new(Rank::AllocGroup, inodes),
+            joined: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn free_hint(&self) -> u32 {
+        self.free_hint.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn largest_hint(&self) -> u32 {
+        self.largest_hint.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn inode_table(&self) -> FsBlock {
+        self.desc.inode_table
+    }
+
+    /// Takes up to `want` blocks, near `goal` (counted from the group's start) if given. Returns the first
+    /// block and how many, or `None` if the group has nothing to give.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        cache: &MetaCache,
+        handle: &Handle<'_>,
+        goal: Option<u32>,
+        want: u32,
+    ) -> Result<Option<(FsBlock, u32)>> {
+        let mut blocks = self.blocks.lock();
+        let bitmap = self.load_blocks(cache, &mut blocks)?;
+        let Some((start, len)) = blocks.free.take(goal, want) else {
+            self.update_hints(&blocks);
+            return Ok(None);
+        };
+        handle.change(&bitmap, |bytes| bitmap::set_range(bytes, start, len));
+        blocks.free_count -= len;
+        blocks.uninit = false;
+        self.touch(handle);
+        self.update_hints(&blocks);
+        Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
+    }
+
+    /// Marks blocks free in the bitmap and the counters; they are reused only after [`release`](Self::release).
+    pub(super) fn free(
+        self: &Arc<Self>,
+        cache: &MetaCache,
+        handle: &Handle<'_>,
+        start: u32,
+        len: u32,
+    ) -> Result<()> {
+        let mut blocks = self.blocks.lock();
+        let bitmap = self.load_blocks(cache, &mut blocks)?;
+        if !bitmap::is_set(&bitmap.snapshot(), start, len) {
+            let first = self.layout.group_start(self.number) + u64::from(start);
+            return Err(Error::corrupt(format_args!("blocks {first}+{len} are freed but not in use")));
+        }
+        handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, start, len));
+        blocks.free_count += len;
+        blocks.uninit = false;
+        self.touch(handle);
+        Ok(())
+    }
+
+    /// Makes freed blocks allocatable, now that the transaction that freed them is durable.
+    pub(super) fn release(&self, start: u32, len: u32) {
+        let mut blocks = self.blocks.lock();
+        let added = blocks.free.insert(start, len);
+        debug_assert!(added, "blocks released twice");
+        self.update_hints(&blocks);
+    }
+
+    /// Writes the block bitmap of a group whose bitmap was never written, as the kernel does when the
+    /// group gets its first inode.
+    pub(super) fn initialise_blocks(self: &Arc<Self>, cache: &MetaCache, handle: &Handle<'_>) -> Result<()> {
+        let mut blocks = self.blocks.lock();
+        if blocks.uninit {
+            let bitmap = self.load_blocks(cache, &mut blocks)?;
+            handle.register(&bitmap);
+            blocks.uninit = false;
+            self.touch(handle);
+        }
+        Ok(())
+    }
+
+    /// Registers the descriptor and has it encoded at commit.
+    pub(super) fn touch(self: &Arc<Self>, handle: &Handle<'_>) {
+        handle.register(&self.desc_block);
+        handle.join(self);
+    }
+
+    fn update_hints(&self, blocks: &Blocks) {
+        self.free_hint.store(blocks.free_count, Ordering::Relaxed);
+        self.largest_hint.store(blocks.free.largest(), Ordering::Relaxed);
+    }
+
+    /// The block bitmap; at first use also builds the free extents.
+    fn load_blocks(&self, cache: &MetaCache, blocks: &mut Blocks) -> Result<Arc<MetaBlock>> {
+        if let Some(bitmap) = &blocks.bitmap {
+            return Ok(Arc::clone(bitmap));
+        }
+        let place = self.desc.block_bitmap;
+        let bitmap = if blocks.uninit {
+            let bitmap = cache.create(place, BlockKind::Bitmap)?;
+            bitmap.change(|bytes| self.fill_uninit_blocks(bytes));
+            bitmap
+        } else {
+            cache.read(place, BlockKind::Bitmap)?
+        };
+        let bytes = bitmap.snapshot();
+        if !blocks.uninit {
+            bitmap::verify_block_bitmap(&self.desc, &bytes, &self.superblock)
+                .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
+        }
+        let limit = self.layout.group_blocks(self.number);
+        let free = bitmap::count_zeros(&bytes, limit);
+        if free != blocks.free_count {
+            return Err(Error::corrupt(format_args!(
+                "group {}: bg_free_blocks_count is {}, but the bitmap has {free}",
+                self.number, blocks.free_count
+            )));
+        }
+        for (start, end) in self.layout.system_blocks_in(self.number) {
+            if !bitmap::is_set(&bytes, start, end - start) {
+                let text = format!("group {}: the block bitmap offers the file system's own blocks", self.number);
+                return Err(Error::Corrupt(text));
+            }
+        }
+        for (start, len) in bitmap::free_runs(&bytes, limit) {
+            blocks.free.insert(start, len);
+        }
+        blocks.bitmap = Some(Arc::clone(&bitmap));
+        self.update_hints(blocks);
+        Ok(bitmap)
+    }
+
+    /// The bitmap of a group with `BLOCK_UNINIT`: only the file system's own blocks are in use.
+    fn fill_uninit_blocks(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+        for (start, end) in self.layout.system_blocks_in(self.number) {
+            bitmap::set_range(bytes, start, end - start);
+        }
+        pad(bytes, self.layout.group_blocks(self.number));
+    }
+
+    /// The inode bitmap, read or made at first use.
+    pub(super) fn load_inodes(&self, cache: &MetaCache, inodes: &mut Inodes) -> Result<Arc<MetaBlock>> {
+        if let Some(bitmap) = &inodes.bitmap {
+            return Ok(Arc::clone(bitmap));
+        }
+        let place = self.desc.inode_bitmap;
+        let bitmap = if inodes.uninit {
+            let bitmap = cache.create(place, BlockKind::Bitmap)?;
+            bitmap.change(|bytes| {
+                bytes.fill(0);
+                pad(bytes, self.layout.inodes_per_group);
+            });
+            bitmap
+        } else {
+            let bitmap = cache.read(place, BlockKind::Bitmap)?;
+            bitmap::verify_inode_bitmap(&self.desc, &bitmap.snapshot(), &self.superblock)
+                .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
+            bitmap
+        };
+        let free = bitmap::count_zeros(&bitmap.snapshot(), self.layout.inodes_per_group);
+        if free != inodes.free_count {
+            return Err(Error::corrupt(format_args!(
+                "group {}: bg_free_inodes_count is {}, but the bitmap has {free}",
+                self.number, inodes.free_count
+            )));
+        }
+        inodes.bitmap = Some(Arc::clone(&bitmap));
+        Ok(bitmap)
+    }
+}
+
+impl Participant for Group {
+    fn encode(&self) -> Result<()> {
+        let mut desc = self.desc.clone();
+        let seed = self.layout.seed;
+        {
+            let mut blocks = self.blocks.lock();
+            if let (Some(seed), Some(bitmap)) = (seed, &blocks.bitmap) {
+                blocks.checksum = bitmap::block_bitmap_checksum(seed, &bitmap.snapshot(), &self.superblock);
+            }
+            desc.free_blocks = blocks.free_count;
+            desc.block_bitmap_csum = blocks.checksum;
+            desc.flags.set(GroupFlags::BLOCK_UNINIT, blocks.uninit);
+        }
+        {
+            let mut inodes = self.inodes.lock();
+            if let (Some(seed), Some(bitmap)) = (seed, &inodes.bitmap) {
+                inodes.checksum = bitmap::inode_bitmap_checksum(seed, &bitmap.snapshot(), &self.superblock);
+            }
+            desc.free_inodes = inodes.free_count;
+            desc.used_dirs = inodes.used_dirs;
+            desc.itable_unused = inodes.table_unused;
+            desc.inode_bitmap_csum = inodes.checksum;
+            desc.flags.set(GroupFlags::INODE_UNINIT, inodes.uninit);
+        }
+        let range = self.desc_offset..self.desc_offset + usize::from(self.layout.desc_size);
+        self.desc_block.change(|bytes| desc.encode(&mut bytes[range], &self.superblock, self.number));
+        Ok(())
+    }
+
+    fn joined(&self) -> &AtomicU64 {
+        &self.joined
+    }
+}
+
+/// Sets the bits behind the last that means something, as the format wants.
+fn pad(bytes: &mut [u8], from: u32) {
+    let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX);
+    if from < bits {
+        bitmap::set_range(bytes, from, bits - from);
+    }
+}

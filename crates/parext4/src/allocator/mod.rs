@@ -1,0 +1,100 @@
+//! Blocks and inodes, one lock a group.
+//!
+//! A request first claims its number of blocks from one atomic counter, then finds them, so that a claim
+//! that succeeded cannot run out of space half-way. The last few blocks are for metadata that completions
+//! need (I5, H10), as ext4's reserved clusters are.
+
+mod blocks;
+mod free_extents;
+mod group;
+mod inodes;
+mod reserve;
+mod super_counts;
+
+use parext4_format::superblock::Superblock;
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::GroupNo;
+use smallvec::SmallVec;
+
+pub(crate) use blocks::Run;
+pub(crate) use reserve::Reservation;
+pub(crate) use super_counts::SuperCounts;
+
+use crate::layout::Layout;
+use crate::meta::{MetaBlock, MetaCache};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use group::Group;
+
+/// Groups that one call may take blocks from; what is then missing is for the next call.
+const MAX_GROUPS: u32 = 4;
+/// Runs that one call may return.
+const MAX_RUNS: usize = 16;
+/// Blocks that one call of [`Allocator::allocate`] or freeing one run may register: bitmaps, descriptors
+/// and the superblock.
+pub(crate) const ALLOCATE_CREDITS: u32 = MAX_GROUPS * group::GROUP_CREDITS + 1;
+/// Blocks that freeing one extent may register; it may cross from one group to the next.
+pub(crate) const FREE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 1;
+/// Blocks that allocating or freeing an inode may register, its own table block included.
+pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
+
+/// The runs that an allocation returns.
+pub(crate) type Runs = SmallVec<[Run; 4]>;
+
+/// The allocator of an open volume.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    layout: Arc<Layout>,
+    cache: Arc<MetaCache>,
+    groups: Vec<Arc<Group>>,
+    /// Blocks that may be claimed now: not in use, not held for a commit, not claimed.
+    unclaimed: AtomicI64,
+    /// Claims for data leave this many blocks for metadata.
+    pool: i64,
+    counts: Arc<SuperCounts>,
+    /// Blocks freed by transactions that are not durable yet.
+    held: AtomicU64,
+}
+
+impl Allocator {
+    /// An allocator over descriptors that were read and checked; `desc_blocks` holds their blocks in order.
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        cache: Arc<MetaCache>,
+        superblock: &Arc<Superblock>,
+        desc_blocks: &[Arc<MetaBlock>],
+        descs: Vec<GroupDesc>,
+        counts: Arc<SuperCounts>,
+    ) -> Self {
+        let per_block = layout.descs_per_block as usize;
+        let desc_size = usize::from(layout.desc_size);
+        let free: i64 = descs.iter().map(|desc| i64::from(desc.free_blocks)).sum();
+        let groups = descs
+            .into_iter()
+            .enumerate()
+            .map(|(index, desc)| {
+                let number = GroupNo(u32::try_from(index).unwrap_or(u32::MAX));
+                let block = Arc::clone(&desc_blocks[index / per_block]);
+                let offset = index % per_block * desc_size;
+                Arc::new(Group::new(number, &layout, superblock, block, offset, desc))
+            })
+            .collect();
+        // ext4_reserve_clusters: 2 %, at most 4096 blocks.
+        let pool = i64::try_from((layout.blocks_count / 50).min(4096)).unwrap_or(0);
+        Self { layout, cache, groups, unclaimed: AtomicI64::new(free), pool, counts, held: AtomicU64::new(0) }
+    }
+
+    fn group(&self, number: GroupNo) -> &Arc<Group> {
+        &self.groups[number.get() as usize]
+    }
+
+    /// Whether a commit would make blocks allocatable.
+    pub(crate) fn has_held_blocks(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// The volume's counters.
+    pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
+        &self.counts
+    }
+}

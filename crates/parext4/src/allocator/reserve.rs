@@ -1,0 +1,62 @@
+//! Claims on free blocks, made before the blocks are looked for.
+
+use super::Allocator;
+use crate::error::{Error, Result};
+use crate::sync::atomic::Ordering;
+
+/// Blocks claimed for metadata that a later step will need (I5). What is not used goes back on drop.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Reservation<'a> {
+    allocator: &'a Allocator,
+    blocks: u32,
+}
+
+impl Reservation<'_> {
+    /// Takes blocks out of the reservation to allocate them.
+    pub(super) fn take(&mut self, blocks: u32) -> bool {
+        let enough = self.blocks >= blocks;
+        if enough {
+            self.blocks -= blocks;
+        }
+        enough
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.allocator.unclaim(u64::from(self.blocks));
+    }
+}
+
+impl Allocator {
+    /// Claims `blocks` for metadata, from the pool too.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(crate) fn reserve(&self, blocks: u32) -> Result<Reservation<'_>> {
+        self.claim(u64::from(blocks), 0)?;
+        Ok(Reservation { allocator: self, blocks })
+    }
+
+    /// Claims `blocks` for data, which must leave the pool alone.
+    pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
+        self.claim(blocks, self.pool)
+    }
+
+    fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
+        let want = i64::try_from(blocks).map_err(|_| Error::NoSpace)?;
+        // Relaxed: the counter promises a number of blocks, not which; the group locks order those.
+        self.unclaimed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                free.checked_sub(want).filter(|&rest| rest >= leave)
+            })
+            .map(drop)
+            .map_err(|_| Error::NoSpace)
+    }
+
+    /// Gives a claim back, or adds blocks that became allocatable.
+    pub(super) fn unclaim(&self, blocks: u64) {
+        self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Relaxed);
+    }
+}

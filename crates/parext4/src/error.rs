@@ -1,0 +1,133 @@
+//! One error by meaning, and its errno.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use parext4_format::FormatError;
+
+/// The result of an operation on a volume.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation on a volume failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The device failed a read, write, flush or discard.
+    #[error("{what}: {source}")]
+    Device {
+        /// What was being done.
+        what: String,
+        /// The device's own error.
+        source: Arc<io::Error>,
+    },
+    /// A structure on the device fails a check; nothing was changed on its account.
+    #[error("corrupt volume: {0}")]
+    Corrupt(String),
+    /// The volume or file uses a feature that parext4 does not support; the text names it.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The volume was opened read-only, or cannot be opened otherwise.
+    #[error("the volume is read-only: {0}")]
+    ReadOnly(String),
+    /// An earlier error latched the volume read-only (I8); the text is that error.
+    #[error("the volume was stopped by an earlier error: {0}")]
+    Stopped(Arc<str>),
+    /// No such file or directory.
+    #[error("no such file or directory: {0}")]
+    NotFound(String),
+    /// The name exists already.
+    #[error("file exists: {0}")]
+    Exists(String),
+    /// A directory was needed.
+    #[error("not a directory: {0}")]
+    NotDirectory(String),
+    /// Something other than a directory was needed.
+    #[error("is a directory: {0}")]
+    IsDirectory(String),
+    /// The directory still has entries.
+    #[error("directory not empty: {0}")]
+    NotEmpty(String),
+    /// No free blocks are left.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// No free inodes are left.
+    #[error("no inodes left on the volume")]
+    NoInodes,
+    /// The inode has as many links as the format allows.
+    #[error("too many links: {0}")]
+    TooManyLinks(String),
+    /// A name is longer than 255 bytes, or a symlink's target longer than a block.
+    #[error("name too long: {0}")]
+    NameTooLong(String),
+    /// An argument is not valid; the text says which and why.
+    #[error("invalid argument: {0}")]
+    Invalid(String),
+    /// The file would exceed the largest size that the format can map.
+    #[error("file too large")]
+    FileTooLarge,
+    /// The object is in use.
+    #[error("in use: {0}")]
+    Busy(String),
+    /// More symbolic links than allowed were met while resolving a path.
+    #[error("too many levels of symbolic links: {0}")]
+    Loop(String),
+    /// The operation is not permitted on this inode.
+    #[error("operation not permitted: {0}")]
+    NotPermitted(String),
+}
+
+impl Error {
+    /// A device error while doing `what`.
+    pub(crate) fn device(what: impl fmt::Display, source: io::Error) -> Self {
+        Self::Device { what: what.to_string(), source: Arc::new(source) }
+    }
+
+    /// A corruption found in `what`.
+    pub(crate) fn corrupt(what: impl fmt::Display) -> Self {
+        Self::Corrupt(what.to_string())
+    }
+
+    /// An argument that is not valid.
+    pub(crate) fn invalid(what: impl fmt::Display) -> Self {
+        Self::Invalid(what.to_string())
+    }
+
+    /// The errno that a system call would report for this error.
+    #[must_use]
+    pub fn to_errno(&self) -> i32 {
+        match self {
+            Self::Device { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Corrupt(_) => libc::EUCLEAN,
+            Self::Unsupported(_) => libc::EOPNOTSUPP,
+            Self::ReadOnly(_) => libc::EROFS,
+            Self::Stopped(_) => libc::EIO,
+            Self::NotFound(_) => libc::ENOENT,
+            Self::Exists(_) => libc::EEXIST,
+            Self::NotDirectory(_) => libc::ENOTDIR,
+            Self::IsDirectory(_) => libc::EISDIR,
+            Self::NotEmpty(_) => libc::ENOTEMPTY,
+            Self::NoSpace | Self::NoInodes => libc::ENOSPC,
+            Self::TooManyLinks(_) => libc::EMLINK,
+            Self::NameTooLong(_) => libc::ENAMETOOLONG,
+            Self::Invalid(_) => libc::EINVAL,
+            Self::FileTooLarge => libc::EFBIG,
+            Self::Busy(_) => libc::EBUSY,
+            Self::Loop(_) => libc::ELOOP,
+            Self::NotPermitted(_) => libc::EPERM,
+        }
+    }
+}
+
+impl From<FormatError> for Error {
+    fn from(error: FormatError) -> Self {
+        Self::Corrupt(error.to_string())
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        // Keep the text: `from_raw_os_error` would lose what is wrong and where.
+        let kind = io::Error::from_raw_os_error(error.to_errno()).kind();
+        io::Error::new(kind, error)
+    }
+}

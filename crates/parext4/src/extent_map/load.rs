@@ -1,0 +1,78 @@
+//! Reading an extent tree from the device, with every check that keeps a hostile one harmless (I9).
+
+use parext4_format::extent::{self, ExtentNode};
+use parext4_format::{ChecksumSeed, FsBlock};
+
+use super::node::{Content, Node};
+use super::ExtentMap;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::meta::{BlockKind, MetaCache};
+
+impl ExtentMap {
+    /// Reads the tree whose root is an inode's `i_block`.
+    ///
+    /// The tree is finite on any bytes: depths fall towards the leaves, and keys rise from leaf to leaf, so
+    /// no block can appear twice.
+    ///
+    /// # Errors
+    /// Corruption, or a failed read.
+    pub(crate) fn load(
+        i_block: &[u8; 60],
+        layout: &Layout,
+        seed: Option<ChecksumSeed>,
+        cache: &MetaCache,
+    ) -> Result<Self> {
+        let mut map = Self::empty(layout.block_size, seed);
+        let mut loader = Loader { layout, cache, kind: map.kind, next: 0 };
+        let root = extent::parse_node(i_block, None)?;
+        if let ExtentNode::Index { depth, .. } = &root {
+            map.depth = *depth;
+        }
+        map.root = loader.node(None, root)?;
+        Ok(map)
+    }
+}
+
+struct Loader<'a> {
+    layout: &'a Layout,
+    cache: &'a MetaCache,
+    kind: BlockKind,
+    /// The first file block that the next extent may map.
+    next: u64,
+}
+
+impl Loader<'_> {
+    fn node(&mut self, block: Option<FsBlock>, node: ExtentNode) -> Result<Node> {
+        let content = match node {
+            ExtentNode::Leaf(extents) => {
+                for extent in &extents {
+                    if u64::from(extent.logical.get()) < self.next {
+                        let text = format!("extent: ee_block {} overlaps what precedes it", extent.logical);
+                        return Err(Error::Corrupt(text));
+                    }
+                    self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
+                    self.next = extent.end();
+                }
+                Content::Leaf(extents)
+            }
+            ExtentNode::Index { depth, entries } => {
+                let mut children = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    if u64::from(entry.logical.get()) < self.next {
+                        let text = format!("extent index: ei_block {} overlaps what precedes it", entry.logical);
+                        return Err(Error::Corrupt(text));
+                    }
+                    self.next = u64::from(entry.logical.get());
+                    self.layout.check_data_range(entry.child, 1)?;
+                    let bytes = self.cache.read(entry.child, self.kind)?.snapshot();
+                    let child = extent::parse_node(&bytes, Some(depth - 1))
+                        .map_err(|e| Error::corrupt(format_args!("block {}: {e}", entry.child)))?;
+                    children.push(self.node(Some(entry.child), child)?);
+                }
+                Content::Index(children)
+            }
+        };
+        Ok(Node::new(block, content))
+    }
+}

@@ -1,0 +1,53 @@
+//! Allocating blocks ahead of writing (fallocate).
+
+use rangelock::ByteRange;
+
+use super::File;
+use super::admission::Operation;
+use crate::error::{Error, Result};
+
+/// Blocks asked for at once: what one extent can hold.
+const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
+
+impl File {
+    /// Allocates the blocks of `[offset, offset + len)` bytes, which read as zeros until written. Unless
+    /// `keep_size`, the file grows to cover them.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; what was allocated until then stays allocated, the size stays as it was.
+    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.check_writable()?;
+        if len == 0 {
+            return Err(Error::invalid("a length of 0 to allocate"));
+        }
+        let end = self.end_of(offset, len)?;
+        self.volume().with_space(|| {
+            let grows_to = if keep_size { 0 } else { end };
+            self.announce_end(grows_to);
+            let held = self.admit(Operation::Allocate { offset, end, keep_size })?;
+            self.announce_end(grows_to);
+            if held.admission.zero_tail {
+                self.zero_tail()?;
+            }
+            let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
+            for start in (first..first + blocks).step_by(CHUNK as usize) {
+                self.fill_holes(start, CHUNK.min(first + blocks - start))?;
+            }
+            self.finish_allocation(end, keep_size)
+        })
+    }
+
+    fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
+        let inode = self.inode();
+        self.volume().transact(1, |handle| {
+            inode.join(handle);
+            if !keep_size && end > inode.size() {
+                inode.raise_size(end);
+                inode.touch_modified();
+            } else {
+                inode.touch_changed();
+            }
+            Ok(())
+        })
+    }
+}

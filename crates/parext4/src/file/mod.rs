@@ -1,0 +1,122 @@
+//! Files: reading and writing their bytes from any number of threads.
+//!
+//! Every operation passes [`admission`], which says the byte range it needs and why, holds that range from
+//! before it looks at the map until after the last change (I2), and shares no other lock with operations
+//! on other ranges but for the moments in which the map, the allocator or the journal change.
+
+pub(crate) mod admission;
+mod allocate;
+mod append;
+mod data;
+mod device_io;
+mod ranges;
+mod read;
+mod resize;
+mod sync;
+mod tail;
+mod write;
+
+use parext4_format::inode::{FileType, InodeFlags};
+
+pub(crate) use tail::Tail;
+
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Node};
+use crate::layout::MAX_FILE_BLOCKS;
+use crate::sync::Arc;
+use crate::volume::Inner;
+
+/// An open regular file. All methods take `&self`: share one `File` between any number of threads.
+///
+/// I/O is direct, at the granularity of the device's sectors ([`File::sector_size`]): offsets are multiples
+/// of it, and so are lengths, unless the request reaches the end of the file.
+///
+/// A read never sees half of a write, and what a write that has returned has written is what every later
+/// read returns, until overwritten. Data is durable after [`sync_data`](Self::sync_data) or
+/// [`sync_all`](Self::sync_all).
+#[derive(Clone, Debug)]
+pub struct File {
+    node: Node,
+}
+
+impl File {
+    /// Opens the file behind `node`.
+    ///
+    /// # Errors
+    /// If it is not a regular file.
+    pub fn new(node: Node) -> Result<Self> {
+        match node.file_type() {
+            FileType::Regular => Ok(Self { node }),
+            FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
+            other => Err(Error::invalid(format_args!("inode {} is a {other:?}, not a file", node.ino()))),
+        }
+    }
+
+    /// The inode behind the file.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Size in bytes. It covers what has been written, and zeros where nothing has.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inode().size()
+    }
+
+    /// The unit of offsets and lengths, in bytes.
+    #[must_use]
+    pub fn sector_size(&self) -> u32 {
+        self.volume().device.sector_size()
+    }
+
+    fn inode(&self) -> &Arc<Inode> {
+        &self.node.inode
+    }
+
+    fn volume(&self) -> &Arc<Inner> {
+        &self.node.volume
+    }
+
+    /// An error unless the file may be written.
+    fn check_writable(&self) -> Result<()> {
+        self.volume().check_writable()?;
+        if self.inode().is_frozen() {
+            return Err(Error::NotPermitted(format!("inode {} is immutable", self.node.ino())));
+        }
+        Ok(())
+    }
+
+    /// The end of a request, checked against what the format can map.
+    fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
+        let max = MAX_FILE_BLOCKS * self.volume().block_size();
+        offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
+    }
+
+    /// An error unless `offset` is a multiple of the sector size.
+    fn check_offset(&self, offset: u64) -> Result<()> {
+        let sector = u64::from(self.sector_size());
+        if offset.is_multiple_of(sector) {
+            return Ok(());
+        }
+        Err(Error::invalid(format_args!("offset {offset} is not a multiple of the sector size {sector}")))
+    }
+
+    /// An error unless `len` is a multiple of the sector size or the request reaches the end of the file.
+    fn check_len(&self, len: u64, reaches_end: bool) -> Result<()> {
+        let sector = u64::from(self.sector_size());
+        if reaches_end || len.is_multiple_of(sector) {
+            return Ok(());
+        }
+        Err(Error::invalid(format_args!(
+            "length {len} is not a multiple of the sector size {sector}, and the file does not end there"
+        )))
+    }
+}
+
+impl Inode {
+    /// Whether nothing of the file may be changed.
+    fn is_frozen(&self) -> bool {
+        self.flags_at_load().contains(InodeFlags::IMMUTABLE)
+    }
+}

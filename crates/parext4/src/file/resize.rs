@@ -1,0 +1,53 @@
+//! Setting a file's size.
+
+use super::File;
+use super::admission::Operation;
+use crate::error::Result;
+use crate::namespace::Orphans;
+
+impl File {
+    /// Sets the size in bytes: cuts the file, or extends it with zeros that take no space.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), or what the device gives.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.check_writable()?;
+        self.end_of(0, size)?;
+        let held = self.admit(Operation::SetLen { size })?;
+        let old = self.size();
+        if size > old {
+            if held.admission.zero_tail {
+                self.zero_tail()?;
+            }
+        } else {
+            // What is cut off must not come back when the file grows again.
+            self.zero_rest_of_block(size)?;
+            self.inode().tail.lock().set_clean();
+        }
+        let result = self.change_size(size, old);
+        // Offsets handed out to appends that wait for this range are void.
+        self.inode().tail.lock().set(self.size());
+        result
+    }
+
+    /// Sets the size in one transaction, and frees what is cut off in that and as many more as it takes.
+    fn change_size(&self, size: u64, old: u64) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let keep = size.div_ceil(volume.block_size());
+        let keep = u32::try_from(keep).unwrap_or(u32::MAX);
+        let credits = volume.map_credits(inode)? + Orphans::CREDITS;
+        let done = volume.transact(credits, |handle| {
+            inode.join(handle);
+            inode.set_size(size);
+            inode.touch_modified();
+            if size > old || volume.remove_from(handle, inode, keep)? {
+                return Ok(true);
+            }
+            // The rest takes more transactions; should we not come to that, whoever opens the volume
+            // next goes on.
+            volume.orphans.add(volume, handle, inode)?;
+            Ok(false)
+        })?;
+        if done { Ok(()) } else { volume.finish_truncation(inode) }
+    }
+}

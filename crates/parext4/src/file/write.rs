@@ -1,0 +1,178 @@
+//! Direct writes: map what is missing, write the data, then make it visible.
+
+use std::io::IoSlice;
+
+use parext4_device::{BufferPool, PooledBuf, zeros};
+use rangelock::ByteRange;
+
+use super::File;
+use super::admission::Operation;
+use crate::allocator::Reservation;
+use crate::error::Result;
+use crate::extent_map::{ExtentMap, Mapping, State};
+
+impl File {
+    /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
+    /// reads as zeros.
+    ///
+    /// `offset` is a multiple of the sector size, and so is the length of `data` unless the write reaches
+    /// or passes the end of the file, which then ends with it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors,
+    /// [`Error::NoSpace`](crate::Error::NoSpace), and what the device gives; a failed device write stops
+    /// the volume. After an error the range holds old or new data, sector by sector, never anything else.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.check_writable()?;
+        self.check_offset(offset)?;
+        let end = self.end_of(offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.volume().with_space(|| {
+            self.announce_end(end);
+            let held = self.admit(Operation::Write { offset, end })?;
+            self.check_len(data.len() as u64, end >= self.size())?;
+            // The size may have been set while we waited, and the tail with it.
+            self.announce_end(end);
+            self.write_held(data, offset, held.admission.zero_tail)
+        })
+    }
+
+    /// Writes `data` at `offset`; the range that admission asked for is held.
+    pub(super) fn write_held(&self, data: &[u8], offset: u64, zero_tail: bool) -> Result<()> {
+        let end = offset + data.len() as u64;
+        if zero_tail {
+            self.zero_tail()?;
+        }
+        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
+        let mut runs = self.runs(first, len)?;
+        if runs.iter().any(|run| run.state == State::Hole) {
+            self.fill_holes(first, len)?;
+            runs = self.runs(first, len)?;
+        }
+        let converts = runs.iter().any(|run| matches!(run.state, State::Unwritten(_)));
+        let reservation = if converts { Some(self.reserve_conversion()?) } else { None };
+        self.write_runs(data, offset, &runs)?;
+        match reservation {
+            Some(reservation) => self.complete(first, len, end, reservation),
+            None if end > self.size() => self.grow(end),
+            None => {
+                self.volume().touch_lazily(self.inode());
+                Ok(())
+            }
+        }
+    }
+
+    /// Zeroes the rest of the last block; its range is held.
+    pub(super) fn zero_tail(&self) -> Result<()> {
+        self.zero_rest_of_block(self.size())?;
+        self.inode().tail.lock().set_clean();
+        Ok(())
+    }
+
+    fn runs(&self, first: u32, len: u32) -> Result<Vec<Mapping>> {
+        Ok(self.volume().map(self.inode())?.read().runs(first, len).collect())
+    }
+
+    /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file.
+    pub(super) fn fill_holes(&self, first: u32, len: u32) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let mut done = 0;
+        while done < len {
+            let credits = volume.map_credits(inode)?;
+            done += volume.transact(credits, |handle| {
+                volume.add_blocks(handle, inode, first + done, len - done, false)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Reserves the blocks that converting one range can need (I5): two cuts, in a tree that may have grown
+    /// a level by then.
+    fn reserve_conversion(&self) -> Result<Reservation<'_>> {
+        let depth = self.volume().map(self.inode())?.read().depth();
+        self.volume().allocator.reserve(ExtentMap::worst_case(depth + 1))
+    }
+
+    /// Writes the data run by run. Where a block that holds nothing yet is covered in part, its rest is
+    /// written as zeros with it, so that nothing of its old contents ever shows (I1).
+    fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
+        let block_size = self.volume().block_size();
+        let end = offset + data.len() as u64;
+        for run in runs {
+            let run_start = u64::from(run.logical.get()) * block_size;
+            let run_end = run_start + u64::from(run.len) * block_size;
+            let (start, stop) = (run_start.max(offset), run_end.min(end));
+            let at = |byte: u64| usize::try_from(byte - offset).unwrap_or(usize::MAX);
+            let piece = &data[at(start)..at(stop)];
+            let (physical, pad) = match run.state {
+                State::Written(physical) => (physical, false),
+                State::Unwritten(physical) => (physical, true),
+                State::Hole => unreachable!("holes were filled under the range"),
+            };
+            let head = if pad { start % block_size } else { 0 };
+            let last = Padded::new(piece, self.sector_size());
+            let sectors_end = stop.next_multiple_of(u64::from(self.sector_size()));
+            let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
+            let zeros = |len: u64| IoSlice::new(&zeros()[..usize::try_from(len).unwrap_or(0)]);
+            let slices = [zeros(head), IoSlice::new(last.whole), last.slice(), zeros(tail)];
+            let used: Vec<IoSlice<'_>> = slices.into_iter().filter(|slice| !slice.is_empty()).collect();
+            self.write_device(self.device_offset(physical, start - run_start - head), &used)?;
+        }
+        Ok(())
+    }
+
+    /// Makes written what was unwritten, and raises the size in the same transaction (I3). Uses only what
+    /// was reserved (I5).
+    fn complete(&self, first: u32, len: u32, end: u64, mut reservation: Reservation<'_>) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let block_size = volume.block_size();
+        let mut done = 0;
+        while done < len {
+            let credits = volume.map_credits(inode)?;
+            done += volume.transact(credits, |handle| {
+                let converted =
+                    volume.convert(handle, inode, first + done, len - done, &mut reservation)?;
+                // After the conversion, or a reader within the new size would find it unwritten (H4).
+                inode.raise_size(end.min((u64::from(first) + u64::from(done + converted)) * block_size));
+                inode.touch_modified();
+                Ok(converted)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Raises the size over data in blocks that were written already.
+    fn grow(&self, end: u64) -> Result<()> {
+        self.volume().transact(1, |handle| {
+            self.inode().join(handle);
+            self.inode().raise_size(end);
+            self.inode().touch_modified();
+            Ok(())
+        })
+    }
+}
+
+/// A piece of data whose last sector may be cut short by the end of the file.
+struct Padded<'a> {
+    whole: &'a [u8],
+    last: Option<PooledBuf>,
+}
+
+impl<'a> Padded<'a> {
+    fn new(piece: &'a [u8], sector_size: u32) -> Self {
+        let sector_size = sector_size as usize;
+        let (whole, rest) = piece.split_at(piece.len() - piece.len() % sector_size);
+        let last = (!rest.is_empty()).then(|| {
+            let mut last = BufferPool::global().take_zeroed(sector_size);
+            last[..rest.len()].copy_from_slice(rest);
+            last
+        });
+        Self { whole, last }
+    }
+
+    fn slice(&self) -> IoSlice<'_> {
+        IoSlice::new(self.last.as_deref().unwrap_or(&[]))
+    }
+}

@@ -1,0 +1,220 @@
+//! Changing an inode's map: adding blocks, converting them, removing them, with all the accounts kept.
+
+use parext4_format::extent::{self, Extent};
+use parext4_format::{FileBlock, FsBlock};
+
+use super::Inode;
+use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Reservation, Run};
+use crate::error::Result;
+use crate::extent_map::{Edit, ExtentMap, State};
+use crate::journal::Handle;
+use crate::sync::{Arc, RwLock};
+use crate::volume::Inner;
+
+impl Inner {
+    /// The inode's map.
+    ///
+    /// # Errors
+    /// As [`Inode::map`].
+    pub(crate) fn map<'a>(&self, inode: &'a Inode) -> Result<&'a RwLock<ExtentMap>> {
+        inode.map(&self.layout, &self.cache)
+    }
+
+    /// Credits with which [`add_blocks`](Self::add_blocks) and the like make progress.
+    pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
+        let change = self.map(inode)?.read().change_credits();
+        // The tree may grow one level between this look and the handle.
+        Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + change + 8)
+    }
+
+    /// Where a block of the inode at `logical` should lie.
+    pub(crate) fn goal(&self, inode: &Inode, map: &ExtentMap, logical: u32) -> Result<FsBlock> {
+        if let Some(goal) = map.goal(logical) {
+            return Ok(goal);
+        }
+        let group = self.allocator.group_of_inode(inode.ino())?;
+        Ok(self.allocator.goal_in_group(group, inode.ino().get()))
+    }
+
+    /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
+    /// `written` says that the caller owns their contents (metadata). Joins the inode.
+    ///
+    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, or
+    /// the free blocks lie too far apart; the caller goes on with a new handle.
+    ///
+    /// # Errors
+    /// No space: the map is as before, but for what earlier calls added.
+    pub(crate) fn add_blocks(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        start: u32,
+        len: u32,
+        written: bool,
+    ) -> Result<u32> {
+        let mut map = self.map(inode)?.write();
+        let holes: Vec<(u32, u32)> = map
+            .runs(start, len)
+            .filter(|run| run.state == State::Hole)
+            .map(|run| (run.logical.get(), run.len))
+            .collect();
+        let missing: u32 = holes.iter().map(|&(_, len)| len).sum();
+        let Some(&(first, _)) = holes.first() else { return Ok(len) };
+
+        let goal = self.goal(inode, &map, first)?;
+        inode.join(handle);
+        let runs = self.allocator.allocate(handle, goal, missing)?;
+        let mut pieces = pair(&holes, &runs).peekable();
+        let mut done = start;
+        while let Some((logical, run)) = pieces.peek().copied() {
+            if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, written) {
+                // What is not mapped goes back; without any progress the caller hears why.
+                for (_, run) in pieces {
+                    self.allocator.free_data(handle, run.start, run.len)?;
+                }
+                return if done > start || logical > first { Ok(logical - start) } else { Err(error) };
+            }
+            done = logical + run.len;
+            pieces.next();
+            if pieces.peek().is_some() && !handle.ensure(map.change_credits() + FREE_CREDITS) {
+                for (_, run) in pieces {
+                    self.allocator.free_data(handle, run.start, run.len)?;
+                }
+                return Ok(done - start);
+            }
+        }
+        let got: u32 = runs.iter().map(|run| run.len).sum();
+        Ok(if got == missing { len } else { done - start })
+    }
+
+    fn add_run(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &mut ExtentMap,
+        logical: u32,
+        run: Run,
+        written: bool,
+    ) -> Result<()> {
+        let extent =
+            Extent { logical: FileBlock(logical), physical: run.start, len: run.len, unwritten: !written };
+        let reservation = self.allocator.reserve(map.blocks_needed(logical, run.len))?;
+        self.set_extent(handle, inode, map, extent, reservation)?;
+        inode.add_blocks(u64::from(run.len), self.layout.block_size);
+        Ok(())
+    }
+
+    /// Puts `extent` into the map.
+    fn set_extent(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        map: &mut ExtentMap,
+        extent: Extent,
+        mut reservation: Reservation<'_>,
+    ) -> Result<()> {
+        self.edit(handle, inode, map, extent.physical, &mut reservation, |map, edit| map.set(edit, extent))
+    }
+
+    /// Runs one change of the map and settles what it did to the tree's own blocks.
+    fn edit(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        map: &mut ExtentMap,
+        goal: FsBlock,
+        reservation: &mut Reservation<'_>,
+        change: impl FnOnce(&mut ExtentMap, &mut Edit<'_, '_>) -> Result<()>,
+    ) -> Result<()> {
+        let (cache, allocator) = (&*self.cache, &self.allocator);
+        let mut edit = Edit { handle, cache, allocator, reservation, goal, added: 0, freed: Vec::new() };
+        change(map, &mut edit)?;
+        let Edit { added, freed, .. } = edit;
+        inode.add_blocks(u64::from(added), self.layout.block_size);
+        inode.sub_blocks(freed.len() as u64, self.layout.block_size);
+        for block in freed {
+            self.allocator.free_metadata(handle, block, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Marks what is unwritten in `[start, start + len)` as written, with blocks reserved at submission (I5).
+    /// Joins the inode. Returns how far it came, as [`add_blocks`](Self::add_blocks) does.
+    ///
+    /// # Errors
+    /// Corruption only; the volume then stops.
+    pub(crate) fn convert(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        start: u32,
+        len: u32,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<u32> {
+        inode.join(handle);
+        let mut map = self.map(inode)?.write();
+        let (mut at, end) = (start, start + len);
+        while at < end {
+            let run = map.lookup(at, end - at);
+            if let State::Unwritten(physical) = run.state {
+                if at > start && !handle.ensure(map.change_credits()) {
+                    return Ok(at - start);
+                }
+                let len = run.len.min(extent::MAX_WRITTEN);
+                let extent = Extent { logical: run.logical, physical, len, unwritten: false };
+                self.edit(handle, inode, &mut map, physical, reservation, |map, edit| map.set(edit, extent))?;
+            }
+            at += run.len;
+        }
+        Ok(len)
+    }
+
+    /// Unmaps and frees blocks from the end of the map down to file block `from`. Joins the inode. Returns
+    /// whether all is done; else the caller goes on with a new handle.
+    ///
+    /// # Errors
+    /// Corruption; the volume then stops.
+    pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
+        inode.join(handle);
+        let mut map = self.map(inode)?.write();
+        let mut first = true;
+        while let Some(last) = map.last().filter(|last| last.end() > u64::from(from)) {
+            // Freeing the extent, and the nodes that go with it.
+            let need = FREE_CREDITS + map.change_credits();
+            if !first && !handle.ensure(need) {
+                return Ok(false);
+            }
+            first = false;
+            let keep = from.saturating_sub(last.logical.get());
+            let (start, len) = (last.logical.get() + keep, last.len - keep);
+            let mut reservation = self.allocator.reserve(0)?;
+            self.edit(handle, inode, &mut map, last.physical, &mut reservation, |map, edit| {
+                map.remove(edit, start, len)
+            })?;
+            let start = last.physical + u64::from(keep);
+            if inode.holds_metadata() {
+                self.allocator.free_metadata(handle, start, len)?;
+            } else {
+                self.allocator.free_data(handle, start, len)?;
+            }
+            inode.sub_blocks(u64::from(len), self.layout.block_size);
+        }
+        Ok(true)
+    }
+}
+
+/// Lays runs of blocks over holes of a file, in order; both are cut where the other ends, and to what one
+/// extent can map.
+fn pair(holes: &[(u32, u32)], runs: &[Run]) -> impl Iterator<Item = (u32, Run)> {
+    let mut holes = holes.iter().copied();
+    let mut runs = runs.iter().copied();
+    let (mut hole, mut run) = (holes.next(), runs.next());
+    std::iter::from_fn(move || {
+        let ((logical, hole_len), current) = (hole?, run?);
+        let len = hole_len.min(current.len).min(extent::MAX_UNWRITTEN);
+        hole = if len == hole_len { holes.next() } else { Some((logical + len, hole_len - len)) };
+        let rest = Run { start: current.start + u64::from(len), len: current.len - len };
+        run = if rest.len == 0 { runs.next() } else { Some(rest) };
+        Some((logical, Run { start: current.start, len }))
+    })
+}

@@ -1,0 +1,94 @@
+//! Deleting an inode that has no name and no user any more, and cutting one to its size.
+
+use parext4_format::xattr;
+use parext4_format::{FsBlock, InodeNo};
+use parext4_format::inode::{FileType, InodeFlags};
+
+use super::Inode;
+use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
+use crate::error::{Error, Result};
+use crate::inode::now;
+use crate::journal::Handle;
+use crate::meta::BlockKind;
+use crate::namespace::Orphans;
+use crate::sync::Arc;
+use crate::volume::Inner;
+
+impl Inner {
+    /// Frees the inode's blocks, then the inode. It is on the orphan list, so a crash in between only
+    /// means that the next open goes on.
+    ///
+    /// # Errors
+    /// The inode stays an orphan.
+    pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.check_writable()?;
+        if inode.has_map() {
+            self.free_blocks_from(inode, 0)?;
+        }
+        let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
+        self.transact(credits, |handle| {
+            self.orphans.remove(self, handle, inode);
+            inode.join(handle);
+            self.release_xattr_block(handle, inode)?;
+            inode.set_size(0);
+            inode.core().dtime = u32::try_from(now().seconds).unwrap_or(u32::MAX);
+            // The number may be given out as soon as it is free.
+            self.inodes.remove(inode.ino());
+            self.allocator.free_inode(handle, inode.ino(), inode.is_dir())
+        })
+    }
+
+    /// Frees all blocks from file block `from` on, in as many transactions as it takes.
+    pub(crate) fn free_blocks_from(&self, inode: &Arc<Inode>, from: u32) -> Result<()> {
+        while !self.transact(self.map_credits(inode)?, |handle| self.remove_from(handle, inode, from))? {}
+        Ok(())
+    }
+
+    /// Frees what lies behind the size of an inode on the orphan list, and takes it off.
+    pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.has_map() {
+            let from = inode.size().div_ceil(self.block_size());
+            self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))?;
+        }
+        self.transact(Orphans::CREDITS, |handle| {
+            self.orphans.remove(self, handle, inode);
+            Ok(())
+        })
+    }
+
+    /// Gives up the inode's share in its block of extended attributes.
+    fn release_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let number = FsBlock(std::mem::take(&mut inode.core().file_acl));
+        if number.get() == 0 {
+            return Ok(());
+        }
+        self.layout.check_data_range(number, 1)?;
+        let block = self.cache.read(number, BlockKind::Xattr(self.layout.seed))?;
+        let references = xattr::refcount(&block.snapshot());
+        inode.sub_blocks(1, self.layout.block_size);
+        match references {
+            0 => Err(Error::corrupt(format_args!("xattr block {number}: h_refcount is 0"))),
+            1 => self.allocator.free_metadata(handle, number, 1),
+            _ => {
+                handle.change(&block, |bytes| xattr::set_refcount(bytes, references - 1));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Inode {
+    /// Whether the inode's blocks are found through an extent map.
+    pub(crate) fn has_map(&self) -> bool {
+        match self.file_type() {
+            FileType::Regular | FileType::Directory => true,
+            FileType::Symlink => self.flags_at_load().contains(InodeFlags::EXTENTS),
+            _ => false,
+        }
+    }
+
+    /// Whether the blocks behind the map are metadata: journaled, and revoked when freed.
+    pub(crate) fn holds_metadata(&self) -> bool {
+        self.file_type() != FileType::Regular && self.ino() != InodeNo::JOURNAL
+    }
+}

@@ -1,0 +1,100 @@
+//! Making inodes: from the device, and new ones.
+
+use std::sync::OnceLock;
+
+use parext4_format::InodeNo;
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
+use rangelock::RangeLock;
+
+use super::Inode;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::file::Tail;
+use crate::lock_order::Rank;
+use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::sync::{Arc, Mutex, RwLock};
+use crate::volume::Inner;
+
+impl Inner {
+    /// The inode, from memory or the device.
+    ///
+    /// # Errors
+    /// Corruption, a failed read, or a number that is not in use.
+    pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
+        self.inodes.get(ino, || self.load_inode(ino))
+    }
+
+    fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
+        let place = self.allocator.inode_place(ino)?;
+        let block = self.cache.read(place.block, BlockKind::InodeTable)?;
+        let bytes = block.snapshot();
+        let raw = bytes
+            .get(place.offset..place.offset + usize::from(self.layout.inode_size))
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino} lies outside its block")))?;
+        let raw = RawInode::parse(raw, &self.superblock, ino)
+            .map_err(|e| Error::corrupt(format_args!("inode {ino}: {e}")))?;
+        let inode = self.build_inode(ino, raw, block, place.offset, None)?;
+        Ok(inode)
+    }
+
+    /// A new inode over its zeroed place in the table. It becomes visible with a directory entry.
+    pub(crate) fn new_inode(
+        &self,
+        ino: InodeNo,
+        mut raw: RawInode,
+        table_block: Arc<MetaBlock>,
+    ) -> Result<Arc<Inode>> {
+        let place = self.allocator.inode_place(ino)?;
+        raw.generation = self.next_generation();
+        let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
+        let seed = self.layout.seed.map(|seed| seed.inode(ino, raw.generation));
+        let mut map = None;
+        if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
+            raw.flags |= InodeFlags::EXTENTS;
+            map = Some(ExtentMap::empty(self.layout.block_size, seed));
+        }
+        let inode = Arc::new(self.build_inode(ino, raw, table_block, place.offset, map)?);
+        self.inodes.insert(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    fn build_inode(
+        &self,
+        ino: InodeNo,
+        raw: RawInode,
+        table_block: Arc<MetaBlock>,
+        table_offset: usize,
+        map: Option<ExtentMap>,
+    ) -> Result<Inode> {
+        let file_type = FileType::from_mode(raw.mode)
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: i_mode {:#o} has no file type", raw.mode)))?;
+        if i64::try_from(raw.size).is_err() {
+            return Err(Error::corrupt(format_args!("inode {ino}: i_size {} is out of range", raw.size)));
+        }
+        let cell = OnceLock::new();
+        if let Some(map) = map {
+            let _ = cell.set(RwLock::new(Rank::ExtentMap, map));
+        }
+        Ok(Inode {
+            ino,
+            file_type,
+            seed: self.layout.seed.map(|seed| seed.inode(ino, raw.generation)),
+            superblock: Arc::clone(&self.superblock),
+            table_block,
+            table_offset,
+            flags: raw.flags,
+            size: AtomicU64::new(raw.size),
+            sectors: AtomicU64::new(raw.blocks),
+            tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
+            core: Mutex::new(Rank::InodeCore, raw),
+            map: cell,
+            ranges: RangeLock::new(),
+            entries: RwLock::new(Rank::Directory, ()),
+            references: AtomicU32::new(0),
+            lazy: AtomicBool::new(false),
+            joined: AtomicU64::new(0),
+            changed_in: AtomicU64::new(0),
+        })
+    }
+}

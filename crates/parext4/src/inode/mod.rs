@@ -1,0 +1,234 @@
+//! Inodes in memory.
+//!
+//! An [`Inode`] is the truth about its attributes, size and extent map; it is encoded into the inode table
+//! when a transaction that changed it closes. [`Node`] is the counted reference that users hold.
+
+mod blocks;
+mod cache;
+mod delete;
+mod load;
+mod node;
+mod time;
+
+use std::sync::OnceLock;
+
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, InodeNo};
+use rangelock::RangeLock;
+
+pub(crate) use cache::InodeCache;
+pub use node::Node;
+pub(crate) use time::now;
+
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::file::Tail;
+use crate::journal::{Handle, Participant};
+use crate::layout::Layout;
+use crate::lock_order::Rank;
+use crate::meta::{MetaBlock, MetaCache};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+/// One inode in memory.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    ino: InodeNo,
+    file_type: FileType,
+    /// Checksum seed of the inode's own blocks, with `metadata_csum`.
+    seed: Option<ChecksumSeed>,
+    superblock: Arc<Superblock>,
+    table_block: Arc<MetaBlock>,
+    table_offset: usize,
+    /// `i_flags`, which nothing changes while the inode is in memory.
+    flags: InodeFlags,
+    /// Mode, owner, links, times, flags. Its size, blocks and extent root are stale but at commit.
+    core: Mutex<RawInode>,
+    /// Visible size in bytes. Changes only inside a handle (so that size and map commit together, I3) and
+    /// under a range that covers the change.
+    size: AtomicU64,
+    /// Blocks in use by data and map, in 512-byte units.
+    sectors: AtomicU64,
+    map: OnceLock<RwLock<ExtentMap>>,
+    /// Ranges of the file's bytes (I2).
+    pub(crate) ranges: RangeLock,
+    /// Where the next append goes.
+    pub(crate) tail: Mutex<Tail>,
+    /// The entries of a directory.
+    pub(crate) entries: RwLock<()>,
+    /// `Node`s that refer to this inode.
+    references: AtomicU32,
+    /// Whether timestamps wait to ride along with the next transaction (H25).
+    lazy: AtomicBool,
+    joined: AtomicU64,
+    /// The last transaction that changed this inode, for fsync.
+    changed_in: AtomicU64,
+}
+
+impl Inode {
+    pub(crate) fn ino(&self) -> InodeNo {
+        self.ino
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// `i_flags` as they were when the inode came into memory.
+    pub(crate) fn flags_at_load(&self) -> InodeFlags {
+        self.flags
+    }
+
+    pub(crate) fn seed(&self) -> Option<ChecksumSeed> {
+        self.seed
+    }
+
+    /// Visible size in bytes. Acquire pairs with the Release of whoever raised it, so that a reader who
+    /// sees the size sees the map under it.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Raises the size to at least `size` (I3). Within a handle whose transaction also carries what the
+    /// size newly covers.
+    pub(crate) fn raise_size(&self, size: u64) {
+        self.size.fetch_max(size, Ordering::AcqRel);
+    }
+
+    /// Sets the size, within a handle. For truncation and directories, whose callers exclude every other
+    /// change of the size.
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// The attributes, to read, or to change inside a handle that the inode has [joined](Self::join).
+    pub(crate) fn core(&self) -> MutexGuard<'_, RawInode> {
+        self.core.lock()
+    }
+
+    /// Adds blocks (of the file system) to what the inode uses.
+    pub(crate) fn add_blocks(&self, blocks: u64, block_size: u32) {
+        // Relaxed: read by `encode`, which the commit orders after the handle.
+        self.sectors.fetch_add(blocks * u64::from(block_size / 512), Ordering::Relaxed);
+    }
+
+    /// Takes blocks away from what the inode uses.
+    pub(crate) fn sub_blocks(&self, blocks: u64, block_size: u32) {
+        let sectors = blocks * u64::from(block_size / 512);
+        let sub = |used: u64| Some(used.saturating_sub(sectors));
+        let _ = self.sectors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub);
+    }
+
+    /// 512-byte units in use, as `st_blocks`.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.sectors.load(Ordering::Relaxed)
+    }
+
+    /// The extent map, read from the device at first use.
+    ///
+    /// # Errors
+    /// Corruption, a failed read, or an inode without an extent map.
+    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache) -> Result<&RwLock<ExtentMap>> {
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
+        let (flags, block) = {
+            let core = self.core.lock();
+            (core.flags, core.block)
+        };
+        if !flags.contains(InodeFlags::EXTENTS) {
+            return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", self.ino)));
+        }
+        let map = ExtentMap::load(&block, layout, self.seed, cache).map_err(|error| match error {
+            Error::Corrupt(text) => Error::Corrupt(format!("inode {}: {text}", self.ino)),
+            other => other,
+        })?;
+        // If two threads loaded it, nobody has changed it yet, and one of the two stays.
+        Ok(self.map.get_or_init(|| RwLock::new(Rank::ExtentMap, map)))
+    }
+
+    /// Makes the inode part of the handle's transaction: it is encoded when that closes.
+    /// Registers one block.
+    pub(crate) fn join(self: &Arc<Self>, handle: &Handle<'_>) {
+        handle.register(&self.table_block);
+        handle.join(self);
+        self.changed_in.fetch_max(handle.tid(), Ordering::AcqRel);
+    }
+
+    /// The transaction that fsync must wait for.
+    pub(crate) fn changed_in(&self) -> u64 {
+        self.changed_in.load(Ordering::Acquire)
+    }
+
+    /// Sets modification and change time to now.
+    pub(crate) fn touch_modified(&self) {
+        let now = now();
+        let mut core = self.core.lock();
+        core.mtime = now;
+        core.ctime = now;
+    }
+
+    /// Sets the change time to now.
+    pub(crate) fn touch_changed(&self) {
+        let now = now();
+        self.core.lock().ctime = now;
+    }
+
+    /// As [`touch_modified`](Self::touch_modified) without a transaction (H25). Returns whether the inode
+    /// must be put on the list of those that ride along with the next one.
+    pub(crate) fn touch_lazily(&self) -> bool {
+        let now = now();
+        let mut core = self.core.lock();
+        if same_tick(core.mtime, now) {
+            return false;
+        }
+        core.mtime = now;
+        core.ctime = now;
+        drop(core);
+        !self.lazy.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether timestamps wait for a transaction.
+    pub(crate) fn has_lazy_times(&self) -> bool {
+        self.lazy.load(Ordering::Acquire)
+    }
+
+    /// Adds the waiting timestamps to a transaction.
+    pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
+        self.lazy.store(false, Ordering::Release);
+        self.join(handle);
+    }
+}
+
+/// Whether two times fall into the same 4 ms, the grain of the kernel's coarse clock.
+fn same_tick(a: Timestamp, b: Timestamp) -> bool {
+    a.seconds == b.seconds && a.nanoseconds / 4_000_000 == b.nanoseconds / 4_000_000
+}
+
+impl Participant for Inode {
+    fn encode(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        core.size = self.size();
+        core.blocks = self.sectors();
+        if let Some(map) = self.map.get() {
+            map.write().encode(&mut core.block);
+        }
+        let end = self.table_offset + usize::from(self.superblock.inode_size());
+        self.table_block.change(|bytes| match bytes.get_mut(self.table_offset..end) {
+            Some(out) => {
+                core.encode(out, &self.superblock, self.ino);
+                Ok(())
+            }
+            None => Err(Error::corrupt(format_args!("inode {} lies outside its block", self.ino))),
+        })
+    }
+
+    fn joined(&self) -> &AtomicU64 {
+        &self.joined
+    }
+}

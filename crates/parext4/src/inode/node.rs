@@ -1,0 +1,68 @@
+//! `Node`: a counted reference to an inode. The last one of an unlinked inode deletes it.
+
+use parext4_format::InodeNo;
+use parext4_format::inode::FileType;
+
+use super::Inode;
+use crate::error::Result;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use crate::volume::Inner;
+
+/// A file, directory, symbolic link or other inode of an open [`Volume`](crate::Volume).
+///
+/// An inode that has lost its last name lives on until its last `Node` is dropped.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) volume: Arc<Inner>,
+    pub(crate) inode: Arc<Inode>,
+}
+
+impl Node {
+    /// Takes a reference. The caller holds what keeps the inode from being deleted meanwhile: the lock of a
+    /// directory that names it, or another `Node`.
+    pub(crate) fn new(volume: &Arc<Inner>, inode: Arc<Inode>) -> Self {
+        // Relaxed, as for `Arc`: a new reference comes from an existing one or from under the lock.
+        inode.references.fetch_add(1, Ordering::Relaxed);
+        Self { volume: Arc::clone(volume), inode }
+    }
+
+    /// The inode number.
+    #[must_use]
+    pub fn ino(&self) -> InodeNo {
+        self.inode.ino()
+    }
+
+    /// What kind of inode this is.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        self.inode.file_type()
+    }
+}
+
+impl Inner {
+    /// A reference to inode `ino`, which the caller keeps from being deleted.
+    pub(crate) fn node(self: &Arc<Self>, ino: InodeNo) -> Result<Node> {
+        Ok(Node::new(self, self.inode(ino)?))
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Self::new(&self.volume, Arc::clone(&self.inode))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // AcqRel: whoever sees zero sees all that was done through the other references.
+        let last = self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last && self.inode.core().links == 0 {
+            // Nobody can be told here; the orphan list keeps the inode for the next open, and an error of
+            // the device has stopped the volume.
+            if let Err(error) = self.volume.delete_inode(&self.inode) {
+                tracing::warn!("deleting inode {}: {error}", self.inode.ino());
+            }
+        }
+    }
+}

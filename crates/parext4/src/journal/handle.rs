@@ -1,0 +1,112 @@
+//! A handle: one operation's share in the running transaction.
+
+use std::cell::Cell;
+
+use parext4_format::FsBlock;
+
+use super::transaction::{Freed, Participant, Transaction};
+use super::Journal;
+use crate::lock_order::{Held, Rank, hold};
+use crate::meta::MetaBlock;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+
+/// The right to change metadata in the running transaction. All that is changed under one handle becomes
+/// durable together.
+///
+/// A handle must not be held while waiting for a range, a directory or data I/O (I6).
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Handle<'a> {
+    journal: &'a Journal,
+    transaction: Arc<Transaction>,
+    /// Blocks this handle may still add to the transaction; what is left goes back when it ends.
+    credits: Cell<u32>,
+    /// Whether anything was changed under this handle.
+    changed: Cell<bool>,
+    /// The commit's own handle, which the commit does not wait for.
+    internal: bool,
+    _held: Held,
+}
+
+impl<'a> Handle<'a> {
+    pub(super) fn new(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32) -> Self {
+        Self::with(journal, transaction, credits, false)
+    }
+
+    pub(super) fn internal(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32) -> Self {
+        Self::with(journal, transaction, credits, true)
+    }
+
+    fn with(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32, internal: bool) -> Self {
+        let (credits, changed) = (Cell::new(credits), Cell::new(false));
+        Self { journal, transaction, credits, changed, internal, _held: hold(Rank::Handle) }
+    }
+
+    /// Whether anything was changed under this handle. An error after that leaves the transaction half-way,
+    /// unless the operation has undone its changes.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.changed.get()
+    }
+
+    /// The transaction that will carry this handle's changes.
+    pub(crate) fn tid(&self) -> u64 {
+        self.transaction.tid
+    }
+
+    /// Makes sure that at least `credits` are left, from what the transaction has free. Never waits; `false`
+    /// means that the rest of the work belongs to a new handle.
+    pub(crate) fn ensure(&self, credits: u32) -> bool {
+        let missing = credits.saturating_sub(self.credits.get());
+        let enough = missing == 0 || (!self.internal && self.journal.extend(missing));
+        if enough {
+            self.credits.set(self.credits.get() + missing);
+        }
+        enough
+    }
+
+    /// Makes `block` part of the transaction, before its contents change.
+    pub(crate) fn register(&self, block: &Arc<MetaBlock>) {
+        self.changed.set(true);
+        if block.register_in(self.transaction.tid) {
+            debug_assert!(self.credits.get() > 0, "a handle registered more blocks than it reserved");
+            self.credits.set(self.credits.get().saturating_sub(1));
+            self.transaction.add_block(block);
+        }
+    }
+
+    /// Registers `block` and changes its contents.
+    pub(crate) fn change<R>(&self, block: &Arc<MetaBlock>, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.register(block);
+        block.change(f)
+    }
+
+    /// Has `participant` encode itself when the transaction closes.
+    pub(crate) fn join<P: Participant + 'static>(&self, participant: &Arc<P>) {
+        // Relaxed, as in `MetaBlock::register_in`.
+        if participant.joined().swap(self.transaction.tid, Ordering::Relaxed) != self.transaction.tid {
+            self.transaction.add_participant(Arc::clone(participant) as Arc<dyn Participant>);
+        }
+    }
+
+    /// Gives data blocks back; the allocator gets them when the transaction is durable (I7).
+    pub(crate) fn release_data(&self, start: FsBlock, len: u32) {
+        self.transaction.add_freed(Freed { start, len });
+    }
+
+    /// Gives a metadata block back and revokes what older transactions logged of it, so that a replay
+    /// does not write over its next use.
+    pub(crate) fn release_metadata(&self, block: FsBlock) {
+        self.journal.cache().forget(block);
+        self.transaction.add_revoked(block);
+        self.transaction.add_freed(Freed { start: block, len: 1 });
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        if !self.internal {
+            self.journal.end_handle(self.credits.get());
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The log: the journal inode's blocks as a ring, and the encoding of one transaction into it (jbd2).
+//!
+//! Source: kernel documentation, "Journal (jbd2)".
+
+use std::io::IoSlice;
+use std::time::SystemTime;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::FsBlock;
+use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
+
+use super::transaction::{Frozen, FrozenBlock};
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+/// At most this many blocks in one write to the log.
+const RUN: usize = 256;
+
+/// A run of log blocks that lie together on the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogExtent {
+    /// First log block, counted from the start of the journal.
+    pub log: u32,
+    pub physical: FsBlock,
+    pub len: u32,
+}
+
+/// Where the journal's blocks are.
+#[derive(Clone, Debug)]
+pub(crate) struct LogMap {
+    pub block_size: u32,
+    pub extents: Vec<LogExtent>,
+}
+
+impl LogMap {
+    /// The device offset of a log block and how many log blocks follow it there without a gap.
+    pub(crate) fn place(&self, log: u32) -> Result<(u64, u32)> {
+        let at = self.extents.partition_point(|extent| extent.log <= log);
+        let extent = at.checked_sub(1).and_then(|at| self.extents.get(at));
+        match extent {
+            Some(extent) if log - extent.log < extent.len => {
+                let skip = log - extent.log;
+                let block = extent.physical.get() + u64::from(skip);
+                Ok((block * u64::from(self.block_size), extent.len - skip))
+            }
+            _ => Err(Error::corrupt(format_args!("journal: log block {log} is not mapped"))),
+        }
+    }
+}
+
+/// The log of an open volume. Only the committer uses it.
+#[derive(Debug)]
+pub(super) struct Log {
+    device: Arc<dyn Device>,
+    map: LogMap,
+    superblock: JournalSuperblock,
+    format: TagFormat,
+    seed: u32,
+    /// The next log block to write.
+    head: u32,
+    /// Log blocks between the oldest transaction not yet at home and `head`.
+    used: u32,
+}
+
+impl Log {
+    /// An empty log whose first transaction will be `next_tid`.
+    ///
+    /// # Errors
+    /// If the journal's superblock cannot be written.
+    pub(super) fn start(
+        device: Arc<dyn Device>,
+        map: LogMap,
+        mut superblock: JournalSuperblock,
+        next_tid: u64,
+    ) -> Result<Self> {
+        superblock.set_start(0);
+        superblock.set_sequence(sequence(next_tid));
+        let log = Self {
+            format: TagFormat::from(&superblock),
+            seed: superblock.checksum_seed(),
+            head: superblock.first(),
+            used: 0,
+            device,
+            map,
+            superblock,
+        };
+        log.write_superblock()?;
+        Ok(log)
+    }
+
+    fn capacity(&self) -> u32 {
+        self.superblock.maxlen() - self.superblock.first()
+    }
+
+    /// The most blocks that one transaction may register: a quarter of the log, as jbd2 has it.
+    pub(super) fn max_transaction(&self) -> u32 {
+        self.capacity() / 4
+    }
+
+    /// Whether so much of the log is in use that the committed blocks should go home.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.used > self.capacity() / 2
+    }
+
+    /// Whether `frozen` fits without bringing older transactions home first.
+    pub(super) fn has_room(&self, frozen: &Frozen) -> bool {
+        self.used + self.blocks_needed(frozen) < self.capacity()
+    }
+
+    fn blocks_needed(&self, frozen: &Frozen) -> u32 {
+        let size = self.map.block_size as usize;
+        let descriptors = frozen.blocks.len().div_ceil(jbd2::tags_per_descriptor(size, self.format));
+        let revokes = frozen.revoked.len().div_ceil(jbd2::revokes_per_block(size, self.format));
+        u32::try_from(frozen.blocks.len() + descriptors + revokes + 1).unwrap_or(u32::MAX / 2)
+    }
+
+    /// Writes a transaction so that it is durable on return: its blocks, a flush that also covers the data
+    /// it reveals (I3, H8), then the commit block and a flush.
+    pub(super) fn write(&mut self, frozen: &Frozen) -> Result<()> {
+        if !self.has_room(frozen) {
+            let (have, need) = (self.capacity(), self.blocks_needed(frozen));
+            return Err(Error::Unsupported(format!("a transaction of {need} blocks in a log of {have}")));
+        }
+        if self.used == 0 {
+            // The log is empty on the device too; from here on recovery must look at it.
+            self.superblock.set_start(self.head);
+            self.superblock.set_sequence(sequence(frozen.tid));
+            self.write_superblock()?;
+        }
+        let blocks = self.encode(frozen);
+        self.append(&blocks)?;
+        self.flush()?;
+        let commit = self.commit_block(frozen.tid);
+        self.append(&[commit])?;
+        self.flush()
+    }
+
+    /// Declares all that was written so far to be at home; the caller has flushed it there.
+    pub(super) fn reset_tail(&mut self, next_tid: u64) -> Result<()> {
+        // A start that holds no block of this sequence reads as an empty log, and saves a write when the
+        // next transaction comes.
+        self.superblock.set_start(self.head);
+        self.superblock.set_sequence(sequence(next_tid));
+        self.write_superblock()?;
+        self.flush()?;
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Leaves a clean journal.
+    pub(super) fn close(&mut self, next_tid: u64) -> Result<()> {
+        self.superblock.set_start(0);
+        self.superblock.set_sequence(sequence(next_tid));
+        self.write_superblock()?;
+        self.flush()
+    }
+
+    fn encode(&self, frozen: &Frozen) -> Vec<Arc<AlignedBuf>> {
+        let size = self.map.block_size as usize;
+        let mut out = Vec::with_capacity(frozen.blocks.len() + 8);
+        for chunk in frozen.revoked.chunks(jbd2::revokes_per_block(size, self.format)) {
+            let mut block = AlignedBuf::zeroed(size);
+            jbd2::encode_revoke(&mut block, self.format, sequence(frozen.tid), self.seed, chunk);
+            out.push(Arc::new(block));
+        }
+        for chunk in frozen.blocks.chunks(jbd2::tags_per_descriptor(size, self.format)) {
+            self.encode_chunk(frozen.tid, chunk, &mut out);
+        }
+        out
+    }
+
+    /// One descriptor block and the blocks it describes.
+    fn encode_chunk(&self, tid: u64, chunk: &[FrozenBlock], out: &mut Vec<Arc<AlignedBuf>>) {
+        let mut tags = Vec::with_capacity(chunk.len());
+        let mut bodies = Vec::with_capacity(chunk.len());
+        for frozen in chunk {
+            let escaped = jbd2::needs_escape(&frozen.bytes);
+            let body = if escaped { escape(&frozen.bytes) } else { Arc::clone(&frozen.bytes) };
+            tags.push(Tag {
+                block: frozen.block.number(),
+                escaped,
+                deleted: false,
+                // The checksum is of the block as it stands in the log, after the escape.
+                checksum: jbd2::data_checksum(self.seed, sequence(tid), &body),
+            });
+            bodies.push(body);
+        }
+        let mut descriptor = AlignedBuf::zeroed(self.map.block_size as usize);
+        let uuid = self.superblock.uuid();
+        jbd2::encode_descriptor(&mut descriptor, self.format, sequence(tid), self.seed, &uuid, &tags);
+        out.push(Arc::new(descriptor));
+        out.append(&mut bodies);
+    }
+
+    fn commit_block(&self, tid: u64) -> Arc<AlignedBuf> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mut block = AlignedBuf::zeroed(self.map.block_size as usize);
+        let (seconds, nanos) = (now.as_secs(), now.subsec_nanos());
+        jbd2::encode_commit(&mut block, self.format, sequence(tid), self.seed, seconds, nanos);
+        Arc::new(block)
+    }
+
+    /// Writes blocks at the head, in as few requests as the ring and the journal's extents allow.
+    fn append(&mut self, mut blocks: &[Arc<AlignedBuf>]) -> Result<()> {
+        while !blocks.is_empty() {
+            let (offset, together) = self.map.place(self.head)?;
+            let to_wrap = self.superblock.maxlen() - self.head;
+            let run = blocks.len().min(together as usize).min(to_wrap as usize).min(RUN);
+            let slices: Vec<IoSlice<'_>> = blocks[..run].iter().map(|b| IoSlice::new(b)).collect();
+            self.device.write_at(offset, &slices).map_err(|e| Error::device("writing the journal", e))?;
+            let run_blocks = u32::try_from(run).unwrap_or(0);
+            self.head += run_blocks;
+            self.used += run_blocks;
+            if self.head >= self.superblock.maxlen() {
+                self.head = self.superblock.first();
+            }
+            blocks = &blocks[run..];
+        }
+        Ok(())
+    }
+
+    fn write_superblock(&self) -> Result<()> {
+        let (offset, _) = self.map.place(0)?;
+        let size = self.map.block_size as usize;
+        let mut block = AlignedBuf::zeroed(size);
+        self.superblock.encode(&mut block);
+        self.device
+            .write_at(offset, &[IoSlice::new(&block)])
+            .map_err(|e| Error::device("writing the journal superblock", e))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|e| Error::device("flushing the device", e))
+    }
+}
+
+/// The sequence number on the device: the low 32 bits, which wrap around as jbd2's do.
+#[expect(clippy::cast_possible_truncation, reason = "wrapping is the format's rule")]
+fn sequence(tid: u64) -> u32 {
+    tid as u32
+}
+
+fn escape(bytes: &AlignedBuf) -> Arc<AlignedBuf> {
+    let mut copy = bytes.clone();
+    copy[..4].fill(0);
+    Arc::new(copy)
+}

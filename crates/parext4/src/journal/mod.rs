@@ -1,0 +1,295 @@
+//! The journal: handles, the running transaction, commit and checkpoint.
+//!
+//! One transaction runs and takes changes; at most one commits. A commit closes the running transaction
+//! (waits for its handles, encodes, freezes) and opens the next before it does any I/O. Committed blocks
+//! stay pending until a checkpoint writes them home.
+//!
+//! A volume without a journal runs the same machinery; its commit writes the blocks home at once, with
+//! no promise for a crash in between.
+
+mod checkpoint;
+mod handle;
+mod log;
+mod replay;
+mod transaction;
+
+use std::sync::OnceLock;
+
+use parext4_device::Device;
+use parext4_format::jbd2::JournalSuperblock;
+
+pub(crate) use handle::Handle;
+pub(crate) use log::{LogExtent, LogMap};
+pub(crate) use replay::{Recovered, read_superblock, replay};
+pub(crate) use transaction::{Freed, Participant, Transaction};
+
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::lock_order::Rank;
+use crate::meta::MetaCache;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Condvar, Mutex};
+use checkpoint::Pending;
+use log::Log;
+use transaction::Frozen;
+
+/// The most blocks of one transaction on a volume without a journal.
+const MAX_UNLOGGED: u32 = 8192;
+
+/// What the journal asks of the volume.
+pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
+    /// Adds what was left to ride along, such as timestamps, within the handle's credits.
+    fn closing(&self, handle: &Handle<'_>);
+    /// Blocks freed by a transaction that is durable now.
+    fn released(&self, freed: &[Freed]);
+}
+
+/// The journal of an open volume.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    device: Arc<dyn Device>,
+    cache: Arc<MetaCache>,
+    health: Arc<Health>,
+    block_size: u32,
+    max_transaction: u32,
+    hooks: OnceLock<Box<dyn CommitHooks>>,
+    state: Mutex<State>,
+    /// Signals that a handle ended or that the transaction opened.
+    changed: Condvar,
+    committer: Mutex<Committer>,
+    /// The last durable transaction. Written under the committer's lock.
+    committed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    running: Arc<Transaction>,
+    handles: u32,
+    /// Credits of open handles and blocks registered by ended ones.
+    reserved: u32,
+    closing: bool,
+}
+
+/// What only one committer at a time may touch.
+#[derive(Debug)]
+struct Committer {
+    log: Option<Log>,
+    pending: Pending,
+}
+
+impl Journal {
+    /// A journal over an empty log, or without a log; transactions count from `first_tid`.
+    ///
+    /// # Errors
+    /// If the journal's superblock cannot be written.
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        cache: Arc<MetaCache>,
+        health: Arc<Health>,
+        block_size: u32,
+        log: Option<(LogMap, JournalSuperblock)>,
+        first_tid: u64,
+    ) -> Result<Self> {
+        let log = match log {
+            Some((map, superblock)) => Some(Log::start(Arc::clone(&device), map, superblock, first_tid)?),
+            None => None,
+        };
+        let max_transaction = log.as_ref().map_or(MAX_UNLOGGED, Log::max_transaction);
+        let running = Arc::new(Transaction::new(first_tid));
+        Ok(Self {
+            device,
+            cache,
+            health,
+            block_size,
+            max_transaction,
+            hooks: OnceLock::new(),
+            state: Mutex::new(Rank::Transaction, State { running, handles: 0, reserved: 0, closing: false }),
+            changed: Condvar::default(),
+            committer: Mutex::new(Rank::Commit, Committer { log, pending: Pending::default() }),
+            committed: AtomicU64::new(first_tid - 1),
+        })
+    }
+
+    /// Connects the journal to its volume, once.
+    pub(crate) fn set_hooks(&self, hooks: Box<dyn CommitHooks>) {
+        let first = self.hooks.set(hooks);
+        debug_assert!(first.is_ok(), "hooks are set once");
+    }
+
+    pub(crate) fn cache(&self) -> &MetaCache {
+        &self.cache
+    }
+
+    /// The most credits one handle may ask for.
+    pub(crate) fn max_credits(&self) -> u32 {
+        self.max_transaction / 2
+    }
+
+    /// Joins the running transaction with room for `credits` blocks; commits it first when it is full.
+    ///
+    /// # Errors
+    /// If the volume has stopped, or the commit that made room failed.
+    pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
+        debug_assert!(credits <= self.max_credits(), "{credits} credits exceed a transaction");
+        loop {
+            self.health.check()?;
+            let mut state = self.state.lock();
+            while state.closing {
+                self.changed.wait(&mut state);
+            }
+            if state.reserved + credits <= self.max_transaction {
+                state.reserved += credits;
+                state.handles += 1;
+                let running = Arc::clone(&state.running);
+                drop(state);
+                return Ok(Handle::new(self, running, credits));
+            }
+            let tid = state.running.tid;
+            drop(state);
+            self.commit(tid)?;
+        }
+    }
+
+    /// Reserves more for an open handle, if the transaction has room.
+    fn extend(&self, credits: u32) -> bool {
+        let mut state = self.state.lock();
+        let fits = state.reserved + credits <= self.max_transaction;
+        if fits {
+            state.reserved += credits;
+        }
+        fits
+    }
+
+    fn end_handle(&self, unused: u32) {
+        let mut state = self.state.lock();
+        state.reserved -= unused;
+        state.handles -= 1;
+        if state.handles == 0 && state.closing {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether transaction `tid` is durable.
+    pub(crate) fn is_committed(&self, tid: u64) -> bool {
+        // Pairs with the Release in `commit_running`.
+        self.committed.load(Ordering::Acquire) >= tid
+    }
+
+    /// Makes everything up to transaction `tid` durable. Callers that come together share one commit.
+    /// Returns whether this call wrote a transaction, and so flushed the device.
+    ///
+    /// # Errors
+    /// If the volume has stopped or stops now.
+    pub(crate) fn commit(&self, tid: u64) -> Result<bool> {
+        let mut committer = self.committer.lock();
+        self.health.check()?;
+        if self.is_committed(tid) {
+            return Ok(false);
+        }
+        self.commit_running(&mut committer).map_err(|error| self.health.stop(error))
+    }
+
+    /// Makes everything done so far durable.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_all(&self) -> Result<bool> {
+        let tid = self.state.lock().running.tid;
+        self.commit(tid)
+    }
+
+    fn commit_running(&self, committer: &mut Committer) -> Result<bool> {
+        let frozen = self.close_running()?;
+        let Some(frozen) = frozen else { return Ok(false) };
+        match &mut committer.log {
+            Some(log) => {
+                if !log.has_room(&frozen) {
+                    committer.pending.write_home(&*self.device, self.block_size)?;
+                    log.reset_tail(frozen.tid)?;
+                }
+                log.write(&frozen)?;
+            }
+            None => {
+                // Data first: a home write may reveal it.
+                self.flush()?;
+            }
+        }
+        self.finish(committer, frozen)?;
+        Ok(true)
+    }
+
+    /// What follows once a transaction is in the log.
+    fn finish(&self, committer: &mut Committer, frozen: Frozen) -> Result<()> {
+        let Frozen { tid, blocks, freed, .. } = frozen;
+        committer.pending.add(blocks);
+        committer.pending.drop_freed(&freed);
+        match &mut committer.log {
+            Some(log) if log.is_crowded() => {
+                committer.pending.write_home(&*self.device, self.block_size)?;
+                log.reset_tail(tid + 1)?;
+            }
+            Some(_) => {}
+            None => committer.pending.write_home(&*self.device, self.block_size)?,
+        }
+        self.committed.store(tid, Ordering::Release);
+        if let Some(hooks) = self.hooks.get() {
+            hooks.released(&freed);
+        }
+        Ok(())
+    }
+
+    /// Closes the running transaction and opens the next. `None` if there was nothing in it.
+    fn close_running(&self) -> Result<Option<Frozen>> {
+        let mut state = self.state.lock();
+        state.closing = true;
+        while state.handles > 0 {
+            self.changed.wait(&mut state);
+        }
+        let running = Arc::clone(&state.running);
+        let room = self.max_transaction.saturating_sub(state.reserved);
+        drop(state);
+
+        if let Some(hooks) = self.hooks.get() {
+            hooks.closing(&Handle::internal(self, Arc::clone(&running), room));
+        }
+        let frozen = if running.is_empty() { Ok(None) } else { running.freeze().map(Some) };
+
+        let mut state = self.state.lock();
+        if matches!(frozen, Ok(Some(_))) {
+            state.running = Arc::new(Transaction::new(running.tid + 1));
+            state.reserved = 0;
+        }
+        state.closing = false;
+        self.changed.notify_all();
+        frozen
+    }
+
+    /// Flushes the device.
+    ///
+    /// # Errors
+    /// A failed flush stops the volume (I8).
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|e| self.health.stop(Error::device("flushing the device", e)))
+    }
+
+    /// Commits, brings everything home and leaves a clean log.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); the log then still holds what is not at home.
+    pub(crate) fn shut_down(&self) -> Result<()> {
+        // What rides along may not fit one transaction.
+        while self.commit_all()? {}
+        let mut committer = self.committer.lock();
+        self.health.check()?;
+        self.go_home(&mut committer).map_err(|error| self.health.stop(error))
+    }
+
+    fn go_home(&self, committer: &mut Committer) -> Result<()> {
+        let next_tid = self.committed.load(Ordering::Acquire) + 1;
+        committer.pending.write_home(&*self.device, self.block_size)?;
+        if let Some(log) = &mut committer.log {
+            log.close(next_tid)?;
+        }
+        Ok(())
+    }
+}

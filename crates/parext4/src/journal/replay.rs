@@ -1,0 +1,285 @@
+//! Replay: what an interrupted writer, parext4 or the kernel, left in the log goes home.
+//!
+//! Four passes over the log: find the last whole transaction, collect revokes, check the data blocks, write.
+//! Nothing is written unless all of it checks out. Source: kernel documentation, "Journal (jbd2)", and the
+//! behaviour of `fs/jbd2/recovery.c`.
+
+use std::collections::HashMap;
+use std::io::IoSliceMut;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::FsBlock;
+use parext4_format::jbd2::{self, BlockType, JournalSuperblock, Tag, TagFormat};
+
+use super::log::LogMap;
+use crate::error::{Error, Result};
+
+/// Log blocks read at once.
+const READ_AHEAD: u32 = 256;
+
+/// What a replay found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// The sequence number for the next transaction.
+    pub next_sequence: u32,
+    /// Whole transactions found.
+    pub transactions: u32,
+    /// Blocks handed to the sink.
+    pub blocks: u64,
+}
+
+/// Reads and checks the journal's superblock.
+pub(crate) fn read_superblock(device: &dyn Device, map: &LogMap) -> Result<JournalSuperblock> {
+    let mut bytes = AlignedBuf::zeroed(map.block_size as usize);
+    let (offset, _) = map.place(0)?;
+    device
+        .read_at(offset, &mut [IoSliceMut::new(&mut bytes)])
+        .map_err(|e| Error::device("reading the journal superblock", e))?;
+    let superblock = JournalSuperblock::parse(&bytes)?;
+    let blocks = map.extents.iter().map(|extent| u64::from(extent.len)).sum();
+    superblock.check(map.block_size, blocks)?;
+    if let Some(feature) = superblock.unsupported() {
+        return Err(Error::Unsupported(format!("journal feature {feature}")));
+    }
+    Ok(superblock)
+}
+
+/// Hands every block that the log holds, in the order of the transactions, to `sink`.
+///
+/// # Errors
+/// If the log is corrupt, names blocks outside the volume, or `sink` fails.
+pub(crate) fn replay(
+    device: &dyn Device,
+    map: &LogMap,
+    superblock: &JournalSuperblock,
+    blocks_count: u64,
+    sink: &mut dyn FnMut(FsBlock, &[u8]) -> Result<()>,
+) -> Result<Recovered> {
+    if superblock.start() == 0 {
+        let next_sequence = superblock.sequence();
+        return Ok(Recovered { next_sequence, transactions: 0, blocks: 0 });
+    }
+    let mut pass = Pass::new(device, map, superblock);
+    let transactions = pass.scan()?;
+    let revoked = pass.revokes(transactions)?;
+    let mut blocks = 0;
+    for check_only in [true, false] {
+        pass.data(transactions, &mut |sequence, tag, bytes| {
+            if tag.block.get() >= blocks_count {
+                let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
+                return Err(Error::Corrupt(text));
+            }
+            let is_revoked = revoked.get(&tag.block.get()).is_some_and(|&by| !before(by, sequence));
+            if check_only || is_revoked {
+                return Ok(());
+            }
+            blocks += 1;
+            sink(tag.block, bytes)
+        })?;
+    }
+    Ok(Recovered { next_sequence: superblock.sequence().wrapping_add(transactions), transactions, blocks })
+}
+
+/// Whether sequence number `a` is older than `b`; they wrap around.
+fn before(a: u32, b: u32) -> bool {
+    a != b && b.wrapping_sub(a) < 1 << 31
+}
+
+/// A walk through the log from its start.
+struct Pass<'a> {
+    reader: Reader<'a>,
+    superblock: &'a JournalSuperblock,
+    format: TagFormat,
+    seed: u32,
+}
+
+impl<'a> Pass<'a> {
+    fn new(device: &'a dyn Device, map: &'a LogMap, superblock: &'a JournalSuperblock) -> Self {
+        Self {
+            reader: Reader { device, map, first: 0, run: Vec::new() },
+            superblock,
+            format: TagFormat::from(superblock),
+            seed: superblock.checksum_seed(),
+        }
+    }
+
+    fn checksums(&self) -> bool {
+        self.format.csum_v2 || self.format.csum_v3
+    }
+
+    fn next(&self, log: u32, by: u32) -> u32 {
+        let (first, maxlen) = (self.superblock.first(), self.superblock.maxlen());
+        let ring = maxlen - first;
+        first + ((log - first) + by % ring) % ring
+    }
+
+    /// How many whole transactions the log holds.
+    fn scan(&mut self) -> Result<u32> {
+        let mut log = self.superblock.start();
+        let mut sequence = self.superblock.sequence();
+        let (mut transactions, mut walked, mut last_commit) = (0_u32, 0_u32, 0_u64);
+        let mut doubtful = false;
+        while walked < self.superblock.maxlen() {
+            let block = self.reader.block(log)?;
+            let kind = match jbd2::header(block) {
+                Some((kind, found)) if found == sequence => kind,
+                _ => break,
+            };
+            let mut blocks = 1;
+            match kind {
+                BlockType::Descriptor => {
+                    // A bad checksum may be an old block whose sequence number matches by chance; the
+                    // commit block tells.
+                    doubtful |= self.format_checked(|p, b| jbd2::verify_descriptor(p.seed, b), log)?;
+                    blocks += self.tags(log)?.len();
+                }
+                BlockType::Revoke => {
+                    doubtful |= self.format_checked(|p, b| jbd2::verify_revoke(p.seed, b), log)?;
+                }
+                BlockType::Commit => {
+                    let checksums = self.checksums();
+                    let block = self.reader.block(log)?;
+                    let seconds = jbd2::commit_time(block).map_or(0, |(seconds, _)| seconds);
+                    let bad = checksums && jbd2::verify_commit(self.seed, block).is_err();
+                    if doubtful && !bad && seconds >= last_commit {
+                        let text = format!("journal: transaction {sequence} has a block with a bad checksum");
+                        return Err(Error::Corrupt(text));
+                    }
+                    if doubtful || bad {
+                        break;
+                    }
+                    last_commit = seconds;
+                    transactions += 1;
+                    sequence = sequence.wrapping_add(1);
+                }
+                BlockType::SuperblockV1 | BlockType::SuperblockV2 => break,
+            }
+            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            walked = walked.saturating_add(blocks);
+            log = self.next(log, blocks);
+        }
+        Ok(transactions)
+    }
+
+    /// Whether a control block fails its checksum, where the journal has checksums.
+    fn format_checked(
+        &mut self,
+        check: impl Fn(&Self, &[u8]) -> parext4_format::Result<()>,
+        log: u32,
+    ) -> Result<bool> {
+        if !self.checksums() {
+            return Ok(false);
+        }
+        let block = self.reader.block(log)?.to_vec();
+        Ok(check(self, &block).is_err())
+    }
+
+    fn tags(&mut self, log: u32) -> Result<Vec<Tag>> {
+        let format = self.format;
+        Ok(jbd2::parse_descriptor(self.reader.block(log)?, format)?)
+    }
+
+    /// The newest transaction that revokes each block.
+    fn revokes(&mut self, transactions: u32) -> Result<HashMap<u64, u32>> {
+        let mut revoked: HashMap<u64, u32> = HashMap::new();
+        self.walk(transactions, &mut |pass, sequence, kind, log| {
+            if kind == BlockType::Revoke {
+                let format = pass.format;
+                for block in jbd2::parse_revoke(pass.reader.block(log)?, format)? {
+                    // The walk goes forward in time, so the last one seen is the newest.
+                    revoked.insert(block.get(), sequence);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(revoked)
+    }
+
+    /// Calls `each` with every logged block, unescaped and checked.
+    fn data(
+        &mut self,
+        transactions: u32,
+        each: &mut dyn FnMut(u32, &Tag, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.walk(transactions, &mut |pass, sequence, kind, log| {
+            if kind != BlockType::Descriptor {
+                return Ok(());
+            }
+            let tags = pass.tags(log)?;
+            for (nth, tag) in (1_u32..).zip(&tags) {
+                let at = pass.next(log, nth);
+                let mut bytes = pass.reader.block(at)?.to_vec();
+                if pass.checksums() && !jbd2::tag_checksum_matches(tag, pass.format, pass.seed, sequence, &bytes) {
+                    let text = format!("journal: transaction {sequence}: block {} has a bad checksum", tag.block);
+                    return Err(Error::Corrupt(text));
+                }
+                if tag.escaped {
+                    bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());
+                }
+                each(sequence, tag, &bytes)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Visits the control blocks of the whole transactions that `scan` counted.
+    fn walk(
+        &mut self,
+        transactions: u32,
+        visit: &mut dyn FnMut(&mut Self, u32, BlockType, u32) -> Result<()>,
+    ) -> Result<()> {
+        let mut log = self.superblock.start();
+        let start = self.superblock.sequence();
+        let mut done = 0;
+        while done < transactions {
+            let sequence = start.wrapping_add(done);
+            let header = jbd2::header(self.reader.block(log)?);
+            let Some((kind, _)) = header.filter(|&(_, found)| found == sequence) else {
+                return Err(Error::corrupt(format_args!("journal: log block {log} changed during replay")));
+            };
+            visit(self, sequence, kind, log)?;
+            let blocks = match kind {
+                BlockType::Descriptor => 1 + u32::try_from(self.tags(log)?.len()).unwrap_or(u32::MAX - 1),
+                _ => 1,
+            };
+            if kind == BlockType::Commit {
+                done += 1;
+            }
+            log = self.next(log, blocks);
+        }
+        Ok(())
+    }
+}
+
+/// Reads log blocks, some ahead.
+struct Reader<'a> {
+    device: &'a dyn Device,
+    map: &'a LogMap,
+    first: u32,
+    run: Vec<AlignedBuf>,
+}
+
+impl Reader<'_> {
+    fn block(&mut self, log: u32) -> Result<&[u8]> {
+        let cached = log.checked_sub(self.first).map(|at| at as usize).filter(|&at| at < self.run.len());
+        let at = match cached {
+            Some(at) => at,
+            None => {
+                self.fill(log)?;
+                0
+            }
+        };
+        Ok(&self.run[at])
+    }
+
+    fn fill(&mut self, log: u32) -> Result<()> {
+        let (offset, together) = self.map.place(log)?;
+        let count = together.min(READ_AHEAD) as usize;
+        let mut run = vec![AlignedBuf::zeroed(self.map.block_size as usize); count];
+        let mut slices: Vec<IoSliceMut<'_>> = run.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        self.device.read_at(offset, &mut slices).map_err(|e| Error::device("reading the journal", e))?;
+        self.first = log;
+        self.run = run;
+        Ok(())
+    }
+}

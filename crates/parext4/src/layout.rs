@@ -1,0 +1,165 @@
+//! The geometry of a volume, derived once from its superblock, and the blocks that are the file system's own.
+
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, FsBlock, GroupNo, InodeNo};
+
+use crate::error::{Error, Result};
+
+/// The largest logical block number plus one: `ee_block` has 32 bits and the last is not used.
+pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
+
+/// The fixed numbers of one volume. Everything in it was range-checked by [`Superblock::parse`].
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub block_size: u32,
+    pub block_bits: u32,
+    pub blocks_count: u64,
+    pub first_data_block: u32,
+    pub blocks_per_group: u32,
+    pub inodes_per_group: u32,
+    pub inodes_count: u32,
+    pub first_inode: u32,
+    pub inode_size: u16,
+    pub group_count: u32,
+    pub desc_size: u16,
+    pub descs_per_block: u32,
+    /// `Some` with `metadata_csum`.
+    pub seed: Option<ChecksumSeed>,
+    /// Blocks of the superblock, descriptors, bitmaps and inode tables: sorted, disjoint `(start, end)`.
+    system: Vec<(u64, u64)>,
+}
+
+impl Layout {
+    pub(crate) fn new(sb: &Superblock) -> Self {
+        Self {
+            block_size: sb.block_size(),
+            block_bits: sb.block_bits(),
+            blocks_count: sb.blocks_count(),
+            first_data_block: sb.first_data_block(),
+            blocks_per_group: sb.blocks_per_group(),
+            inodes_per_group: sb.inodes_per_group(),
+            inodes_count: sb.inodes_count(),
+            first_inode: sb.first_inode(),
+            inode_size: sb.inode_size(),
+            group_count: sb.group_count(),
+            desc_size: sb.desc_size(),
+            descs_per_block: sb.descs_per_block(),
+            seed: sb.checksum_seed(),
+            system: Vec::new(),
+        }
+    }
+
+    /// Notes which blocks belong to the file system itself, so that no file may claim them (I9).
+    ///
+    /// # Errors
+    /// If a descriptor places a bitmap or an inode table outside the volume.
+    pub(crate) fn set_system_zone(&mut self, sb: &Superblock, groups: &[GroupDesc]) -> Result<()> {
+        let table_blocks = u64::from(sb.inode_table_blocks());
+        let head = u64::from(1 + sb.gdt_blocks() + sb.reserved_gdt_blocks());
+        let mut zones = Vec::with_capacity(groups.len() * 2);
+        for (index, desc) in (0u32..).zip(groups) {
+            let group = GroupNo(index);
+            if sb.has_backup(group) {
+                let start = self.group_start(group).get();
+                zones.push((start, (start + head).min(self.blocks_count)));
+            }
+            for (start, len, field) in [
+                (desc.block_bitmap, 1, "bg_block_bitmap"),
+                (desc.inode_bitmap, 1, "bg_inode_bitmap"),
+                (desc.inode_table, table_blocks, "bg_inode_table"),
+            ] {
+                let end = start.get().checked_add(len).filter(|&end| end <= self.blocks_count);
+                match end {
+                    Some(end) if start.get() > u64::from(self.first_data_block) => {
+                        zones.push((start.get(), end));
+                    }
+                    _ => {
+                        let text = format!("group {index} descriptor: {field}: block {start} is out of range");
+                        return Err(Error::Corrupt(text));
+                    }
+                }
+            }
+        }
+        self.system = merge(zones);
+        Ok(())
+    }
+
+    /// Checks that `[start, start + len)` lies in the volume and outside the file system's own blocks.
+    pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()> {
+        let start = start.get();
+        let end = start.checked_add(len).filter(|&end| end <= self.blocks_count);
+        let Some(end) = end.filter(|_| start > u64::from(self.first_data_block)) else {
+            return Err(Error::corrupt(format_args!("blocks {start}+{len} lie outside the volume")));
+        };
+        let at = self.system.partition_point(|&(_, zone_end)| zone_end <= start);
+        match self.system.get(at) {
+            Some(&(zone_start, _)) if zone_start < end => {
+                Err(Error::corrupt(format_args!("blocks {start}+{len} overlap the file system's own blocks")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The file system's own blocks in a group, as `(start, end)` counted from the group's start.
+    pub(crate) fn system_blocks_in(&self, group: GroupNo) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.group_start(group).get();
+        let last = first + u64::from(self.group_blocks(group));
+        let at = self.system.partition_point(|&(_, end)| end <= first);
+        self.system[at..].iter().take_while(move |&&(start, _)| start < last).map(move |&(start, end)| {
+            let within = |block: u64| u32::try_from(block - first).unwrap_or(u32::MAX);
+            (within(start.max(first)), within(end.min(last)))
+        })
+    }
+
+    /// The first block of a group.
+    pub(crate) fn group_start(&self, group: GroupNo) -> FsBlock {
+        FsBlock(u64::from(self.first_data_block) + u64::from(group.get()) * u64::from(self.blocks_per_group))
+    }
+
+    /// How many blocks a group has; the last may be short.
+    pub(crate) fn group_blocks(&self, group: GroupNo) -> u32 {
+        let rest = self.blocks_count - self.group_start(group).get();
+        u32::try_from(rest).unwrap_or(u32::MAX).min(self.blocks_per_group)
+    }
+
+    /// The group of a block and its place in it; the block must lie in the volume.
+    pub(crate) fn group_of(&self, block: FsBlock) -> (GroupNo, u32) {
+        let from_first = block.get() - u64::from(self.first_data_block);
+        let per_group = u64::from(self.blocks_per_group);
+        #[expect(clippy::cast_possible_truncation, reason = "the group count fits 32 bits, checked at open")]
+        (GroupNo((from_first / per_group) as u32), (from_first % per_group) as u32)
+    }
+
+    /// The group of an inode and its place in the group's table, or an error if there is no such inode.
+    pub(crate) fn inode_place(&self, ino: InodeNo) -> Result<(GroupNo, u32)> {
+        if ino.get() == 0 || ino.get() > self.inodes_count {
+            return Err(Error::corrupt(format_args!("inode number {ino} is out of range")));
+        }
+        let index = ino.get() - 1;
+        Ok((GroupNo(index / self.inodes_per_group), index % self.inodes_per_group))
+    }
+
+    /// The byte offset on the device of a block.
+    pub(crate) fn offset(&self, block: FsBlock) -> u64 {
+        block.get() << self.block_bits
+    }
+
+    /// Whether directory blocks end in a checksum tail.
+    pub(crate) fn has_dir_tail(&self) -> bool {
+        self.seed.is_some()
+    }
+}
+
+/// Sorts ranges and joins those that touch or overlap.
+fn merge(mut zones: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    zones.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in zones {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}

@@ -1,0 +1,130 @@
+//! Every lock class of the engine in its order (I10), and the check of that order in debug builds.
+//!
+//! A thread may take a lock only if it holds none of a later class. Two locks of one class may be held
+//! together only where [`Rank::may_repeat`] says how they are ordered among themselves.
+
+/// The lock classes, first taken first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Rank {
+    /// The volume-wide lock of directory moves, which keeps the tree free of cycles.
+    Rename,
+    /// The contents of one directory; several are taken in ascending inode number, parents' before
+    /// the victims'.
+    Directory,
+    /// A byte range of one file.
+    Range,
+    /// Where the next append to one file goes; held for a few instructions.
+    Tail,
+    /// One committer at a time.
+    Commit,
+    /// A journal handle: not a lock, but the commit waits for it, so it takes part in the order.
+    Handle,
+    /// The list of orphan inodes.
+    Orphans,
+    /// The table of inodes in memory.
+    InodeCache,
+    /// The attributes of one inode.
+    InodeCore,
+    /// The extent map of one inode.
+    ExtentMap,
+    /// The free extents and counters, or the inodes, of one block group.
+    AllocGroup,
+    /// The journal's running transaction: its lists and counters.
+    Transaction,
+    /// The contents of one metadata block.
+    MetaBlock,
+    /// Small tables whose holders take no other lock: caches, reservations, statistics.
+    Leaf,
+}
+
+impl Rank {
+    /// Whether a thread may hold several locks of this class.
+    fn may_repeat(self) -> bool {
+        // Directories are ordered by inode number (namespace::lock_two); ranges belong to one file at a
+        // time and are taken at once, but the deletion of an inode under a directory operation takes the
+        // range of another file that nobody else can reach.
+        matches!(self, Self::Directory | Self::Range)
+    }
+}
+
+/// Proof that the order was checked for one lock; dropping it says the lock is released.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Held {
+    #[cfg(debug_assertions)]
+    rank: Rank,
+    // A rank belongs to the thread that took it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+/// Checks that this thread may take a lock of `rank` now, and notes that it holds it.
+///
+/// # Panics
+/// In debug builds, if the thread holds a lock of a later class.
+pub(crate) fn hold(rank: Rank) -> Held {
+    #[cfg(debug_assertions)]
+    checker::push(rank);
+    let _ = rank;
+    Held {
+        #[cfg(debug_assertions)]
+        rank,
+        _not_send: std::marker::PhantomData,
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        checker::pop(self.rank);
+    }
+}
+
+#[cfg(debug_assertions)]
+mod checker {
+    use super::Rank;
+    use crate::sync::thread_local;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn push(rank: Rank) {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(&last) = held.iter().max() {
+                let allowed = last < rank || (last == rank && rank.may_repeat());
+                assert!(allowed, "lock order: {rank:?} taken while holding {held:?}");
+            }
+            held.push(rank);
+        });
+    }
+
+    pub(super) fn pop(rank: Rank) {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|&r| r == rank) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn inversion_panics_and_order_does_not() {
+        let handle = hold(Rank::Handle);
+        let map = hold(Rank::ExtentMap);
+        assert!(std::panic::catch_unwind(|| hold(Rank::Range)).is_err());
+        drop(handle);
+        drop(map);
+        let _range = hold(Rank::Range);
+        let _again = hold(Rank::Range);
+        let _handle = hold(Rank::Handle);
+    }
+}

@@ -1,0 +1,119 @@
+//! Reading and setting attributes.
+
+use parext4_format::InodeNo;
+use parext4_format::inode::{FileType, InodeFlags, Timestamp};
+
+use super::create::{PERMISSIONS, S_ISGID};
+use super::remove::check_fixed;
+use crate::error::Result;
+use crate::inode::{Node, now};
+
+/// Set-user-ID.
+const S_ISUID: u16 = 0o4000;
+/// Execution by the group; without it, set-group-ID means something else.
+const S_IXGRP: u16 = 0o0010;
+
+/// The attributes of an inode at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// The inode number.
+    pub ino: InodeNo,
+    /// What kind of inode this is.
+    pub file_type: FileType,
+    /// The permission bits, set-ID and sticky bits included.
+    pub permissions: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The size in bytes.
+    pub size: u64,
+    /// The space in use, in units of 512 bytes.
+    pub sectors: u64,
+    /// The number of names; of a directory two and its subdirectories, or 1 if there are too many to count.
+    pub links: u16,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+    /// Tells apart the inodes that have had this number.
+    pub generation: u32,
+    /// Flags, as `lsattr` shows them.
+    pub flags: InodeFlags,
+    /// The device number (major, minor) of a device file.
+    pub rdev: Option<(u32, u32)>,
+}
+
+/// Attributes to set; those that are `None` stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// The permission bits, `0o7777` at most.
+    pub permissions: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of the contents.
+    pub mtime: Option<Timestamp>,
+}
+
+impl Node {
+    /// The attributes now.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        let core = self.inode.core();
+        let is_device = matches!(self.file_type(), FileType::CharDevice | FileType::BlockDevice);
+        Metadata {
+            ino: self.ino(),
+            file_type: self.file_type(),
+            permissions: core.mode & PERMISSIONS,
+            uid: core.uid,
+            gid: core.gid,
+            size: self.inode.size(),
+            sectors: self.inode.sectors(),
+            links: core.links,
+            atime: core.atime,
+            mtime: core.mtime,
+            ctime: core.ctime,
+            crtime: core.crtime,
+            generation: core.generation,
+            flags: core.flags,
+            rdev: is_device.then(|| core.rdev()),
+        }
+    }
+
+    /// Sets attributes, all in one step. As on Linux, a new owner or group takes set-ID bits away from a file
+    /// unless its permissions are set too.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable or append-only.
+    pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
+        check_fixed(&self.inode)?;
+        // The inode's block.
+        self.volume.transact(1, |handle| {
+            self.inode.join(handle);
+            let mut core = self.inode.core();
+            let mut permissions = set.permissions.unwrap_or(core.mode) & PERMISSIONS;
+            let changes_owner = set.uid.is_some() || set.gid.is_some();
+            if set.permissions.is_none() && changes_owner && !self.inode.is_dir() {
+                permissions &= !S_ISUID;
+                if permissions & S_IXGRP != 0 {
+                    permissions &= !S_ISGID;
+                }
+            }
+            core.mode = core.mode & !PERMISSIONS | permissions;
+            core.uid = set.uid.unwrap_or(core.uid);
+            core.gid = set.gid.unwrap_or(core.gid);
+            core.atime = set.atime.unwrap_or(core.atime);
+            core.mtime = set.mtime.unwrap_or(core.mtime);
+            core.ctime = now();
+            Ok(())
+        })
+    }
+}

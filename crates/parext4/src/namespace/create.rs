@@ -1,0 +1,261 @@
+//! Making files, directories, symbolic links and special files.
+
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
+use parext4_format::{InodeNo, dir_entry};
+
+use super::dir::Dir;
+use super::insert::Insertion;
+use super::symlink;
+use super::{check_name, show};
+use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Node, now};
+use crate::journal::Handle;
+use crate::sync::Arc;
+
+/// Set-group-ID: in a directory, its group goes to what is made in it.
+pub(super) const S_ISGID: u16 = 0o2000;
+/// The permission bits of a mode, set-ID and sticky bits included.
+pub(super) const PERMISSIONS: u16 = 0o7777;
+
+/// Blocks that a new inode's first block registers: where it comes from, and itself. The map of a new inode
+/// has room in its root.
+const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
+
+/// The attributes of an inode that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// The permission bits, `0o7777` at most. There is no umask.
+    pub permissions: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group; a set-group-ID parent passes on its own instead.
+    pub gid: u32,
+}
+
+impl Default for NewInode {
+    /// `0o644`, owned by root.
+    fn default() -> Self {
+        Self { permissions: 0o644, uid: 0, gid: 0 }
+    }
+}
+
+/// A special file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// A character device.
+    CharDevice {
+        /// Of 12 bits.
+        major: u32,
+        /// Of 20 bits.
+        minor: u32,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Of 12 bits.
+        major: u32,
+        /// Of 20 bits.
+        minor: u32,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// What a new inode has besides its attributes.
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Nothing,
+    /// `.` and `..`.
+    Directory,
+    /// The target of a symbolic link that does not fit the inode.
+    Target(&'a [u8]),
+}
+
+impl Body<'_> {
+    fn blocks(self) -> u32 {
+        u32::from(!matches!(self, Self::Nothing))
+    }
+}
+
+impl Node {
+    /// Makes an empty regular file.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the name is taken, by whatever; [`Error::NoSpace`], [`Error::NoInodes`].
+    pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
+        let raw = self.raw_inode(FileType::Regular, new);
+        self.make(name, raw, Body::Nothing)
+    }
+
+    /// Makes an empty directory.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::TooManyLinks`] if there are 64,998 subdirectories already and the
+    /// volume or the directory cannot go beyond (`dir_nlink`).
+    pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
+        let mut raw = self.raw_inode(FileType::Directory, new);
+        raw.links = 2;
+        self.make(name, raw, Body::Directory)
+    }
+
+    /// Makes a symbolic link to `target`. The permissions in `new` do not matter: it gets `0o777`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL,
+    /// [`Error::NameTooLong`] if it does not fit a block.
+    pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
+        symlink::check_target(target, self.volume.block_size())?;
+        let mut raw = self.raw_inode(FileType::Symlink, &NewInode { permissions: 0o777, ..*new });
+        raw.size = target.len() as u64;
+        match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
+            Some(block) => {
+                block.copy_from_slice(target);
+                self.make(name, raw, Body::Nothing)
+            }
+            None => {
+                raw.flags |= InodeFlags::EXTENTS;
+                self.make(name, raw, Body::Target(target))
+            }
+        }
+    }
+
+    /// Makes a special file.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the format.
+    pub fn mknod(&self, name: &[u8], special: Special, new: &NewInode) -> Result<Node> {
+        let (file_type, device) = match special {
+            Special::CharDevice { major, minor } => (FileType::CharDevice, Some((major, minor))),
+            Special::BlockDevice { major, minor } => (FileType::BlockDevice, Some((major, minor))),
+            Special::Fifo => (FileType::Fifo, None),
+            Special::Socket => (FileType::Socket, None),
+        };
+        let mut raw = self.raw_inode(file_type, new);
+        if let Some((major, minor)) = device {
+            if major >= 1 << 12 || minor >= 1 << 20 {
+                return Err(Error::invalid(format_args!("the device number {major}:{minor}")));
+            }
+            raw.set_rdev(major, minor);
+        }
+        self.make(name, raw, Body::Nothing)
+    }
+
+    /// A new inode in this directory, with one link.
+    fn raw_inode(&self, file_type: FileType, new: &NewInode) -> RawInode {
+        let (mode, gid, flags) = {
+            let parent = self.inode.core();
+            (parent.mode, parent.gid, parent.flags)
+        };
+        let is_dir = file_type == FileType::Directory;
+        let shares_group = mode & S_ISGID != 0;
+        let mut permissions = new.permissions & PERMISSIONS;
+        if shares_group && is_dir {
+            permissions |= S_ISGID;
+        }
+        let mut raw = RawInode::new(file_type.mode_bits() | permissions, &self.volume.superblock);
+        raw.uid = new.uid;
+        raw.gid = if shares_group { gid } else { new.gid };
+        raw.links = 1;
+        raw.flags = flags & inherited(file_type);
+        let now = now();
+        (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
+        raw
+    }
+
+    fn make(&self, name: &[u8], raw: RawInode, body: Body<'_>) -> Result<Node> {
+        check_name(name)?;
+        let dir = self.dir()?;
+        let _entries = self.inode.entries.write();
+        dir.check_alive()?;
+        dir.check_insertable()?;
+        if dir.find(name)?.is_some() {
+            return Err(Error::Exists(show(name)));
+        }
+        let is_dir = matches!(body, Body::Directory);
+        if is_dir {
+            dir.check_subdirs()?;
+        }
+        let insertion = dir.plan_insertion(name)?;
+        let credits = insertion.credits()? + INODE_CREDITS + body.blocks() * FIRST_BLOCK_CREDITS;
+        let inode = self.volume.with_space(|| {
+            self.volume.transact(credits, |handle| {
+                let inode = self.new_child(handle, &insertion, raw.clone(), body)?;
+                insertion.apply(handle, inode.ino(), inode.file_type())?;
+                if is_dir {
+                    dir.add_subdir();
+                }
+                self.inode.touch_modified();
+                Ok(inode)
+            })
+        })?;
+        Ok(Node::new(&self.volume, inode))
+    }
+
+    /// Allocates everything: the inode, its block, and what the entry needs; or, if something is missing,
+    /// nothing.
+    fn new_child(
+        &self,
+        handle: &Handle<'_>,
+        insertion: &Insertion<'_>,
+        raw: RawInode,
+        body: Body<'_>,
+    ) -> Result<Arc<Inode>> {
+        let volume = &self.volume;
+        let is_dir = matches!(body, Body::Directory);
+        let (ino, table_block) = volume.allocator.allocate_inode(handle, self.ino(), is_dir)?;
+        if let Err(error) = insertion.allocate(handle) {
+            volume.allocator.free_inode(handle, ino, is_dir)?;
+            return Err(error);
+        }
+        let inode = volume.new_inode(ino, raw, table_block)?;
+        if let Err(error) = self.fill(handle, &inode, body) {
+            insertion.give_back(handle)?;
+            self.abandon(handle, &inode, is_dir)?;
+            return Err(error);
+        }
+        inode.join(handle);
+        Ok(inode)
+    }
+
+    /// Gives a new inode its block. Fails for lack of space with nothing changed but that the inode may have
+    /// joined the handle.
+    fn fill(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: Body<'_>) -> Result<()> {
+        match body {
+            Body::Nothing => Ok(()),
+            Body::Directory => {
+                let dir = Dir::new(&self.volume, inode);
+                let (tail, ino, parent) = (dir.has_tail(), inode.ino(), self.ino());
+                dir.map_blocks(handle, 0, 1)?;
+                dir.init_block(handle, 0, |bytes| {
+                    dir_entry::init_dot_block(bytes, tail, ino, parent);
+                    Ok(())
+                })
+            }
+            Body::Target(target) => symlink::write_target(&self.volume, handle, inode, target),
+        }
+    }
+
+    /// Undoes a new inode that got no block. It may have joined the handle, and is then written as deleted.
+    fn abandon(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
+        let ino: InodeNo = inode.ino();
+        {
+            let mut core = inode.core();
+            core.links = 0;
+            core.dtime = u32::try_from(core.ctime.seconds).unwrap_or(u32::MAX);
+        }
+        self.volume.inodes.remove(ino);
+        self.volume.allocator.free_inode(handle, ino, is_dir)
+    }
+}
+
+/// The flags that a new inode takes over from its parent (`ext4_inherit_flags`).
+fn inherited(file_type: FileType) -> InodeFlags {
+    let any = InodeFlags::NODUMP | InodeFlags::NOATIME;
+    match file_type {
+        FileType::Directory => any | InodeFlags::SYNC | InodeFlags::DIRSYNC,
+        FileType::Regular => any | InodeFlags::SYNC,
+        _ => any,
+    }
+}

@@ -1,0 +1,183 @@
+//! A directory as a row of blocks.
+
+use parext4_format::features::Compat;
+use parext4_format::hash::DirHash;
+use parext4_format::inode::InodeFlags;
+use parext4_format::{InodeNo, dir_entry, htree};
+
+use crate::error::{Error, Result};
+use crate::extent_map::State;
+use crate::inode::{Inode, Node};
+use crate::journal::Handle;
+use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::Arc;
+use crate::volume::Inner;
+
+/// The blocks of a directory. Whoever uses it holds the directory's `entries` lock: shared to read,
+/// exclusive to change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dir<'a> {
+    pub volume: &'a Arc<Inner>,
+    pub inode: &'a Arc<Inode>,
+}
+
+impl Node {
+    /// The node's blocks as a directory.
+    pub(super) fn dir(&self) -> Result<Dir<'_>> {
+        if !self.inode.is_dir() {
+            return Err(Error::NotDirectory(format!("inode {}", self.ino())));
+        }
+        Ok(Dir { volume: &self.volume, inode: &self.inode })
+    }
+}
+
+impl<'a> Dir<'a> {
+    /// A directory that is just being made.
+    pub(super) fn new(volume: &'a Arc<Inner>, inode: &'a Arc<Inode>) -> Self {
+        Self { volume, inode }
+    }
+
+    /// Whether the directory was removed; it then has no entries, and gets none.
+    pub(super) fn is_removed(&self) -> bool {
+        self.inode.core().links == 0
+    }
+
+    /// An error if the directory was removed.
+    pub(super) fn check_alive(&self) -> Result<()> {
+        if self.is_removed() {
+            return Err(Error::NotFound(format!("directory inode {} was removed", self.inode.ino())));
+        }
+        Ok(())
+    }
+
+    /// Whether its blocks end in a checksum tail.
+    pub(super) fn has_tail(&self) -> bool {
+        self.volume.layout.has_dir_tail()
+    }
+
+    /// Bytes in a block.
+    pub(super) fn block_len(&self) -> usize {
+        self.volume.layout.block_size as usize
+    }
+
+    /// Bytes of a block that entries may take.
+    pub(super) fn usable_len(&self) -> usize {
+        dir_entry::usable_len(self.block_len(), self.has_tail())
+    }
+
+    fn kind(&self) -> BlockKind {
+        BlockKind::Directory(self.inode.seed())
+    }
+
+    /// A failed check of the directory, with its inode.
+    pub(super) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()))
+    }
+
+    /// The result of a parse, with the directory's inode if it failed.
+    pub(super) fn checked<T>(&self, result: parext4_format::Result<T>) -> Result<T> {
+        result.map_err(|error| self.corrupt(error))
+    }
+
+    /// How many blocks the directory has.
+    pub(super) fn blocks(&self) -> Result<u32> {
+        let (size, block_size) = (self.inode.size(), self.volume.block_size());
+        let whole = size > 0 && size.is_multiple_of(block_size);
+        let blocks = u32::try_from(size / block_size).ok().filter(|_| whole);
+        blocks.ok_or_else(|| self.corrupt(format_args!("i_size {size} is no number of blocks")))
+    }
+
+    /// Block `n` of the directory.
+    pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
+        let mapping = self.volume.map(self.inode)?.read().lookup(n, 1);
+        match mapping.state {
+            State::Written(block) => self.volume.cache.read(block, self.kind()),
+            _ => Err(self.corrupt(format_args!("block {n} is a hole"))),
+        }
+    }
+
+    /// Whether the volume makes hash trees of large directories.
+    pub(super) fn may_index(&self) -> bool {
+        self.volume.superblock.compat().contains(Compat::DIR_INDEX)
+    }
+
+    /// Whether the directory is a hash tree.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.may_index() && self.inode.core().flags.contains(InodeFlags::INDEX)
+    }
+
+    /// The hash that a directory not yet indexed will get.
+    pub(super) fn default_hash(&self) -> Result<DirHash> {
+        self.hash(self.volume.superblock.default_hash_version())
+    }
+
+    /// The hash of a version as it is on the device.
+    pub(super) fn hash(&self, version: u8) -> Result<DirHash> {
+        let superblock = &self.volume.superblock;
+        self.checked(DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed()))
+    }
+
+    /// What `..` names.
+    pub(super) fn parent(&self) -> Result<InodeNo> {
+        let bytes = self.read(0)?.snapshot();
+        if self.is_indexed() {
+            self.checked(htree::parse_root(&bytes, self.has_tail()))?;
+            return Ok(htree::parent_of_root(&bytes));
+        }
+        let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), b".."))?;
+        entry.map(|entry| entry.ino).ok_or_else(|| self.corrupt("there is no \"..\""))
+    }
+
+    /// Points `..` at another directory. Registers block 0.
+    pub(super) fn set_parent(&self, handle: &Handle<'_>, parent: InodeNo) -> Result<()> {
+        // Also checks that there is a `..` to change.
+        self.parent()?;
+        let (block, tail) = (self.read(0)?, self.has_tail());
+        if self.is_indexed() {
+            handle.change(&block, |bytes| htree::set_parent(bytes, parent));
+            return Ok(());
+        }
+        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, b"..", parent, dir_entry::TYPE_DIR);
+        self.checked(handle.change(&block, set)).map(drop)
+    }
+
+    /// Maps blocks for the `count` file blocks from `first`, all or none. They are beyond the directory's size
+    /// until [`init_block`](Self::init_block) fills them, or [`unmap`](Self::unmap) takes them back.
+    pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: u32, count: u32) -> Result<()> {
+        let end = u64::from(first) + u64::from(count);
+        // Without `large_dir` a directory's size has 32 bits.
+        if end * self.volume.block_size() > u64::from(u32::MAX) {
+            return Err(Error::NoSpace);
+        }
+        let got = self.volume.add_blocks(handle, self.inode, first, count, true)?;
+        if got < count {
+            self.unmap(handle, first)?;
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Takes back blocks that [`map_blocks`](Self::map_blocks) mapped from `first` on.
+    pub(super) fn unmap(&self, handle: &Handle<'_>, first: u32) -> Result<()> {
+        while !self.volume.remove_from(handle, self.inode, first)? {}
+        Ok(())
+    }
+
+    /// Fills a block mapped by [`map_blocks`](Self::map_blocks) and makes the size cover it. Blocks are filled
+    /// in ascending order. The directory has joined the handle.
+    pub(super) fn init_block(
+        &self,
+        handle: &Handle<'_>,
+        n: u32,
+        fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
+    ) -> Result<()> {
+        let mapping = self.volume.map(self.inode)?.read().lookup(n, 1);
+        let State::Written(block) = mapping.state else {
+            return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
+        };
+        let block = self.volume.cache.create(block, self.kind())?;
+        self.checked(handle.change(&block, fill))?;
+        self.inode.set_size((u64::from(n) + 1) * self.volume.block_size());
+        Ok(())
+    }
+}

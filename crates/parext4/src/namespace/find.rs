@@ -1,0 +1,149 @@
+//! Finding, changing and removing an entry.
+
+use parext4_format::inode::FileType;
+use parext4_format::{InodeNo, dir_entry};
+
+use super::dir::Dir;
+use super::htree::Walk;
+use super::{check_name, show};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::journal::Handle;
+use crate::meta::MetaBlock;
+use crate::sync::Arc;
+
+/// Where an entry is.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub ino: InodeNo,
+    pub block: Arc<MetaBlock>,
+}
+
+impl Dir<'_> {
+    /// The entry `name`, which is neither `.` nor `..`.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+        if self.is_indexed() { self.find_hashed(name) } else { self.find_linear(name) }
+    }
+
+    fn find_in(&self, block: Arc<MetaBlock>, name: &[u8]) -> Result<Option<Found>> {
+        let bytes = block.snapshot();
+        let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), name))?;
+        Ok(entry.map(|entry| Found { ino: entry.ino, block }))
+    }
+
+    fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
+        for n in 0..self.blocks()? {
+            if let Some(found) = self.find_in(self.read(n)?, name)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_hashed(&self, name: &[u8]) -> Result<Option<Found>> {
+        let mut major = 0;
+        let mut walk = Walk::to(*self, |hash| {
+            major = hash.hash(name).0;
+            major
+        })?;
+        loop {
+            if let Some(found) = self.find_in(walk.leaf()?, name)? {
+                return Ok(Some(found));
+            }
+            // Names of one hash may go on in the next leaf, which then says so in bit 0.
+            if walk.advance()? != Some(major | 1) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The inode that an entry names. The caller holds the directory's lock, so the entry keeps it alive.
+    pub(super) fn node(&self, ino: InodeNo) -> Result<Node> {
+        let superblock = &self.volume.superblock;
+        let own = (ino.get() < self.volume.layout.first_inode && ino != InodeNo::ROOT)
+            || ino.get() == superblock.orphan_file_inode();
+        if own {
+            return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
+        }
+        let inode = self.volume.inode(ino)?;
+        if inode.core().links == 0 {
+            return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
+        }
+        Ok(Node::new(self.volume, inode))
+    }
+
+    /// Removes the entry `name`. Registers one block.
+    pub(super) fn remove(&self, handle: &Handle<'_>, name: &[u8]) -> Result<()> {
+        let found = self.expect(name)?;
+        let tail = self.has_tail();
+        self.checked(handle.change(&found.block, |bytes| dir_entry::remove(bytes, tail, name))).map(drop)
+    }
+
+    /// Points the entry `name` at another inode. Registers one block.
+    pub(super) fn replace(
+        &self,
+        handle: &Handle<'_>,
+        name: &[u8],
+        ino: InodeNo,
+        file_type: FileType,
+    ) -> Result<()> {
+        let found = self.expect(name)?;
+        let tail = self.has_tail();
+        let set = |bytes: &mut [u8]| dir_entry::set_inode(bytes, tail, name, ino, file_type.dirent_type());
+        self.checked(handle.change(&found.block, set)).map(drop)
+    }
+
+    /// An entry that was there a moment ago, under the same lock.
+    fn expect(&self, name: &[u8]) -> Result<Found> {
+        self.find(name)?.ok_or_else(|| self.corrupt(format_args!("the entry {:?} is lost", show(name))))
+    }
+
+    /// Whether the directory has no entries but `.` and `..`.
+    pub(super) fn is_empty(&self) -> Result<bool> {
+        let tail = self.has_tail();
+        if !self.is_indexed() {
+            for n in 0..self.blocks()? {
+                let bytes = self.read(n)?.snapshot();
+                if !self.checked(dir_entry::is_empty_dir_block(&bytes, tail))? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        let mut walk = Walk::to(*self, |_| 0)?;
+        loop {
+            let bytes = walk.leaf()?.snapshot();
+            if !self.checked(dir_entry::is_empty_dir_block(&bytes, tail))? {
+                return Ok(false);
+            }
+            if walk.advance()?.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The inode that `name` names in this directory; `.` and `..` too.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry
+    /// could have that name.
+    pub fn lookup(&self, name: &[u8]) -> Result<Node> {
+        let dir = self.dir()?;
+        let special = matches!(name, b"." | b"..");
+        if !special {
+            check_name(name)?;
+        }
+        let _entries = self.inode.entries.read();
+        dir.check_alive()?;
+        match name {
+            b"." => Ok(self.clone()),
+            b".." => dir.node(dir.parent()?),
+            _ => match dir.find(name)? {
+                Some(found) => dir.node(found.ino),
+                None => Err(Error::NotFound(show(name))),
+            },
+        }
+    }
+}

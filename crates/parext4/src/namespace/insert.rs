@@ -1,0 +1,314 @@
+//! Adding an entry to a directory.
+//!
+//! An insertion is planned before the journal handle begins: what must be read is read, and the blocks it
+//! needs are counted. In the handle all of them are allocated at once, which may fail for lack of space and
+//! then has changed nothing; what follows cannot fail but on corruption.
+//! As `ext4_add_entry`: a full leaf splits at a median hash, a full node in the middle, a full root grows a
+//! level; a directory that outgrows its one block becomes a hash tree.
+
+use parext4_format::htree::{self, DxEntry};
+use parext4_format::inode::{FileType, InodeFlags};
+use parext4_format::{FileBlock, InodeNo, dir_entry};
+
+use super::dir::Dir;
+use super::htree::{Frame, Walk};
+use super::split::{Halves, Named, collect, halve, pack, total_size};
+use crate::error::{Error, Result};
+use crate::journal::Handle;
+use crate::meta::MetaBlock;
+use crate::sync::Arc;
+
+/// Directory blocks that an insertion changes at most: two leaves, two nodes, the root.
+const INSERT_BLOCKS: u32 = 5;
+
+/// A planned insertion. It stays good while the directory's lock is held and nothing else changes it.
+#[derive(Debug)]
+pub(super) struct Insertion<'a> {
+    dir: Dir<'a>,
+    name: &'a [u8],
+    place: Place,
+    /// The file block behind the directory's last one.
+    end: u32,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// There is room in this block.
+    Room(Arc<MetaBlock>),
+    /// There is room in this leaf once its entries are packed.
+    Repack(Arc<MetaBlock>, Vec<Named>),
+    /// A linear directory gets one more block.
+    Append,
+    /// A linear directory of one block becomes a hash tree.
+    Convert { block: Arc<MetaBlock>, parent: InodeNo, leaves: Leaves },
+    /// A leaf of a hash tree becomes two.
+    Split { leaf: Arc<MetaBlock>, halves: Halves, root: Frame, node: Option<Frame>, index: IndexChange },
+}
+
+#[derive(Debug)]
+enum Leaves {
+    One(Vec<Named>),
+    Two(Halves),
+}
+
+/// Where the index entry of a new leaf goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IndexChange {
+    /// Above the leaf is room.
+    Room,
+    /// The root is full: its entries move to a new node.
+    Deepen,
+    /// The node is full: half of its entries move to a new node.
+    SplitNode,
+}
+
+impl<'a> Dir<'a> {
+    /// Plans the insertion of `name`, which the directory does not have.
+    pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
+        let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
+        Ok(Insertion { dir: self, name, place, end: self.blocks()? })
+    }
+
+    fn has_room(&self, block: &MetaBlock, name: &[u8]) -> Result<bool> {
+        let free = self.checked(dir_entry::free_space(&block.snapshot(), self.has_tail()))?;
+        Ok(free >= dir_entry::entry_size(name.len()))
+    }
+
+    fn place_linear(&self, name: &[u8]) -> Result<Place> {
+        let blocks = self.blocks()?;
+        for n in 0..blocks {
+            let block = self.read(n)?;
+            if self.has_room(&block, name)? {
+                return Ok(Place::Room(block));
+            }
+        }
+        if blocks == 1 && self.may_index() { self.place_converted(name) } else { Ok(Place::Append) }
+    }
+
+    fn place_converted(&self, name: &[u8]) -> Result<Place> {
+        let (block, hash) = (self.read(0)?, self.default_hash()?);
+        let bytes = block.snapshot();
+        // The root keeps nothing but the two, and keeps them first.
+        for (at, expected) in [&b"."[..], b".."].into_iter().enumerate() {
+            let entry = dir_entry::entries(&bytes, self.has_tail()).nth(at).transpose();
+            if self.checked(entry)?.is_none_or(|entry| entry.ino.get() == 0 || entry.name != expected) {
+                return Err(self.corrupt("the first block does not start with \".\" and \"..\""));
+            }
+        }
+        let mut list = collect(self, &bytes, &hash)?;
+        list.push(new_entry(hash.hash(name).0, name));
+        let leaves = match total_size(&list) <= self.usable_len() {
+            true => Leaves::One(list),
+            false => Leaves::Two(halve(list)),
+        };
+        Ok(Place::Convert { block, parent: self.parent()?, leaves })
+    }
+
+    fn place_hashed(&self, name: &[u8]) -> Result<Place> {
+        let mut major = 0;
+        let walk = Walk::to(*self, |hash| {
+            major = hash.hash(name).0;
+            major
+        })?;
+        let leaf = walk.leaf()?;
+        if self.has_room(&leaf, name)? {
+            return Ok(Place::Room(leaf));
+        }
+        let mut list = collect(self, &leaf.snapshot(), &walk.hash)?;
+        list.push(new_entry(major, name));
+        if total_size(&list) <= self.usable_len() {
+            return Ok(Place::Repack(leaf, list));
+        }
+        let halves = halve(list);
+        self.check_between(walk.bottom(), halves.hash)?;
+        let index = match &walk.node {
+            None if walk.root.entries.len() < walk.root.limit => IndexChange::Room,
+            None => IndexChange::Deepen,
+            Some(node) if node.entries.len() < node.limit => IndexChange::Room,
+            Some(_) if walk.root.entries.len() < walk.root.limit => IndexChange::SplitNode,
+            // A third level needs `large_dir`; like Linux, the directory is full.
+            Some(_) => return Err(Error::NoSpace),
+        };
+        let Walk { root, node, .. } = walk;
+        Ok(Place::Split { leaf, halves, root, node, index })
+    }
+
+    /// Checks that a leaf's names belong to it, so that its second half starts between its neighbours.
+    fn check_between(&self, frame: &Frame, hash: u32) -> Result<()> {
+        let low = frame.entries.get(frame.at).map_or(0, |entry| entry.hash);
+        let high = frame.entries.get(frame.at + 1).map_or(u32::MAX, |entry| entry.hash);
+        if (low..=high).contains(&hash) {
+            return Ok(());
+        }
+        Err(self.corrupt(format_args!("a leaf of hashes {low:#x} to {high:#x} has a name of {hash:#x}")))
+    }
+}
+
+fn new_entry(hash: u32, name: &[u8]) -> Named {
+    Named { hash, ino: InodeNo(0), file_type: 0, name: name.to_vec() }
+}
+
+impl Insertion<'_> {
+    /// Blocks that the directory grows by.
+    fn new_blocks(&self) -> u32 {
+        match &self.place {
+            Place::Room(_) | Place::Repack(..) => 0,
+            Place::Append | Place::Convert { leaves: Leaves::One(_), .. } => 1,
+            Place::Convert { leaves: Leaves::Two(_), .. } => 2,
+            Place::Split { index, .. } => 1 + u32::from(*index != IndexChange::Room),
+        }
+    }
+
+    /// Blocks that the insertion registers, the directory's inode included.
+    pub(super) fn credits(&self) -> Result<u32> {
+        let grows = self.new_blocks() > 0;
+        let map = if grows { self.dir.volume.map_credits(self.dir.inode)? } else { 0 };
+        Ok(INSERT_BLOCKS + 1 + map)
+    }
+
+    /// Allocates what the insertion needs, or nothing.
+    pub(super) fn allocate(&self, handle: &Handle<'_>) -> Result<()> {
+        match self.new_blocks() {
+            0 => Ok(()),
+            count => self.dir.map_blocks(handle, self.end, count),
+        }
+    }
+
+    /// Gives back what [`allocate`](Self::allocate) allocated.
+    pub(super) fn give_back(&self, handle: &Handle<'_>) -> Result<()> {
+        match self.new_blocks() {
+            0 => Ok(()),
+            _ => self.dir.unmap(handle, self.end),
+        }
+    }
+
+    /// Puts the entry in. Joins the directory.
+    pub(super) fn apply(&self, handle: &Handle<'_>, ino: InodeNo, file_type: FileType) -> Result<()> {
+        self.dir.inode.join(handle);
+        if !self.dir.may_index() {
+            // The index, if there was one, does not know the new entry.
+            self.dir.inode.core().flags.remove(InodeFlags::INDEX);
+        }
+        let new = (ino, file_type.dirent_type());
+        match &self.place {
+            Place::Room(block) => self.insert_into(handle, block, new),
+            Place::Repack(leaf, list) => self.repack(handle, leaf, list, new),
+            Place::Append => {
+                let (tail, name) = (self.dir.has_tail(), self.name);
+                self.dir.init_block(handle, self.end, |bytes| {
+                    dir_entry::init_block(bytes, tail);
+                    dir_entry::insert(bytes, tail, new.0, new.1, name).map(drop)
+                })
+            }
+            Place::Convert { block, parent, leaves } => self.convert(handle, block, *parent, leaves, new),
+            Place::Split { leaf, halves, root, node, index } => {
+                self.new_leaf(handle, self.end, &halves.high, new)?;
+                self.repack(handle, leaf, &halves.low, new)?;
+                let entry = DxEntry { hash: halves.hash, block: FileBlock(self.end) };
+                self.add_to_index(handle, root, node.as_ref(), *index, entry)
+            }
+        }
+    }
+
+    fn insert_into(&self, handle: &Handle<'_>, block: &Arc<MetaBlock>, new: (InodeNo, u8)) -> Result<()> {
+        let (tail, name) = (self.dir.has_tail(), self.name);
+        let inserted = handle.change(block, |bytes| dir_entry::insert(bytes, tail, new.0, new.1, name));
+        match self.dir.checked(inserted)? {
+            true => Ok(()),
+            false => Err(self.dir.corrupt("a block lost its room")),
+        }
+    }
+
+    fn repack(
+        &self,
+        handle: &Handle<'_>,
+        leaf: &Arc<MetaBlock>,
+        list: &[Named],
+        new: (InodeNo, u8),
+    ) -> Result<()> {
+        let tail = self.dir.has_tail();
+        self.dir.checked(handle.change(leaf, |bytes| pack(bytes, tail, list, new.0, new.1)))
+    }
+
+    fn new_leaf(&self, handle: &Handle<'_>, n: u32, list: &[Named], new: (InodeNo, u8)) -> Result<()> {
+        let tail = self.dir.has_tail();
+        self.dir.init_block(handle, n, |bytes| pack(bytes, tail, list, new.0, new.1))
+    }
+
+    /// Makes block 0 the root of a hash tree (`make_indexed_dir`).
+    fn convert(
+        &self,
+        handle: &Handle<'_>,
+        block: &Arc<MetaBlock>,
+        parent: InodeNo,
+        leaves: &Leaves,
+        new: (InodeNo, u8),
+    ) -> Result<()> {
+        let mut entries = vec![DxEntry { hash: 0, block: FileBlock(self.end) }];
+        match leaves {
+            Leaves::One(list) => self.new_leaf(handle, self.end, list, new)?,
+            Leaves::Two(Halves { low, high, hash }) => {
+                self.new_leaf(handle, self.end, low, new)?;
+                self.new_leaf(handle, self.end + 1, high, new)?;
+                entries.push(DxEntry { hash: *hash, block: FileBlock(self.end + 1) });
+            }
+        }
+        let (dir, tail) = (self.dir.inode, self.dir.has_tail());
+        let version = self.dir.volume.superblock.default_hash_version();
+        handle.change(block, |bytes| {
+            htree::init_root(bytes, tail, dir.ino(), parent, version, 0, &entries);
+        });
+        dir.core().flags.insert(InodeFlags::INDEX);
+        Ok(())
+    }
+
+    /// Adds a new leaf behind the one that the index went to.
+    fn add_to_index(
+        &self,
+        handle: &Handle<'_>,
+        root: &Frame,
+        node: Option<&Frame>,
+        change: IndexChange,
+        new: DxEntry,
+    ) -> Result<()> {
+        let tail = self.dir.has_tail();
+        let bottom = node.unwrap_or(root);
+        let mut entries = with_entry(bottom, new);
+        let new_node = FileBlock(self.end + 1);
+        let init_node = |entries: &[DxEntry]| {
+            self.dir.init_block(handle, new_node.get(), |bytes| {
+                htree::encode_node(bytes, tail, entries);
+                Ok(())
+            })
+        };
+        match change {
+            IndexChange::Room => handle.change(&bottom.block, |bytes| match node {
+                Some(_) => htree::encode_node(bytes, tail, &entries),
+                None => htree::encode_root_entries(bytes, tail, &entries),
+            }),
+            IndexChange::Deepen => {
+                init_node(&entries)?;
+                handle.change(&root.block, |bytes| {
+                    htree::set_levels(bytes, 1);
+                    htree::encode_root_entries(bytes, tail, &[DxEntry { hash: 0, block: new_node }]);
+                });
+            }
+            IndexChange::SplitNode => {
+                let high = entries.split_off(entries.len() / 2);
+                let hash = high.first().map_or(0, |entry| entry.hash);
+                init_node(&high)?;
+                handle.change(&bottom.block, |bytes| htree::encode_node(bytes, tail, &entries));
+                let entries = with_entry(root, DxEntry { hash, block: new_node });
+                handle.change(&root.block, |bytes| htree::encode_root_entries(bytes, tail, &entries));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of an index block with one more behind the current one.
+fn with_entry(frame: &Frame, new: DxEntry) -> Vec<DxEntry> {
+    let mut entries = frame.entries.clone();
+    entries.insert((frame.at + 1).min(entries.len()), new);
+    entries
+}

@@ -1,0 +1,49 @@
+//! Hard links.
+
+use super::links::{DROP_CREDITS, add_link, drop_link};
+use super::remove::check_fixed;
+use super::{check_name, show};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::sync::Arc;
+
+impl Node {
+    /// Gives `target` another name, in this directory.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the name is taken; [`Error::NotPermitted`] if `target` is a directory, immutable or
+    /// append-only; [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`];
+    /// [`Error::NoSpace`]; [`Error::Invalid`] if it is on another volume.
+    pub fn link(&self, name: &[u8], target: &Node) -> Result<()> {
+        check_name(name)?;
+        let dir = self.dir()?;
+        if !Arc::ptr_eq(&self.volume, &target.volume) {
+            return Err(Error::invalid("a hard link to another volume"));
+        }
+        if target.inode.is_dir() {
+            return Err(Error::NotPermitted("a hard link to a directory".to_owned()));
+        }
+        check_fixed(&target.inode)?;
+        let _entries = self.inode.entries.write();
+        dir.check_alive()?;
+        dir.check_insertable()?;
+        if dir.find(name)?.is_some() {
+            return Err(Error::Exists(show(name)));
+        }
+        let insertion = dir.plan_insertion(name)?;
+        let credits = insertion.credits()? + DROP_CREDITS;
+        self.volume.with_space(|| {
+            self.volume.transact(credits, |handle| {
+                // The link first: another thread may be removing what is now the last name.
+                add_link(handle, &target.inode)?;
+                if let Err(error) = insertion.allocate(handle) {
+                    drop_link(&self.volume, handle, &target.inode)?;
+                    return Err(error);
+                }
+                insertion.apply(handle, target.ino(), target.file_type())?;
+                self.inode.touch_modified();
+                Ok(())
+            })
+        })
+    }
+}

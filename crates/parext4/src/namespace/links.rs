@@ -1,0 +1,89 @@
+//! Link counts.
+
+use parext4_format::features::RoCompat;
+
+use super::Orphans;
+use super::dir::Dir;
+use crate::error::{Error, Result};
+use crate::inode::{Inode, now};
+use crate::journal::Handle;
+use crate::sync::Arc;
+use crate::volume::Inner;
+
+/// The most links of an inode (`EXT4_LINK_MAX`).
+const MAX_LINKS: u16 = 65_000;
+
+/// Blocks that [`drop_link`] or [`drop_all_links`] registers, the inode's own included.
+pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
+
+/// Adds a name to a file.
+///
+/// Joins the inode first, and checks and counts in one step, because its other names may be removed at the
+/// same time under other directories' locks.
+pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    inode.join(handle);
+    let mut core = inode.core();
+    match core.links {
+        0 => Err(Error::NotFound(format!("inode {} was removed", inode.ino()))),
+        MAX_LINKS.. => Err(Error::TooManyLinks(format!("inode {}", inode.ino()))),
+        links => {
+            core.links = links + 1;
+            core.ctime = now();
+            Ok(())
+        }
+    }
+}
+
+/// Takes a name away from a file; with the last one it becomes an orphan, which the last `Node` deletes.
+pub(super) fn drop_link(volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    drop_to(volume, handle, inode, |links| links.saturating_sub(1))
+}
+
+/// Takes the only name away from a directory.
+pub(super) fn drop_all_links(volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    drop_to(volume, handle, inode, |_| 0)
+}
+
+fn drop_to(
+    volume: &Inner,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    links: impl FnOnce(u16) -> u16,
+) -> Result<()> {
+    inode.join(handle);
+    let gone = {
+        let mut core = inode.core();
+        core.links = links(core.links);
+        core.ctime = now();
+        core.links == 0
+    };
+    if gone { volume.orphans.add(volume, handle, inode) } else { Ok(()) }
+}
+
+impl Dir<'_> {
+    /// An error if the directory may not get another subdirectory (`EXT4_DIR_LINK_MAX`).
+    pub(super) fn check_subdirs(&self) -> Result<()> {
+        let unbounded = self.is_indexed() && self.volume.superblock.ro_compat().contains(RoCompat::DIR_NLINK);
+        if self.inode.core().links < MAX_LINKS || unbounded {
+            return Ok(());
+        }
+        Err(Error::TooManyLinks(format!("directory inode {}", self.inode.ino())))
+    }
+
+    /// Counts a new subdirectory. A count that grew too large is 1 from then on, with `dir_nlink`
+    /// (`ext4_inc_count`). The directory has joined the handle.
+    pub(super) fn add_subdir(&self) {
+        let indexed = self.is_indexed();
+        let mut core = self.inode.core();
+        let overflows = core.links == 1 || core.links >= MAX_LINKS;
+        core.links = if indexed && overflows { 1 } else { core.links.saturating_add(1) };
+    }
+
+    /// Counts a subdirectory less (`ext4_dec_count`). The directory has joined the handle.
+    pub(super) fn drop_subdir(&self) {
+        let mut core = self.inode.core();
+        if core.links > 2 {
+            core.links -= 1;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Orphans: inodes that lost their last name while in use, or whose truncation takes several transactions.
+//! Whoever opens the volume after a crash finishes what was begun.
+//!
+//! They are kept in the orphan file if the volume has one and it has room, else in the list that runs from
+//! the superblock through the inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
+
+use std::collections::{HashMap, HashSet};
+
+use parext4_format::features::Compat;
+use parext4_format::{FileBlock, InodeNo, orphan_file};
+
+use crate::error::{Error, Result};
+use crate::extent_map::State as MapState;
+use crate::inode::{Inode, Node};
+use crate::journal::Handle;
+use crate::lock_order::Rank;
+use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::{Arc, Mutex};
+use crate::volume::Inner;
+
+/// The most blocks of an orphan file that are used (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
+const MAX_FILE_BLOCKS: u32 = 512;
+
+/// The orphans of an open volume.
+#[derive(Debug)]
+pub(crate) struct Orphans(Mutex<Orphaned>);
+
+#[derive(Debug, Default)]
+struct Orphaned {
+    /// The list on the device, last to first: new ones go to its head.
+    list: Vec<Arc<Inode>>,
+    file: Option<OrphanFile>,
+}
+
+#[derive(Debug)]
+struct OrphanFile {
+    blocks: Vec<Arc<MetaBlock>>,
+    slots_per_block: usize,
+    free: Vec<usize>,
+    used: HashMap<InodeNo, usize>,
+}
+
+impl Orphans {
+    /// Blocks that adding or removing one orphan registers: the superblock, the inode, its neighbour.
+    pub(crate) const CREDITS: u32 = 3;
+
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Rank::Orphans, Orphaned::default()))
+    }
+
+    /// Adds an inode within the handle that makes it one.
+    pub(crate) fn add(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let mut orphaned = self.0.lock();
+        if let Some(file) = &mut orphaned.file
+            && let Some(slot) = file.free.pop()
+        {
+            file.set(handle, slot, inode.ino());
+            file.used.insert(inode.ino(), slot);
+            return Ok(());
+        }
+        let head = orphaned.list.last().map_or(0, |head| head.ino().get());
+        inode.join(handle);
+        inode.core().dtime = head;
+        volume.counts().set_last_orphan(handle, inode.ino().get());
+        orphaned.list.push(Arc::clone(inode));
+        Ok(())
+    }
+
+    /// Removes an inode, if it is one, within the handle that finishes with it.
+    pub(crate) fn remove(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        let mut orphaned = self.0.lock();
+        if let Some(file) = &mut orphaned.file
+            && let Some(slot) = file.used.remove(&inode.ino())
+        {
+            file.set(handle, slot, InodeNo(0));
+            file.free.push(slot);
+            return;
+        }
+        let Some(at) = orphaned.list.iter().position(|orphan| orphan.ino() == inode.ino()) else { return };
+        let next = at.checked_sub(1).map_or(0, |next| orphaned.list[next].ino().get());
+        match orphaned.list.get(at + 1) {
+            Some(previous) => {
+                previous.join(handle);
+                previous.core().dtime = next;
+            }
+            None => volume.counts().set_last_orphan(handle, next),
+        }
+        inode.join(handle);
+        inode.core().dtime = 0;
+        orphaned.list.remove(at);
+    }
+
+    /// Whether the orphan file holds nothing.
+    pub(crate) fn file_is_empty(&self) -> bool {
+        self.0.lock().file.as_ref().is_none_or(|file| file.used.is_empty())
+    }
+}
+
+impl OrphanFile {
+    fn set(&self, handle: &Handle<'_>, slot: usize, ino: InodeNo) {
+        let block = &self.blocks[slot / self.slots_per_block];
+        handle.change(block, |bytes| orphan_file::set_slot(bytes, slot % self.slots_per_block, ino));
+    }
+}
+
+impl Inner {
+    /// Finishes what the last user of the volume left half-done: deletes inodes without a name, cuts others
+    /// to their size.
+    pub(crate) fn process_orphans(self: &Arc<Self>) -> Result<()> {
+        let mut inodes = self.read_list()?;
+        inodes.extend(self.read_file()?);
+        for inode in inodes {
+            // Dropping the last reference deletes an inode without a name.
+            let node = Node::new(self, inode);
+            if node.inode.core().links > 0 {
+                self.finish_truncation(&node.inode)?;
+            }
+        }
+        self.health.check()
+    }
+
+    fn read_list(&self) -> Result<Vec<Arc<Inode>>> {
+        let mut list = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = self.superblock.last_orphan();
+        while next != 0 {
+            if !seen.insert(next) {
+                return Err(Error::corrupt(format_args!("orphan list: inode {next} appears twice")));
+            }
+            let inode = self.orphan(InodeNo(next))?;
+            next = inode.core().dtime;
+            list.push(inode);
+        }
+        let head_last = list.iter().rev().cloned().collect();
+        self.orphans.0.lock().list = head_last;
+        Ok(list)
+    }
+
+    fn orphan(&self, ino: InodeNo) -> Result<Arc<Inode>> {
+        if ino.get() < self.layout.first_inode || !self.allocator.inode_in_use(ino)? {
+            return Err(Error::corrupt(format_args!("orphan inode {ino} is not in use")));
+        }
+        self.inode(ino)
+    }
+
+    fn read_file(&self) -> Result<Vec<Arc<Inode>>> {
+        if !self.superblock.compat().contains(Compat::ORPHAN_FILE) {
+            return Ok(Vec::new());
+        }
+        let file_inode = self.inode(InodeNo(self.superblock.orphan_file_inode()))?;
+        let block_size = u64::from(self.layout.block_size);
+        let blocks = (file_inode.size() / block_size).min(u64::from(MAX_FILE_BLOCKS));
+        let slots_per_block = orphan_file::slots_per_block(self.layout.block_size as usize);
+        let mut file =
+            OrphanFile { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() };
+        let mut inodes = Vec::new();
+        for index in 0..u32::try_from(blocks).unwrap_or(0) {
+            let block = self.orphan_block(&file_inode, FileBlock(index))?;
+            let slots = orphan_file::parse_block(&block.snapshot(), file_inode.seed(), block.number())?;
+            for (slot, ino) in slots.into_iter().enumerate() {
+                let slot = index as usize * slots_per_block + slot;
+                if ino.get() == 0 {
+                    file.free.push(slot);
+                } else if file.used.insert(ino, slot).is_some() {
+                    return Err(Error::corrupt(format_args!("orphan file: inode {ino} appears twice")));
+                } else {
+                    inodes.push(self.orphan(ino)?);
+                }
+            }
+            file.blocks.push(block);
+        }
+        // The first slots are used first.
+        file.free.reverse();
+        self.orphans.0.lock().file = Some(file);
+        Ok(inodes)
+    }
+
+    fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
+        let mapping = self.map(file)?.read().lookup(index.get(), 1);
+        match mapping.state {
+            MapState::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
+            _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),
+        }
+    }
+}

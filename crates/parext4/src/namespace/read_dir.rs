@@ -1,0 +1,148 @@
+//! Listing a directory while others change it.
+//!
+//! A cookie says where to go on. Where the volume has `dir_index`, hash trees and directories of one block are
+//! listed in the order of their names' hashes, and the cookie is the hash: it survives splits, and the step
+//! from one block to a tree. Linear directories are listed by offset, where entries never move.
+
+use parext4_format::hash::DirHash;
+use parext4_format::inode::FileType;
+use parext4_format::{InodeNo, dir_entry};
+
+use super::dir::Dir;
+use super::htree::Walk;
+use crate::error::Result;
+use crate::inode::Node;
+
+/// The cookies of `.` and `..` in hash order; those of names are above.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirItem {
+    /// The name: 1 to 255 bytes.
+    pub name: Vec<u8>,
+    /// The inode it names.
+    pub ino: InodeNo,
+    /// What kind of inode that is.
+    pub file_type: FileType,
+    /// For [`Node::read_dir`], to go on behind this entry.
+    pub cookie: u64,
+}
+
+impl Node {
+    /// Some entries of a directory, `.` and `..` included, from the start (`after` 0) or behind the entry with
+    /// the cookie `after`. Nothing at the end, and of a removed directory.
+    ///
+    /// Going on with the last cookie of each batch, one gets every entry that is there all along exactly once,
+    /// whatever else is added or removed meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads.
+    pub fn read_dir(&self, after: u64) -> Result<Vec<DirItem>> {
+        let dir = self.dir()?;
+        let _entries = self.inode.entries.read();
+        if dir.is_removed() {
+            return Ok(Vec::new());
+        }
+        let hashed = dir.is_indexed() || dir.may_index() && dir.blocks()? == 1;
+        if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
+    }
+}
+
+/// The place of a name in hash order. Names whose hashes are equal in all bits share it, and are in one batch.
+fn position(hash: &DirHash, name: &[u8]) -> u64 {
+    let (major, minor) = hash.hash(name);
+    (u64::from(major) << 32 | u64::from(minor)).max(DOT_DOT + 1)
+}
+
+impl Dir<'_> {
+    fn item(&self, entry: &dir_entry::DirEntry<'_>, cookie: u64) -> Result<DirItem> {
+        let file_type = match FileType::from_dirent_type(entry.file_type) {
+            Some(file_type) => file_type,
+            None => self.volume.inode(entry.ino)?.file_type(),
+        };
+        Ok(DirItem { name: entry.name.to_vec(), ino: entry.ino, file_type, cookie })
+    }
+
+    fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
+        let block_size = self.volume.block_size();
+        let first = u32::try_from(after / block_size).unwrap_or(u32::MAX);
+        for n in first..self.blocks()? {
+            let start = u64::from(n) * block_size;
+            let bytes = self.read(n)?.snapshot();
+            let mut items = Vec::new();
+            // From the start of the block: what began at `after` may have been merged since.
+            for entry in dir_entry::entries(&bytes, self.has_tail()) {
+                let entry = self.checked(entry)?;
+                let offset = start + entry.offset as u64;
+                if entry.ino.get() != 0 && offset >= after {
+                    items.push(self.item(&entry, offset + entry.rec_len as u64)?);
+                }
+            }
+            if !items.is_empty() {
+                return Ok(items);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn list_hashed(&self, after: u64) -> Result<Vec<DirItem>> {
+        let mut items = self.dots(after)?;
+        if self.is_indexed() {
+            self.list_tree(after, &mut items)?;
+        } else {
+            let hash = self.default_hash()?;
+            self.list_leaf(&hash, &self.read(0)?.snapshot(), after, &mut items)?;
+        }
+        items.sort_by_key(|item| item.cookie);
+        Ok(items)
+    }
+
+    fn dots(&self, after: u64) -> Result<Vec<DirItem>> {
+        let dot = |name: &[u8], ino, cookie| DirItem {
+            name: name.to_vec(),
+            ino,
+            file_type: FileType::Directory,
+            cookie,
+        };
+        let mut items = Vec::new();
+        if after < DOT {
+            items.push(dot(b".", self.inode.ino(), DOT));
+        }
+        if after < DOT_DOT {
+            items.push(dot(b"..", self.parent()?, DOT_DOT));
+        }
+        Ok(items)
+    }
+
+    /// Lists the first leaf that has names behind `after`, and those that go on with its last hash.
+    fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+        let major = u32::try_from(after >> 32).unwrap_or(u32::MAX);
+        let mut walk = Walk::to(*self, |_| major)?;
+        let had = items.len();
+        loop {
+            let bytes = walk.leaf()?.snapshot();
+            self.list_leaf(&walk.hash, &bytes, after, items)?;
+            match walk.advance()? {
+                None => return Ok(()),
+                Some(hash) if hash & 1 == 0 && items.len() > had => return Ok(()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+        for entry in dir_entry::entries(bytes, self.has_tail()) {
+            let entry = self.checked(entry)?;
+            if entry.ino.get() == 0 || matches!(entry.name, b"." | b"..") {
+                continue;
+            }
+            let cookie = position(hash, entry.name);
+            if cookie > after {
+                items.push(self.item(&entry, cookie)?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Removing entries.
+
+use parext4_format::InodeNo;
+use parext4_format::inode::InodeFlags;
+
+use super::dir::Dir;
+use super::links::{DROP_CREDITS, drop_all_links, drop_link};
+use super::lock::lock_all;
+use super::{check_name, show};
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Node};
+
+/// The directory's block and inode.
+const ENTRY_CREDITS: u32 = 2;
+
+impl Dir<'_> {
+    /// An error if no entry may be added.
+    pub(super) fn check_insertable(&self) -> Result<()> {
+        check_flags(self.inode, InodeFlags::IMMUTABLE)
+    }
+
+    /// An error if no entry may be removed or changed.
+    pub(super) fn check_changeable(&self) -> Result<()> {
+        check_flags(self.inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    }
+}
+
+/// An error if an inode may not lose or get a name.
+pub(super) fn check_fixed(inode: &Inode) -> Result<()> {
+    check_flags(inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+}
+
+fn check_flags(inode: &Inode, forbidden: InodeFlags) -> Result<()> {
+    if inode.core().flags.intersects(forbidden) {
+        return Err(Error::NotPermitted(format!("inode {} is immutable or append-only", inode.ino())));
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Removes the name of anything but a directory. The inode goes with its last name and its last `Node`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only
+    /// inodes.
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let dir = self.dir()?;
+        // Dropped after the lock: it may be the last.
+        let victim;
+        let _entries = self.inode.entries.write();
+        dir.check_alive()?;
+        let Some(found) = dir.find(name)? else { return Err(Error::NotFound(show(name))) };
+        victim = dir.node(found.ino)?;
+        if victim.inode.is_dir() {
+            return Err(Error::IsDirectory(show(name)));
+        }
+        dir.check_changeable()?;
+        check_fixed(&victim.inode)?;
+        self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
+            self.inode.join(handle);
+            dir.remove(handle, name)?;
+            self.inode.touch_modified();
+            drop_link(&self.volume, handle, &victim.inode)
+        })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for
+    /// `.`; [`Error::NotPermitted`] for immutable and append-only directories.
+    pub fn rmdir(&self, name: &[u8]) -> Result<()> {
+        if name == b".." {
+            return Err(Error::NotEmpty(show(name)));
+        }
+        check_name(name)?;
+        // Until the name means the same before and after the locks are taken.
+        while !self.try_rmdir(name)? {}
+        Ok(())
+    }
+
+    fn try_rmdir(&self, name: &[u8]) -> Result<bool> {
+        let dir = self.dir()?;
+        let victim = self.lookup(name)?;
+        let inner = victim.dir().map_err(|_| Error::NotDirectory(show(name)))?;
+        let _locks = lock_all([&self.inode, &victim.inode]);
+        dir.check_alive()?;
+        if dir.find(name)?.map(|found| found.ino) != Some(victim.ino()) {
+            return Ok(false);
+        }
+        if victim.ino() == InodeNo::ROOT {
+            return Err(dir.corrupt("an entry names the root directory"));
+        }
+        dir.check_changeable()?;
+        inner.check_changeable()?;
+        if !inner.is_empty()? {
+            return Err(Error::NotEmpty(show(name)));
+        }
+        self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
+            self.inode.join(handle);
+            dir.remove(handle, name)?;
+            dir.drop_subdir();
+            self.inode.touch_modified();
+            drop_all_links(&self.volume, handle, &victim.inode)
+        })?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,282 @@
+//! Renaming.
+
+use super::insert::Insertion;
+use super::links::{DROP_CREDITS, drop_all_links, drop_link};
+use super::lock::lock_all;
+use super::remove::check_fixed;
+use super::{check_name, show};
+use crate::error::{Error, Result};
+use crate::inode::Node;
+use crate::journal::Handle;
+use crate::sync::Arc;
+
+use std::collections::HashSet;
+
+/// Blocks that a rename registers besides the insertion's: two entries, two `..`, and four inodes.
+const RENAME_CREDITS: u32 = 8;
+
+/// What happens if the new name is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced: a directory only if it is empty, and only by a directory.
+    #[default]
+    Replace,
+    /// [`Error::Exists`].
+    NoReplace,
+    /// The two change places; it must be taken.
+    Exchange,
+}
+
+impl Node {
+    /// Renames the entry `name` of this directory to `new_name` of `new_dir`, in one step: whoever looks, and
+    /// whoever opens the volume after a crash, sees one name or the other. If both name the same inode,
+    /// nothing happens.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would end up below itself;
+    /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced;
+    /// [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::TooManyLinks`];
+    /// [`Error::NoSpace`].
+    pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
+        check_name(name)?;
+        check_name(new_name)?;
+        if !Arc::ptr_eq(&self.volume, &new_dir.volume) {
+            return Err(Error::invalid("a rename to another volume"));
+        }
+        // Until the names mean the same before and after the locks are taken.
+        loop {
+            let old = self.lookup(name)?;
+            let new = match new_dir.lookup(new_name) {
+                Ok(node) => Some(node),
+                Err(Error::NotFound(_)) => None,
+                Err(error) => return Err(error),
+            };
+            let rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode };
+            if rename.run()? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A rename and the inodes that the names meant when they were looked up.
+struct Rename<'a> {
+    old_dir: &'a Node,
+    new_dir: &'a Node,
+    name: &'a [u8],
+    new_name: &'a [u8],
+    old: Node,
+    new: Option<Node>,
+    mode: RenameMode,
+}
+
+impl Rename<'_> {
+    /// Takes the locks and renames; `false` if the names mean something else by then.
+    fn run(&self) -> Result<bool> {
+        let volume = &self.old_dir.volume;
+        let _tree = self.moves_directory().then(|| volume.namespace.rename.lock());
+        let makes_cycle = self.moves_directory() && self.makes_cycle()?;
+        let _locks = lock_all(self.directories().map(|node| &node.inode));
+        if !self.is_current()? {
+            return Ok(false);
+        }
+        if makes_cycle {
+            return Err(Error::invalid(format_args!("{:?} would end up below itself", show(self.name))));
+        }
+        match (&self.new, self.mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(Error::Exists(show(self.new_name))),
+            (None, RenameMode::Exchange) => return Err(Error::NotFound(show(self.new_name))),
+            (Some(new), _) if new.ino() == self.old.ino() => return Ok(true),
+            _ => {}
+        }
+        self.check_flags()?;
+        match &self.new {
+            Some(new) if self.mode == RenameMode::Exchange => self.exchange(new)?,
+            Some(victim) => self.replace(victim)?,
+            None => self.move_to_free_name()?,
+        }
+        Ok(true)
+    }
+
+    fn crosses(&self) -> bool {
+        self.old_dir.ino() != self.new_dir.ino()
+    }
+
+    /// The directory that the new name would bring back in exchange.
+    fn exchanged(&self) -> Option<&Node> {
+        self.new.as_ref().filter(|_| self.mode == RenameMode::Exchange)
+    }
+
+    /// Whether a directory gets another parent.
+    fn moves_directory(&self) -> bool {
+        self.crosses() && (self.old.inode.is_dir() || self.exchanged().is_some_and(|new| new.inode.is_dir()))
+    }
+
+    /// The directories whose entries are looked at or changed.
+    fn directories(&self) -> impl Iterator<Item = &Node> {
+        let moved = Some(&self.old).filter(|_| self.crosses());
+        let others = moved.into_iter().chain(&self.new).filter(|node| node.inode.is_dir());
+        [self.old_dir, self.new_dir].into_iter().chain(others)
+    }
+
+    /// Whether the names still mean what they meant. The locks are held.
+    fn is_current(&self) -> Result<bool> {
+        let (old_dir, new_dir) = (self.old_dir.dir()?, self.new_dir.dir()?);
+        old_dir.check_alive()?;
+        new_dir.check_alive()?;
+        let old = old_dir.find(self.name)?.map(|found| found.ino);
+        let new = new_dir.find(self.new_name)?.map(|found| found.ino);
+        Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(Node::ino))
+    }
+
+    /// Whether a directory would be its own ancestor. [`super::Namespace::rename`] is held, so that nobody else
+    /// changes who is below whom.
+    fn makes_cycle(&self) -> Result<bool> {
+        if let Some(new) = self.exchanged()
+            && is_below(self.old_dir, new)?
+        {
+            return Ok(true);
+        }
+        is_below(self.new_dir, &self.old)
+    }
+
+    fn check_flags(&self) -> Result<()> {
+        self.old_dir.dir()?.check_changeable()?;
+        match &self.new {
+            Some(new) => {
+                self.new_dir.dir()?.check_changeable()?;
+                check_fixed(&new.inode)?;
+            }
+            None => self.new_dir.dir()?.check_insertable()?,
+        }
+        check_fixed(&self.old.inode)
+    }
+
+    fn move_to_free_name(&self) -> Result<()> {
+        let (volume, new_dir) = (&self.old_dir.volume, self.new_dir.dir()?);
+        if self.moves_directory() {
+            new_dir.check_subdirs()?;
+        }
+        let insertion: Insertion<'_> = new_dir.plan_insertion(self.new_name)?;
+        let credits = insertion.credits()? + RENAME_CREDITS;
+        volume.with_space(|| {
+            volume.transact(credits, |handle| {
+                insertion.allocate(handle)?;
+                self.join_all(handle);
+                insertion.apply(handle, self.old.ino(), self.old.file_type())?;
+                self.remove_old(handle)?;
+                if self.moves_directory() {
+                    self.old_dir.dir()?.drop_subdir();
+                    new_dir.add_subdir();
+                }
+                self.touch_all();
+                Ok(())
+            })
+        })
+    }
+
+    fn replace(&self, victim: &Node) -> Result<()> {
+        match (self.old.inode.is_dir(), victim.inode.is_dir()) {
+            (true, false) => return Err(Error::NotDirectory(show(self.new_name))),
+            (false, true) => return Err(Error::IsDirectory(show(self.new_name))),
+            (true, true) if !victim.dir()?.is_empty()? => {
+                return Err(Error::NotEmpty(show(self.new_name)));
+            }
+            _ => {}
+        }
+        let volume = &self.old_dir.volume;
+        volume.transact(RENAME_CREDITS + DROP_CREDITS, |handle| {
+            self.join_all(handle);
+            self.new_dir.dir()?.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
+            self.remove_old(handle)?;
+            self.touch_all();
+            if !victim.inode.is_dir() {
+                return drop_link(volume, handle, &victim.inode);
+            }
+            // The new parent loses the victim's `..` and gets the moved directory's.
+            self.old_dir.dir()?.drop_subdir();
+            drop_all_links(volume, handle, &victim.inode)
+        })
+    }
+
+    /// Removes the old name, after the new one was made, and points a moved directory's `..` at its new parent.
+    fn remove_old(&self, handle: &Handle<'_>) -> Result<()> {
+        self.old_dir.dir()?.remove(handle, self.name)?;
+        if self.moves_directory() {
+            self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, new: &Node) -> Result<()> {
+        let (old_dir, new_dir) = (self.old_dir.dir()?, self.new_dir.dir()?);
+        let (old_is_dir, new_is_dir) = (self.old.inode.is_dir(), new.inode.is_dir());
+        if self.crosses() && old_is_dir && !new_is_dir {
+            new_dir.check_subdirs()?;
+        }
+        if self.crosses() && new_is_dir && !old_is_dir {
+            old_dir.check_subdirs()?;
+        }
+        self.old_dir.volume.transact(RENAME_CREDITS, |handle| {
+            self.join_all(handle);
+            new_dir.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
+            old_dir.replace(handle, self.name, new.ino(), new.file_type())?;
+            if self.crosses() {
+                if old_is_dir {
+                    self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
+                }
+                if new_is_dir {
+                    new.dir()?.set_parent(handle, self.old_dir.ino())?;
+                }
+                match (old_is_dir, new_is_dir) {
+                    (true, false) => {
+                        old_dir.drop_subdir();
+                        new_dir.add_subdir();
+                    }
+                    (false, true) => {
+                        new_dir.drop_subdir();
+                        old_dir.add_subdir();
+                    }
+                    _ => {}
+                }
+            }
+            self.touch_all();
+            Ok(())
+        })
+    }
+
+    fn join_all(&self, handle: &Handle<'_>) {
+        for node in [self.old_dir, self.new_dir, &self.old].into_iter().chain(&self.new) {
+            node.inode.join(handle);
+        }
+    }
+
+    fn touch_all(&self) {
+        self.old_dir.inode.touch_modified();
+        self.new_dir.inode.touch_modified();
+        self.old.inode.touch_changed();
+        if let Some(new) = &self.new {
+            new.inode.touch_changed();
+        }
+    }
+}
+
+/// Whether `dir` is `ancestor` or below it.
+fn is_below(dir: &Node, ancestor: &Node) -> Result<bool> {
+    if !ancestor.inode.is_dir() {
+        return Ok(false);
+    }
+    let mut seen = HashSet::new();
+    let mut at = dir.clone();
+    while at.ino() != ancestor.ino() {
+        if !seen.insert(at.ino()) {
+            return Err(at.dir()?.corrupt("it is its own ancestor"));
+        }
+        let parent = at.lookup(b"..")?;
+        if parent.ino() == at.ino() {
+            return Ok(false);
+        }
+        at = parent;
+    }
+    Ok(true)
+}

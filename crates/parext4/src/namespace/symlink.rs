@@ -1,0 +1,81 @@
+//! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block.
+
+use parext4_format::inode::FileType;
+
+use crate::error::{Error, Result};
+use crate::extent_map::State;
+use crate::inode::{Inode, Node};
+use crate::journal::Handle;
+use crate::meta::BlockKind;
+use crate::sync::Arc;
+use crate::volume::Inner;
+
+/// Bytes of `i_block`, which also holds a NUL behind the target.
+const INLINE: usize = 60;
+/// The longest path of Linux, without its NUL.
+const MAX_TARGET: u64 = 4095;
+
+/// Checks the target of a new link.
+pub(super) fn check_target(target: &[u8], block_size: u64) -> Result<()> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(Error::invalid("a symbolic link's target is empty or contains NUL"));
+    }
+    if target.len() as u64 > MAX_TARGET.min(block_size - 1) {
+        return Err(Error::NameTooLong("a symbolic link's target".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether the target fits the inode.
+pub(super) fn is_short(target: &[u8]) -> bool {
+    target.len() < INLINE
+}
+
+/// Writes a target into a block of its own.
+pub(super) fn write_target(
+    volume: &Inner,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    target: &[u8],
+) -> Result<()> {
+    if volume.add_blocks(handle, inode, 0, 1, true)? < 1 {
+        return Err(Error::NoSpace);
+    }
+    let State::Written(block) = volume.map(inode)?.read().lookup(0, 1).state else {
+        return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
+    };
+    let block = volume.cache.create(block, BlockKind::Symlink)?;
+    handle.change(&block, |bytes| {
+        bytes.fill(0);
+        bytes[..target.len()].copy_from_slice(target);
+    });
+    Ok(())
+}
+
+impl Node {
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if this is none; corruption.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        if self.file_type() != FileType::Symlink {
+            return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));
+        }
+        let corrupt = |what| Error::corrupt(format_args!("symbolic link {}: {what}", self.ino()));
+        let len = usize::try_from(self.inode.size()).map_err(|_| corrupt("i_size is out of range"))?;
+        {
+            let core = self.inode.core();
+            if core.is_fast_symlink() {
+                return core.block.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size"));
+            }
+        }
+        if len == 0 || len as u64 >= self.volume.block_size() {
+            return Err(corrupt("i_size is out of range"));
+        }
+        let State::Written(block) = self.volume.map(&self.inode)?.read().lookup(0, 1).state else {
+            return Err(corrupt("it has no block"));
+        };
+        let bytes = self.volume.cache.read(block, BlockKind::Symlink)?.snapshot();
+        bytes.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"))
+    }
+}

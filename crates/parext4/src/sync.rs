@@ -1,0 +1,128 @@
+//! The synchronisation primitives of the engine, each lock with its [`Rank`].
+//!
+//! One module, so that `--cfg shuttle` can swap them for a model checker's.
+
+use crate::lock_order::{Held, Rank, hold};
+use std::ops::{Deref, DerefMut};
+
+#[cfg(not(shuttle))]
+mod raw {
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub(crate) use std::sync::atomic;
+    pub(crate) use std::thread_local;
+}
+
+#[cfg(shuttle)]
+mod raw;
+
+pub(crate) use raw::{atomic, thread_local};
+pub(crate) use std::sync::Arc;
+
+/// A mutex of a known rank.
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    rank: Rank,
+    inner: raw::Mutex<T>,
+}
+
+/// Exclusive access to what a [`Mutex`] guards.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    inner: raw::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Self { rank, inner: raw::Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let held = hold(self.rank);
+        MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A readers-writer lock of a known rank.
+#[derive(Debug)]
+pub(crate) struct RwLock<T> {
+    rank: Rank,
+    inner: raw::RwLock<T>,
+}
+
+/// Shared access to what an [`RwLock`] guards.
+#[derive(Debug)]
+pub(crate) struct ReadGuard<'a, T> {
+    inner: raw::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Exclusive access to what an [`RwLock`] guards.
+#[derive(Debug)]
+pub(crate) struct WriteGuard<'a, T> {
+    inner: raw::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Self { rank, inner: raw::RwLock::new(value) }
+    }
+
+    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        let held = hold(self.rank);
+        ReadGuard { inner: self.inner.read(), _held: held }
+    }
+
+    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        let held = hold(self.rank);
+        WriteGuard { inner: self.inner.write(), _held: held }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable for a [`Mutex`].
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(raw::Condvar);
+
+impl Condvar {
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.inner);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

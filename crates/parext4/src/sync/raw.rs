@@ -1,0 +1,67 @@
+//! The model checker's primitives, dressed as parking_lot's. Only under `--cfg shuttle`.
+
+pub(crate) use shuttle::sync::atomic;
+pub(crate) use shuttle::thread_local;
+
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+/// `Option`, because the checker's `Condvar::wait` takes the guard by value.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().expect("no model panics with a lock held")))
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("present outside wait")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("present outside wait")
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+pub(crate) type RwLockReadGuard<'a, T> = shuttle::sync::RwLockReadGuard<'a, T>;
+pub(crate) type RwLockWriteGuard<'a, T> = shuttle::sync::RwLockWriteGuard<'a, T>;
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(shuttle::sync::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().expect("no model panics with a lock held")
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().expect("no model panics with a lock held")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let inner = guard.0.take().expect("present outside wait");
+        guard.0 = Some(self.0.wait(inner).expect("no model panics with a lock held"));
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

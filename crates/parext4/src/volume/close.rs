@@ -1,0 +1,75 @@
+//! Syncing and closing.
+
+use parext4_format::features::{Compat, Incompat, RoCompat};
+use parext4_format::superblock::STATE_VALID;
+
+use super::open::seconds;
+use super::{Inner, Volume};
+use crate::error::Result;
+use crate::sync::atomic::Ordering;
+
+impl Volume {
+    /// Makes everything done so far durable.
+    ///
+    /// # Errors
+    /// If the device fails, or has failed before (I8).
+    pub fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail.
+    ///
+    /// Dropping the last handle to a volume closes it too, but cannot report an error.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync). The journal then recovers the volume at the next open.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl Inner {
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.health.check()?;
+        if self.journal.commit_all()? {
+            return Ok(());
+        }
+        self.journal.flush()
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if let Some(timer) = self.timer.get() {
+            timer.stop();
+        }
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.journal.shut_down()?;
+        let orphan_file_empty = self.orphans.file_is_empty();
+        self.write_superblock(|superblock| {
+            superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
+            superblock.set_state(superblock.state() | STATE_VALID);
+            if superblock.compat().contains(Compat::ORPHAN_FILE) && orphan_file_empty {
+                superblock.set_ro_compat(superblock.ro_compat() - RoCompat::ORPHAN_PRESENT);
+            }
+            superblock.raw_mut().s_wtime.set(seconds());
+        })?;
+        self.health.close();
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error; the journal recovers the volume.
+        if let Err(error) = self.close() {
+            tracing::warn!("closing the volume: {error}");
+        }
+    }
+}

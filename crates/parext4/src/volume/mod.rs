@@ -1,0 +1,176 @@
+//! An open volume.
+
+mod close;
+mod geometry;
+mod open;
+mod recover;
+mod timer;
+
+use std::sync::OnceLock;
+
+use parext4_device::Device;
+use parext4_format::superblock::Superblock;
+
+pub use geometry::{Info, Space};
+pub use open::OpenOptions;
+pub use recover::{Replayed, replay_journal};
+
+use crate::allocator::{Allocator, SuperCounts};
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::inode::{Inode, InodeCache};
+use crate::journal::{CommitHooks, Freed, Handle, Journal};
+use crate::layout::Layout;
+use crate::meta::MetaCache;
+use crate::namespace::{Namespace, Orphans};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Arc, Mutex};
+
+/// An open ext4 volume. Cheap to clone; all clones are the same volume.
+///
+/// Every method may be called from any number of threads at once.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use parext4::{MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+///
+/// # fn main() -> Result<(), parext4::Error> {
+/// let device = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&*device, &MkfsOptions::default())?;
+/// let volume = Volume::open(device, &OpenOptions::default())?;
+/// let file = volume.create("/log", 0o644)?;
+/// std::thread::scope(|scope| {
+///     for thread in 0..4_u64 {
+///         let file = &file;
+///         scope.spawn(move || file.write_at(&[thread as u8; 4096], thread * 4096));
+///     }
+/// });
+/// file.sync_all()?;
+/// let mut byte = [0; 512];
+/// file.read_at(&mut byte, 3 * 4096)?;
+/// assert_eq!(byte[0], 3);
+/// drop(file);
+/// volume.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all parts of an open volume share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub device: Arc<dyn Device>,
+    pub layout: Arc<Layout>,
+    /// As read at open; what changes of it is in `allocator.counts()`.
+    pub superblock: Arc<Superblock>,
+    pub health: Arc<Health>,
+    pub cache: Arc<MetaCache>,
+    pub journal: Journal,
+    pub allocator: Allocator,
+    pub inodes: InodeCache,
+    pub orphans: Orphans,
+    pub namespace: Namespace,
+    /// Why the volume may not be written, if so.
+    read_only: Option<String>,
+    /// Inodes whose timestamps wait to ride along with a transaction (H25).
+    lazy: Mutex<Vec<Arc<Inode>>>,
+    generation: AtomicU32,
+    closed: AtomicBool,
+    timer: OnceLock<timer::Timer>,
+}
+
+impl Inner {
+    /// An error if the volume may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(why) = &self.read_only {
+            return Err(Error::ReadOnly(why.clone()));
+        }
+        self.health.check()
+    }
+
+    /// Whether the volume was opened read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.is_some()
+    }
+
+    /// Runs `change` in a handle of `credits` blocks. If it fails half-way on the device or on corruption,
+    /// the volume stops (I8); other errors `change` must have undone.
+    pub(crate) fn transact<R>(
+        &self,
+        credits: u32,
+        change: impl FnOnce(&Handle<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.check_writable()?;
+        let handle = self.journal.begin(credits.min(self.journal.max_credits()))?;
+        let result = change(&handle);
+        let half_way = handle.has_changes();
+        drop(handle);
+        result.map_err(|error| match error {
+            Error::Device { .. } | Error::Corrupt(_) if half_way => self.health.stop(error),
+            other => other,
+        })
+    }
+
+    /// Runs `operation`; if space runs out while freed blocks wait for their commit, commits and runs it
+    /// again, once. It must have changed nothing when it fails so.
+    pub(crate) fn with_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+        match operation() {
+            Err(Error::NoSpace) if self.allocator.has_held_blocks() => {
+                self.journal.commit_all()?;
+                operation()
+            }
+            other => other,
+        }
+    }
+
+    /// Has the inode's timestamps ride along with the next transaction.
+    pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
+        if inode.touch_lazily() {
+            self.lazy.lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// The generation number for a new inode.
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The counters of the superblock.
+    pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
+        self.allocator.counts()
+    }
+
+    /// Bytes in a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        u64::from(self.layout.block_size)
+    }
+}
+
+/// The journal's way back to the volume.
+#[derive(Debug)]
+struct Hooks(std::sync::Weak<Inner>);
+
+impl CommitHooks for Hooks {
+    fn closing(&self, handle: &Handle<'_>) {
+        let Some(volume) = self.0.upgrade() else { return };
+        let mut waiting = std::mem::take(&mut *volume.lazy.lock());
+        // What does not fit this transaction waits for the next.
+        while let Some(inode) = waiting.pop() {
+            if !handle.ensure(1) {
+                waiting.push(inode);
+                break;
+            }
+            inode.fold_lazy(handle);
+        }
+        volume.lazy.lock().append(&mut waiting);
+    }
+
+    fn released(&self, freed: &[Freed]) {
+        if let Some(volume) = self.0.upgrade() {
+            volume.allocator.release(freed);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Opening a volume: superblock, journal, descriptors, orphans.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::features::{self, Access, Compat, Incompat, RoCompat};
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::superblock::{STATE_VALID, Superblock};
+use parext4_format::{FsBlock, GroupNo, InodeNo};
+
+use super::recover::{self, JournalPlace};
+use super::timer::Timer;
+use super::{Hooks, Inner, Volume};
+use crate::allocator::{Allocator, SuperCounts};
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::inode::{InodeCache, now};
+use crate::journal::Journal;
+use crate::layout::Layout;
+use crate::lock_order::Rank;
+use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::namespace::{Namespace, Orphans};
+use crate::sync::atomic::{AtomicBool, AtomicU32};
+use crate::sync::{Arc, Mutex};
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Change nothing. A journal that needs recovery is replayed in memory.
+    pub read_only: bool,
+    /// Bytes of metadata to keep in memory beyond what is in use.
+    pub metadata_cache: usize,
+    /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
+    pub commit_interval: Option<Duration>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { read_only: false, metadata_cache: 64 << 20, commit_interval: Some(Duration::from_secs(5)) }
+    }
+}
+
+impl OpenOptions {
+    /// Options that change nothing on the device.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::default() }
+    }
+}
+
+impl Volume {
+    /// Opens the volume on `device`: replays its journal if it was not closed cleanly, and deletes what was
+    /// unlinked while open.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
+    /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only.
+    pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+        let superblock = read_superblock(&*device)?;
+        let access = features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
+        check_device(&*device, &superblock)?;
+        let read_only = read_only_reason(&*device, options, access)?;
+
+        let journal = JournalPlace::find(&device, &superblock)?;
+        let (device, journal) = recover::recover(device, journal, &superblock, read_only.is_some())?;
+        // The replay may have changed the superblock.
+        let superblock = read_superblock(&*device)?;
+
+        let inner = build(device, superblock, journal, read_only, options)?;
+        if !inner.is_read_only() {
+            inner.mark_open()?;
+            inner.process_orphans()?;
+            if let Some(interval) = options.commit_interval {
+                let _ = inner.timer.set(Timer::start(Arc::downgrade(&inner), interval));
+            }
+        }
+        Ok(Self { inner })
+    }
+}
+
+/// Reads and checks the superblock.
+pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    // 4 KiB covers it with every sector size that a device may have.
+    let mut bytes = AlignedBuf::zeroed(4096);
+    device
+        .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
+        .map_err(|e| Error::device("reading the superblock", e))?;
+    let start = usize::try_from(Superblock::OFFSET).unwrap_or(0);
+    Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
+}
+
+fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
+    if device.size() < needed {
+        let have = device.size();
+        return Err(Error::Corrupt(format!("the volume is {needed} bytes long, its device only {have}")));
+    }
+    if device.sector_size() > superblock.block_size() {
+        let (sector, block) = (device.sector_size(), superblock.block_size());
+        return Err(Error::Unsupported(format!("blocks of {block} bytes on a device with sectors of {sector}")));
+    }
+    Ok(())
+}
+
+/// Why the volume must not be written, if so.
+fn read_only_reason(device: &dyn Device, options: &OpenOptions, access: Access) -> Result<Option<String>> {
+    if options.read_only {
+        return Ok(Some("it was opened so".into()));
+    }
+    if device.read_only() {
+        return Err(Error::ReadOnly("its device cannot be written; open it read-only".into()));
+    }
+    match access {
+        Access::ReadWrite => Ok(None),
+        Access::ReadOnly { because } => {
+            let features = because.join(", ");
+            Err(Error::ReadOnly(format!("feature {features} can be read but not written; open it read-only")))
+        }
+    }
+}
+
+fn build(
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    journal: Option<JournalPlace>,
+    read_only: Option<String>,
+    options: &OpenOptions,
+) -> Result<Arc<Inner>> {
+    let mut layout = Layout::new(&superblock);
+    let cache = MetaCache::new(
+        Arc::clone(&device),
+        layout.block_size,
+        layout.blocks_count,
+        options.metadata_cache,
+    );
+    let cache = Arc::new(cache);
+    let superblock = Arc::new(superblock);
+    let (desc_blocks, descs) = read_descriptors(&cache, &superblock)?;
+    layout.set_system_zone(&superblock, &descs)?;
+    let layout = Arc::new(layout);
+
+    let counts = open_counts(&cache, &superblock)?;
+    let allocator =
+        Allocator::new(Arc::clone(&layout), Arc::clone(&cache), &superblock, &desc_blocks, descs, counts);
+    let health = Arc::new(Health::new());
+    let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
+    let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
+    let journal = Journal::new(
+        Arc::clone(&device),
+        Arc::clone(&cache),
+        Arc::clone(&health),
+        layout.block_size,
+        log,
+        first_tid,
+    )?;
+    let inner = Arc::new(Inner {
+        device,
+        orphans: Orphans::new(),
+        namespace: Namespace::new(),
+        layout,
+        health,
+        cache,
+        journal,
+        allocator,
+        inodes: InodeCache::new(),
+        read_only,
+        lazy: Mutex::new(Rank::Leaf, Vec::new()),
+        // A start that differs from open to open, so that a reused inode number differs in its generation.
+        generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
+        superblock,
+        closed: AtomicBool::new(false),
+        timer: OnceLock::new(),
+    });
+    inner.journal.set_hooks(Box::new(Hooks(Arc::downgrade(&inner))));
+    inner.inode(InodeNo::ROOT)?;
+    Ok(inner)
+}
+
+/// The superblock's block in the cache, and its counters.
+fn open_counts(cache: &MetaCache, superblock: &Superblock) -> Result<Arc<SuperCounts>> {
+    let block_size = u64::from(superblock.block_size());
+    let number = FsBlock(Superblock::OFFSET / block_size);
+    let offset = usize::try_from(Superblock::OFFSET % block_size).unwrap_or(0);
+    let block = cache.read(number, BlockKind::Superblock(offset))?;
+    Ok(Arc::new(SuperCounts::new(block, offset, superblock.clone())))
+}
+
+fn read_descriptors(cache: &MetaCache, superblock: &Superblock) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
+    let size = usize::from(superblock.desc_size());
+    let mut blocks = Vec::new();
+    let mut descs = Vec::with_capacity(superblock.group_count() as usize);
+    for index in 0..superblock.gdt_blocks() {
+        let number = superblock.first_gdt_block() + u64::from(index);
+        let block = cache.read(number, BlockKind::GroupDescs)?;
+        let bytes = block.snapshot();
+        for raw in bytes.chunks_exact(size).take(superblock.descs_per_block() as usize) {
+            let group = GroupNo(u32::try_from(descs.len()).unwrap_or(u32::MAX));
+            if group.get() >= superblock.group_count() {
+                break;
+            }
+            let desc = GroupDesc::parse(raw, superblock, group)
+                .map_err(|e| Error::corrupt(format_args!("group {group}: {e}")))?;
+            descs.push(desc);
+        }
+        blocks.push(block);
+    }
+    Ok((blocks, descs))
+}
+
+impl Inner {
+    /// Says on the device that the volume is in use, before anything else changes.
+    fn mark_open(&self) -> Result<()> {
+        self.write_superblock(|superblock| {
+            if superblock.compat().contains(Compat::HAS_JOURNAL) {
+                superblock.set_incompat(superblock.incompat() | Incompat::RECOVER);
+            } else {
+                superblock.set_state(superblock.state() & !STATE_VALID);
+            }
+            if superblock.compat().contains(Compat::ORPHAN_FILE) {
+                superblock.set_ro_compat(superblock.ro_compat() | RoCompat::ORPHAN_PRESENT);
+            }
+            let raw = superblock.raw_mut();
+            let mounts = raw.s_mnt_count.get().saturating_add(1);
+            raw.s_mnt_count.set(mounts);
+            raw.s_mtime.set(seconds());
+        })
+    }
+
+    /// Changes the superblock on the device at once, outside any transaction: for opening and closing.
+    pub(super) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let block = self.counts().change_directly(change);
+        let bytes = block.freeze();
+        self.device
+            .write_at(self.layout.offset(block.number()), &[IoSlice::new(&bytes)])
+            .map_err(|e| self.health.stop(Error::device("writing the superblock", e)))?;
+        self.journal.flush()
+    }
+}
+
+/// The time now, in the 32 bits that the superblock has for it.
+pub(super) fn seconds() -> u32 {
+    u32::try_from(now().seconds).unwrap_or(u32::MAX)
+}

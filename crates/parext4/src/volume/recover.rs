@@ -1,0 +1,261 @@
+//! Finding the journal and replaying it before anything else is read.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::features::{Compat, Incompat};
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::inode::{Inode as RawInode, InodeFlags};
+use parext4_format::jbd2::{JournalIncompat, JournalSuperblock};
+use parext4_format::superblock::Superblock;
+use parext4_format::{FsBlock, GroupNo, InodeNo};
+
+use super::open::read_superblock;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::journal::{self, LogExtent, LogMap};
+use crate::layout::Layout;
+use crate::meta::{BlockKind, MetaCache};
+use crate::sync::Arc;
+
+/// The journal of a volume that is being opened.
+#[derive(Debug)]
+pub(super) struct JournalPlace {
+    pub map: LogMap,
+    pub superblock: JournalSuperblock,
+    pub next_sequence: u32,
+}
+
+/// What [`replay_journal`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Transactions that were in the journal.
+    pub transactions: u32,
+    /// Blocks written to their homes.
+    pub blocks: u64,
+}
+
+/// Replays the journal of the volume on `device`, if it needs that, and does nothing else: no orphans are
+/// processed and nothing is checked further. As `e2fsck -E journal_only`.
+///
+/// # Errors
+/// As [`Volume::open`](crate::Volume::open).
+pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
+    let superblock = read_superblock(&*device)?;
+    parext4_format::features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
+    let needs = superblock.incompat().contains(Incompat::RECOVER);
+    let Some(place) = JournalPlace::find(&device, &superblock)?.filter(|_| needs) else {
+        return Ok(Replayed { transactions: 0, blocks: 0 });
+    };
+    let (place, done) = place.replay_home(&*device, &superblock)?;
+    let mut jsb = place.superblock;
+    jsb.set_start(0);
+    jsb.set_sequence(place.next_sequence);
+    let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
+    jsb.encode(&mut block);
+    write(&*device, place.map.place(0)?.0, &block)?;
+
+    let mut superblock = read_superblock(&*device)?;
+    superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
+    let mut bytes = AlignedBuf::zeroed(4096);
+    read(&*device, 0, &mut bytes)?;
+    superblock.encode(&mut bytes[1024..2048]);
+    write(&*device, 0, &bytes)?;
+    device.flush().map_err(|e| Error::device("flushing the device", e))?;
+    Ok(done)
+}
+
+/// Brings the volume to a state without a log to replay. Returns the device to go on with: with `in_memory`,
+/// one that shows the replayed blocks over the unchanged real one.
+pub(super) fn recover(
+    device: Arc<dyn Device>,
+    journal: Option<JournalPlace>,
+    superblock: &Superblock,
+    in_memory: bool,
+) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
+    let Some(place) = journal else { return Ok((device, None)) };
+    // As the kernel: without the flag, whatever is in the log is old.
+    if !superblock.incompat().contains(Incompat::RECOVER) {
+        return Ok((device, Some(place)));
+    }
+    if in_memory {
+        let (place, overlay) = place.replay_in_memory(device, superblock)?;
+        return Ok((Arc::new(overlay), Some(place)));
+    }
+    let (place, _) = place.replay_home(&*device, superblock)?;
+    Ok((device, Some(place)))
+}
+
+impl JournalPlace {
+    /// Finds the journal, if the volume has one.
+    pub(super) fn find(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<Option<Self>> {
+        if !superblock.compat().contains(Compat::HAS_JOURNAL) {
+            return Ok(None);
+        }
+        let ino = InodeNo(superblock.journal_inode());
+        if ino != InodeNo::JOURNAL {
+            return Err(Error::corrupt(format_args!("superblock: s_journal_inum is {ino}")));
+        }
+        let map = journal_map(device, superblock)?;
+        let mut jsb = journal::read_superblock(&**device, &map)?;
+        let next_sequence = jsb.sequence();
+        if jsb.start() == 0 {
+            set_features(&mut jsb, superblock);
+        }
+        Ok(Some(Self { map, superblock: jsb, next_sequence }))
+    }
+
+    fn replay_home(mut self, device: &dyn Device, superblock: &Superblock) -> Result<(Self, Replayed)> {
+        let bits = superblock.block_bits();
+        let blocks = superblock.blocks_count();
+        let recovered = journal::replay(device, &self.map, &self.superblock, blocks, &mut |block, bytes| {
+            write(device, block.get() << bits, &AlignedBuf::from_slice(bytes))
+        })?;
+        device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        self.restart(recovered, superblock);
+        Ok((self, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
+    }
+
+    fn replay_in_memory(
+        mut self,
+        device: Arc<dyn Device>,
+        superblock: &Superblock,
+    ) -> Result<(Self, OverlayDevice)> {
+        let mut blocks = HashMap::new();
+        let count = superblock.blocks_count();
+        let recovered =
+            journal::replay(&*device, &self.map, &self.superblock, count, &mut |block, bytes| {
+                blocks.insert(block.get(), bytes.to_vec());
+                Ok(())
+            })?;
+        self.restart(recovered, superblock);
+        Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
+    }
+
+    /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does.
+    fn restart(&mut self, recovered: journal::Recovered, superblock: &Superblock) {
+        let skip = u32::from(self.superblock.start() != 0);
+        self.next_sequence = recovered.next_sequence.wrapping_add(skip);
+        set_features(&mut self.superblock, superblock);
+    }
+}
+
+/// The journal features that go with the volume's, as the kernel sets them when it opens an empty log.
+fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
+    let mut features = jsb.incompat() | JournalIncompat::REVOKE;
+    if superblock.incompat().contains(Incompat::BIT64) {
+        features |= JournalIncompat::BIT64;
+    }
+    features -= JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3 | JournalIncompat::ASYNC_COMMIT;
+    if superblock.checksum_seed().is_some() {
+        features |= JournalIncompat::CSUM_V3;
+    }
+    jsb.set_incompat(features);
+}
+
+/// Where the journal inode's blocks are, read before the replay: its place never changes.
+fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogMap> {
+    let layout = Layout::new(superblock);
+    let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, 1 << 20);
+    let raw = journal_inode(&cache, &layout, superblock)?;
+    if !raw.flags.contains(InodeFlags::EXTENTS) {
+        return Err(Error::Unsupported("a journal mapped by indirect blocks".into()));
+    }
+    let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
+    let map = ExtentMap::load(&raw.block, &layout, seed, &cache)
+        .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))?;
+    let mut extents = Vec::new();
+    let mut next = 0;
+    while let Some(extent) = map.extent_from(next) {
+        if extent.logical.get() != next || extent.unwritten {
+            return Err(Error::corrupt(format_args!("journal inode: block {next} is not written")));
+        }
+        extents.push(LogExtent { log: next, physical: extent.physical, len: extent.len });
+        let Ok(end) = u32::try_from(extent.end()) else { break };
+        next = end;
+    }
+    Ok(LogMap { block_size: layout.block_size, extents })
+}
+
+fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {
+    let gdt = cache.read(superblock.first_gdt_block(), BlockKind::GroupDescs)?.snapshot();
+    let raw = gdt
+        .get(..usize::from(superblock.desc_size()))
+        .ok_or_else(|| Error::corrupt("group 0: the descriptor is cut off"))?;
+    let desc = GroupDesc::parse(raw, superblock, GroupNo(0))?;
+    let (_, index) = layout.inode_place(InodeNo::JOURNAL)?;
+    let byte = u64::from(index) * u64::from(layout.inode_size);
+    let block_size = u64::from(layout.block_size);
+    let block = FsBlock(desc.inode_table.get().saturating_add(byte / block_size));
+    let bytes = cache.read(block, BlockKind::InodeTable)?.snapshot();
+    let at = usize::try_from(byte % block_size).unwrap_or(0);
+    let raw = bytes
+        .get(at..at + usize::from(layout.inode_size))
+        .ok_or_else(|| Error::corrupt("the journal inode lies outside its block"))?;
+    RawInode::parse(raw, superblock, InodeNo::JOURNAL)
+        .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))
+}
+
+fn read(device: &dyn Device, offset: u64, bytes: &mut AlignedBuf) -> Result<()> {
+    device.read_at(offset, &mut [IoSliceMut::new(bytes)]).map_err(|e| Error::device("reading the volume", e))
+}
+
+fn write(device: &dyn Device, offset: u64, bytes: &AlignedBuf) -> Result<()> {
+    device.write_at(offset, &[IoSlice::new(bytes)]).map_err(|e| Error::device("replaying the journal", e))
+}
+
+/// A device with replayed blocks laid over it, for a volume that must not be written.
+#[derive(Debug)]
+struct OverlayDevice {
+    inner: Arc<dyn Device>,
+    block_size: u32,
+    blocks: HashMap<u64, Vec<u8>>,
+}
+
+impl Device for OverlayDevice {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+
+    fn read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.inner.read_at(offset, bufs)?;
+        let block_size = u64::from(self.block_size);
+        let mut at = offset;
+        for buf in bufs {
+            let mut rest = &mut buf[..];
+            while !rest.is_empty() {
+                let skip = at % block_size;
+                let here = usize::try_from(block_size - skip).unwrap_or(usize::MAX).min(rest.len());
+                let (now, later) = rest.split_at_mut(here);
+                if let Some(block) = self.blocks.get(&(at / block_size)) {
+                    let skip = usize::try_from(skip).unwrap_or(0);
+                    now.copy_from_slice(&block[skip..skip + here]);
+                }
+                rest = later;
+                at += here as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}

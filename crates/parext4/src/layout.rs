@@ -75,7 +75,8 @@ impl Layout {
                         zones.push((start.get(), end));
                     }
                     _ => {
-                        let text = format!("group {index} descriptor: {field}: block {start} is out of range");
+                        let text =
+                            format!("group {index} descriptor: {field}: block {start} is out of range");
                         return Err(Error::Corrupt(text));
                     }
                 }

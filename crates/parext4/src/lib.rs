@@ -10,6 +10,10 @@
 mod allocator;
 pub mod error;
 mod extent_map;
+#[cfg(shuttle)]
+pub mod fault;
+#[cfg(not(shuttle))]
+mod fault;
 mod file;
 mod health;
 mod inode;

@@ -38,6 +38,7 @@ pub(crate) enum Rank {
     Leaf,
 }
 
+#[cfg(debug_assertions)]
 impl Rank {
     /// Whether a thread may hold several locks of this class.
     fn may_repeat(self) -> bool {
@@ -87,7 +88,7 @@ mod checker {
     use std::cell::RefCell;
 
     thread_local! {
-        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+        static HELD: RefCell<Vec<Rank>> = RefCell::new(Vec::new());
     }
 
     pub(super) fn push(rank: Rank) {

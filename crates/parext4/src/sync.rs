@@ -9,13 +9,16 @@ use std::ops::{Deref, DerefMut};
 mod raw {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     pub(crate) use std::sync::atomic;
+    #[cfg(debug_assertions)]
     pub(crate) use std::thread_local;
 }
 
 #[cfg(shuttle)]
 mod raw;
 
-pub(crate) use raw::{atomic, thread_local};
+pub(crate) use raw::atomic;
+#[cfg(debug_assertions)]
+pub(crate) use raw::thread_local;
 pub(crate) use std::sync::Arc;
 
 /// A mutex of a known rank.

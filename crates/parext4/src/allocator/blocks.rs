@@ -4,6 +4,7 @@ use parext4_format::{FsBlock, GroupNo};
 
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::journal::{Freed, Handle};
 use crate::sync::atomic::Ordering;
 
@@ -75,7 +76,8 @@ impl Allocator {
             for group in self.groups_from(goal_group) {
                 let at_goal = group == goal_group;
                 let slot = self.group(group);
-                let promising = if together { slot.largest_hint() >= left || at_goal } else { slot.free_hint() > 0 };
+                let promising =
+                    if together { slot.largest_hint() >= left || at_goal } else { slot.free_hint() > 0 };
                 if !promising || slot.largest_hint() == 0 {
                     continue;
                 }
@@ -131,7 +133,11 @@ impl Allocator {
     /// Corruption: blocks outside the volume, of the file system itself, or not in use.
     pub(crate) fn free_data(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.mark_free(handle, start, len)?;
-        handle.release_data(start, len);
+        if planted(Fault::ReuseAtOnce) {
+            self.release(&[Freed { start, len }]);
+        } else {
+            handle.release_data(start, len);
+        }
         Ok(())
     }
 

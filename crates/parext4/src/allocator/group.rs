@@ -221,7 +221,8 @@ impl Group {
         }
         for (start, end) in self.layout.system_blocks_in(self.number) {
             if !bitmap::is_set(&bytes, start, end - start) {
-                let text = format!("group {}: the block bitmap offers the file system's own blocks", self.number);
+                let text =
+                    format!("group {}: the block bitmap offers the file system's own blocks", self.number);
                 return Err(Error::Corrupt(text));
             }
         }

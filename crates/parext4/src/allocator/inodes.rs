@@ -132,7 +132,8 @@ impl Allocator {
         } else {
             self.cache.read(place.block, BlockKind::InodeTable)?
         };
-        let clear = if alone { 0..self.layout.block_size as usize } else { place.offset..place.offset + size };
+        let clear =
+            if alone { 0..self.layout.block_size as usize } else { place.offset..place.offset + size };
         handle.change(&block, |bytes| bytes[clear].fill(0));
         Ok(block)
     }

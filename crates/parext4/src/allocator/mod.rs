@@ -11,9 +11,9 @@ mod inodes;
 mod reserve;
 mod super_counts;
 
-use parext4_format::superblock::Superblock;
-use parext4_format::group_desc::GroupDesc;
 use parext4_format::GroupNo;
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::Run;

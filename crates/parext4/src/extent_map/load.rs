@@ -3,8 +3,8 @@
 use parext4_format::extent::{self, ExtentNode};
 use parext4_format::{ChecksumSeed, FsBlock};
 
-use super::node::{Content, Node};
 use super::ExtentMap;
+use super::node::{Content, Node};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
@@ -60,7 +60,8 @@ impl Loader<'_> {
                 let mut children = Vec::with_capacity(entries.len());
                 for entry in entries {
                     if u64::from(entry.logical.get()) < self.next {
-                        let text = format!("extent index: ei_block {} overlaps what precedes it", entry.logical);
+                        let text =
+                            format!("extent index: ei_block {} overlaps what precedes it", entry.logical);
                         return Err(Error::Corrupt(text));
                     }
                     self.next = u64::from(entry.logical.get());

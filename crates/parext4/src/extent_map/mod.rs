@@ -104,9 +104,7 @@ impl ExtentMap {
                 let state = if extent.unwritten { State::Unwritten(start) } else { State::Written(start) };
                 Mapping { logical, len: (extent.len - skip).min(max), state }
             }
-            Some(next) => {
-                Mapping { logical, len: (next.logical.get() - block).min(max), state: State::Hole }
-            }
+            Some(next) => Mapping { logical, len: (next.logical.get() - block).min(max), state: State::Hole },
             None => Mapping { logical, len: max, state: State::Hole },
         }
     }

@@ -144,7 +144,11 @@ impl Node {
         if changed {
             self.touch(edit, kind)?;
         }
-        if self.block.is_some() && self.len() > capacity { self.split(edit, kind, new).map(Some) } else { Ok(None) }
+        if self.block.is_some() && self.len() > capacity {
+            self.split(edit, kind, new).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn split(&mut self, edit: &mut Edit<'_, '_>, kind: BlockKind, new: Extent) -> Result<Self> {
@@ -265,7 +269,9 @@ impl Node {
                 let entries: Vec<IndexEntry> = children
                     .iter()
                     .filter_map(|child| {
-                        child.block.map(|block| IndexEntry { logical: FileBlock(child.first()), child: block })
+                        child
+                            .block
+                            .map(|block| IndexEntry { logical: FileBlock(child.first()), child: block })
                     })
                     .collect();
                 extent::encode_index(out, depth, &entries);

@@ -3,6 +3,8 @@
 
 use rangelock::{ByteRange, Mode};
 
+use crate::fault::{Fault, planted};
+
 /// What an operation wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -56,12 +58,15 @@ pub(crate) struct Admission {
     pub reason: Reason,
 }
 
+/// A range that no file reaches.
+const NOWHERE: ByteRange = ByteRange::new(u64::MAX - 1, u64::MAX);
+
 /// What `operation` needs, under the policy `range`: its own bytes, or its blocks where it may fill part of
 /// one.
 pub(crate) fn plan(operation: Operation, file: &FileState) -> Admission {
     match operation {
         Operation::Read { offset, end } => Admission {
-            range: ByteRange::new(offset, end),
+            range: if planted(Fault::ReadUnheld) { NOWHERE } else { ByteRange::new(offset, end) },
             mode: Mode::Shared,
             zero_tail: false,
             reason: Reason::Read,
@@ -89,7 +94,7 @@ fn plan_write(offset: u64, end: u64, file: &FileState) -> Admission {
     let aligned = offset.is_multiple_of(file.block_size) && end.is_multiple_of(file.block_size);
     let (range, reason) = if file.all_written {
         (own, Reason::Overwrite)
-    } else if aligned || file.edges_written {
+    } else if aligned || file.edges_written || planted(Fault::OwnBytesOnly) {
         (own, Reason::WholeBlocks)
     } else {
         (own.round_out(file.block_size), Reason::InitialisesBlock)

@@ -3,6 +3,7 @@
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 
 impl File {
     /// Writes all of `data` at the end of the file and returns the offset where it went. Appends by several
@@ -22,7 +23,10 @@ impl File {
         }
         self.volume().with_space(|| {
             loop {
-                let claim = self.inode().tail.lock().claim(len);
+                let mut claim = self.inode().tail.lock().claim(len);
+                if planted(Fault::AppendAtSize) {
+                    claim.offset = self.size();
+                }
                 let result = self.append_at(data, claim.offset, |file| file.inode().tail.lock().holds(claim));
                 match result {
                     Ok(true) => return Ok(claim.offset),

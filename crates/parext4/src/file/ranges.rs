@@ -3,8 +3,8 @@
 use parext4_format::FileBlock;
 use rangelock::{ByteRange, RangeGuard};
 
-use super::admission::{self, Admission, FileState, Operation};
 use super::File;
+use super::admission::{self, Admission, FileState, Operation};
 use crate::error::Result;
 use crate::extent_map::{Mapping, State};
 use crate::lock_order::{Held, Rank, hold};

@@ -10,6 +10,7 @@ use super::admission::Operation;
 use crate::allocator::Reservation;
 use crate::error::Result;
 use crate::extent_map::{ExtentMap, Mapping, State};
+use crate::fault::{Fault, planted};
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -132,15 +133,16 @@ impl File {
         while done < len {
             let credits = volume.map_credits(inode)?;
             done += volume.transact(credits, |handle| {
-                let converted =
-                    volume.convert(handle, inode, first + done, len - done, &mut reservation)?;
+                let converted = volume.convert(handle, inode, first + done, len - done, &mut reservation)?;
                 // After the conversion, or a reader within the new size would find it unwritten (H4).
-                inode.raise_size(end.min((u64::from(first) + u64::from(done + converted)) * block_size));
+                if !planted(Fault::SizeLater) {
+                    inode.raise_size(end.min((u64::from(first) + u64::from(done + converted)) * block_size));
+                }
                 inode.touch_modified();
                 Ok(converted)
             })?;
         }
-        Ok(())
+        if planted(Fault::SizeLater) { self.grow(end) } else { Ok(()) }
     }
 
     /// Raises the size over data in blocks that were written already.

@@ -1,8 +1,8 @@
 //! Deleting an inode that has no name and no user any more, and cutting one to its size.
 
+use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::xattr;
 use parext4_format::{FsBlock, InodeNo};
-use parext4_format::inode::{FileType, InodeFlags};
 
 use super::Inode;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};

@@ -67,8 +67,9 @@ impl Inner {
         table_offset: usize,
         map: Option<ExtentMap>,
     ) -> Result<Inode> {
-        let file_type = FileType::from_mode(raw.mode)
-            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: i_mode {:#o} has no file type", raw.mode)))?;
+        let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
+            Error::corrupt(format_args!("inode {ino}: i_mode {:#o} has no file type", raw.mode))
+        })?;
         if i64::try_from(raw.size).is_err() {
             return Err(Error::corrupt(format_args!("inode {ino}: i_size {} is out of range", raw.size)));
         }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use parext4_format::FsBlock;
 
-use super::transaction::{Freed, Participant, Transaction};
 use super::Journal;
+use super::transaction::{Freed, Participant, Transaction};
 use crate::lock_order::{Held, Rank, hold};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;

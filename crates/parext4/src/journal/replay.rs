@@ -14,6 +14,9 @@ use parext4_format::jbd2::{self, BlockType, JournalSuperblock, Tag, TagFormat};
 use super::log::LogMap;
 use crate::error::{Error, Result};
 
+/// Called with a transaction's sequence number, a tag, and the block that it describes.
+type BlockVisitor<'a> = dyn FnMut(u32, &Tag, &[u8]) -> Result<()> + 'a;
+
 /// Log blocks read at once.
 const READ_AHEAD: u32 = 256;
 
@@ -196,11 +199,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Calls `each` with every logged block, unescaped and checked.
-    fn data(
-        &mut self,
-        transactions: u32,
-        each: &mut dyn FnMut(u32, &Tag, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn data(&mut self, transactions: u32, each: &mut BlockVisitor<'_>) -> Result<()> {
         self.walk(transactions, &mut |pass, sequence, kind, log| {
             if kind != BlockType::Descriptor {
                 return Ok(());
@@ -209,8 +208,11 @@ impl<'a> Pass<'a> {
             for (nth, tag) in (1_u32..).zip(&tags) {
                 let at = pass.next(log, nth);
                 let mut bytes = pass.reader.block(at)?.to_vec();
-                if pass.checksums() && !jbd2::tag_checksum_matches(tag, pass.format, pass.seed, sequence, &bytes) {
-                    let text = format!("journal: transaction {sequence}: block {} has a bad checksum", tag.block);
+                if pass.checksums()
+                    && !jbd2::tag_checksum_matches(tag, pass.format, pass.seed, sequence, &bytes)
+                {
+                    let text =
+                        format!("journal: transaction {sequence}: block {} has a bad checksum", tag.block);
                     return Err(Error::Corrupt(text));
                 }
                 if tag.escaped {

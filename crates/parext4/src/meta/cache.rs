@@ -75,7 +75,9 @@ impl MetaCache {
         if let Some(block) = shard.get(&number.get()) {
             if block.kind() != kind {
                 let (one, other) = (block.kind().name(), kind.name());
-                return Err(Error::corrupt(format_args!("block {number} is claimed as {one} and as {other}")));
+                return Err(Error::corrupt(format_args!(
+                    "block {number} is claimed as {one} and as {other}"
+                )));
             }
             block.used.store(true, Ordering::Relaxed);
             return Ok(Arc::clone(block));

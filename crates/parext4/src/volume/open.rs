@@ -99,7 +99,9 @@ fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
     }
     if device.sector_size() > superblock.block_size() {
         let (sector, block) = (device.sector_size(), superblock.block_size());
-        return Err(Error::Unsupported(format!("blocks of {block} bytes on a device with sectors of {sector}")));
+        return Err(Error::Unsupported(format!(
+            "blocks of {block} bytes on a device with sectors of {sector}"
+        )));
     }
     Ok(())
 }
@@ -129,12 +131,8 @@ fn build(
     options: &OpenOptions,
 ) -> Result<Arc<Inner>> {
     let mut layout = Layout::new(&superblock);
-    let cache = MetaCache::new(
-        Arc::clone(&device),
-        layout.block_size,
-        layout.blocks_count,
-        options.metadata_cache,
-    );
+    let cache =
+        MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, options.metadata_cache);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
     let (desc_blocks, descs) = read_descriptors(&cache, &superblock)?;
@@ -187,7 +185,10 @@ fn open_counts(cache: &MetaCache, superblock: &Superblock) -> Result<Arc<SuperCo
     Ok(Arc::new(SuperCounts::new(block, offset, superblock.clone())))
 }
 
-fn read_descriptors(cache: &MetaCache, superblock: &Superblock) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
+fn read_descriptors(
+    cache: &MetaCache,
+    superblock: &Superblock,
+) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
     let size = usize::from(superblock.desc_size());
     let mut blocks = Vec::new();
     let mut descs = Vec::with_capacity(superblock.group_count() as usize);

@@ -1,0 +1,88 @@
+//! A device without any atomicity: requests go piece by piece, in any order, and others come in between.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parext4::Device;
+
+use super::rng::Rng;
+
+/// Another device whose requests are torn apart at sectors. What the engine's locks do not keep together
+/// will be seen apart.
+#[derive(Debug)]
+pub struct Chopped {
+    inner: Arc<dyn Device>,
+    seed: u64,
+    calls: AtomicU64,
+}
+
+impl Chopped {
+    /// Chops `inner` by choices from `seed`.
+    pub fn new(inner: Arc<dyn Device>, seed: u64) -> Self {
+        Self { inner, seed, calls: AtomicU64::new(0) }
+    }
+
+    /// Runs `part` on pieces of `[0, len)` in random order, and yields between them.
+    fn chop(&self, len: usize, mut part: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
+        let sector = self.sector_size() as usize;
+        let mut rng = Rng::new(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        let largest = (len / sector / 4).max(1) as u64;
+        while start < len {
+            let end = len.min(start + usize::try_from(rng.log_uniform(largest)).unwrap() * sector);
+            pieces.push((start, end));
+            start = end;
+        }
+        if rng.chance(50) {
+            pieces.reverse();
+        }
+        for (start, end) in pieces {
+            part(start, end)?;
+            if rng.chance(30) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for Chopped {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let mut bytes = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
+        self.chop(bytes.len(), |start, end| {
+            self.inner.read_at(offset + start as u64, &mut [IoSliceMut::new(&mut bytes[start..end])])
+        })?;
+        let mut rest = &bytes[..];
+        for buf in bufs {
+            let (head, tail) = rest.split_at(buf.len());
+            buf.copy_from_slice(head);
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        self.chop(bytes.len(), |start, end| {
+            self.inner.write_at(offset + start as u64, &[IoSlice::new(&bytes[start..end])])
+        })
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}

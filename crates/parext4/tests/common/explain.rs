@@ -1,0 +1,348 @@
+//! Whether a history can be explained by operations that each took effect at one moment.
+//!
+//! Every operation on a file holds its range from its first look to its last change, so there is one order of
+//! all operations, in which each lies between its start and its end, that explains every read. The rules
+//! below follow from that; none of them needs the order itself, but for the last, which builds it:
+//!
+//! 1. a sector holds zeros, or what an operation wrote there that began before the read ended;
+//! 2. not stale: nothing that wrote the sector after that operation ended was over before the read began;
+//! 3. not torn: a read that shows an operation in one sector shows nothing older than it in another;
+//! 4. the size that a read met is the end of an operation, and no older than the read;
+//! 5. an append went to the end of the file, and where no other went;
+//! 6. all "was overwritten by" that the reads showed, and all "was over before the other began", form no circle.
+//!
+//! An operation is over when it returns, or when a read that shows it returns.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use super::history::{Change, Effect, Log, Read};
+use super::sector::{Seen, Stamp};
+
+/// Checks a history that began with a file of the sectors `base`.
+///
+/// # Errors
+/// What has no explanation.
+pub fn explain(base: &[Seen], log: &Log) -> Result<(), String> {
+    let mut checker = Checker::new(base, log);
+    for (number, read) in log.reads.iter().enumerate() {
+        checker.mark(number, read)?;
+        checker.contents(number, read).and_then(|()| checker.size(read)).map_err(|e| {
+            format!(
+                "the read of {}..{} between {} and {}: {e}",
+                read.first, read.wanted, read.start, read.end
+            )
+        })?;
+    }
+    checker.appends()?;
+    checker.order()
+}
+
+struct Checker<'a> {
+    base: &'a [Seen],
+    /// `end` is when the change was over.
+    changes: Vec<Change>,
+    /// Which changes wrote a sector.
+    writers: HashMap<u64, Vec<usize>>,
+    /// Which changes set the size.
+    cuts: Vec<usize>,
+    by_stamp: HashMap<Stamp, usize>,
+    /// The last read that showed a change.
+    shown_in: Vec<Option<usize>>,
+    /// The first change was overwritten by the second.
+    edges: HashSet<(usize, usize)>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(base: &'a [Seen], log: &Log) -> Self {
+        let changes = log.changes.clone();
+        let mut checker = Self {
+            base,
+            writers: HashMap::new(),
+            cuts: Vec::new(),
+            by_stamp: HashMap::new(),
+            shown_in: vec![None; changes.len()],
+            edges: HashSet::new(),
+            changes,
+        };
+        for (index, change) in checker.changes.iter().enumerate() {
+            match change.effect {
+                Effect::Write { first, end, stamp, .. } => {
+                    checker.by_stamp.insert(stamp, index);
+                    (first..end).for_each(|s| checker.writers.entry(s).or_default().push(index));
+                }
+                Effect::SetLen { .. } => checker.cuts.push(index),
+                Effect::Allocate { .. } => {}
+            }
+        }
+        // Tightened before any rule is applied: a change is over once a read has shown it.
+        for read in &log.reads {
+            for run in &read.runs {
+                if let Seen::Data(stamp) = run.seen
+                    && let Some(&index) = checker.by_stamp.get(&stamp)
+                {
+                    let change = &mut checker.changes[index];
+                    change.end = change.end.min(read.end);
+                }
+            }
+        }
+        checker
+    }
+
+    fn base_at(&self, sector: u64) -> Seen {
+        usize::try_from(sector).ok().and_then(|at| self.base.get(at)).copied().unwrap_or(Seen::Zero)
+    }
+
+    fn base_size(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn describe(&self, index: usize) -> String {
+        let change = &self.changes[index];
+        format!("{:?} between {} and {}", change.effect, change.start, change.end)
+    }
+
+    /// Notes which changes the read shows, after rule 1 for each.
+    fn mark(&mut self, number: usize, read: &Read) -> Result<(), String> {
+        for run in &read.runs {
+            let Seen::Data(stamp) = run.seen else { continue };
+            let Some(&index) = self.by_stamp.get(&stamp) else { continue };
+            let change = &self.changes[index];
+            let Effect::Write { first, end, .. } = change.effect else { continue };
+            if run.first < first || end < run.end || change.start > read.end {
+                return Err(format!(
+                    "{run:?} shown between {} and {} was never written by {}",
+                    read.start,
+                    read.end,
+                    self.describe(index)
+                ));
+            }
+            self.shown_in[index] = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Rules 1, 2 and 3, sector by sector.
+    fn contents(&mut self, number: usize, read: &Read) -> Result<(), String> {
+        for run in &read.runs {
+            let source = match run.seen {
+                Seen::Data(stamp) => self.by_stamp.get(&stamp).copied(),
+                Seen::Zero => None,
+            };
+            for sector in run.first..run.end {
+                let result = match (run.seen, source) {
+                    (Seen::Zero, _) => self.zero(number, read, sector),
+                    (Seen::Data(_), Some(source)) => self.written(number, read, sector, source),
+                    (seen, None) => self.kept(number, read, sector, seen),
+                };
+                result.map_err(|e| format!("sector {sector} shows {:?}: {e}", run.seen))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What changed the sector and took effect before the read.
+    fn known<'b>(&'b self, number: usize, read: &'b Read, sector: u64) -> impl Iterator<Item = usize> + 'b {
+        let writers = self.writers.get(&sector).map_or(&[][..], Vec::as_slice);
+        let before = move |&index: &usize| {
+            self.changes[index].end < read.start || self.shown_in[index] == Some(number)
+        };
+        writers.iter().copied().filter(before)
+    }
+
+    fn known_cuts<'b>(&'b self, read: &'b Read, sector: u64) -> impl Iterator<Item = usize> + 'b {
+        let before = move |&index: &usize| {
+            let cut = &self.changes[index];
+            cut.effect.end() <= sector && cut.end < read.start
+        };
+        self.cuts.iter().copied().filter(before)
+    }
+
+    /// A sector that shows a change of this round.
+    fn written(&mut self, number: usize, read: &Read, sector: u64, source: usize) -> Result<(), String> {
+        let over = self.changes[source].end;
+        let mut edges = Vec::new();
+        for index in self.known(number, read, sector).chain(self.known_cuts(read, sector)) {
+            let change = &self.changes[index];
+            if index == source {
+                continue;
+            }
+            if over < change.start {
+                let (index, source) = (self.describe(index), self.describe(source));
+                return Err(format!("{source} is older than {index}, which the read shows or began after"));
+            }
+            if change.end >= self.changes[source].start {
+                edges.push((index, source));
+            }
+        }
+        self.edges.extend(edges);
+        Ok(())
+    }
+
+    /// A sector that shows what the round began with.
+    fn kept(&self, number: usize, read: &Read, sector: u64, seen: Seen) -> Result<(), String> {
+        if self.base_at(sector) != seen {
+            return Err(format!("it held {:?} when the round began", self.base_at(sector)));
+        }
+        match self.known(number, read, sector).chain(self.known_cuts(read, sector)).next() {
+            Some(index) => {
+                Err(format!("older than {}, which the read shows or began after", self.describe(index)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A sector of zeros: never written, or cut off since.
+    fn zero(&self, number: usize, read: &Read, sector: u64) -> Result<(), String> {
+        let newest = self.known(number, read, sector).max_by_key(|&index| self.changes[index].start);
+        let Some(newest) = newest else {
+            if self.base_at(sector) == Seen::Zero {
+                return Ok(());
+            }
+            return if self.cut_since(0, read, sector) { Ok(()) } else { Err("nothing cut it off".into()) };
+        };
+        if self.cut_since(self.changes[newest].start, read, sector) {
+            return Ok(());
+        }
+        Err(format!(
+            "nothing cut it off since {}, which the read shows or began after",
+            self.describe(newest)
+        ))
+    }
+
+    fn cut_since(&self, moment: u64, read: &Read, sector: u64) -> bool {
+        self.cuts.iter().any(|&index| {
+            let cut = &self.changes[index];
+            cut.effect.end() <= sector && cut.start < read.end && cut.end >= moment
+        })
+    }
+
+    /// Whether a size below `size` was set at some moment from `since` to `until`.
+    fn shrunk(&self, size: u64, since: u64, until: u64) -> bool {
+        self.cuts.iter().any(|&index| {
+            let cut = &self.changes[index];
+            cut.effect.end() < size && cut.end >= since && cut.start <= until
+        })
+    }
+
+    /// Rule 4.
+    fn size(&self, read: &Read) -> Result<(), String> {
+        let end = read.end_of_data;
+        if end < read.wanted {
+            // The file ended at `end`, or if nothing was read anywhere before it.
+            if self.base_size() > end && !self.shrunk(self.base_size(), 0, read.end) {
+                return Err(format!(
+                    "it ended at {end}, but the file never shrank below {}",
+                    self.base_size()
+                ));
+            }
+            for (index, change) in self.changes.iter().enumerate() {
+                let grown = change.effect.end();
+                if grown > end && change.end < read.start && !self.shrunk(grown, change.start, read.end) {
+                    return Err(format!("it ended at {end} in spite of {}", self.describe(index)));
+                }
+            }
+        }
+        if end > read.first {
+            self.covered(read, end)?;
+        }
+        Ok(())
+    }
+
+    /// That the size may have been at least `end`, and exactly that if the read stopped there.
+    fn covered(&self, read: &Read, end: u64) -> Result<(), String> {
+        let exact = end < read.wanted;
+        let fits = |size: u64| if exact { size == end } else { size >= end };
+        // Whether a smaller size was set after `since` and before the read.
+        let undone = |since: u64| {
+            self.cuts.iter().any(|&index| {
+                let cut = &self.changes[index];
+                cut.effect.end() < end && since < cut.start && cut.end < read.start
+            })
+        };
+        let grown =
+            |change: &Change| fits(change.effect.end()) && change.start < read.end && !undone(change.end);
+        if (fits(self.base_size()) && !undone(0)) || self.changes.iter().any(grown) {
+            return Ok(());
+        }
+        Err(format!("it ended at {end}, where no operation had the file end"))
+    }
+
+    /// Rule 5.
+    fn appends(&self) -> Result<(), String> {
+        let appends: Vec<(usize, u64, u64)> = (0..self.changes.len())
+            .filter_map(|index| match self.changes[index].effect {
+                Effect::Write { first, end, append: true, .. } => Some((index, first, end)),
+                _ => None,
+            })
+            .collect();
+        for (nth, &(index, first, end)) in appends.iter().enumerate() {
+            let append = &self.changes[index];
+            let is_end = |other: &Change| other.effect.end() == first && other.start < append.end;
+            // An append that claimed what lies before this one may have had to go elsewhere when the size was set.
+            let voided = self.cuts.iter().any(|&index| self.changes[index].end >= append.start);
+            if self.base_size() != first && !voided && !self.changes.iter().any(is_end) {
+                return Err(format!("{}: nothing ended there", self.describe(index)));
+            }
+            if self.base_size() > first && !self.shrunk(first + 1, 0, append.end) {
+                return Err(format!(
+                    "{}: the file began with size {}",
+                    self.describe(index),
+                    self.base_size()
+                ));
+            }
+            for (earlier, other) in self.changes.iter().enumerate() {
+                let passed = other.effect.end() > first && other.end < append.start;
+                if passed && !self.shrunk(first + 1, other.start, append.end) {
+                    return Err(format!("{} is not behind {}", self.describe(index), self.describe(earlier)));
+                }
+            }
+            for &(other, other_first, other_end) in &appends[nth + 1..] {
+                let (a, b) = (&self.changes[index], &self.changes[other]);
+                let overlap = first < other_end && other_first < end;
+                if overlap && !self.shrunk(end.min(other_end), a.start.min(b.start), a.end.max(b.end)) {
+                    return Err(format!("{} overlaps {}", self.describe(index), self.describe(other)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 6: sorts the changes by what is known of their order.
+    fn order(&self) -> Result<(), String> {
+        let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut waits = vec![0_u32; self.changes.len()];
+        for &(first, second) in &self.edges {
+            after.entry(first).or_default().push(second);
+            waits[second] += 1;
+        }
+        let mut placed = vec![false; self.changes.len()];
+        let indices = || 0..self.changes.len();
+        let mut ready: BinaryHeap<_> =
+            indices().filter(|&i| waits[i] == 0).map(|i| Reverse((self.changes[i].start, i))).collect();
+        let mut by_end: Vec<usize> = indices().collect();
+        by_end.sort_by_key(|&index| self.changes[index].end);
+        let mut open = by_end.iter().copied().peekable();
+        for _ in indices() {
+            while open.next_if(|&index| placed[index]).is_some() {}
+            let first_over = open.peek().copied().expect("something is not placed yet");
+            let next = ready.pop().map(|Reverse((_, index))| index);
+            let Some(next) = next.filter(|&n| self.changes[n].start <= self.changes[first_over].end) else {
+                let edges: Vec<_> = self.edges.iter().filter(|&&(_, second)| second == first_over).collect();
+                let before: Vec<_> = edges.iter().map(|&&(first, _)| self.describe(first)).collect();
+                return Err(format!(
+                    "a circle through {}, which overwrote {before:?}",
+                    self.describe(first_over)
+                ));
+            };
+            placed[next] = true;
+            for &later in after.get(&next).map_or(&[][..], Vec::as_slice) {
+                waits[later] -= 1;
+                if waits[later] == 0 {
+                    ready.push(Reverse((self.changes[later].start, later)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The record of what threads did to one file: every change and every read, with the times between which it
+//! took effect. Places and sizes are in sectors.
+
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use super::sector::{SECTOR, Seen, Stamp, identify_all};
+
+/// Time as the order of events, shared by all threads.
+#[derive(Debug, Default)]
+pub struct Clock(AtomicU64);
+
+impl Clock {
+    /// The next moment.
+    ///
+    /// Relaxed, and fenced for the compiler only: stronger orderings would order the threads for
+    /// ThreadSanitizer, and hide from it the races of the engine. On x86-64 the instruction is a full fence.
+    pub fn tick(&self) -> u64 {
+        compiler_fence(Ordering::SeqCst);
+        let now = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        compiler_fence(Ordering::SeqCst);
+        now
+    }
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Sectors `first..end` became the change's stamp.
+    Write { first: u64, end: u64, stamp: Stamp, append: bool },
+    /// Everything from `size` on became nothing, or zeros up to there.
+    SetLen { size: u64 },
+    /// The size grew to `end`, if it was less.
+    Allocate { end: u64 },
+}
+
+impl Effect {
+    /// The size that the file has at least after this; for [`Effect::SetLen`] exactly.
+    pub fn end(&self) -> u64 {
+        match *self {
+            Self::Write { end, .. } | Self::Allocate { end } => end,
+            Self::SetLen { size } => size,
+        }
+    }
+}
+
+/// A change that succeeded, between two moments.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    pub effect: Effect,
+    pub start: u64,
+    /// It took effect before this.
+    pub end: u64,
+}
+
+/// Sectors `first..end` that all held the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub first: u64,
+    pub end: u64,
+    pub seen: Seen,
+}
+
+/// A read that succeeded, between two moments.
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub first: u64,
+    /// Where it would have ended but for the end of the file.
+    pub wanted: u64,
+    /// Where it ended.
+    pub end_of_data: u64,
+    pub runs: Vec<Run>,
+    pub start: u64,
+    pub end: u64,
+}
+
+/// What one thread did.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub changes: Vec<Change>,
+    pub reads: Vec<Read>,
+}
+
+impl Log {
+    /// Adds a change that succeeded.
+    pub fn changed(&mut self, start: u64, end: u64, effect: Effect) {
+        self.changes.push(Change { effect, start, end });
+    }
+
+    /// Adds a read from sector `first` up to `wanted` that returned `bytes`.
+    ///
+    /// # Errors
+    /// If the bytes are not sectors that were written there.
+    pub fn saw(
+        &mut self,
+        (start, end): (u64, u64),
+        file: u32,
+        (first, wanted): (u64, u64),
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let seen = identify_all(bytes, file, first)?;
+        let end_of_data = first + (bytes.len() / SECTOR) as u64;
+        let mut runs: Vec<Run> = Vec::new();
+        for (number, seen) in (first..).zip(seen) {
+            match runs.last_mut() {
+                Some(run) if run.seen == seen => run.end = number + 1,
+                _ => runs.push(Run { first: number, end: number + 1, seen }),
+            }
+        }
+        self.reads.push(Read { first, wanted, end_of_data, runs, start, end });
+        Ok(())
+    }
+
+    /// Adds what another thread did.
+    pub fn append(&mut self, mut other: Self) {
+        self.changes.append(&mut other.changes);
+        self.reads.append(&mut other.reads);
+    }
+}

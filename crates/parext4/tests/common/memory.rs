@@ -1,0 +1,92 @@
+//! Volumes in memory: made by parext4, checked by e2fsck.
+
+use std::io::IoSlice;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use parext4::{Device, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+
+use super::tool;
+
+/// What a test volume is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub mib: u64,
+    pub block_size: u32,
+    pub journal: bool,
+}
+
+impl Shape {
+    fn options(self) -> MkfsOptions {
+        MkfsOptions { block_size: Some(self.block_size), journal: self.journal, ..MkfsOptions::default() }
+    }
+
+    /// An empty volume on a device of zeros.
+    pub fn make(self) -> MemDevice {
+        let device = MemDevice::new(self.mib << 20);
+        self.make_on(&device);
+        device
+    }
+
+    /// An empty volume on a device that reads as zeros.
+    pub fn make_on(self, device: &dyn Device) {
+        mkfs(device, &MkfsOptions { device_is_zero: true, ..self.options() }).unwrap();
+    }
+
+    /// An empty volume on a device full of old bytes, so that any that show through are noticed.
+    pub fn make_poisoned(self) -> MemDevice {
+        let device = MemDevice::new(self.mib << 20);
+        let poison = vec![0xa5; 1 << 20];
+        for mib in 0..self.mib {
+            device.write_at(mib << 20, &[IoSlice::new(&poison)]).unwrap();
+        }
+        mkfs(&device, &self.options()).unwrap();
+        device
+    }
+}
+
+/// Options under which only syncs, closing and full transactions commit, so that a run repeats.
+pub fn untimed() -> OpenOptions {
+    OpenOptions { commit_interval: None, ..OpenOptions::default() }
+}
+
+/// Opens and closes the volume, which replays its journal and deletes its orphans.
+pub fn recover(device: &Arc<MemDevice>) {
+    let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens");
+    volume.close().expect("the volume closes");
+}
+
+/// Runs e2fsck over a copy of the volume; its exit status and what it said. `None`, with a loud word, if it
+/// is not installed.
+pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    device.save(file.path()).unwrap();
+    let output = tool(Command::new("e2fsck").arg(flags).arg(file.path()))?;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Some((output.status.code(), text))
+}
+
+/// Asserts that e2fsck finds nothing wrong with the volume in a file.
+pub fn assert_clean_file(path: &Path, what: &str) {
+    if let Some(output) = tool(Command::new("e2fsck").arg("-fn").arg(path)) {
+        assert!(output.status.code() == Some(0), "{what}: e2fsck -fn: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// Asserts that e2fsck finds nothing wrong with a volume that was closed.
+pub fn assert_clean(device: &MemDevice, what: &str) {
+    if let Some((status, text)) = e2fsck(device, "-fn") {
+        assert!(status == Some(0), "{what}: e2fsck -fn: {text}");
+    }
+}
+
+/// Asserts that e2fsck finds nothing wrong with a volume as a crash left it, once it has replayed the journal
+/// and deleted the orphans, which it does without asking.
+pub fn assert_recovers(device: &MemDevice, what: &str) {
+    if let Some((status, text)) = e2fsck(device, "-fy") {
+        let repaired = text.lines().any(|line| line.contains("? yes") || line.contains("IGNORED"));
+        assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
+    }
+}

@@ -1,0 +1,30 @@
+//! What the environment may ask of the tests: how long, how much, and with which choices.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long one configuration runs: `PAREXT4_STRESS_SECONDS`, else `default`.
+pub fn seconds(default: f64) -> Duration {
+    Duration::from_secs_f64(number("PAREXT4_STRESS_SECONDS").unwrap_or(default))
+}
+
+/// Whether to try every case rather than a sample: `PAREXT4_STRESS_ALL=1`.
+pub fn all() -> bool {
+    number::<u32>("PAREXT4_STRESS_ALL").is_some_and(|value| value != 0)
+}
+
+/// The seed of every random choice of the test called `name`, which is printed: `PAREXT4_STRESS_SEED`, else
+/// the clock.
+pub fn seed(name: &str) -> u64 {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the random ones")]
+    let seed = number("PAREXT4_STRESS_SEED").unwrap_or_else(|| clock() as u64);
+    eprintln!("{name}: PAREXT4_STRESS_SEED={seed} repeats the choices of this run");
+    seed
+}
+
+fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
+    let text = std::env::var(variable).ok()?;
+    let value = text.parse().ok();
+    assert!(value.is_some(), "{variable}={text} is not a number");
+    value
+}

@@ -1,0 +1,78 @@
+//! The namespace against a model and against others' programs.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basics;
+mod collisions;
+mod concurrent;
+mod large;
+mod model;
+mod paths;
+mod rename;
+
+use common::Image;
+use parext4::{Error, NewInode, Node, Volume};
+
+/// A kind of volume: its name, options for mke2fs, its directory hash if it is not the usual one.
+type Kind = (&'static str, &'static [&'static str], Option<&'static str>);
+
+/// Kinds of volumes that differ in what directories look like.
+const KINDS: &[Kind] = &[
+    ("4k", &["-b", "4096"], None),
+    ("2k", &["-b", "2048"], None),
+    ("1k", &["-b", "1024"], None),
+    ("1k, no checksums", &["-b", "1024", "-O", "^metadata_csum"], None),
+    ("1k, linear", &["-b", "1024", "-O", "^dir_index"], None),
+    ("4k, 32 bits", &["-b", "4096", "-O", "^64bit,^metadata_csum,uninit_bg"], None),
+    ("1k, orphan file", &["-b", "1024", "-O", "orphan_file"], None),
+    ("1k, no journal", &["-b", "1024", "-O", "^has_journal"], None),
+    ("1k, tea", &["-b", "1024"], Some("hash_alg=tea")),
+    ("1k, legacy", &["-b", "1024"], Some("hash_alg=legacy")),
+    ("1k, no dir_nlink", &["-b", "1024", "-O", "^dir_nlink"], None),
+];
+
+/// A new volume of a kind, if the tools are there.
+fn make(mib: u64, kind: &Kind) -> Option<Image> {
+    let image = Image::mke2fs(mib, kind.1)?;
+    kind.2.is_none_or(|hash| image.tune2fs(&["-E", hash])).then_some(image)
+}
+
+/// Runs `test` on a volume of each kind, then checks that it is sound.
+fn on_each_kind(mib: u64, test: impl Fn(&Volume)) {
+    for kind in KINDS {
+        let Some(image) = make(mib, kind) else { return };
+        eprintln!("{}", kind.0);
+        let volume = image.open();
+        test(&volume);
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+/// The names in a directory, in their own order.
+fn names(dir: &Node) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let mut after = 0;
+    loop {
+        let batch = dir.read_dir(after).unwrap();
+        let Some(last) = batch.last() else { break };
+        after = last.cookie;
+        names.extend(batch.into_iter().map(|item| item.name).filter(|name| name != b"." && name != b".."));
+    }
+    names.sort();
+    names
+}
+
+fn new() -> NewInode {
+    NewInode::default()
+}
+
+/// Asserts that an operation fails with an error of this variant.
+macro_rules! assert_fails {
+    ($operation:expr, $variant:ident) => {{
+        let result = $operation.map(drop);
+        assert!(matches!(result, Err(Error::$variant { .. })), "{:?}", result);
+    }};
+}
+pub(crate) use assert_fails;

@@ -1,2 +1,43 @@
-//! placeholder
-fn main() {}
+//! `parext4`: ext4 images and devices from the command line.
+#![forbid(unsafe_code)]
+
+mod cat;
+mod cli;
+mod demo;
+mod get;
+mod image;
+mod info;
+mod ls;
+mod mkdir;
+mod mkfs;
+mod mode;
+mod progress;
+mod put;
+mod recover;
+mod rm;
+mod signature;
+mod size;
+mod transfer;
+mod tree;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of our output has had enough (`parext4 cat ... | head`).
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("parext4: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
+}

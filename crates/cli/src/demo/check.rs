@@ -1,0 +1,121 @@
+//! What the demo wrote, read back from the closed volume, and others' opinion of the volume.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use parext4::device::{AlignedBuf, Direct};
+use parext4::{File, FileDevice, FileOptions, OpenOptions, Volume};
+
+use super::lane::Lane;
+use super::pattern::Stamp;
+use super::{BLOCK, check_interrupted};
+
+/// Blocks read at a time.
+const BATCH: usize = 256;
+
+/// What e2fsck says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fsck {
+    Clean,
+    /// It found something; its output.
+    Faults(String),
+    NotInstalled,
+}
+
+/// The outcome of all checks.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Blocks read back.
+    pub blocks: u64,
+    /// Blocks that are not as written.
+    pub wrong: u64,
+    /// The first of them.
+    pub first_fault: Option<String>,
+    pub fsck: Fsck,
+}
+
+impl Checked {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.wrong == 0 && !matches!(self.fsck, Fsck::Faults(_))
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(fault) = &self.first_fault {
+            write!(f, "{} of {} blocks are not as written, first: {fault}; ", self.wrong, self.blocks)?;
+        }
+        match &self.fsck {
+            Fsck::Clean => write!(f, "e2fsck found nothing"),
+            Fsck::Faults(output) => write!(f, "e2fsck found: {}", output.trim().replace('\n', "; ")),
+            Fsck::NotInstalled => write!(f, "e2fsck is not installed"),
+        }
+    }
+}
+
+/// Opens the image anew, reads everything back, and runs e2fsck on it.
+pub fn check(image: &Path, lanes: &[Lane], direct: bool) -> Result<Checked> {
+    let direct = if direct { Direct::Always } else { Direct::Never };
+    let device = FileDevice::open(image, &FileOptions::new().read_only(true).direct(direct))?;
+    let volume =
+        Volume::open(Arc::new(device), &OpenOptions::read_only()).context("opening the volume again")?;
+    let mut files = BTreeMap::<&Path, Vec<Stamp>>::new();
+    for lane in lanes {
+        files.entry(&lane.path).or_default().extend(lane.written());
+    }
+    let mut checked = Checked { blocks: 0, wrong: 0, first_fault: None, fsck: Fsck::NotInstalled };
+    for (path, mut stamps) in files {
+        stamps.sort_unstable_by_key(|stamp| stamp.block);
+        let file = volume.open_file(path)?;
+        checked
+            .read_back(&file, path, &stamps)
+            .with_context(|| format!("reading {} back", path.display()))?;
+    }
+    volume.close()?;
+    checked.fsck = fsck(image)?;
+    Ok(checked)
+}
+
+impl Checked {
+    /// Reads the blocks of `stamps`, which ascend.
+    fn read_back(&mut self, file: &File, path: &Path, stamps: &[Stamp]) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(BATCH * BLOCK);
+        for batch in stamps.chunk_by(|a, b| a.block as usize / BATCH == b.block as usize / BATCH) {
+            check_interrupted()?;
+            let first = batch[0].block as usize / BATCH * BATCH;
+            buffer.fill(0);
+            file.read_at(&mut buffer, first as u64 * BLOCK as u64)?;
+            for stamp in batch {
+                self.blocks += 1;
+                let start = (stamp.block as usize - first) * BLOCK;
+                if let Some(fault) = stamp.fault(&buffer[start..start + BLOCK]) {
+                    self.wrong += 1;
+                    let fault = || format!("{} block {}: {fault}", path.display(), stamp.block);
+                    self.first_fault.get_or_insert_with(fault);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs e2fsck without letting it change anything.
+fn fsck(image: &Path) -> Result<Fsck> {
+    // Users often lack /usr/sbin in their path.
+    for program in ["e2fsck", "/usr/sbin/e2fsck", "/sbin/e2fsck"] {
+        let output = Command::new(program).args(["-f", "-n"]).arg(image).stdin(Stdio::null()).output();
+        return match output {
+            Ok(output) if output.status.success() => Ok(Fsck::Clean),
+            Ok(output) => Ok(Fsck::Faults(String::from_utf8_lossy(&output.stdout).into_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => Err(error).context("running e2fsck"),
+        };
+    }
+    Ok(Fsck::NotInstalled)
+}

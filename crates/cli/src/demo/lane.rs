@@ -1,0 +1,102 @@
+//! What one thread writes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use parext4::File;
+use parext4::device::AlignedBuf;
+
+use super::pattern::Stamp;
+use super::{BLOCK, check_interrupted};
+
+/// One thread's blocks of one file, written in random order, each once before any is written again.
+pub struct Lane {
+    /// The file, by its path in the volume.
+    pub path: PathBuf,
+    writer: u32,
+    /// Block numbers in the order of this pass.
+    order: Vec<u32>,
+    /// Where in `order` this pass is.
+    next: usize,
+    /// Writes so far.
+    sequence: u32,
+    /// By index in `blocks`: the stamp that must be on the disk.
+    written: Vec<Stamp>,
+    random: Random,
+    /// The first block, and the distance to the next.
+    first: u32,
+    stride: u32,
+}
+
+impl Lane {
+    /// A lane of `count` blocks of the file: `first`, `first + stride`, and so on.
+    pub fn new(path: PathBuf, writer: u32, first: u32, stride: u32, count: u32) -> Self {
+        let order = (0..count).map(|index| first + index * stride).collect();
+        let written = Vec::with_capacity(count as usize);
+        let random = Random(u64::from(writer) + 1);
+        let mut lane = Self { path, writer, order, next: 0, sequence: 0, written, random, first, stride };
+        lane.written.extend(lane.order.iter().map(|&block| Stamp { writer, block, sequence: 0 }));
+        lane.random.shuffle(&mut lane.order);
+        lane
+    }
+
+    /// Writes the next `count` blocks.
+    pub fn write(&mut self, file: &File, count: usize) -> Result<()> {
+        let mut buffer = AlignedBuf::zeroed(BLOCK);
+        for _ in 0..count {
+            check_interrupted()?;
+            if self.next == self.order.len() {
+                self.random.shuffle(&mut self.order);
+                self.next = 0;
+            }
+            let block = self.order[self.next];
+            self.next += 1;
+            self.sequence += 1;
+            let stamp = Stamp { writer: self.writer, block, sequence: self.sequence };
+            stamp.fill(&mut buffer);
+            file.write_at(&buffer, u64::from(block) * BLOCK as u64)
+                .with_context(|| format!("writing block {block} of {}", self.path.display()))?;
+            self.written[((block - self.first) / self.stride) as usize] = stamp;
+        }
+        Ok(())
+    }
+
+    /// What must be on the disk for each block of the lane that has been written.
+    pub fn written(&self) -> impl Iterator<Item = Stamp> {
+        self.written.iter().copied().filter(|stamp| stamp.sequence > 0)
+    }
+}
+
+/// Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // Below `bound`, which is a `usize`.
+        usize::try_from((self.0 >> 16) % bound as u64).unwrap_or(0)
+    }
+
+    /// Fisher and Yates.
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffling_keeps_all_and_moves_most() {
+        let mut items: Vec<u32> = (0..1000).collect();
+        Random(7).shuffle(&mut items);
+        assert!(items.iter().zip(0..).filter(|(item, place)| **item == *place).count() < 20);
+        items.sort_unstable();
+        assert!(items.into_iter().eq(0..1000));
+    }
+}

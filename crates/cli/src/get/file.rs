@@ -1,0 +1,80 @@
+//! Copying one regular file out of the volume.
+
+use std::fs::{self, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use parext4::{File, Metadata};
+
+use super::walk::replace;
+use super::{Shared, attributes};
+use crate::transfer::{Copy, GRAIN, Job};
+
+/// A file to copy.
+pub struct FileJob {
+    pub file: File,
+    pub path: PathBuf,
+    pub metadata: Metadata,
+    pub shared: Arc<Shared>,
+}
+
+impl Job for FileJob {
+    type Copy = FileCopy;
+
+    fn start(self) -> Result<FileCopy> {
+        let open = || {
+            let mut options = OpenOptions::new();
+            // O_EXCL: never into what a link points at. Only we can read it until it has its own permissions.
+            options.write(true).create_new(true).mode(0o600);
+            let dest = replace(&self.path, |path| options.open(path))?;
+            // What is not written stays a hole.
+            dest.set_len(self.metadata.size)?;
+            anyhow::Ok(dest)
+        };
+        let dest = open().with_context(|| self.path.display().to_string())?;
+        Ok(FileCopy { job: self, dest })
+    }
+}
+
+/// A file on its way.
+pub struct FileCopy {
+    job: FileJob,
+    dest: fs::File,
+}
+
+impl FileCopy {
+    fn what(&self) -> String {
+        self.job.path.display().to_string()
+    }
+}
+
+impl Copy for FileCopy {
+    fn size(&self) -> u64 {
+        self.job.metadata.size
+    }
+
+    fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let data = self.job.file.data_range(from).with_context(|| self.what())?;
+        Ok(data.map(|(start, end)| start..end))
+    }
+
+    fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
+        // Whole sectors are asked for; the file ends before.
+        let whole = len.next_multiple_of(usize::try_from(GRAIN)?).min(buffer.len());
+        let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.what())?;
+        ensure!(count >= len, "{}: the file ended at {} bytes", self.what(), offset + count as u64);
+        self.dest.write_all_at(&buffer[..len], offset).with_context(|| self.what())?;
+        self.job.shared.progress.moved(len as u64);
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<()> {
+        attributes::set(&self.job.path, &self.job.metadata, self.job.shared.is_root)
+            .with_context(|| self.what())?;
+        self.job.shared.progress.file_done();
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! `get`: copies files and trees out of a volume.
+
+mod attributes;
+mod file;
+mod walk;
+
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use parext4::{FileType, Volume};
+
+use crate::image::{self, ImagePath, means_contents};
+use crate::progress::Progress;
+use crate::transfer;
+use walk::Walker;
+
+/// Copy a file or tree out of a volume, like cp -a
+///
+/// Modes, times, hard links, symbolic links and holes are kept; owners and device nodes only for root, and for
+/// others no set-ID bits. Extended attributes are not copied. Existing files are replaced, existing directories
+/// merged. IMAGE:/dir/. stands for the contents of /dir.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to copy
+    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    src: ImagePath,
+    /// An existing directory, or the name of the copy
+    dest: PathBuf,
+    /// Threads; as many as there are cores by default
+    #[arg(long)]
+    threads: Option<NonZero<usize>>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What all parts of the copy share.
+struct Shared {
+    progress: Progress,
+    /// Only root may give files away and make device nodes.
+    is_root: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    image::read(&args.src.image, |volume| copy(volume, args))
+}
+
+fn copy(volume: &Volume, args: &Args) -> Result<()> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let is_root = rustix::process::geteuid().is_root();
+    let shared = Arc::new(Shared { progress: Progress::new(args.quiet), is_root });
+    let path = &args.src.path;
+    let node = if means_contents(path) { volume.resolve(path) } else { volume.resolve_no_follow(path) };
+    let node = node.with_context(|| path.display().to_string())?;
+    let dest = target(path, node.file_type(), &args.dest)?;
+    let mut walker = Walker::new(shared);
+    transfer::run(threads, |jobs| walker.entry(jobs, node, dest))?;
+    walker.finish()
+}
+
+/// Where the copy goes, by the rules of cp.
+fn target(source: &Path, file_type: FileType, dest: &Path) -> Result<PathBuf> {
+    match source.file_name().filter(|_| !means_contents(source)) {
+        Some(name) if dest.is_dir() => Ok(dest.join(name)),
+        Some(_) => {
+            let ends_in_slash = dest.as_os_str().as_bytes().ends_with(b"/");
+            ensure!(
+                !ends_in_slash || file_type == FileType::Directory,
+                "{}: no such directory",
+                dest.display()
+            );
+            Ok(dest.to_owned())
+        }
+        // A link to a directory is meant to be followed here.
+        None if dest.is_dir() => dest.canonicalize().with_context(|| dest.display().to_string()),
+        None => Ok(dest.to_owned()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Walking a tree of the volume and making it anew outside.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{File, FileType, InodeNo, Metadata, Node};
+use rustix::fs::{CWD, Mode, makedev, mknodat};
+
+use super::file::FileJob;
+use super::{Shared, attributes};
+use crate::transfer::Submit;
+use crate::tree::{self, Visited};
+
+/// Makes `path` with `make`, in place of a file that may be there. `make` must not follow a link at `path`.
+pub fn replace<R>(path: &Path, make: impl Fn(&Path) -> io::Result<R>) -> Result<R> {
+    match make(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return Ok(made?),
+    }
+    if path.symlink_metadata()?.is_dir() {
+        bail!("is a directory, and would have to be replaced by a file");
+    }
+    fs::remove_file(path)?;
+    Ok(make(path)?)
+}
+
+/// Copies trees: directories and special files itself, regular files as jobs.
+pub struct Walker {
+    shared: Arc<Shared>,
+    visited: Visited,
+    /// The first names of files that have several.
+    linked: HashMap<InodeNo, PathBuf>,
+    /// First and further names of such files; the latter are made when the files are.
+    links: Vec<(PathBuf, PathBuf)>,
+    /// Directories, parents before what is in them.
+    directories: Vec<(PathBuf, Metadata)>,
+}
+
+impl Walker {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let (visited, linked) = (Visited::default(), HashMap::new());
+        Self { shared, visited, linked, links: Vec::new(), directories: Vec::new() }
+    }
+
+    /// Copies `node` and all below it to `path`.
+    ///
+    /// The recursion ends: a path outside can have no more than some thousand directories.
+    pub fn entry(&mut self, jobs: &Submit<'_, FileJob>, node: Node, path: PathBuf) -> Result<()> {
+        let metadata = node.metadata();
+        if metadata.file_type == FileType::Directory {
+            return self.directory(jobs, &node, path, metadata);
+        }
+        if metadata.links > 1 {
+            if let Some(first) = self.linked.get(&metadata.ino) {
+                self.links.push((first.clone(), path));
+                return Ok(());
+            }
+            self.linked.insert(metadata.ino, path.clone());
+        }
+        if metadata.file_type == FileType::Regular {
+            self.shared.progress.expect(metadata.size);
+            let shared = Arc::clone(&self.shared);
+            return jobs.submit(FileJob { file: File::new(node)?, path, metadata, shared });
+        }
+        if metadata.rdev.is_some() && !self.shared.is_root {
+            self.linked.remove(&metadata.ino);
+            self.shared
+                .progress
+                .note(&format!("{}: only root can make device nodes; skipped", path.display()));
+            return Ok(());
+        }
+        small(&node, &path, &metadata)
+            .and_then(|()| attributes::set(&path, &metadata, self.shared.is_root))
+            .with_context(|| path.display().to_string())?;
+        self.shared.progress.file_done();
+        Ok(())
+    }
+
+    /// Makes the links, and gives the directories their attributes. All jobs are done.
+    pub fn finish(self) -> Result<()> {
+        for (first, further) in &self.links {
+            replace(further, |path| fs::hard_link(first, path))
+                .with_context(|| further.display().to_string())?;
+            self.shared.progress.file_done();
+        }
+        // What is in a directory comes first: its attributes may close the way, and changes in it set its time.
+        for (path, metadata) in self.directories.iter().rev() {
+            attributes::set(path, metadata, self.shared.is_root)
+                .with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        jobs: &Submit<'_, FileJob>,
+        dir: &Node,
+        path: PathBuf,
+        metadata: Metadata,
+    ) -> Result<()> {
+        self.visited.enter(dir)?;
+        make_directory(&path).with_context(|| path.display().to_string())?;
+        self.directories.push((path.clone(), metadata));
+        for item in tree::entries(dir) {
+            let item = item.with_context(|| path.display().to_string())?;
+            let path = path.join(OsStr::from_bytes(&item.name));
+            let node = dir.lookup(&item.name).with_context(|| path.display().to_string())?;
+            self.entry(jobs, node, path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a directory that only we can look into until it has its own attributes.
+fn make_directory(path: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            // A link to a directory does not count: the image may have made it.
+            let is_dir = path.symlink_metadata()?.is_dir();
+            ensure!(is_dir, "is not a directory, and would have to be replaced by one");
+            Ok(())
+        }
+        made => Ok(made?),
+    }
+}
+
+/// Makes a symbolic link or special file.
+fn small(node: &Node, path: &Path, metadata: &Metadata) -> Result<()> {
+    use rustix::fs::FileType as Kind;
+    let kind = match metadata.file_type {
+        FileType::CharDevice => Kind::CharacterDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::Symlink => {
+            let target = OsString::from_vec(node.read_link()?);
+            return replace(path, |path| std::os::unix::fs::symlink(&target, path));
+        }
+        FileType::Regular | FileType::Directory => bail!("inode {} changed its type", metadata.ino),
+    };
+    let device = metadata.rdev.map_or(0, |(major, minor)| makedev(major, minor));
+    replace(path, |path| Ok(mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, device)?))
+}

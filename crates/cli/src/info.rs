@@ -1,0 +1,64 @@
+//! `info`: what a volume is and how full it is.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use parext4::Info;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::{image, size};
+
+/// Show what a volume is and how full it is
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image file or block device
+    image: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let info = image::read(&args.image, |volume| Ok(volume.info()))?;
+    if args.json { print_json(&args.image, &info) } else { print(&args.image, &info) }
+}
+
+fn print(image: &Path, info: &Info) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let space = info.space;
+    let bytes = |blocks: u64| size::display(blocks.saturating_mul(space.block_size.into()));
+    writeln!(out, "{}: ext4, {}, {} free", image.display(), bytes(space.blocks), bytes(space.free_blocks))?;
+    writeln!(out, "  uuid      {}", Uuid::from_bytes(info.uuid))?;
+    if !info.label.is_empty() {
+        writeln!(out, "  label     {}", info.label.escape_debug())?;
+    }
+    writeln!(out, "  blocks    {} of {} bytes, {} groups", space.blocks, info.block_size, info.groups)?;
+    writeln!(out, "            {} free, {} reserved", space.free_blocks, space.reserved_blocks)?;
+    writeln!(out, "  inodes    {} of {} bytes, {} free", space.inodes, info.inode_size, space.free_inodes)?;
+    writeln!(out, "  journal   {}", if info.journal { "yes" } else { "none" })?;
+    writeln!(out, "  features  {}", info.features.join(" "))?;
+    Ok(())
+}
+
+fn print_json(image: &Path, info: &Info) -> Result<()> {
+    let value = json!({
+        "image": image.to_string_lossy(),
+        "label": info.label,
+        "uuid": Uuid::from_bytes(info.uuid).to_string(),
+        "block_size": info.block_size,
+        "inode_size": info.inode_size,
+        "groups": info.groups,
+        "features": info.features,
+        "journal": info.journal,
+        "blocks": info.space.blocks,
+        "free_blocks": info.space.free_blocks,
+        "reserved_blocks": info.space.reserved_blocks,
+        "inodes": info.space.inodes,
+        "free_inodes": info.space.free_inodes,
+    });
+    writeln!(std::io::stdout().lock(), "{value:#}")?;
+    Ok(())
+}

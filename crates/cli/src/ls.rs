@@ -1,0 +1,241 @@
+//! `ls`: lists directories.
+
+use std::io::{IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::tz::TimeZone;
+use parext4::{FileType, Metadata, Node, Timestamp, Volume};
+use serde_json::{Value, json};
+
+use crate::image::{self, ImagePath};
+use crate::mode;
+use crate::tree::{self, Visited};
+
+/// List a directory of a volume, sorted by name
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also mode, links, owner, size, time of modification, and where symbolic links point
+    #[arg(short, long)]
+    long: bool,
+    /// Also names that start with a dot
+    #[arg(short, long)]
+    all: bool,
+    /// Subdirectories too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Print all attributes as JSON, one array
+    #[arg(long)]
+    json: bool,
+    /// The directory or file
+    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    path: ImagePath,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    image::read(&args.path.image, |volume| {
+        let mut lister = Lister::new(args);
+        lister.run(volume, &args.path.path).with_context(|| args.path.path.display().to_string())?;
+        lister.end()
+    })
+}
+
+/// One line of the list.
+struct Line {
+    name: Vec<u8>,
+    metadata: Metadata,
+    /// Where a symbolic link points.
+    target: Option<Vec<u8>>,
+}
+
+impl Line {
+    fn new(name: Vec<u8>, node: &Node) -> Result<Self> {
+        let is_link = node.file_type() == FileType::Symlink;
+        let target = is_link.then(|| node.read_link()).transpose()?;
+        Ok(Self { name, metadata: node.metadata(), target })
+    }
+}
+
+struct Lister<'a> {
+    args: &'a Args,
+    out: StdoutLock<'a>,
+    /// Names on a terminal must not control it.
+    escape: bool,
+    json: Vec<Value>,
+}
+
+impl<'a> Lister<'a> {
+    fn new(args: &'a Args) -> Self {
+        let out = std::io::stdout().lock();
+        Self { args, escape: out.is_terminal(), out, json: Vec::new() }
+    }
+
+    fn run(&mut self, volume: &Volume, path: &Path) -> Result<()> {
+        let node = volume.resolve_no_follow(path)?;
+        // As ls does: a link to a directory lists the directory, unless details of the link are asked for.
+        let node = match (node.file_type(), volume.resolve(path)) {
+            (FileType::Symlink, Ok(target)) if !self.args.long && !self.args.json => target,
+            _ => node,
+        };
+        if node.file_type() == FileType::Directory {
+            return self.directories(path.to_owned(), node);
+        }
+        let line = Line::new(path.as_os_str().as_bytes().to_vec(), &node)?;
+        self.print(path.parent().unwrap_or(Path::new("/")), &[line])
+    }
+
+    /// Lists a directory and, if asked, all below. No recursion: how deep the tree is, the image says.
+    fn directories(&mut self, path: PathBuf, dir: Node) -> Result<()> {
+        let mut visited = Visited::default();
+        let mut waiting = vec![(path, dir)];
+        let mut first = true;
+        while let Some((path, dir)) = waiting.pop() {
+            visited.enter(&dir)?;
+            if self.args.recursive && !self.args.json {
+                let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+                write!(self.out, "{gap}")?;
+                self.name(path.as_os_str().as_bytes())?;
+                writeln!(self.out, ":")?;
+            }
+            let mut subdirs = Vec::new();
+            let lines = self.read(&path, &dir, &mut subdirs).with_context(|| path.display().to_string())?;
+            self.print(&path, &lines)?;
+            waiting.extend(subdirs.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<(PathBuf, Node)>) -> Result<Vec<Line>> {
+        let mut items = tree::entries(dir).collect::<Result<Vec<_>>>()?;
+        items.retain(|item| self.args.all || !item.name.starts_with(b"."));
+        items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut lines = Vec::with_capacity(items.len());
+        for item in items {
+            let node = dir.lookup(&item.name)?;
+            lines.push(Line::new(item.name, &node)?);
+            if self.args.recursive && node.file_type() == FileType::Directory {
+                let name = lines.last().map_or(&[][..], |line| &line.name);
+                subdirs.push((path.join(std::ffi::OsStr::from_bytes(name)), node));
+            }
+        }
+        Ok(lines)
+    }
+
+    fn print(&mut self, dir: &Path, lines: &[Line]) -> Result<()> {
+        if self.args.json {
+            self.json.extend(lines.iter().map(|line| to_json(dir, line)));
+            return Ok(());
+        }
+        let widths = Widths::of(lines);
+        for line in lines {
+            if self.args.long {
+                write!(self.out, "{} ", widths.details(&line.metadata))?;
+            }
+            self.name(&line.name)?;
+            if let Some(target) = line.target.as_ref().filter(|_| self.args.long) {
+                write!(self.out, " -> ")?;
+                self.name(target)?;
+            }
+            writeln!(self.out)?;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &[u8]) -> Result<()> {
+        if self.escape {
+            write!(self.out, "{}", String::from_utf8_lossy(name).replace(char::is_control, "?"))?;
+        } else {
+            self.out.write_all(name)?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        if self.args.json {
+            writeln!(self.out, "{:#}", Value::Array(self.json))?;
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+}
+
+/// Widths of columns.
+#[derive(Default)]
+struct Widths {
+    links: usize,
+    uid: usize,
+    gid: usize,
+    size: usize,
+}
+
+impl Widths {
+    fn of(lines: &[Line]) -> Self {
+        lines.iter().fold(Self::default(), |widths, Line { metadata, .. }| Self {
+            links: widths.links.max(metadata.links.to_string().len()),
+            uid: widths.uid.max(metadata.uid.to_string().len()),
+            gid: widths.gid.max(metadata.gid.to_string().len()),
+            size: widths.size.max(size(metadata).len()),
+        })
+    }
+
+    /// All that comes before the name. Owners are numbers: the volume's users are not this system's.
+    fn details(&self, metadata: &Metadata) -> String {
+        format!(
+            "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {}",
+            mode::string(metadata.file_type, metadata.permissions),
+            metadata.links,
+            metadata.uid,
+            metadata.gid,
+            size(metadata),
+            local_time(metadata.mtime),
+            links = self.links,
+            uid = self.uid,
+            gid = self.gid,
+            size = self.size,
+        )
+    }
+}
+
+/// Bytes, or the numbers of a device node.
+fn size(metadata: &Metadata) -> String {
+    match metadata.rdev {
+        Some((major, minor)) => format!("{major}, {minor}"),
+        None => metadata.size.to_string(),
+    }
+}
+
+fn instant(time: Timestamp) -> Option<jiff::Timestamp> {
+    let nanoseconds = i32::try_from(time.nanoseconds).ok()?;
+    jiff::Timestamp::new(time.seconds, nanoseconds).ok()
+}
+
+fn local_time(time: Timestamp) -> String {
+    let Some(instant) = instant(time) else { return time.seconds.to_string() };
+    instant.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+fn to_json(dir: &Path, line: &Line) -> Value {
+    let metadata = &line.metadata;
+    let path = dir.join(std::ffi::OsStr::from_bytes(&line.name));
+    let time = |time: Timestamp| instant(time).map(|instant| instant.to_string());
+    json!({
+        "name": path.file_name().unwrap_or(path.as_os_str()).to_string_lossy(),
+        "path": path.to_string_lossy(),
+        "inode": metadata.ino.get(),
+        "type": mode::type_name(metadata.file_type),
+        "mode": format!("{:04o}", metadata.permissions),
+        "links": metadata.links,
+        "uid": metadata.uid,
+        "gid": metadata.gid,
+        "size": metadata.size,
+        "sectors": metadata.sectors,
+        "atime": time(metadata.atime),
+        "mtime": time(metadata.mtime),
+        "ctime": time(metadata.ctime),
+        "crtime": time(metadata.crtime),
+        "rdev": metadata.rdev.map(|(major, minor)| [major, minor]),
+        "target": line.target.as_ref().map(|target| String::from_utf8_lossy(target)),
+    })
+}

@@ -1,0 +1,131 @@
+//! `mkfs`: makes an empty volume.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use parext4::device::Direct;
+use parext4::mkfs::Summary;
+use parext4::{FileDevice, FileOptions, MkfsOptions};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::{signature, size};
+
+/// Make an ext4 volume in an image file or on a block device
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image file, created if need be, or a block device
+    image: PathBuf,
+    /// Size such as 512M or 4G; by default that of the existing file or device
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Bytes of a block: 1024, 2048 or 4096
+    #[arg(long, value_parser = size::parse)]
+    block_size: Option<u64>,
+    /// Name of the volume, at most 16 bytes
+    #[arg(long, default_value = "")]
+    label: String,
+    /// UUID of the volume; random by default
+    #[arg(long)]
+    uuid: Option<Uuid>,
+    /// Bytes of the volume for each inode
+    #[arg(long, value_parser = size::parse)]
+    inode_ratio: Option<u64>,
+    /// Make no journal: a crash may then leave an inconsistent volume
+    #[arg(long)]
+    no_journal: bool,
+    /// Overwrite a file system, partition table or the like
+    #[arg(long)]
+    force: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let block_size = args.block_size.map(u32::try_from).transpose().context("--block-size")?;
+    let mut options = MkfsOptions {
+        block_size,
+        label: args.label,
+        uuid: args.uuid.map(Uuid::into_bytes),
+        inode_ratio: args.inode_ratio,
+        journal: !args.no_journal,
+        ..MkfsOptions::default()
+    };
+    let created = !args.image.exists();
+    let (device, is_zero) = open(&args.image, args.size, args.force)?;
+    options.device_is_zero = is_zero;
+    let summary = match parext4::mkfs(&device, &options) {
+        Ok(summary) => summary,
+        Err(error) => {
+            if created {
+                let _ = std::fs::remove_file(&args.image);
+            }
+            return Err(error).with_context(|| args.image.display().to_string());
+        }
+    };
+    print(&args.image, &summary, args.json)
+}
+
+/// Opens what the volume goes on, and says whether it is known to read as zeros.
+///
+/// Through the page cache: a volume may have smaller blocks than the device has sectors.
+fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(FileDevice, bool)> {
+    let options = FileOptions::new().direct(Direct::Never);
+    if !image.exists() {
+        let Some(size) = size else { bail!("{}: does not exist; say its --size", image.display()) };
+        return Ok((FileDevice::open(image, &options.create(size))?, true));
+    }
+    let device = FileDevice::open(image, &options)?;
+    if !force && let Some(found) = signature::find(&device).context("looking for a file system")? {
+        bail!("{}: holds {found}; use --force to overwrite it", image.display());
+    }
+    let Some(size) = size else { return Ok((device, false)) };
+    let is_file = image.metadata().is_ok_and(|metadata| metadata.is_file());
+    // The lock is the open file's: it must be given up first.
+    drop(device);
+    let options = if is_file { options.create(size) } else { options.len(size) };
+    Ok((FileDevice::open(image, &options)?, is_file))
+}
+
+fn print(image: &Path, summary: &Summary, as_json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let uuid = Uuid::from_bytes(summary.uuid);
+    if as_json {
+        let value = json!({
+            "image": image.to_string_lossy(),
+            "size": summary.blocks_count * u64::from(summary.block_size),
+            "block_size": summary.block_size,
+            "blocks": summary.blocks_count,
+            "free_blocks": summary.free_blocks,
+            "reserved_blocks": summary.reserved_blocks,
+            "groups": summary.groups,
+            "inodes": summary.inodes_count,
+            "free_inodes": summary.free_inodes,
+            "inode_size": summary.inode_size,
+            "journal_blocks": summary.journal_blocks,
+            "uuid": uuid.to_string(),
+            "label": summary.label,
+            "features": summary.features,
+        });
+        writeln!(out, "{value:#}")?;
+        return Ok(());
+    }
+    let bytes = |blocks: u64| size::display(blocks * u64::from(summary.block_size));
+    writeln!(out, "{}: ext4, {}", image.display(), bytes(summary.blocks_count))?;
+    writeln!(out, "  uuid      {uuid}")?;
+    if !summary.label.is_empty() {
+        writeln!(out, "  label     {}", summary.label)?;
+    }
+    let block_size = summary.block_size;
+    writeln!(out, "  blocks    {} of {block_size} bytes, {} groups", summary.blocks_count, summary.groups)?;
+    writeln!(out, "  inodes    {} of {} bytes", summary.inodes_count, summary.inode_size)?;
+    match summary.journal_blocks {
+        0 => writeln!(out, "  journal   none")?,
+        blocks => writeln!(out, "  journal   {}", bytes(blocks.into()))?,
+    }
+    writeln!(out, "  features  {}", summary.features.join(" "))?;
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! A progress bar on the terminal.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Counts files and bytes; visible only on a terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    files: AtomicU64,
+}
+
+impl Progress {
+    /// A bar that starts at nothing, as the total becomes known along the way.
+    pub fn new(quiet: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        if !quiet && std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            let template = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}  {msg}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self { bar, files: AtomicU64::new(0) }
+    }
+
+    /// `bytes` more will have to be moved.
+    pub fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
+    }
+
+    /// `bytes` have been moved, or turned out to be holes.
+    pub fn moved(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    /// One more file is complete.
+    pub fn file_done(&self) {
+        let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{files} files"));
+        }
+    }
+
+    /// Says `text` on stderr, above the bar if there is one.
+    pub fn note(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("parext4: {text}"));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,69 @@
+//! Making what is copied durable, and saying what is.
+
+use std::io::Write;
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Result;
+use parext4::Volume;
+
+/// Syncs the volume after every so many files and reports them.
+pub struct Durable {
+    volume: Volume,
+    every: Option<NonZero<usize>>,
+    report: bool,
+    /// Complete, but perhaps not durable yet.
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    files: usize,
+    /// Their paths, if they will be reported.
+    paths: Vec<PathBuf>,
+}
+
+impl Durable {
+    pub fn new(volume: Volume, every: Option<NonZero<usize>>, report: bool) -> Self {
+        Self { volume, every, report, waiting: Mutex::default() }
+    }
+
+    /// Notes that the file at `path` has all its data and attributes.
+    pub fn complete(&self, path: PathBuf) -> Result<()> {
+        let full = {
+            let mut waiting = self.lock();
+            waiting.files += 1;
+            if self.report {
+                waiting.paths.push(path);
+            }
+            let full = self.every.is_some_and(|every| waiting.files >= every.get());
+            full.then(|| std::mem::take(&mut *waiting))
+        };
+        full.map_or(Ok(()), |files| self.sync(&files))
+    }
+
+    /// Makes everything durable.
+    pub fn finish(&self) -> Result<()> {
+        let rest = std::mem::take(&mut *self.lock());
+        self.sync(&rest)
+    }
+
+    /// A line may only follow the sync that began after its file was complete: whoever reads it relies on that.
+    fn sync(&self, files: &Waiting) -> Result<()> {
+        self.volume.sync()?;
+        let mut out = std::io::stdout().lock();
+        for path in &files.paths {
+            out.write_all(b"synced ")?;
+            out.write_all(path.as_os_str().as_bytes())?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

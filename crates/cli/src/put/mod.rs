@@ -1,0 +1,70 @@
+//! `put`: copies files and trees into a volume.
+
+mod attributes;
+mod durable;
+mod file;
+mod target;
+mod walk;
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use parext4::Volume;
+
+use crate::image::{self, ImagePath};
+use crate::progress::Progress;
+use crate::transfer;
+use durable::Durable;
+use walk::Walker;
+
+/// Copy files and trees into a volume, like cp -a
+///
+/// Modes, owners, times, hard links, symbolic links, device nodes and holes are kept; extended attributes are
+/// not copied. Existing files are replaced, existing directories merged. SRC/. stands for the contents of SRC.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to copy
+    #[arg(required = true)]
+    src: Vec<PathBuf>,
+    /// An existing directory, or the name of the copy
+    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    dest: ImagePath,
+    /// Threads; as many as there are cores by default
+    #[arg(long)]
+    threads: Option<NonZero<usize>>,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Make what is complete durable after every N files
+    #[arg(long, value_name = "N")]
+    sync_every: Option<NonZero<usize>>,
+    /// Print a line `synced PATH` for each file when it is durable
+    #[arg(long)]
+    report: bool,
+}
+
+/// What all parts of the copy share.
+struct Shared {
+    progress: Progress,
+    durable: Durable,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    image::write(&args.dest.image, |volume| copy(volume, args))
+}
+
+fn copy(volume: &Volume, args: &Args) -> Result<()> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let durable = Durable::new(volume.clone(), args.sync_every, args.report);
+    let shared = Arc::new(Shared { progress: Progress::new(args.quiet), durable });
+    let targets = target::find(volume, &args.src, &args.dest.path)?;
+    let mut walker = Walker::new(Arc::clone(&shared));
+    transfer::run(threads, |jobs| {
+        targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
+    })?;
+    walker.finish()?;
+    shared.durable.finish().context("making the copy durable")
+}

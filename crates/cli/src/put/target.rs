@@ -1,0 +1,65 @@
+//! Where each source goes, by the rules of cp.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{Error, FileType, Node, Volume};
+
+use crate::image::means_contents;
+
+/// Where one source goes.
+pub enum Target {
+    /// It becomes entry `name` of `parent`.
+    Entry { parent: Node, name: Vec<u8>, path: PathBuf },
+    /// What it contains goes into this directory.
+    Contents { dir: Node, path: PathBuf },
+}
+
+/// Pairs the sources with their targets.
+pub fn find<'a>(volume: &Volume, sources: &'a [PathBuf], dest: &Path) -> Result<Vec<(&'a Path, Target)>> {
+    let into = match volume.resolve(dest) {
+        Ok(node) if node.file_type() == FileType::Directory => Some(node),
+        Ok(_) | Err(Error::NotFound(_)) => None,
+        Err(error) => return Err(error).with_context(|| dest.display().to_string()),
+    };
+    if let Some(dir) = into {
+        return into_directory(&dir, sources, dest);
+    }
+    let [source] = sources else {
+        bail!("{}: not a directory, but there are several sources", dest.display())
+    };
+    let (Some(parent), Some(name)) = (dest.parent(), dest.file_name()) else {
+        bail!("{}: no such directory", dest.display());
+    };
+    let ends_in_slash = dest.as_os_str().as_bytes().ends_with(b"/");
+    ensure!(!ends_in_slash || source.is_dir(), "{}: no such directory", dest.display());
+    let parent = volume.resolve(parent).with_context(|| parent.display().to_string())?;
+    let target = Target::Entry { parent, name: name.as_bytes().to_vec(), path: dest.to_owned() };
+    Ok(vec![(source, target)])
+}
+
+fn into_directory<'a>(dir: &Node, sources: &'a [PathBuf], dest: &Path) -> Result<Vec<(&'a Path, Target)>> {
+    let mut names = HashSet::new();
+    let mut targets = Vec::with_capacity(sources.len());
+    for source in sources {
+        let name = source.file_name().filter(|_| !means_contents(source));
+        targets.push((
+            source.as_path(),
+            match name {
+                Some(name) => {
+                    ensure!(names.insert(name), "two sources are named {}", name.display());
+                    entry(dir, name, dest)
+                }
+                None => Target::Contents { dir: dir.clone(), path: dest.to_owned() },
+            },
+        ));
+    }
+    Ok(targets)
+}
+
+fn entry(dir: &Node, name: &OsStr, dest: &Path) -> Target {
+    Target::Entry { parent: dir.clone(), name: name.as_bytes().to_vec(), path: dest.join(name) }
+}

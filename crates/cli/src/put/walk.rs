@@ -1,0 +1,163 @@
+//! Walking a tree outside and making it anew in the volume.
+
+use std::collections::HashMap;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result, bail};
+use parext4::{Error, FileType, Node, SetAttributes};
+
+use super::target::Target;
+use super::{Shared, attributes};
+use crate::put::file::FileJob;
+use crate::transfer::Submit;
+
+/// The copy of a file that has several names, once it is made.
+pub type Slot = Arc<OnceLock<Node>>;
+
+/// A name in the volume.
+pub struct Place {
+    pub parent: Node,
+    pub name: Vec<u8>,
+    /// Its path, for messages and reports.
+    pub path: PathBuf,
+}
+
+impl Place {
+    /// Makes this entry with `make`, in place of a file that may be there.
+    pub fn replace<R>(&self, make: impl Fn(&Node, &[u8]) -> parext4::Result<R>) -> Result<R> {
+        match make(&self.parent, &self.name) {
+            Err(Error::Exists(_)) => {}
+            made => return Ok(made?),
+        }
+        if self.parent.lookup(&self.name)?.file_type() == FileType::Directory {
+            bail!("is a directory, and would have to be replaced by a file");
+        }
+        self.parent.unlink(&self.name)?;
+        Ok(make(&self.parent, &self.name)?)
+    }
+}
+
+/// Copies trees: directories and special files itself, regular files as jobs.
+pub struct Walker {
+    shared: Arc<Shared>,
+    /// Files with several names by device and inode number, as far as they have been met.
+    linked: HashMap<(u64, u64), Slot>,
+    /// Further names of such files, made when the files are.
+    links: Vec<(Slot, Place)>,
+    /// Attributes of directories, set when nothing more goes into them.
+    directories: Vec<(Node, SetAttributes)>,
+}
+
+impl Walker {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, linked: HashMap::new(), links: Vec::new(), directories: Vec::new() }
+    }
+
+    /// Copies the tree at `source`.
+    pub fn copy(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, target: Target) -> Result<()> {
+        match target {
+            Target::Entry { parent, name, path } => self.entry(jobs, source, Place { parent, name, path }),
+            Target::Contents { dir, path } => {
+                let metadata = source.metadata().with_context(|| source.display().to_string())?;
+                self.contents(jobs, source, &metadata, dir, &path)
+            }
+        }
+    }
+
+    /// Makes the links, and gives the directories their attributes. All jobs are done.
+    pub fn finish(self) -> Result<()> {
+        for (slot, place) in self.links {
+            // Every first name was made, or its job has failed and with it the command.
+            let Some(node) = slot.get() else { continue };
+            place
+                .replace(|parent, name| parent.link(name, node))
+                .with_context(|| place.path.display().to_string())?;
+            self.shared.progress.file_done();
+            self.shared.durable.complete(place.path)?;
+        }
+        for (node, set) in self.directories {
+            node.set_attributes(&set)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, place: Place) -> Result<()> {
+        let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
+        if metadata.is_dir() {
+            let dir = directory(&place, &metadata).with_context(|| place.path.display().to_string())?;
+            return self.contents(jobs, source, &metadata, dir, &place.path);
+        }
+        let mut slot = None;
+        if metadata.nlink() > 1 {
+            let id = (metadata.dev(), metadata.ino());
+            if let Some(first) = self.linked.get(&id) {
+                self.links.push((Arc::clone(first), place));
+                return Ok(());
+            }
+            let first = Slot::default();
+            self.linked.insert(id, Arc::clone(&first));
+            slot = Some(first);
+        }
+        if metadata.is_file() {
+            self.shared.progress.expect(metadata.len());
+            let shared = Arc::clone(&self.shared);
+            return jobs.submit(FileJob { source: source.to_owned(), place, slot, shared });
+        }
+        let node = small(source, &place, &metadata).with_context(|| place.path.display().to_string())?;
+        if let Some(slot) = slot {
+            let _ = slot.set(node);
+        }
+        self.shared.progress.file_done();
+        self.shared.durable.complete(place.path)
+    }
+
+    /// Copies what is in directory `source` into `dir`.
+    fn contents(
+        &mut self,
+        jobs: &Submit<'_, FileJob>,
+        source: &Path,
+        metadata: &Metadata,
+        dir: Node,
+        path: &Path,
+    ) -> Result<()> {
+        for item in fs::read_dir(source).with_context(|| source.display().to_string())? {
+            let name = item.with_context(|| source.display().to_string())?.file_name();
+            let (from, path) = (source.join(&name), path.join(&name));
+            self.entry(jobs, &from, Place { parent: dir.clone(), name: name.into_vec(), path })?;
+        }
+        self.directories.push((dir, attributes::all(metadata)));
+        Ok(())
+    }
+}
+
+/// The directory at `place`, made if need be.
+fn directory(place: &Place, metadata: &Metadata) -> Result<Node> {
+    match place.parent.mkdir(&place.name, &attributes::new_inode(metadata)) {
+        Err(Error::Exists(_)) => {}
+        made => return Ok(made?),
+    }
+    let existing = place.parent.lookup(&place.name)?;
+    if existing.file_type() != FileType::Directory {
+        bail!("is not a directory, and would have to be replaced by one");
+    }
+    Ok(existing)
+}
+
+/// Makes a symbolic link or special file.
+fn small(source: &Path, place: &Place, metadata: &Metadata) -> Result<Node> {
+    let new = attributes::new_inode(metadata);
+    if metadata.is_symlink() {
+        let target = fs::read_link(source)?;
+        let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
+        node.set_attributes(&attributes::of_symlink(metadata))?;
+        return Ok(node);
+    }
+    let Some(special) = attributes::special(metadata) else { bail!("{}: unknown type", source.display()) };
+    let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
+    node.set_attributes(&attributes::all(metadata))?;
+    Ok(node)
+}

@@ -1,0 +1,128 @@
+//! Copying many files, and the parts of a large one, by several threads.
+//!
+//! One thread walks the tree and submits [`Job`]s; workers start them. A worker that has started a large file
+//! asks the others for help, who take chunks of it before they start files of their own. So neither a million
+//! small files nor a single large one leaves a thread idle.
+
+mod chunks;
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, bail};
+use crossbeam_channel::{Receiver, Sender, select_biased};
+use parext4::device::AlignedBuf;
+
+use chunks::Chunks;
+pub use chunks::{CHUNK, Copy, GRAIN};
+
+/// A file to copy.
+pub trait Job: Send {
+    /// The file once it is open.
+    type Copy: Copy;
+
+    /// Opens source and destination.
+    fn start(self) -> Result<Self::Copy>;
+}
+
+/// Where jobs go.
+pub struct Submit<'a, J> {
+    jobs: Sender<J>,
+    failure: &'a OnceLock<anyhow::Error>,
+}
+
+impl<J> Submit<'_, J> {
+    /// Hands over a job, waiting while many are waiting already. Fails once any job has failed.
+    pub fn submit(&self, job: J) -> Result<()> {
+        if self.failure.get().is_some() || self.jobs.send(job).is_err() {
+            // Only the failure itself is reported.
+            bail!("stopped");
+        }
+        Ok(())
+    }
+}
+
+/// Runs `produce`, and the jobs that it submits on `threads` threads. Returns when all are done, or with the
+/// first failure.
+pub fn run<J: Job>(threads: usize, produce: impl FnOnce(&Submit<'_, J>) -> Result<()>) -> Result<()> {
+    let threads = threads.max(1);
+    let failure = OnceLock::new();
+    let (jobs, job_queue) = crossbeam_channel::bounded(threads * 4);
+    let (ask, help_queue) = crossbeam_channel::unbounded();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let worker = Worker {
+                jobs: job_queue.clone(),
+                help: help_queue.clone(),
+                ask: ask.clone(),
+                others: threads - 1,
+                failure: &failure,
+                buffer: AlignedBuf::zeroed(CHUNK),
+            };
+            scope.spawn(move || worker.run());
+        }
+        // Only the workers keep the queues open.
+        drop((job_queue, help_queue, ask));
+        if let Err(error) = produce(&Submit { jobs, failure: &failure }) {
+            let _ = failure.set(error);
+        }
+    });
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+struct Worker<'a, J: Job> {
+    jobs: Receiver<J>,
+    /// Large files that others have started.
+    help: Receiver<Arc<Chunks<J::Copy>>>,
+    ask: Sender<Arc<Chunks<J::Copy>>>,
+    others: usize,
+    failure: &'a OnceLock<anyhow::Error>,
+    buffer: AlignedBuf,
+}
+
+impl<J: Job> Worker<'_, J> {
+    fn run(mut self) {
+        loop {
+            select_biased! {
+                recv(self.help) -> file => if let Ok(file) = file { self.copy(&file) },
+                recv(self.jobs) -> job => match job {
+                    Ok(job) => self.start(job),
+                    Err(_) => break,
+                },
+            }
+        }
+        // No more files will be started here; go on helping until that is so everywhere.
+        drop(std::mem::replace(&mut self.ask, crossbeam_channel::bounded(0).0));
+        while let Ok(file) = self.help.recv() {
+            self.copy(&file);
+        }
+    }
+
+    fn start(&mut self, job: J) {
+        if self.failure.get().is_some() {
+            return;
+        }
+        match job.start() {
+            Ok(copy) => {
+                let file = Arc::new(Chunks::new(copy));
+                for _ in 0..file.helpers().min(self.others) {
+                    // It cannot fail: this worker holds a receiver.
+                    let _ = self.ask.send(Arc::clone(&file));
+                }
+                self.copy(&file);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn copy(&mut self, file: &Chunks<J::Copy>) {
+        let stopped = || self.failure.get().is_some();
+        if let Err(error) = file.copy(&mut self.buffer, stopped) {
+            self.fail(error);
+        }
+    }
+
+    fn fail(&self, error: anyhow::Error) {
+        // Later failures may be consequences of the first.
+        let _ = self.failure.set(error);
+    }
+}

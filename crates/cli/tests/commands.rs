@@ -1,0 +1,121 @@
+//! The commands: what they print, and how they fail.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::{Bench, run, text};
+
+#[test]
+fn mkfs_makes_what_was_asked_for_and_overwrites_nothing() {
+    let bench = Bench::new(&["--label", "first", "--block-size", "1024", "--inode-ratio", "32K"]);
+    bench.fsck();
+    let image = text(&bench.image());
+    let info: serde_json::Value = serde_json::from_str(&bench.ok(&["info", "--json", &image])).unwrap();
+    assert_eq!((&info["label"], &info["block_size"]), (&"first".into(), &1024.into()));
+    assert_eq!((&info["blocks"], &info["inodes"]), (&65536.into(), &2048.into()));
+
+    let error = bench.fails(&["mkfs", &image, "--size", "64M"]);
+    assert!(error.contains("ext2/3/4") && error.contains("--force"), "{error}");
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    let summary = bench.ok(&["mkfs", &image, "--force", "--no-journal", "--uuid", uuid, "--json"]);
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!((&summary["uuid"], &summary["journal_blocks"]), (&uuid.into(), &0.into()));
+    assert_eq!(summary["size"], 64 << 20);
+    bench.fsck();
+    assert!(bench.ok(&["info", &image]).contains("journal   none"));
+}
+
+#[test]
+fn mkfs_that_fails_leaves_no_file() {
+    let bench = Bench::new(&[]);
+    let new = bench.path("new.img");
+    assert!(bench.fails(&["mkfs", &text(&new)]).contains("--size"));
+    bench.fails(&["mkfs", &text(&new), "--size", "64M", "--block-size", "3000"]);
+    assert!(!new.exists());
+}
+
+#[test]
+fn directories_are_listed() {
+    let bench = Bench::new(&[]);
+    bench.ok(&["mkdir", "-p", &bench.inside("/dir/sub"), &bench.inside("/dir/.hidden")]);
+    let file = bench.path("file");
+    fs::write(&file, "x").unwrap();
+    bench.ok(&["put", &text(&file), &bench.inside("/dir")]);
+    assert_eq!(bench.ok(&["ls", &bench.inside("/dir")]), "file\nsub\n");
+    assert_eq!(bench.ok(&["ls", "-a", &bench.inside("/dir")]), ".hidden\nfile\nsub\n");
+    assert_eq!(bench.ok(&["ls", "-R", &bench.inside("/dir")]), "/dir:\nfile\nsub\n\n/dir/sub:\n");
+    assert_eq!(bench.ok(&["ls", &bench.inside("/dir/file")]), "/dir/file\n");
+    let long = bench.ok(&["ls", "-l", &bench.inside("/dir")]);
+    let lines: Vec<&str> = long.lines().collect();
+    assert!(lines[0].starts_with("-rw") && lines[0].ends_with(" file"), "{long}");
+    assert!(lines[1].starts_with("drwxr-xr-x 2 ") && lines[1].ends_with(" sub"), "{long}");
+    let list: serde_json::Value =
+        serde_json::from_str(&bench.ok(&["ls", "--json", &bench.inside("/dir")])).unwrap();
+    assert_eq!((&list[0]["path"], &list[0]["type"]), (&"/dir/file".into(), &"file".into()));
+    assert_eq!((&list[1]["mode"], &list[0]["size"]), (&"0755".into(), &1.into()));
+}
+
+#[test]
+fn failures_are_one_line_with_a_reason() {
+    let bench = Bench::new(&[]);
+    let error = bench.fails(&["cat", &bench.inside("/missing")]);
+    assert!(error.contains("/missing: no such file"), "{error}");
+    assert!(bench.fails(&["cat", &bench.inside("/lost+found")]).contains("is a directory"));
+    assert!(bench.fails(&["rm", &bench.inside("/lost+found")]).contains("-r"));
+    bench.fails(&["rm", "-r", &bench.inside("/")]);
+    assert!(bench.fails(&["mkdir", &bench.inside("/lost+found")]).contains("exists"));
+    bench.ok(&["mkdir", "-p", &bench.inside("/lost+found")]);
+    bench.fails(&["info", &text(&bench.path("missing.img"))]);
+    fs::write(bench.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
+    bench.fails(&["info", &text(&bench.path("noise.img"))]);
+    fs::write(bench.path("short.img"), "x").unwrap();
+    bench.fails(&["info", &text(&bench.path("short.img"))]);
+    bench.fsck();
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for arguments in [&["ls", "image-without-path"][..], &["mkfs"], &["mkfs", "x", "--size", "4Q"], &["frob"]]
+    {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let bench = Bench::new(&[]);
+    let file = bench.path("file");
+    fs::write(&file, vec![0; 8 << 20]).unwrap();
+    bench.ok(&["put", &text(&file), &bench.inside("/")]);
+    let mut cat = Command::new(env!("CARGO_BIN_EXE_parext4"))
+        .args(["cat", &bench.inside("/file")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(cat.stdout.take());
+    let output = cat.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn recover_has_nothing_to_do_on_a_clean_volume() {
+    let bench = Bench::new(&[]);
+    let image = text(&bench.image());
+    assert_eq!(bench.ok(&["recover", "--journal-only", &image]), "replayed 0 transactions, 0 blocks\n");
+    assert_eq!(bench.ok(&["recover", &image]), "replayed 0 transactions, 0 blocks\n");
+    bench.fsck();
+}
+
+#[test]
+fn the_demo_leaves_nothing_behind() {
+    let bench = Bench::new(&[]);
+    let image = bench.path("demo.img");
+    let out = bench.ok(&["demo", "--image", &text(&image), "--size", "64M", "--seconds", "1", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["blocks_wrong"], 0);
+    assert!(report["blocks_verified"].as_u64().unwrap() >= 8192);
+    assert!(!image.exists());
+}

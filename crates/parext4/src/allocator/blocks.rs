@@ -64,55 +64,53 @@ impl Allocator {
         }
     }
 
-    /// Looks for claimed blocks: first one group that has them together, then whatever there is.
+    /// Looks for claimed blocks: first for a group that has them together, then whatever there is, from
+    /// the goal on.
     fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
         let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
         let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
         let (goal_group, goal_offset) = self.layout.group_of(goal);
-        let mut left = want;
-        let mut groups = 0;
-        // The goal first: a file that grows stays together even if the rest must lie elsewhere.
-        for together in [true, false] {
-            for group in self.groups_from(goal_group) {
-                let at_goal = group == goal_group;
-                let slot = self.group(group);
-                let promising =
-                    if together { slot.largest_hint() >= left || at_goal } else { slot.free_hint() > 0 };
-                if !promising || slot.largest_hint() == 0 {
-                    continue;
-                }
-                let before = left;
-                self.take_from(handle, group, at_goal.then_some(goal_offset), together, &mut left, runs)?;
-                groups += u32::from(left != before);
-                if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
-                    return Ok(());
-                }
+        let goal_in = |group| (group == goal_group).then_some(goal_offset);
+
+        for group in self.groups_from(goal_group) {
+            let slot = self.group(group);
+            if slot.largest_hint() >= want
+                && let Some((start, len)) = slot.take(&self.cache, handle, goal_in(group), want, true)?
+            {
+                runs.push(Run { start, len });
+                return Ok(());
+            }
+        }
+        let (mut left, mut groups) = (want, 0);
+        for group in self.groups_from(goal_group) {
+            let before = left;
+            self.take_parts(handle, group, goal_in(group), &mut left, runs)?;
+            groups += u32::from(left != before);
+            if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
+                break;
             }
         }
         if runs.is_empty() { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Takes what one group gives; with `once`, only one run.
-    fn take_from(
+    /// Takes what one group has, in as many runs as it takes.
+    fn take_parts(
         &self,
         handle: &Handle<'_>,
         group: GroupNo,
         mut goal: Option<u32>,
-        once: bool,
         left: &mut u32,
         runs: &mut Runs,
     ) -> Result<()> {
-        while *left > 0 && runs.len() < MAX_RUNS {
-            let Some((start, len)) = self.group(group).take(&self.cache, handle, goal.take(), *left)? else {
+        let slot = self.group(group);
+        while *left > 0 && runs.len() < MAX_RUNS && slot.largest_hint() > 0 {
+            let Some((start, len)) = slot.take(&self.cache, handle, goal.take(), *left, false)? else {
                 return Ok(());
             };
             *left -= len;
             match runs.last_mut() {
                 Some(last) if last.start + u64::from(last.len) == start => last.len += len,
                 _ => runs.push(Run { start, len }),
-            }
-            if once {
-                return Ok(());
             }
         }
         Ok(())

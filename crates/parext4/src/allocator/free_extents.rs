@@ -15,9 +15,19 @@ impl FreeExtents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Takes up to `want` blocks: at `goal` if they are free there, else the best fit, else the largest run.
-    pub(super) fn take(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
-        let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(|| self.best_fit(want))?;
+    /// Takes `want` blocks that lie together: at `goal` if they are free there, else the best fit.
+    pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+        let at_goal = goal.and_then(|goal| self.at(goal)).filter(|&(_, len)| len >= want);
+        let fits = || self.by_len.range((want, 0)..).next().map(|&(len, start)| (start, len));
+        let (start, _) = at_goal.or_else(fits)?;
+        self.remove(start, want);
+        Some((start, want))
+    }
+
+    /// Takes up to `want` blocks: from `goal` on if it is free, else from the largest run.
+    pub(super) fn take_part(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+        let largest = || self.by_len.last().map(|&(len, start)| (start, len));
+        let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(largest)?;
         let len = len.min(want);
         self.remove(start, len);
         Some((start, len))
@@ -28,11 +38,6 @@ impl FreeExtents {
         let (&start, &len) = self.by_start.range(..=block).next_back()?;
         let end = start + len;
         (block < end).then(|| (block, end - block))
-    }
-
-    fn best_fit(&self, want: u32) -> Option<(u32, u32)> {
-        let fits = self.by_len.range((want, 0)..).next().or_else(|| self.by_len.last());
-        fits.map(|&(len, start)| (start, len))
     }
 
     /// Adds a run; returns `false`, and changes nothing, if part of it is free already.
@@ -85,12 +90,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn goal_best_fit_then_largest() {
+    fn whole_at_goal_or_best_fit_then_parts() {
         let mut free = FreeExtents::default();
         assert!(free.insert(10, 10) && free.insert(40, 100) && free.insert(200, 4));
-        assert_eq!(free.take(Some(12), 3), Some((12, 3)));
-        assert_eq!(free.take(Some(0), 4), Some((200, 4)));
-        assert_eq!(free.take(None, 1000), Some((40, 100)));
+        assert_eq!(free.take_whole(Some(12), 3), Some((12, 3)));
+        assert_eq!(free.take_whole(Some(0), 4), Some((200, 4)));
+        assert_eq!(free.take_whole(Some(45), 1000), None);
+        assert_eq!(free.take_part(Some(0), 1000), Some((40, 100)));
         assert!(!free.insert(10, 1), "a double free is noticed");
         assert!(free.insert(12, 3));
         assert_eq!(free.largest(), 10);
@@ -103,7 +109,8 @@ mod tests {
             let mut model = [false; 256];
             for (start, len, take) in ops {
                 if take {
-                    if let Some((start, len)) = free.take(Some(start), len) {
+                    let part = free.take_whole(Some(start), len).or_else(|| free.take_part(Some(start), len));
+                    if let Some((start, len)) = part {
                         for bit in &mut model[start as usize..(start + len) as usize] {
                             prop_assert!(*bit);
                             *bit = false;

@@ -34,7 +34,6 @@ pub(super) struct Group {
     pub(super) inodes: Mutex<Inodes>,
     joined: AtomicU64,
     /// Hints, read without the lock to pass over groups that cannot serve. Relaxed: they order nothing.
-    free_hint: AtomicU32,
     largest_hint: AtomicU32,
     pub(super) free_inodes_hint: AtomicU32,
     pub(super) used_dirs_hint: AtomicU32,
@@ -93,7 +92,6 @@ impl Group {
             superblock: Arc::clone(superblock),
             desc_block,
             desc_offset,
-            free_hint: AtomicU32::new(desc.free_blocks),
             // Not known until the bitmap is read; hope for the best.
             largest_hint: AtomicU32::new(desc.free_blocks),
             free_inodes_hint: AtomicU32::new(desc.free_inodes),
@@ -105,10 +103,6 @@ impl Group {
         }
     }
 
-    pub(super) fn free_hint(&self) -> u32 {
-        self.free_hint.load(Ordering::Relaxed)
-    }
-
     pub(super) fn largest_hint(&self) -> u32 {
         self.largest_hint.load(Ordering::Relaxed)
     }
@@ -117,18 +111,21 @@ impl Group {
         self.desc.inode_table
     }
 
-    /// Takes up to `want` blocks, near `goal` (counted from the group's start) if given. Returns the first
-    /// block and how many, or `None` if the group has nothing to give.
+    /// Takes `want` blocks that lie together, or fewer if not `whole`, near `goal` (counted from the group's
+    /// start) if given. Returns the first block and how many, or `None` if the group has nothing to give.
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
         handle: &Handle<'_>,
         goal: Option<u32>,
         want: u32,
+        whole: bool,
     ) -> Result<Option<(FsBlock, u32)>> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        let Some((start, len)) = blocks.free.take(goal, want) else {
+        let taken =
+            if whole { blocks.free.take_whole(goal, want) } else { blocks.free.take_part(goal, want) };
+        let Some((start, len)) = taken else {
             self.update_hints(&blocks);
             return Ok(None);
         };
@@ -189,7 +186,6 @@ impl Group {
     }
 
     fn update_hints(&self, blocks: &Blocks) {
-        self.free_hint.store(blocks.free_count, Ordering::Relaxed);
         self.largest_hint.store(blocks.free.largest(), Ordering::Relaxed);
     }
 

@@ -75,7 +75,7 @@ impl Allocator {
     fn emptiest_group(&self) -> GroupNo {
         let key = |group: &Arc<super::Group>| {
             let free = group.free_inodes_hint.load(Ordering::Relaxed);
-            let blocks = group.free_hint();
+            let blocks = group.largest_hint();
             let dirs = group.used_dirs_hint.load(Ordering::Relaxed);
             (free > 0 && blocks > 0, std::cmp::Reverse(dirs), free)
         };

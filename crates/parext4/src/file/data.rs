@@ -32,4 +32,30 @@ impl File {
         let bytes = |block: u32| u64::from(block) * block_size;
         Ok(found.map(|(start, end)| (bytes(start).max(offset), bytes(end).min(size))))
     }
+
+    /// Where the written block at byte `offset` lies on the device, as `(device offset, length)` in bytes of
+    /// what lies together from there on. `None` if nothing is written there.
+    ///
+    /// # Errors
+    /// A corrupt map.
+    pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        let block_size = self.volume().block_size();
+        let block = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
+        let map = self.volume().map(self.inode())?.read();
+        let mut together: Option<(u64, u64)> = None;
+        let mut at = block;
+        loop {
+            let run = map.lookup(at, STEP);
+            let State::Written(start) = run.state else { break };
+            let (start, bytes) = (self.volume().layout.offset(start), u64::from(run.len) * block_size);
+            match &mut together {
+                None => together = Some((start, bytes)),
+                Some((first, len)) if *first + *len == start => *len += bytes,
+                Some(_) => break,
+            }
+            at += run.len;
+        }
+        let within = offset % block_size;
+        Ok(together.map(|(start, len)| (start + within, len - within)))
+    }
 }

@@ -9,10 +9,16 @@ use parext4::{Node, RenameMode};
 const THREADS: u32 = 8;
 
 /// A small generator of numbers, the same for the same seed (xorshift).
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    /// `seed` is not 0.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -74,7 +80,7 @@ fn threads_in_one_directory() {
 /// Any operation on any of a few names in any of a few directories, which themselves move: nothing may hang,
 /// and only the errors of losers may come back.
 fn hammer(dirs: &[Node], seed: u64, rounds: u32) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for _ in 0..rounds {
         let mut dir = || &dirs[usize::try_from(random.below(dirs.len() as u64)).unwrap()];
         let (from, to) = (dir(), dir());

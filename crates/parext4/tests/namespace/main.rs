@@ -6,6 +6,7 @@ mod common;
 mod basics;
 mod collisions;
 mod concurrent;
+mod hostile;
 mod large;
 mod model;
 mod paths;

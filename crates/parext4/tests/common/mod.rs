@@ -64,7 +64,7 @@ impl Image {
     fn device(&self) -> FileDevice {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            match FileDevice::open(&self.path(), &FileOptions::new()) {
+            match FileDevice::open(self.path(), &FileOptions::new()) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -169,6 +169,7 @@ impl Allocator {
             }
             self.unclaim(u64::from(freed.len));
             self.held.fetch_sub(u64::from(freed.len), Ordering::Relaxed);
+            self.releases.fetch_add(1, Ordering::Relaxed);
         }
     }
 

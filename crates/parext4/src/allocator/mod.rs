@@ -54,6 +54,8 @@ pub(crate) struct Allocator {
     counts: Arc<SuperCounts>,
     /// Blocks freed by transactions that are not durable yet.
     held: AtomicU64,
+    /// How often such blocks became allocatable.
+    releases: AtomicU64,
 }
 
 impl Allocator {
@@ -81,7 +83,16 @@ impl Allocator {
             .collect();
         // ext4_reserve_clusters: 2 %, at most 4096 blocks.
         let pool = i64::try_from((layout.blocks_count / 50).min(4096)).unwrap_or(0);
-        Self { layout, cache, groups, unclaimed: AtomicI64::new(free), pool, counts, held: AtomicU64::new(0) }
+        Self {
+            layout,
+            cache,
+            groups,
+            unclaimed: AtomicI64::new(free),
+            pool,
+            counts,
+            held: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
+        }
     }
 
     fn group(&self, number: GroupNo) -> &Arc<Group> {
@@ -91,6 +102,11 @@ impl Allocator {
     /// Whether a commit would make blocks allocatable.
     pub(crate) fn has_held_blocks(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// How often freed blocks became allocatable so far.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Relaxed)
     }
 
     /// The volume's counters.

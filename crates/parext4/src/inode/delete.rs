@@ -28,7 +28,8 @@ impl Inner {
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
             self.orphans.remove(self, handle, inode);
-            inode.join(handle);
+            // With the times that wait: they must not be written later, when the number may be another's.
+            inode.fold_lazy(handle);
             self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
             inode.core().dtime = u32::try_from(now().seconds).unwrap_or(u32::MAX);

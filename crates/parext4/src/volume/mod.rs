@@ -114,16 +114,25 @@ impl Inner {
         })
     }
 
-    /// Runs `operation`; if space runs out while freed blocks wait for their commit, commits and runs it
-    /// again, once. It must have changed nothing when it fails so.
+    /// Runs `operation`; if space runs out while freed blocks wait for their commit, or while another thread's
+    /// commit made some allocatable, commits and runs it again. It must have changed nothing when it fails so.
     pub(crate) fn with_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        match operation() {
-            Err(Error::NoSpace) if self.allocator.has_held_blocks() => {
-                self.journal.commit_all()?;
-                operation()
+        /// Others may take what a commit gives, again and again; on a full volume it ends somewhere.
+        const TRIES: u32 = 8;
+        for _ in 1..TRIES {
+            let before = self.allocator.releases();
+            match operation() {
+                Err(Error::NoSpace) => {}
+                other => return other,
             }
-            other => other,
+            if self.allocator.has_held_blocks() {
+                self.journal.commit_all()?;
+            }
+            if self.allocator.releases() == before {
+                return Err(Error::NoSpace);
+            }
         }
+        operation()
     }
 
     /// Has the inode's timestamps ride along with the next transaction.
@@ -159,6 +168,9 @@ impl CommitHooks for Hooks {
         let mut waiting = std::mem::take(&mut *volume.lazy.lock());
         // What does not fit this transaction waits for the next.
         while let Some(inode) = waiting.pop() {
+            if !inode.has_lazy_times() {
+                continue;
+            }
             if !handle.ensure(1) {
                 waiting.push(inode);
                 break;

@@ -71,7 +71,11 @@ pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> 
 /// Asserts that e2fsck finds nothing wrong with the volume in a file.
 pub fn assert_clean_file(path: &Path, what: &str) {
     if let Some(output) = tool(Command::new("e2fsck").arg("-fn").arg(path)) {
-        assert!(output.status.code() == Some(0), "{what}: e2fsck -fn: {}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            output.status.code() == Some(0),
+            "{what}: e2fsck -fn: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
     }
 }
 

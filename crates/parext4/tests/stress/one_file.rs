@@ -1,0 +1,282 @@
+//! Sixteen threads on one file, with everything that a file can do; every read must be explained.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parext4::device::AlignedBuf;
+use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Volume};
+
+use crate::common::chopped::Chopped;
+use crate::common::explain::explain;
+use crate::common::history::{Clock, Effect, Log};
+use crate::common::memory::{Shape, assert_clean, assert_clean_file};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
+use crate::common::watchdog::Watchdog;
+use crate::common::{settings, skipped};
+
+const THREADS: usize = 16;
+/// Writes and sizes stay below this many sectors; appends may go beyond.
+const SPAN: u64 = (4 << 20) / SECTOR as u64;
+/// The longest request in sectors: 1 MiB.
+const LONGEST: u64 = (1 << 20) / SECTOR as u64;
+/// Half of the requests begin in the first so many sectors, to meet each other.
+const HOT: u64 = 96;
+/// A round ends after so much time, or so many operations of each thread; then its history is checked.
+const ROUND: Duration = Duration::from_millis(500);
+const ROUND_OPERATIONS: u32 = 100;
+
+/// The only file of the volume, as far as its sectors are concerned.
+const FILE: u32 = 1;
+
+struct Run<'a> {
+    volume: &'a Volume,
+    file: &'a File,
+    clock: Clock,
+    watchdog: Watchdog,
+    seed: u64,
+    /// The next sequence number of every thread.
+    sequences: Vec<AtomicU64>,
+}
+
+/// One thread in one round.
+struct Worker<'a> {
+    run: &'a Run<'a>,
+    thread: usize,
+    rng: Rng,
+    /// Whether this round sets sizes; the rules for appends are stricter without.
+    cuts: bool,
+    buffer: AlignedBuf,
+    log: Log,
+}
+
+impl Worker<'_> {
+    fn work(mut self) -> Log {
+        let deadline = Instant::now() + ROUND;
+        for _ in 0..ROUND_OPERATIONS {
+            if Instant::now() >= deadline {
+                break;
+            }
+            let (run, thread) = (self.run, self.thread);
+            run.watchdog.watch(thread, || self.operation());
+        }
+        self.log
+    }
+
+    fn operation(&mut self) {
+        let file = self.run.file;
+        match self.rng.below(100) {
+            0..36 => self.read(),
+            36..68 => self.write(),
+            68..80 => self.append(),
+            80..86 => self.allocate(),
+            86..91 if self.cuts => self.set_len(),
+            91..95 => file.sync_all().expect("sync_all"),
+            95..98 => file.sync_data().expect("sync_data"),
+            _ => self.run.volume.sync().expect("sync"),
+        }
+    }
+
+    /// The first sector and the end of a request.
+    fn place(&mut self) -> (u64, u64) {
+        let first = if self.rng.chance(50) { self.rng.below(HOT) } else { self.rng.below(SPAN) };
+        (first, first + self.rng.log_uniform(LONGEST))
+    }
+
+    fn read(&mut self) {
+        let (first, wanted) = self.place();
+        let len = bytes(wanted - first);
+        // Most memory that users read into is not aligned.
+        let skew = if self.rng.chance(30) { 8 } else { 0 };
+        let start = self.run.clock.tick();
+        let buffer = &mut self.buffer[skew..skew + len];
+        let read = self.run.file.read_at(buffer, offset(first)).expect("read_at");
+        let end = self.run.clock.tick();
+        let seen = &self.buffer[skew..skew + read];
+        self.log
+            .saw((start, end), FILE, (first, wanted), seen)
+            .unwrap_or_else(|e| panic!("seed {}: a read of sectors {first}..{wanted}: {e}", self.run.seed));
+    }
+
+    fn stamp(&self) -> Stamp {
+        let sequence = self.run.sequences[self.thread].fetch_add(1, Ordering::Relaxed);
+        Stamp { file: FILE, writer: u32::try_from(self.thread).unwrap(), sequence, origin: 0 }
+    }
+
+    fn write(&mut self) {
+        let (first, end) = self.place();
+        let stamp = self.stamp();
+        let len = bytes(end - first);
+        fill(&mut self.buffer[..len], first, stamp);
+        let start = self.run.clock.tick();
+        self.run.file.write_at(&self.buffer[..len], offset(first)).expect("write_at");
+        let effect = Effect::Write { first, end, stamp, append: false };
+        self.log.changed(start, self.run.clock.tick(), effect);
+    }
+
+    fn append(&mut self) {
+        let sectors = self.rng.log_uniform(LONGEST / 16);
+        let stamp = self.stamp();
+        let buffer = &mut self.buffer[..bytes(sectors)];
+        fill_append(buffer, stamp);
+        let start = self.run.clock.tick();
+        let place = self.run.file.append(buffer).expect("append");
+        let now = self.run.clock.tick();
+        let first = place / SECTOR as u64;
+        let stamp = Stamp { origin: first, ..stamp };
+        self.log.changed(start, now, Effect::Write { first, end: first + sectors, stamp, append: true });
+    }
+
+    fn allocate(&mut self) {
+        let (first, end) = self.place();
+        let keep_size = self.rng.chance(50);
+        let start = self.run.clock.tick();
+        self.run.file.allocate(offset(first), offset(end - first), keep_size).expect("allocate");
+        if !keep_size {
+            self.log.changed(start, self.run.clock.tick(), Effect::Allocate { end });
+        }
+    }
+
+    fn set_len(&mut self) {
+        let size = self.rng.below(SPAN);
+        let start = self.run.clock.tick();
+        self.run.file.set_len(offset(size)).expect("set_len");
+        self.log.changed(start, self.run.clock.tick(), Effect::SetLen { size });
+    }
+}
+
+fn bytes(sectors: u64) -> usize {
+    usize::try_from(sectors).unwrap() * SECTOR
+}
+
+fn offset(sectors: u64) -> u64 {
+    sectors * SECTOR as u64
+}
+
+impl Run<'_> {
+    /// Runs rounds for as long as asked, and returns what the file holds in the end.
+    fn rounds(&self) -> Vec<Seen> {
+        let deadline = Instant::now() + settings::seconds(5.0);
+        let mut contents = Vec::new();
+        let mut round = 0;
+        while Instant::now() < deadline {
+            round += 1;
+            let mut log = std::thread::scope(|scope| {
+                let spawn = |thread: usize| scope.spawn(move || self.worker(thread, round).work());
+                let threads: Vec<_> = (0..THREADS).map(spawn).collect();
+                let mut all = Log::default();
+                threads.into_iter().for_each(|thread| all.append(thread.join().expect("a worker failed")));
+                all
+            });
+            contents = self.end_round(&mut log, &contents);
+        }
+        contents
+    }
+
+    fn worker(&self, thread: usize, round: u64) -> Worker<'_> {
+        Worker {
+            run: self,
+            thread,
+            rng: Rng::new(self.seed, round * THREADS as u64 + thread as u64),
+            cuts: !round.is_multiple_of(3),
+            buffer: AlignedBuf::zeroed(bytes(LONGEST) + SECTOR),
+            log: Log::default(),
+        }
+    }
+
+    /// Reads all of the file and explains the round, which began with `base`.
+    fn end_round(&self, log: &mut Log, base: &[Seen]) -> Vec<Seen> {
+        let size = self.file.size();
+        let start = self.clock.tick();
+        let bytes = read_all(self.file, size);
+        let wanted = size / SECTOR as u64 + 1;
+        log.saw((start, self.clock.tick()), FILE, (0, wanted), &bytes)
+            .and_then(|()| explain(base, log))
+            .unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+        identify_all(&bytes, FILE, 0).expect("identified before")
+    }
+}
+
+/// Reads the file, and checks that nothing comes behind its size.
+fn read_all(file: &File, size: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(size).unwrap() + SECTOR];
+    let read = file.read_at(&mut bytes, 0).expect("read_at");
+    bytes.truncate(read);
+    bytes
+}
+
+/// Runs one configuration on a device of zeros, then compares what a new open finds.
+fn run(name: &str, device: &Arc<dyn Device>, shape: Shape) {
+    let seed = settings::seed(name);
+    shape.make_on(device);
+    let volume = Volume::open(Arc::clone(device), &OpenOptions::default()).expect("open");
+    let file = volume.create("/file", 0o644).expect("create");
+    let run = Run {
+        volume: &volume,
+        file: &file,
+        clock: Clock::default(),
+        watchdog: Watchdog::start(name, seed, THREADS),
+        seed,
+        sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
+    };
+    let contents = run.rounds();
+    drop(run);
+    drop(file);
+    volume.close().expect("close");
+
+    let volume = Volume::open(Arc::clone(device), &OpenOptions::read_only()).expect("open again");
+    let file = volume.open_file("/file").expect("open_file");
+    let again = identify_all(&read_all(&file, file.size()), FILE, 0);
+    assert!(again.as_ref() == Ok(&contents), "seed {seed}: another open finds other contents");
+}
+
+fn in_memory(name: &str, block_size: u32, journal: bool, chopped: bool) {
+    let shape = Shape { mib: 64, block_size, journal };
+    let memory = Arc::new(MemDevice::new(shape.mib << 20));
+    let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    if chopped {
+        device = Arc::new(Chopped::new(device, u64::from(block_size)));
+    }
+    run(name, &device, shape);
+    assert_clean(&memory, name);
+}
+
+fn in_a_file(name: &str, block_size: u32, journal: bool) {
+    let shape = Shape { mib: 64, block_size, journal };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("image");
+    let device = FileDevice::open(&path, &FileOptions::new().create(shape.mib << 20)).unwrap();
+    if !device.is_direct() {
+        skipped("O_DIRECT: the directory of the test images does not support it");
+    }
+    run(name, &(Arc::new(device) as _), shape);
+    assert_clean_file(&path, name);
+}
+
+macro_rules! configurations {
+    ($($name:ident: $run:ident($($argument:expr),*);)*) => {$(
+        #[test]
+        fn $name() {
+            $run(stringify!($name), $($argument),*);
+        }
+    )*};
+}
+
+configurations! {
+    memory_1k: in_memory(1024, true, false);
+    memory_2k: in_memory(2048, true, false);
+    memory_4k: in_memory(4096, true, false);
+    memory_1k_no_journal: in_memory(1024, false, false);
+    memory_2k_no_journal: in_memory(2048, false, false);
+    memory_4k_no_journal: in_memory(4096, false, false);
+    chopped_1k: in_memory(1024, true, true);
+    chopped_2k_no_journal: in_memory(2048, false, true);
+    chopped_4k: in_memory(4096, true, true);
+    direct_1k: in_a_file(1024, true);
+    direct_2k: in_a_file(2048, true);
+    direct_4k: in_a_file(4096, true);
+    direct_1k_no_journal: in_a_file(1024, false);
+    direct_2k_no_journal: in_a_file(2048, false);
+    direct_4k_no_journal: in_a_file(4096, false);
+}

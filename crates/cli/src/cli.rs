@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{cat, demo, get, info, ls, mkdir, mkfs, put, recover, rm};
+use crate::{bench, cat, demo, get, info, ls, mkdir, mkfs, put, recover, rm};
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
 ///
@@ -27,6 +27,7 @@ enum Command {
     Mkdir(mkdir::Args),
     Recover(recover::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
 }
 
 impl Cli {
@@ -43,6 +44,7 @@ impl Cli {
             Command::Mkdir(args) => mkdir::run(&args),
             Command::Recover(args) => recover::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Bench(args) => bench::run(&args),
         }
     }
 }

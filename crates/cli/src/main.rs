@@ -1,6 +1,7 @@
 //! `parext4`: ext4 images and devices from the command line.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cat;
 mod cli;
 mod demo;

@@ -34,5 +34,5 @@ pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttribu
 pub use parext4_device as device;
 pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
-pub use parext4_format::inode::{FileType, Timestamp};
+pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};

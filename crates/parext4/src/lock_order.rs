@@ -9,8 +9,7 @@
 pub(crate) enum Rank {
     /// The volume-wide lock of directory moves, which keeps the tree free of cycles.
     Rename,
-    /// The contents of one directory; several are taken in ascending inode number, parents' before
-    /// the victims'.
+    /// The entries of one directory; several are taken in ascending inode number.
     Directory,
     /// A byte range of one file.
     Range,
@@ -42,9 +41,8 @@ pub(crate) enum Rank {
 impl Rank {
     /// Whether a thread may hold several locks of this class.
     fn may_repeat(self) -> bool {
-        // Directories are ordered by inode number (namespace::lock_two); ranges belong to one file at a
-        // time and are taken at once, but the deletion of an inode under a directory operation takes the
-        // range of another file that nobody else can reach.
+        // Directories are taken in ascending inode number (namespace::lock). Ranges of two files are held
+        // together only where one is of an unlinked inode that nobody else can reach.
         matches!(self, Self::Directory | Self::Range)
     }
 }
@@ -88,7 +86,7 @@ mod checker {
     use std::cell::RefCell;
 
     thread_local! {
-        static HELD: RefCell<Vec<Rank>> = RefCell::new(Vec::new());
+        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
     pub(super) fn push(rank: Rank) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use parext4::device::AlignedBuf;
 use parext4::{Device, File, FileDevice, Volume};
 
@@ -75,39 +75,49 @@ pub struct Files {
     share: u64,
     one: File,
     each: Vec<File>,
-    /// Where the raw writes go: the blocks of nothing, at the end of the image.
-    raw_start: u64,
+    /// Where on the device each thread's raw writes go.
+    raw: Vec<u64>,
 }
 
 impl Files {
     /// Makes them and writes every block once.
     pub fn make(volume: &Volume, device: &Arc<FileDevice>, threads: u32, share: u64) -> Result<Self> {
         let one = written(volume, "/one", u64::from(threads) * share)?;
-        let each = (0..threads).map(|nth| written(volume, &format!("/each-{nth}"), share)).collect::<Result<_>>()?;
-        let raw_start = reserve_raw(volume, device, u64::from(threads) * share)?;
+        let each =
+            (0..threads).map(|nth| written(volume, &format!("/each-{nth}"), share)).collect::<Result<_>>()?;
+        let raw =
+            (0..threads).map(|nth| reserve(volume, &format!("/raw-{nth}"), share)).collect::<Result<_>>()?;
         volume.sync()?;
         let (volume, device) = (volume.clone(), Arc::clone(device));
-        Ok(Self { volume, device, threads, share, one, each, raw_start })
+        Ok(Self { volume, device, threads, share, one, each, raw })
     }
 }
 
 /// A file of so many bytes, all written.
 fn written(volume: &Volume, path: &str, len: u64) -> Result<File> {
     let file = volume.create(path, 0o644)?;
+    fill(&file, len)?;
+    Ok(file)
+}
+
+/// Takes `len` bytes that lie together out of the volume, for writes that go straight to the device behind
+/// it. Returns where they are.
+fn reserve(volume: &Volume, path: &str, len: u64) -> Result<u64> {
+    let file = volume.create(path, 0o644)?;
+    file.allocate(0, len, false)?;
+    fill(&file, len)?;
+    match file.device_range(0)? {
+        Some((start, together)) if together >= len => Ok(start),
+        _ => bail!("the raw writes need {len} bytes that lie together on the device"),
+    }
+}
+
+fn fill(file: &File, len: u64) -> Result<()> {
     let chunk = AlignedBuf::zeroed(CHUNK as usize);
     for offset in (0..len).step_by(CHUNK as usize) {
         file.write_at(&chunk, offset)?;
     }
-    Ok(file)
-}
-
-/// Takes bytes out of the volume for the raw writes, which go straight to the device behind it.
-fn reserve_raw(volume: &Volume, device: &FileDevice, len: u64) -> Result<u64> {
-    let file = written(volume, "/raw", len)?;
-    let start = file.device_range(0)?.filter(|&(_, run)| run >= len);
-    let (start, _) = start.ok_or_else(|| anyhow::anyhow!("the raw writes need {len} bytes that lie together"))?;
-    debug_assert!(start + len <= device.size());
-    Ok(start)
+    Ok(())
 }
 
 impl Job {
@@ -127,12 +137,14 @@ impl Job {
         match (self.target, self.case) {
             (Target::Raw, _) => {
                 let write = |thread: u32, nth: u64, bytes: &[u8]| {
-                    let offset = u64::from(thread) * files.share + self.place(files.share, nth);
-                    Ok(files.device.write_at(files.raw_start + offset, &[IoSlice::new(bytes)])?)
+                    let offset = files.raw[thread as usize] + self.place(files.share, nth);
+                    Ok(files.device.write_at(offset, &[IoSlice::new(bytes)])?)
                 };
                 self.round(files, time, write)
             }
-            (_, Case::Overwrite | Case::UnalignedOverwrite) => self.files(files, time, &files.one, &files.each),
+            (_, Case::Overwrite | Case::UnalignedOverwrite) => {
+                self.files(files, time, &files.one, &files.each)
+            }
             _ => self.fresh(files, time),
         }
     }

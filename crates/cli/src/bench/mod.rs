@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
 use parext4::{Device, FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume};
 
-use crate::progress;
 use job::{Files, Job, Target};
 use report::Report;
 
@@ -56,7 +56,8 @@ pub fn run(args: &Args) -> Result<()> {
     let files = Files::make(&volume, &device, args.threads, SHARE)?;
 
     let jobs = Job::all();
-    let bar = progress::steps(u64::from(runs) * jobs.len() as u64);
+    // Hidden where stderr is no terminal.
+    let bar = ProgressBar::new(u64::from(runs) * jobs.len() as u64);
     let mut report = Report::new(args.threads, runs, device.is_direct());
     for round in 0..runs {
         // Who goes first takes turns, so that a machine that slows down slows all alike.

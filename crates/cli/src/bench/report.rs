@@ -48,7 +48,11 @@ impl Report {
     /// The heading of table and picture.
     pub fn title(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let io = if self.direct { "direct I/O" } else { "through the page cache: direct I/O is not possible here" };
+        let io = if self.direct {
+            "direct I/O"
+        } else {
+            "through the page cache: direct I/O is not possible here"
+        };
         format!("{} threads on {cores} cores, {io}, medians of {} rounds", self.threads, self.runs)
     }
 

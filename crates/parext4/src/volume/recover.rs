@@ -76,14 +76,17 @@ pub(super) fn recover(
 ) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
     let Some(place) = journal else { return Ok((device, None)) };
     // As the kernel: without the flag, whatever is in the log is old.
-    if !superblock.incompat().contains(Incompat::RECOVER) {
-        return Ok((device, Some(place)));
-    }
-    if in_memory {
+    let (device, mut place) = if !superblock.incompat().contains(Incompat::RECOVER) {
+        (device, place)
+    } else if in_memory {
         let (place, overlay) = place.replay_in_memory(device, superblock)?;
-        return Ok((Arc::new(overlay), Some(place)));
-    }
-    let (place, _) = place.replay_home(&*device, superblock)?;
+        (Arc::new(overlay) as Arc<dyn Device>, place)
+    } else {
+        let (place, _) = place.replay_home(&*device, superblock)?;
+        (device, place)
+    };
+    // Only now that the log is empty: the replay reads it by the features it was written with.
+    set_features(&mut place.superblock, superblock);
     Ok((device, Some(place)))
 }
 
@@ -98,12 +101,9 @@ impl JournalPlace {
             return Err(Error::corrupt(format_args!("superblock: s_journal_inum is {ino}")));
         }
         let map = journal_map(device, superblock)?;
-        let mut jsb = journal::read_superblock(&**device, &map)?;
-        let next_sequence = jsb.sequence();
-        if jsb.start() == 0 {
-            set_features(&mut jsb, superblock);
-        }
-        Ok(Some(Self { map, superblock: jsb, next_sequence }))
+        let superblock = journal::read_superblock(&**device, &map)?;
+        let next_sequence = superblock.sequence();
+        Ok(Some(Self { map, superblock, next_sequence }))
     }
 
     fn replay_home(mut self, device: &dyn Device, superblock: &Superblock) -> Result<(Self, Replayed)> {
@@ -113,7 +113,7 @@ impl JournalPlace {
             write(device, block.get() << bits, &AlignedBuf::from_slice(bytes))
         })?;
         device.flush().map_err(|e| Error::device("flushing the device", e))?;
-        self.restart(recovered, superblock);
+        self.restart(&recovered);
         Ok((self, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
     }
 
@@ -129,15 +129,14 @@ impl JournalPlace {
                 blocks.insert(block.get(), bytes.to_vec());
                 Ok(())
             })?;
-        self.restart(recovered, superblock);
+        self.restart(&recovered);
         Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
     }
 
     /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does.
-    fn restart(&mut self, recovered: journal::Recovered, superblock: &Superblock) {
+    fn restart(&mut self, recovered: &journal::Recovered) {
         let skip = u32::from(self.superblock.start() != 0);
         self.next_sequence = recovered.next_sequence.wrapping_add(skip);
-        set_features(&mut self.superblock, superblock);
     }
 }
 

@@ -1,2 +1,88 @@
-//! placeholder
-fn main() {}
+//! The project's checks: `cargo xtask test` runs them all; the campaigns run alone, and longer, too.
+
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod cargo_test;
+mod checks;
+mod debian;
+mod image;
+mod interrupt;
+mod kernel;
+mod report;
+mod sh;
+mod tree;
+mod tsan;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::campaign::Scope;
+
+#[derive(Parser)]
+#[command(about = "The project's checks")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// All checks; installs the Debian packages they need where it can
+    Test {
+        /// Only these steps
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+        /// Show the steps and end
+        #[arg(long)]
+        list: bool,
+    },
+    /// Trees copied in and out over the matrix of mke2fs options, against the kernel
+    Tree(Length),
+    /// Volumes that parext4 makes, under fio in the kernel
+    Mkfs(Length),
+    /// Recovery of journals that the kernel left dirty
+    Dirty(Length),
+    /// parext4 killed in the middle of a put
+    Kill(Length),
+    /// The stress test under ThreadSanitizer
+    Tsan(Length),
+}
+
+#[derive(Args)]
+struct Length {
+    /// The whole campaign, not the part that each test run makes
+    #[arg(long)]
+    long: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<bool> {
+    interrupt::install()?;
+    let (name, length) = match command {
+        Command::Test { list: true, .. } => {
+            checks::STEPS.iter().for_each(|step| println!("{:8} {}", step.name, step.about));
+            return Ok(true);
+        }
+        Command::Test { only, .. } => return checks::test(&only),
+        Command::Tree(length) => ("tree", length),
+        Command::Mkfs(length) => ("mkfs", length),
+        Command::Dirty(length) => ("dirty", length),
+        Command::Kill(length) => ("kill", length),
+        Command::Tsan(length) => ("tsan", length),
+    };
+    Ok(checks::one(name, if length.long { Scope::Long } else { Scope::Short }))
+}

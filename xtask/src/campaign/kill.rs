@@ -1,0 +1,137 @@
+//! `parext4 put` killed at random moments: what it reported as synced is whole, and the volume is consistent.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
+
+use super::{Bench, Scope, inside, journal_diff, remove};
+use crate::image;
+use crate::kernel::Mount;
+use crate::report::Report;
+use crate::tree::generate::{Plan, generate};
+use crate::tree::manifest::Manifest;
+
+const IMAGE_SIZE: u64 = 128 << 20;
+/// The tree's place in the image.
+const TREE: &str = "/tree";
+
+const SETS: &[&str] = &[
+    "-b 4096 -J size=8 -O 64bit,metadata_csum,orphan_file",
+    "-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file",
+];
+
+/// Runs the campaign.
+pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
+    let bench = Bench::new()?;
+    let mut rng = Rng::new();
+    println!("seed {:#x}", rng.get_seed());
+    let source = bench.path("source");
+    generate(&source, &Plan { files: 1_500, large: (3, 5_000_000), ..Plan::small(rng.u64(..)) })?;
+    let wanted = Manifest::read(&source)?;
+    for set in SETS {
+        report.case(set, || {
+            let victim = Victim::new(&bench, &source, &wanted, set)?;
+            victim.kill_often(scope.pick(25, 100), &mut rng)
+        });
+    }
+    Ok(())
+}
+
+/// A `put` to kill.
+struct Victim<'a> {
+    bench: &'a Bench,
+    source: &'a Path,
+    wanted: &'a Manifest,
+    /// The image before the put.
+    fresh: PathBuf,
+    /// How long the put takes when it is not killed.
+    whole: Duration,
+}
+
+impl<'a> Victim<'a> {
+    fn new(bench: &'a Bench, source: &'a Path, wanted: &'a Manifest, set: &str) -> Result<Victim<'a>> {
+        let fresh = bench.path("fresh");
+        image::mke2fs(&fresh, IMAGE_SIZE, set)?;
+        let mut victim = Victim { bench, source, wanted, fresh, whole: Duration::from_secs(3_600) };
+        let image = bench.path("killed");
+        let start = Instant::now();
+        let synced = victim.put(&image, victim.whole)?;
+        victim.whole = start.elapsed();
+        ensure!(synced.len() >= wanted.files(), "put reported {} of {} files", synced.len(), wanted.files());
+        victim.check(&image, &synced).context("without a kill")?;
+        Ok(victim)
+    }
+
+    fn kill_often(&self, kills: u32, rng: &mut Rng) -> Result<()> {
+        let image = self.bench.path("killed");
+        let (mut reported, mut dirty) = (0, 0);
+        for kill in 0..kills {
+            let after = self.whole.mul_f64(rng.f64());
+            let synced = self.put(&image, after)?;
+            reported += synced.len();
+            dirty += u32::from(image::journal_is_dirty(&image)?);
+            self.check(&image, &synced).with_context(|| format!("kill {kill}, after {after:?}"))?;
+        }
+        println!("        {kills} kills, {dirty} dirty journals, {reported} entries reported and whole");
+        ensure!(dirty > 0 && reported > 0, "the kills came too early or too late to show anything");
+        remove(&image)
+    }
+
+    /// Starts a put on a fresh image, kills it after `time`; returns the paths in the tree that it reported.
+    fn put(&self, image: &Path, time: Duration) -> Result<Vec<PathBuf>> {
+        image::copy(&self.fresh, image)?;
+        let put = self.bench.parext4("put --quiet --report --sync-every 40").arg(self.source);
+        let child = put.arg(inside(image, TREE)).start()?;
+        end_after(child, time)
+    }
+
+    /// The kernel's recovery, parext4's and e2fsck's agree, find nothing wrong, and lose nothing reported.
+    fn check(&self, image: &Path, synced: &[PathBuf]) -> Result<()> {
+        journal_diff::same_as_e2fsck(self.bench, image)?;
+        let ours = self.bench.path("recovered-parext4");
+        image::copy(image, &ours)?;
+        let by_kernel = self.kernel_view(image, "rw").context("the kernel's recovery")?;
+        image::check(image).context("after the kernel's recovery")?;
+        self.wanted.compare_some(&by_kernel, synced).context("after the kernel's recovery")?;
+        self.bench.parext4("recover").arg(&ours).run()?;
+        image::check(&ours).context("after parext4's recovery")?;
+        let by_parext4 = self.kernel_view(&ours, "ro").context("parext4's recovery")?;
+        by_kernel.compare(&by_parext4).context("recovered by the kernel (wanted) and by parext4 (found)")?;
+        remove(&ours)
+    }
+
+    /// The tree as the kernel shows it; empty if the put had not made it yet.
+    fn kernel_view(&self, image: &Path, options: &str) -> Result<Manifest> {
+        let mount = Mount::new(image, &self.bench.path("mount"), options)?;
+        let tree = mount.dir().join(TREE.trim_start_matches('/'));
+        let manifest = if tree.exists() { Manifest::read(&tree)? } else { Manifest::default() };
+        mount.unmount()?;
+        Ok(manifest)
+    }
+}
+
+/// Kills `child` after `time`, unless it ends before; returns the paths of the lines `synced PATH` that it printed.
+fn end_after(mut child: Child, time: Duration) -> Result<Vec<PathBuf>> {
+    let stdout = child.stdout.take().context("the put has no standard output")?;
+    let reader = thread::spawn(move || {
+        let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        lines.filter_map(|line| in_tree(line.strip_prefix("synced ")?)).collect()
+    });
+    let start = Instant::now();
+    while start.elapsed() < time && !crate::interrupt::requested() && child.try_wait()?.is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    reader.join().ok().context("the reader of the put's report panicked")
+}
+
+/// The path relative to the tree.
+fn in_tree(path: &str) -> Option<PathBuf> {
+    Some(Path::new(path).strip_prefix(TREE).ok()?.to_owned())
+}

@@ -1,0 +1,59 @@
+//! `cargo test`, with its sums counted.
+
+use anyhow::Result;
+
+use crate::report::Report;
+use crate::sh::Cmd;
+
+/// Runs a test command, shows what it prints, and adds the sums of its test programs to the report.
+pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
+    let (mut passed, mut failed, mut failures) = (0, 0, Vec::new());
+    let line = command.line().to_owned();
+    let status = command.each_line(|text| {
+        if let Some((ok, bad)) = sums(text) {
+            passed += ok;
+            failed += bad;
+        } else if let Some(test) =
+            text.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
+        {
+            failures.push(test.to_owned());
+        }
+        if !is_noise(text) {
+            println!("{text}");
+        }
+    })?;
+    report.add(passed, failed);
+    failures.iter().for_each(|test| report.note_failure(name, test));
+    if !status.success() && failed == 0 {
+        report.fail(name, &format!("`{line}`: {status}"));
+    }
+    Ok(())
+}
+
+/// Passed and failed, of a line such as `test result: ok. 12 passed; 0 failed; ...`.
+fn sums(line: &str) -> Option<(u64, u64)> {
+    let mut parts = line.strip_prefix("test result: ")?.split("; ");
+    let passed = parts.next()?.split(' ').nth(1)?.parse().ok()?;
+    let failed = parts.next()?.split(' ').next()?.parse().ok()?;
+    Some((passed, failed))
+}
+
+/// Lines of test programs that say nothing when there are hundreds of them.
+fn is_noise(line: &str) -> bool {
+    line.is_empty()
+        || line.starts_with("running ")
+        || (line.starts_with("test ") && line.ends_with(" ... ok"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sums;
+
+    #[test]
+    fn sums_of_a_result_line() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(sums(line), Some((12, 3)));
+        assert_eq!(sums("test result: ok. 1 passed; 0 failed; 0 ignored"), Some((1, 0)));
+        assert_eq!(sums("test a::b ... ok"), None);
+    }
+}

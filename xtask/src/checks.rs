@@ -1,0 +1,128 @@
+//! All the checks, as steps of one command.
+
+use anyhow::{Result, bail};
+
+use crate::campaign::{Scope, dirty, kill, mkfs, tree};
+use crate::report::Report;
+use crate::sh::Cmd;
+use crate::workspace::{cargo, target};
+use crate::{cargo_test, debian, tsan};
+
+/// A step of `cargo xtask test`.
+pub struct Step {
+    /// Its name, for `--only`.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Whether it mounts images in the kernel, which needs root, loop devices and the programs of others.
+    mounts: bool,
+    run: fn(Scope, &mut Report) -> Result<()>,
+}
+
+/// The steps, cheap ones first.
+pub const STEPS: &[Step] = &[
+    Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
+    Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
+    Step { name: "unit", about: "cargo test of the workspace, with debug checks", mounts: false, run: unit },
+    Step { name: "doc", about: "the examples in the documentation", mounts: false, run: doc },
+    Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
+    Step {
+        name: "stress",
+        about: "stress, full volumes, faults and crashes of the engine",
+        mounts: false,
+        run: stress,
+    },
+    Step { name: "tree", about: "trees copied in and out, against the kernel", mounts: true, run: tree::run },
+    Step {
+        name: "mkfs",
+        about: "volumes that parext4 makes, under fio in the kernel",
+        mounts: true,
+        run: mkfs::run,
+    },
+    Step {
+        name: "dirty",
+        about: "recovery of journals that the kernel left dirty",
+        mounts: true,
+        run: dirty::run,
+    },
+    Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
+    Step { name: "tsan", about: "the stress test under ThreadSanitizer", mounts: false, run: tsan::run },
+];
+
+/// Runs all steps, or those named; returns whether all passed.
+pub fn test(only: &[String]) -> Result<bool> {
+    if let Some(name) = only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
+        bail!("no step is named {name}; `cargo xtask test --list` shows them");
+    }
+    let mut report = Report::default();
+    report.step("programs", |report| {
+        let missing = debian::install();
+        if !missing.is_empty() {
+            report
+                .skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));
+        }
+        Ok(())
+    });
+    for step in STEPS.iter().filter(|step| only.is_empty() || only.iter().any(|name| name == step.name)) {
+        run_step(step, Scope::Short, &mut report);
+    }
+    Ok(report.finish())
+}
+
+/// Runs one step alone.
+pub fn one(name: &str, scope: Scope) -> bool {
+    let mut report = Report::default();
+    for step in STEPS.iter().filter(|step| step.name == name) {
+        run_step(step, scope, &mut report);
+    }
+    report.finish()
+}
+
+fn run_step(step: &Step, scope: Scope, report: &mut Report) {
+    report.step(step.name, |report| {
+        if step.mounts
+            && let Err(why) = debian::check_kernel_mounts()
+        {
+            report.skip(step.name, &format!("{why:#}"));
+            return Ok(());
+        }
+        (step.run)(scope, report)
+    });
+}
+
+fn fmt(_: Scope, report: &mut Report) -> Result<()> {
+    plain("cargo fmt --all --check", cargo("fmt --all --check"), report)
+}
+
+fn clippy(_: Scope, report: &mut Report) -> Result<()> {
+    let words = "clippy --quiet --workspace --all-targets -- -D warnings";
+    plain("cargo clippy", cargo(words), report)
+}
+
+/// A command that passes or fails as a whole.
+fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
+    report.case(name, || command.run().map(drop));
+    Ok(())
+}
+
+fn unit(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(cargo("test --workspace --lib --bins --tests --no-fail-fast"), "unit", report)
+}
+
+fn doc(_: Scope, report: &mut Report) -> Result<()> {
+    cargo_test::run(cargo("test --workspace --doc --no-fail-fast"), "doc", report)
+}
+
+fn stress(_: Scope, report: &mut Report) -> Result<()> {
+    let words = "test -p parext4 --profile stress --no-fail-fast \
+        --test stress --test enospc --test faults --test crash";
+    cargo_test::run(cargo(words), "stress", report)
+}
+
+fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
+    // Its own folder: other flags would rebuild everything each time.
+    let command = cargo("test -p rangelock --release --test shuttle")
+        .env("RUSTFLAGS", "--cfg shuttle")
+        .env("CARGO_TARGET_DIR", target().join("shuttle"));
+    cargo_test::run(command, "shuttle", report)
+}

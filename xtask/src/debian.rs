@@ -1,0 +1,93 @@
+//! The programs of others that the checks need, and how to get them on Debian.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::sh::cmd;
+
+/// A program and the Debian package that has it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { program: "mke2fs", package: "e2fsprogs" },
+    Tool { program: "e2fsck", package: "e2fsprogs" },
+    Tool { program: "dumpe2fs", package: "e2fsprogs" },
+    Tool { program: "debugfs", package: "e2fsprogs" },
+    Tool { program: "fio", package: "fio" },
+    Tool { program: "losetup", package: "mount" },
+    Tool { program: "mount", package: "mount" },
+    Tool { program: "umount", package: "mount" },
+    Tool { program: "fsfreeze", package: "util-linux" },
+];
+
+/// Installs what is missing, where that is possible; returns the programs that are missing afterwards.
+pub fn install() -> Vec<&'static str> {
+    let packages = missing_packages();
+    if !packages.is_empty() {
+        println!("missing Debian packages: {}", packages.join(" "));
+        if !is_root() || !found("apt-get") {
+            println!("cannot install them here; as root: apt-get install {}", packages.join(" "));
+        } else if let Err(error) = apt_install(&packages) {
+            println!("{error:#}");
+        }
+    }
+    missing()
+}
+
+/// Whether this process has root's rights over mounts and loop devices, as far as its user tells.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Fails where a campaign that mounts images in the kernel cannot run, and says why.
+pub fn check_kernel_mounts() -> Result<()> {
+    let missing = missing();
+    if !missing.is_empty() {
+        bail!("programs are missing: {}", missing.join(" "));
+    }
+    if !is_root() {
+        bail!("mounting needs root");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        bail!("the kernel has no loop devices here (/dev/loop-control)");
+    }
+    Ok(())
+}
+
+fn missing() -> Vec<&'static str> {
+    TOOLS.iter().map(|tool| tool.program).filter(|program| !found(program)).collect()
+}
+
+fn missing_packages() -> Vec<&'static str> {
+    let mut packages: Vec<_> =
+        TOOLS.iter().filter(|tool| !found(tool.program)).map(|tool| tool.package).collect();
+    packages.dedup();
+    packages
+}
+
+fn apt_install(packages: &[&str]) -> Result<()> {
+    let install = || {
+        cmd("apt-get")
+            .args("install --yes --no-install-recommends")
+            .args(&packages.join(" "))
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()
+    };
+    // The package lists of a fresh machine are empty or old.
+    if install().is_err() {
+        cmd("apt-get").arg("update").run()?;
+        install()?;
+    }
+    Ok(())
+}
+
+fn found(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
+        .any(|dir| Path::new(dir).join(program).is_file())
+}

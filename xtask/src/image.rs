@@ -1,0 +1,53 @@
+//! Images, and e2fsprogs on them.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::sh::cmd;
+
+/// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go.
+pub fn mke2fs(path: &Path, size: u64, options: &str) -> Result<()> {
+    File::create(path)?.set_len(size)?;
+    cmd("mke2fs").args("-q -F -t ext4").args(options).arg(path).run()?;
+    Ok(())
+}
+
+/// Checks the image; the first finding of e2fsck is an error.
+pub fn check(path: &Path) -> Result<()> {
+    let output = cmd("e2fsck").arg("-fn").arg(path).output()?;
+    if output.status.code() != Some(0) {
+        bail!("e2fsck -fn: {}\n{}", output.status, output.text.trim_end());
+    }
+    Ok(())
+}
+
+/// Replays the journal as e2fsck does, and nothing else.
+pub fn e2fsck_replay(path: &Path) -> Result<()> {
+    let output = cmd("e2fsck").args("-y -E journal_only").arg(path).output()?;
+    // 1: errors corrected, which a replay may count as.
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        bail!("e2fsck -E journal_only: {}\n{}", output.status, output.text.trim_end());
+    }
+    Ok(())
+}
+
+/// Whether the journal holds transactions that the volume's blocks may lack.
+pub fn journal_is_dirty(path: &Path) -> Result<bool> {
+    let text = cmd("dumpe2fs").arg("-h").arg(path).run()?;
+    let start = text.lines().find_map(|line| line.strip_prefix("Journal start:"));
+    Ok(start.is_some_and(|start| start.trim() != "0"))
+}
+
+/// Whether the superblock says that inodes wait to be deleted or truncated.
+pub fn has_orphans(path: &Path) -> Result<bool> {
+    let text = cmd("dumpe2fs").arg("-h").arg(path).run()?;
+    Ok(text.lines().any(|line| line.starts_with("First orphan inode:") || line.contains(" orphan_present")))
+}
+
+/// Copies an image; its holes stay holes.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    cmd("cp").args("--sparse=always --reflink=never").arg(from).arg(to).run()?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! The kernel's ext4 as an oracle: loop devices, mounts and freezes that undo themselves.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::sh::cmd;
+
+/// A loop device; detached when dropped.
+pub struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    /// Attaches `image`. Direct I/O keeps no second cache between the mount and the image.
+    pub fn attach(image: &Path) -> Result<Loop> {
+        let device = cmd("losetup").args("--find --show --direct-io=on").arg(image).run()?;
+        Ok(Loop { device: device.trim().into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Err(error) = cmd("losetup").arg("--detach").arg(&self.device).always().run() {
+            println!("  cannot detach {}: {error:#}", self.device.display());
+        }
+    }
+}
+
+/// An image mounted by the kernel; unmounted, and its loop device detached, when dropped.
+pub struct Mount {
+    dir: PathBuf,
+    mounted: bool,
+    // Dropped after the unmount in `Drop::drop`.
+    _device: Loop,
+}
+
+impl Mount {
+    /// Mounts `image` at the folder `dir`, which it makes, with mount options such as `rw,data=ordered`.
+    pub fn new(image: &Path, dir: &Path, options: &str) -> Result<Mount> {
+        std::fs::create_dir_all(dir)?;
+        let device = Loop::attach(image)?;
+        cmd("mount").args("-t ext4 -o").arg(options).arg(&device.device).arg(dir).run()?;
+        Ok(Mount { dir: dir.into(), mounted: true, _device: device })
+    }
+
+    /// The folder where the volume's root is seen.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Unmounts; the errors that `drop` can only print are the caller's here.
+    pub fn unmount(mut self) -> Result<()> {
+        self.mounted = false;
+        cmd("umount").arg(&self.dir).always().run().context("unmounting")?;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        if cmd("umount").arg(&self.dir).always().run().is_err() {
+            // Someone still looks into it: it goes when they leave.
+            let _ = cmd("umount").arg("--lazy").arg(&self.dir).always().run();
+        }
+    }
+}
+
+/// A mounted volume of the kernel that lets no write through; thawed when dropped.
+pub struct Frozen<'a> {
+    mount: &'a Mount,
+}
+
+impl<'a> Frozen<'a> {
+    /// Freezes `mount`.
+    pub fn new(mount: &'a Mount) -> Result<Frozen<'a>> {
+        cmd("fsfreeze").arg("--freeze").arg(&mount.dir).run()?;
+        Ok(Frozen { mount })
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = cmd("fsfreeze").arg("--unfreeze").arg(&self.mount.dir).always().run() {
+            println!("  cannot thaw {}: {error:#}", self.mount.dir.display());
+        }
+    }
+}

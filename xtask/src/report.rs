@@ -1,0 +1,94 @@
+//! What passed, failed and was skipped, and how long it took.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::interrupt;
+
+/// The sums of a run.
+#[derive(Default)]
+pub struct Report {
+    passed: u64,
+    failed: u64,
+    failures: Vec<String>,
+    skipped: Vec<String>,
+    times: Vec<String>,
+}
+
+impl Report {
+    /// Runs one case and counts it.
+    pub fn case(&mut self, name: &str, case: impl FnOnce() -> Result<()>) {
+        if interrupt::requested() {
+            return;
+        }
+        let start = Instant::now();
+        match case() {
+            Ok(()) => {
+                self.passed += 1;
+                println!("  ok    {name} ({:.1} s)", start.elapsed().as_secs_f64());
+            }
+            Err(error) => self.fail(name, &format!("{error:#}")),
+        }
+    }
+
+    /// Adds the sums of a test program.
+    pub fn add(&mut self, passed: u64, failed: u64) {
+        self.passed += passed;
+        self.failed += failed;
+    }
+
+    /// Counts a failure.
+    pub fn fail(&mut self, name: &str, why: &str) {
+        println!("  FAIL  {name}: {why}");
+        self.failed += 1;
+        self.note_failure(name, why);
+    }
+
+    /// Names in the summary a failure that the sums already hold.
+    pub fn note_failure(&mut self, name: &str, why: &str) {
+        self.failures.push(format!("{name}: {}", why.lines().next().unwrap_or_default()));
+    }
+
+    /// Says loudly that something was left out; under continuous integration that is a failure.
+    pub fn skip(&mut self, name: &str, why: &str) {
+        if ci() {
+            self.fail(name, &format!("may not be skipped under CI: {why}"));
+        } else {
+            self.skip_allowed(name, why);
+        }
+    }
+
+    /// Says loudly that something was left out which may be left out anywhere.
+    pub fn skip_allowed(&mut self, name: &str, why: &str) {
+        println!("  SKIPPED  {name}: {why}");
+        self.skipped.push(format!("{name}: {why}"));
+    }
+
+    /// Runs a step under a heading, and notes its time.
+    pub fn step(&mut self, name: &str, step: impl FnOnce(&mut Report) -> Result<()>) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        if let Err(error) = interrupt::check().and_then(|()| step(self)) {
+            self.fail(name, &format!("{error:#}"));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        println!("== {name}: {seconds:.1} s");
+        self.times.push(format!("{seconds:8.1} s  {name}"));
+    }
+
+    /// Prints the summary; its last line is `N passed, N failed`. Returns whether nothing failed.
+    pub fn finish(self) -> bool {
+        println!("\n== summary");
+        self.times.iter().for_each(|line| println!("{line}"));
+        self.skipped.iter().for_each(|line| println!("SKIPPED  {line}"));
+        self.failures.iter().for_each(|line| println!("FAILED   {line}"));
+        println!("{} passed, {} failed", self.passed, self.failed);
+        self.failed == 0
+    }
+}
+
+/// Whether this runs under continuous integration, where nothing may be skipped.
+pub fn ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}

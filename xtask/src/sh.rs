@@ -1,0 +1,149 @@
+//! Other programs: run one, wait for it, and end it when the user interrupts.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::interrupt;
+
+/// How often a running program is looked at.
+const POLL: Duration = Duration::from_millis(2);
+
+/// A command line under construction.
+pub struct Cmd {
+    command: Command,
+    line: String,
+    interruptible: bool,
+}
+
+/// What a program left behind.
+pub struct Output {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output and, after it, its standard error.
+    pub text: String,
+}
+
+/// Starts the command line of `program`, found in `PATH` or in the administrator's folders.
+pub fn cmd(program: impl AsRef<OsStr>) -> Cmd {
+    let mut command = Command::new(program.as_ref());
+    // A plain user's PATH lacks these, and mke2fs and losetup live there.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin")).stdin(Stdio::null());
+    Cmd { command, line: program.as_ref().to_string_lossy().into_owned(), interruptible: true }
+}
+
+impl Cmd {
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.line.push(' ');
+        self.line.push_str(&arg.as_ref().to_string_lossy());
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds the words of `words`, split at spaces.
+    pub fn args(self, words: &str) -> Self {
+        words.split_whitespace().fold(self, Cmd::arg)
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Sets the folder to run in.
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// For clean-up: runs to its end also after an interrupt.
+    pub fn always(mut self) -> Self {
+        self.interruptible = false;
+        self
+    }
+
+    /// The command line, to show.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// Runs it; any exit status but 0 is an error that shows what the program said.
+    pub fn run(self) -> Result<String> {
+        let line = self.line.clone();
+        let output = self.output()?;
+        if !output.status.success() {
+            bail!("`{line}`: {}\n{}", output.status, output.text.trim_end());
+        }
+        Ok(output.text)
+    }
+
+    /// Runs it and collects what it prints, whatever its exit status.
+    pub fn output(mut self) -> Result<Output> {
+        let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
+        let out = collect(child.stdout.take());
+        let err = collect(child.stderr.take());
+        let status = self.wait(&mut child);
+        let text = out.join().unwrap_or_default() + &err.join().unwrap_or_default();
+        Ok(Output { status: status?, text })
+    }
+
+    /// Runs it, hands each line of its standard output to `line`; its standard error is the caller's.
+    pub fn each_line(mut self, line: impl FnMut(&str) + Send) -> Result<ExitStatus> {
+        let mut child = self.spawn(Stdio::piped(), Stdio::inherit())?;
+        let stdout = child.stdout.take();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut line = line;
+                if let Some(stdout) = stdout {
+                    BufReader::new(stdout).lines().map_while(Result::ok).for_each(|text| line(&text));
+                }
+            });
+            self.wait(&mut child)
+        })
+    }
+
+    /// Starts it with its standard output in a pipe and nothing else shown; the caller ends it.
+    pub fn start(mut self) -> Result<Child> {
+        self.spawn(Stdio::piped(), Stdio::null())
+    }
+
+    fn spawn(&mut self, stdout: Stdio, stderr: Stdio) -> Result<Child> {
+        if self.interruptible {
+            interrupt::check()?;
+        }
+        self.command.stdout(stdout).stderr(stderr);
+        self.command.spawn().with_context(|| format!("cannot start `{}`", self.line))
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if self.interruptible && interrupt::requested() {
+                child.kill()?;
+                child.wait()?;
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is still worth showing.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}

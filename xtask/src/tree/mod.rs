@@ -1,0 +1,4 @@
+//! Trees of files: made from a plan, and compared with one another.
+
+pub mod generate;
+pub mod manifest;

@@ -1,0 +1,40 @@
+//! Where things are: the sources, the build outputs, the binary under test, a place for images.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::sh::{Cmd, cmd};
+
+/// The root of the sources.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
+}
+
+/// The folder of the build outputs.
+pub fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// A `cargo` command at the root, with `words` as arguments.
+pub fn cargo(words: &str) -> Cmd {
+    cmd(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).dir(root()).args(words)
+}
+
+/// Builds the release binary of the command line tool and returns its path.
+pub fn build_parext4() -> Result<PathBuf> {
+    cargo("build --quiet --release -p parext4-cli").run().context("building parext4")?;
+    Ok(target().join("release/parext4"))
+}
+
+/// An empty folder on the disk that holds the build outputs (images need direct I/O, which a temporary folder
+/// in memory may refuse). It goes when the value does.
+pub fn scratch() -> Result<TempDir> {
+    let parent = target().join("xtask");
+    std::fs::create_dir_all(&parent)?;
+    tempfile::tempdir_in(&parent).with_context(|| format!("no temporary folder in {}", parent.display()))
+}

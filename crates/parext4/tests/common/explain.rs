@@ -27,7 +27,7 @@ pub fn explain(base: &[Seen], log: &Log) -> Result<(), String> {
     let mut checker = Checker::new(base, log);
     for (number, read) in log.reads.iter().enumerate() {
         checker.mark(number, read)?;
-        checker.contents(number, read).and_then(|()| checker.size(read)).map_err(|e| {
+        checker.contents(number, read).and_then(|()| checker.size(number, read)).map_err(|e| {
             format!(
                 "the read of {}..{} between {} and {}: {e}",
                 read.first, read.wanted, read.start, read.end
@@ -226,7 +226,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Rule 4.
-    fn size(&self, read: &Read) -> Result<(), String> {
+    fn size(&self, number: usize, read: &Read) -> Result<(), String> {
         let end = read.end_of_data;
         if end < read.wanted {
             // The file ended at `end`, or if nothing was read anywhere before it.
@@ -238,7 +238,8 @@ impl<'a> Checker<'a> {
             }
             for (index, change) in self.changes.iter().enumerate() {
                 let grown = change.effect.end();
-                if grown > end && change.end < read.start && !self.shrunk(grown, change.start, read.end) {
+                let before = change.end < read.start || self.shown_in[index] == Some(number);
+                if grown > end && before && !self.shrunk(grown, change.start, read.end) {
                     return Err(format!("it ended at {end} in spite of {}", self.describe(index)));
                 }
             }

@@ -233,15 +233,15 @@ fn run(name: &str, shape: Shape) {
 
 #[test]
 fn churn_1k() {
-    run("churn_1k", Shape { mib: 128, block_size: 1024, journal: true });
+    run("churn_1k", Shape::new(128, 1024, true));
 }
 
 #[test]
 fn churn_4k() {
-    run("churn_4k", Shape { mib: 256, block_size: 4096, journal: true });
+    run("churn_4k", Shape::new(256, 4096, true));
 }
 
 #[test]
 fn churn_2k_no_journal() {
-    run("churn_2k_no_journal", Shape { mib: 128, block_size: 2048, journal: false });
+    run("churn_2k_no_journal", Shape::new(128, 2048, false));
 }

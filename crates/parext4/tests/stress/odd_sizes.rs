@@ -125,10 +125,10 @@ fn reopened(device: &Arc<MemDevice>, contents: &[u8]) {
 
 #[test]
 fn odd_sizes_1k() {
-    run("odd_sizes_1k", Shape { mib: 16, block_size: 1024, journal: true });
+    run("odd_sizes_1k", Shape::new(16, 1024, true));
 }
 
 #[test]
 fn odd_sizes_4k_no_journal() {
-    run("odd_sizes_4k_no_journal", Shape { mib: 16, block_size: 4096, journal: false });
+    run("odd_sizes_4k_no_journal", Shape::new(16, 4096, false));
 }

@@ -232,7 +232,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape) {
 }
 
 fn in_memory(name: &str, block_size: u32, journal: bool, chopped: bool) {
-    let shape = Shape { mib: 64, block_size, journal };
+    let shape = Shape::new(64, block_size, journal);
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
@@ -243,7 +243,7 @@ fn in_memory(name: &str, block_size: u32, journal: bool, chopped: bool) {
 }
 
 fn in_a_file(name: &str, block_size: u32, journal: bool) {
-    let shape = Shape { mib: 64, block_size, journal };
+    let shape = Shape::new(64, block_size, journal);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("image");
     let device = FileDevice::open(&path, &FileOptions::new().create(shape.mib << 20)).unwrap();

@@ -1,0 +1,341 @@
+//! Full volumes: many threads fill one until nothing goes in any more. Every call that fails leaves it
+//! consistent, blocks allocated ahead can still be written, and deleting everything gives all space back.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test enospc`; see `tests/stress` for the environment.
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parext4::{Error, File, MemDevice, Volume};
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use common::memory::{Shape, assert_clean, assert_recovers, recover, untimed};
+use common::rng::Rng;
+use common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
+use common::watchdog::Watchdog;
+use common::{settings, tool};
+
+const THREADS: usize = 8;
+/// Sectors of the largest request.
+const LARGEST: u64 = 256;
+/// Bytes allocated ahead of writing, twice: within the size, and behind it.
+const AHEAD: u64 = 1 << 20;
+
+/// The ways to use up space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Append,
+    WriteSparse,
+    Allocate,
+    AllocateBehindTheEnd,
+    MakeDirectory,
+    CreateFile,
+}
+
+const WAYS: [Way; 6] = [
+    Way::Append,
+    Way::WriteSparse,
+    Way::Allocate,
+    Way::AllocateBehindTheEnd,
+    Way::MakeDirectory,
+    Way::CreateFile,
+];
+
+/// One thread: its directory, its files, and what it wrote.
+struct Filler<'a> {
+    volume: &'a Volume,
+    thread: u32,
+    directory: String,
+    rng: Rng,
+    count: u64,
+    appended: File,
+    sparse: File,
+    allocated: File,
+    /// First sector and stamp of each write that succeeded, with its length, in the file that it went to.
+    written: Vec<(bool, u64, u64, Stamp)>,
+}
+
+impl<'a> Filler<'a> {
+    fn new(volume: &'a Volume, thread: usize, seed: u64) -> Self {
+        let directory = format!("/fill/{thread}");
+        volume.mkdir(&directory, 0o755).expect("mkdir");
+        let create = |name: &str| volume.create(format!("{directory}/{name}"), 0o644).expect("create");
+        let (appended, sparse, allocated) = (create("appended"), create("sparse"), create("allocated"));
+        Self {
+            volume,
+            thread: u32::try_from(thread).unwrap(),
+            directory,
+            rng: Rng::new(seed, thread as u64),
+            count: 0,
+            appended,
+            sparse,
+            allocated,
+            written: Vec::new(),
+        }
+    }
+
+    /// Uses up space in every way, until each fails even for one sector. Between operations it lets the
+    /// checker have the `gate`.
+    fn fill(&mut self, gate: &RwLock<()>, watchdog: &Watchdog) {
+        let mut ways = WAYS.to_vec();
+        let mut largest = LARGEST;
+        while !ways.is_empty() {
+            let _open: RwLockReadGuard<'_, ()> = gate.read();
+            let nth = usize::try_from(self.rng.below(ways.len() as u64)).unwrap();
+            let sectors = self.rng.log_uniform(largest);
+            let thread = self.thread as usize;
+            match watchdog.watch(thread, || self.take(ways[nth], sectors)) {
+                Ok(()) => {}
+                Err(Error::NoSpace | Error::NoInodes) if sectors > 1 => largest = (largest / 2).max(1),
+                Err(Error::NoSpace | Error::NoInodes) => drop(ways.swap_remove(nth)),
+                Err(error) => panic!("{:?} of {sectors} sectors: {error}", ways[nth]),
+            }
+        }
+    }
+
+    fn take(&mut self, way: Way, sectors: u64) -> Result<(), Error> {
+        self.count += 1;
+        let stamp = Stamp { file: 1, writer: self.thread, sequence: self.count, origin: 0 };
+        match way {
+            Way::Append => self.append(sectors, stamp),
+            Way::WriteSparse => self.write_sparse(sectors, stamp),
+            Way::Allocate => {
+                let size = self.allocated.size();
+                let result = self.allocated.allocate(size, sectors * SECTOR as u64, false);
+                assert!(
+                    result.is_ok() || self.allocated.size() == size,
+                    "a failed allocation changed the size"
+                );
+                result
+            }
+            Way::AllocateBehindTheEnd => {
+                let place = (1 << 30) + self.count * LARGEST * SECTOR as u64;
+                self.allocated.allocate(place, sectors * SECTOR as u64, true)
+            }
+            Way::MakeDirectory => {
+                self.volume.mkdir(format!("{}/d{}", self.directory, self.count), 0o755).map(drop)
+            }
+            Way::CreateFile => {
+                self.volume.create(format!("{}/f{}", self.directory, self.count), 0o644).map(drop)
+            }
+        }
+    }
+
+    fn append(&mut self, sectors: u64, stamp: Stamp) -> Result<(), Error> {
+        let size = self.appended.size();
+        let mut bytes = vec![0; usize::try_from(sectors).unwrap() * SECTOR];
+        fill_append(&mut bytes, stamp);
+        match self.appended.append(&bytes) {
+            Ok(place) => {
+                assert_eq!(place, size, "an append went elsewhere than to the end");
+                let first = place / SECTOR as u64;
+                self.written.push((true, first, sectors, Stamp { origin: first, ..stamp }));
+                Ok(())
+            }
+            Err(error) => {
+                assert_eq!(self.appended.size(), size, "a failed append changed the size");
+                Err(error)
+            }
+        }
+    }
+
+    fn write_sparse(&mut self, sectors: u64, stamp: Stamp) -> Result<(), Error> {
+        let size = self.sparse.size();
+        // Every write has a place of its own, in no order.
+        let first = (self.count.reverse_bits() >> 46) * LARGEST * 2 + self.rng.below(8);
+        let result = self.sparse.write_at(&filled(first, sectors, stamp), first * SECTOR as u64);
+        match result {
+            Ok(()) => self.written.push((false, first, sectors, stamp)),
+            Err(_) => assert_eq!(self.sparse.size(), size, "a failed write changed the size"),
+        }
+        result
+    }
+
+    /// Everything that was written is there.
+    fn verify(&self) {
+        for &(appended, first, sectors, stamp) in &self.written {
+            let file = if appended { &self.appended } else { &self.sparse };
+            let mut bytes = vec![0; usize::try_from(sectors).unwrap() * SECTOR];
+            let read = file.read_at(&mut bytes, first * SECTOR as u64).expect("read_at");
+            let seen = identify_all(&bytes[..read], 1, first).expect("sectors that were written");
+            assert_eq!(seen.len() as u64, sectors);
+            assert!(seen.iter().all(|&seen| seen == Seen::Data(stamp)), "{stamp:?} reads as {seen:?}");
+        }
+    }
+}
+
+/// Checks the volume as it stands at the gate: synced, but not closed.
+fn check(device: &MemDevice, shape: Shape, when: &str) {
+    if shape.journal {
+        assert_recovers(device, when);
+    }
+    let copy = Arc::new(device.fork());
+    recover(&copy);
+    assert_clean(&copy, when);
+}
+
+/// Fills the volume from all threads, and looks at it now and then while they wait.
+fn fill<'a>(volume: &'a Volume, device: &MemDevice, shape: Shape, name: &str, seed: u64) -> Vec<Filler<'a>> {
+    let mut fillers: Vec<_> = (0..THREADS).map(|thread| Filler::new(volume, thread, seed)).collect();
+    let (gate, running) = (RwLock::new(()), AtomicUsize::new(THREADS));
+    let watchdog = Watchdog::start(name, seed, THREADS);
+    std::thread::scope(|scope| {
+        for filler in &mut fillers {
+            let (gate, running, watchdog) = (&gate, &running, &watchdog);
+            scope.spawn(move || {
+                let _leaving = scopeguard(running);
+                filler.fill(gate, watchdog);
+            });
+        }
+        let mut wait = Duration::from_millis(10);
+        while running.load(Ordering::Acquire) > 0 {
+            std::thread::sleep(wait);
+            wait = (2 * wait).min(Duration::from_millis(640));
+            let closed = gate.write();
+            volume.sync().expect("sync");
+            let copy = device.fork();
+            drop(closed);
+            check(&copy, shape, &format!("{name}, seed {seed}, while it fills"));
+        }
+    });
+    fillers
+}
+
+/// Counts one thread less when dropped.
+fn scopeguard(running: &AtomicUsize) -> impl Drop + '_ {
+    struct Leaving<'a>(&'a AtomicUsize);
+    impl Drop for Leaving<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+    Leaving(running)
+}
+
+/// Writes all of what was allocated ahead, in pieces of all sizes and in any order.
+fn write_ahead(file: &File, rng: &mut Rng) {
+    let sectors = AHEAD / SECTOR as u64;
+    let mut pieces = Vec::new();
+    let mut first = 0;
+    while first < sectors {
+        let end = sectors.min(first + rng.log_uniform(32));
+        pieces.push((first, end));
+        first = end;
+    }
+    for last in (1..pieces.len()).rev() {
+        pieces.swap(last, usize::try_from(rng.below(last as u64 + 1)).unwrap());
+    }
+    for (first, end) in pieces {
+        let stamp = Stamp { file: 2, writer: 0, sequence: first, origin: 0 };
+        let bytes = filled(first, end - first, stamp);
+        file.write_at(&bytes, first * SECTOR as u64).expect("a write into blocks allocated ahead");
+    }
+    let mut bytes = vec![0; usize::try_from(AHEAD).unwrap()];
+    assert_eq!(file.read_at(&mut bytes, 0).expect("read_at"), bytes.len());
+    let seen = identify_all(&bytes, 2, 0).expect("sectors that were written");
+    assert!(seen.iter().all(|seen| matches!(seen, Seen::Data(_))), "blocks allocated ahead are not written");
+}
+
+fn remove_all(volume: &Volume, directory: &str) {
+    for item in volume.read_dir(directory).expect("read_dir") {
+        let item = item.expect("an entry");
+        let path = format!("{directory}/{}", String::from_utf8(item.name).unwrap());
+        match item.file_type {
+            parext4::FileType::Directory => volume.remove_dir(&path).expect("remove_dir"),
+            _ => volume.remove_file(&path).expect("remove_file"),
+        }
+    }
+    volume.remove_dir(directory).expect("remove_dir");
+}
+
+/// The free blocks and inodes that dumpe2fs finds.
+fn dumpe2fs(device: &MemDevice) -> Option<(u64, u32)> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    device.save(file.path()).unwrap();
+    let output = tool(Command::new("dumpe2fs").arg("-h").arg(file.path()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = |label: &str| text.lines().find_map(|line| line.strip_prefix(label)).map(str::trim);
+    Some((value("Free blocks:")?.parse().ok()?, value("Free inodes:")?.parse().ok()?))
+}
+
+/// Fills and empties volumes for as long as asked, one at least.
+fn run(name: &str, shape: Shape) {
+    let seed = settings::seed(name);
+    let deadline = Instant::now() + settings::seconds(0.0);
+    for round in 0.. {
+        fill_and_empty(name, shape, seed.wrapping_add(round));
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+}
+
+fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
+    let device = Arc::new(shape.make());
+    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
+    let before = volume.space();
+    volume.mkdir("/fill", 0o755).expect("mkdir");
+    let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create(path, 0o644).expect("create"));
+    ahead[0].allocate(0, AHEAD, false).expect("allocate");
+    ahead[1].allocate(0, AHEAD, true).expect("allocate");
+
+    let fillers = fill(&volume, &device, shape, name, seed);
+    let full = volume.space();
+    assert!(full.free_blocks < full.blocks / 20, "the volume is not full: {full:?}");
+    assert!(shape.inode_ratio.is_none() || full.free_inodes == 0, "inodes are left: {full:?}");
+    ahead.iter().for_each(|file| write_ahead(file, &mut Rng::new(seed, 1000)));
+    fillers.iter().for_each(Filler::verify);
+    volume.sync().expect("sync");
+    check(&device.fork(), shape, &format!("{name}, seed {seed}, full"));
+
+    drop((fillers, ahead));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let volume = &volume;
+            scope.spawn(move || remove_all(volume, &format!("/fill/{thread}")));
+        }
+    });
+    remove_all(&volume, "/fill");
+    volume.sync().expect("sync");
+    let after = volume.space();
+    assert_eq!(after, before, "{name}, seed {seed}: not all space came back");
+    volume.close().expect("close");
+    assert_clean(&device, name);
+    if let Some(counted) = dumpe2fs(&device) {
+        assert_eq!(counted, (before.free_blocks, before.free_inodes), "{name}, seed {seed}: dumpe2fs");
+    }
+}
+
+#[test]
+fn full_1k() {
+    run("full_1k", Shape::new(16, 1024, true));
+}
+
+#[test]
+fn full_4k() {
+    run("full_4k", Shape::new(32, 4096, true));
+}
+
+#[test]
+fn full_4k_larger() {
+    run("full_4k_larger", Shape::new(96, 4096, true));
+}
+
+#[test]
+fn out_of_inodes() {
+    run("out_of_inodes", Shape { inode_ratio: Some(32 << 10), ..Shape::new(16, 1024, true) });
+}
+
+#[test]
+fn full_1k_no_journal() {
+    run("full_1k_no_journal", Shape::new(8, 1024, false));
+}
+
+#[test]
+fn full_4k_no_journal() {
+    run("full_4k_no_journal", Shape::new(16, 4096, false));
+}

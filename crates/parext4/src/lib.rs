@@ -36,3 +36,8 @@ pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
+
+/// The example in the README, run with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

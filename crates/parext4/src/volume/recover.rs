@@ -133,10 +133,10 @@ impl JournalPlace {
         Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
     }
 
-    /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does.
+    /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does, which skips
+    /// a number also where the log was empty.
     fn restart(&mut self, recovered: &journal::Recovered) {
-        let skip = u32::from(self.superblock.start() != 0);
-        self.next_sequence = recovered.next_sequence.wrapping_add(skip);
+        self.next_sequence = recovered.next_sequence.wrapping_add(1);
     }
 }
 

@@ -13,12 +13,9 @@ mod ranges;
 mod read;
 mod resize;
 mod sync;
-mod tail;
 mod write;
 
 use parext4_format::inode::{FileType, InodeFlags};
-
-pub(crate) use tail::Tail;
 
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Node};

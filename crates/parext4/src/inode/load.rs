@@ -6,10 +6,10 @@ use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use rangelock::RangeLock;
 
-use super::Inode;
+use super::{Inode, Tail};
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
-use crate::file::Tail;
+
 use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

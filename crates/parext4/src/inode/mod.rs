@@ -8,6 +8,7 @@ mod cache;
 mod delete;
 mod load;
 mod node;
+mod tail;
 mod time;
 
 use std::sync::OnceLock;
@@ -19,11 +20,11 @@ use rangelock::RangeLock;
 
 pub(crate) use cache::InodeCache;
 pub use node::Node;
+pub(crate) use tail::Tail;
 pub(crate) use time::now;
 
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
-use crate::file::Tail;
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::lock_order::Rank;

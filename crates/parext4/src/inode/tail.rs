@@ -14,7 +14,7 @@ pub(crate) struct Tail {
 
 /// An offset handed out to an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     pub offset: u64,
     epoch: u64,
 }
@@ -27,40 +27,40 @@ impl Tail {
     }
 
     /// Hands out `len` bytes at the end.
-    pub(super) fn claim(&mut self, len: u64) -> Claim {
+    pub(crate) fn claim(&mut self, len: u64) -> Claim {
         let claim = Claim { offset: self.end, epoch: self.epoch };
         self.end = self.end.saturating_add(len);
         claim
     }
 
     /// Whether the claimed offset still is where the append belongs.
-    pub(super) fn holds(&self, claim: Claim) -> bool {
+    pub(crate) fn holds(&self, claim: Claim) -> bool {
         self.epoch == claim.epoch
     }
 
     /// Takes back the claim of an append that failed, if none came after it. Else it leaves a hole.
-    pub(super) fn give_back(&mut self, claim: Claim, len: u64) {
+    pub(crate) fn give_back(&mut self, claim: Claim, len: u64) {
         if self.holds(claim) && self.end == claim.offset.saturating_add(len) {
             self.end = claim.offset;
         }
     }
 
     /// Notes a write that ends at `end`, so that appends go behind it.
-    pub(super) fn raise(&mut self, end: u64) {
+    pub(crate) fn raise(&mut self, end: u64) {
         self.end = self.end.max(end);
     }
 
     /// Sets the end to a new size.
-    pub(super) fn set(&mut self, size: u64) {
+    pub(crate) fn set(&mut self, size: u64) {
         self.end = size;
         self.epoch += 1;
     }
 
-    pub(super) fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.clean
     }
 
-    pub(super) fn set_clean(&mut self) {
+    pub(crate) fn set_clean(&mut self) {
         self.clean = true;
     }
 }

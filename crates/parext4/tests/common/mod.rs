@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod chopped;
+pub mod durable;
 pub mod explain;
 pub mod history;
 pub mod memory;
@@ -9,6 +10,7 @@ pub mod rng;
 pub mod sector;
 pub mod settings;
 pub mod watchdog;
+pub mod workload;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,258 @@
+//! A sequence of operations of all kinds, the same for the same seed, with a model of what each leaves behind.
+
+use std::collections::BTreeMap;
+
+use parext4::{Error, File, Volume};
+
+use super::rng::Rng;
+use super::sector::{SECTOR, Seen, Stamp, filled};
+
+/// All sectors carry this file number: what belongs where is told by the sequence numbers.
+pub const FILE: u32 = 1;
+
+/// Sectors of the longest request.
+const LONGEST: u64 = 128;
+const DIRECTORIES: [&str; 4] = ["/a", "/a/b", "/c", "/c/d"];
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    Directory,
+    /// A file, which keeps its number when it is renamed.
+    File(u64),
+}
+
+/// A volume as it stands between two operations.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// All names but `/` and `/lost+found`.
+    pub names: BTreeMap<String, Name>,
+    /// The sectors of every file, those without a name included.
+    pub files: BTreeMap<u64, Vec<Seen>>,
+}
+
+/// One call, or a few that belong together.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    MakeDirectory(String),
+    RemoveDirectory(String),
+    Create {
+        path: String,
+        number: u64,
+    },
+    Write {
+        path: String,
+        first: u64,
+        sectors: u64,
+        sequence: u64,
+    },
+    Append {
+        path: String,
+        sectors: u64,
+        sequence: u64,
+    },
+    SetLen {
+        path: String,
+        sectors: u64,
+    },
+    Allocate {
+        path: String,
+        first: u64,
+        sectors: u64,
+        keep_size: bool,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Remove(String),
+    /// Removes a file that is open, writes to it, and closes it.
+    RemoveOpen(String),
+    SyncFile(String),
+    SyncVolume,
+}
+
+/// Chooses operations.
+#[derive(Debug)]
+pub struct Workload {
+    rng: Rng,
+    sequence: u64,
+}
+
+impl Workload {
+    /// The workload of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed, 0), sequence: 0 }
+    }
+
+    /// An operation that succeeds on a volume in `state`.
+    pub fn next(&mut self, state: &State) -> Operation {
+        loop {
+            if let Some(operation) = self.choose(state) {
+                return operation;
+            }
+        }
+    }
+
+    fn choose(&mut self, state: &State) -> Option<Operation> {
+        let path = self.path();
+        let exists = state.names.contains_key(&path);
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let kind = self.rng.below(100);
+        if kind < 12 {
+            let directory = DIRECTORIES[usize::try_from(self.rng.below(4)).unwrap()].to_owned();
+            return directory_operation(directory, state);
+        }
+        if kind < 15 {
+            return Some(Operation::SyncVolume);
+        }
+        if !exists {
+            let possible = state.names.contains_key(parent(&path));
+            return possible.then_some(Operation::Create { path, number: sequence });
+        }
+        let (first, sectors) = (self.rng.below(LONGEST), self.rng.log_uniform(LONGEST));
+        Some(match kind {
+            15..40 => Operation::Write { path, first, sectors, sequence },
+            40..55 => Operation::Append { path, sectors, sequence },
+            55..62 => Operation::SetLen { path, sectors: first },
+            62..70 => Operation::Allocate { path, first, sectors, keep_size: self.rng.chance(50) },
+            70..78 => {
+                let to = self.path();
+                let possible = state.names.contains_key(parent(&to)) && to != path;
+                return possible.then_some(Operation::Rename { from: path, to });
+            }
+            78..82 => Operation::Remove(path),
+            82..86 => Operation::RemoveOpen(path),
+            _ => Operation::SyncFile(path),
+        })
+    }
+
+    /// A name for a file.
+    fn path(&mut self) -> String {
+        let directory = DIRECTORIES[usize::try_from(self.rng.below(4)).unwrap()];
+        format!("{directory}/{}", self.rng.below(3))
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+fn directory_operation(directory: String, state: &State) -> Option<Operation> {
+    if !state.names.contains_key(&directory) {
+        let above = parent(&directory);
+        return (above.is_empty() || state.names.contains_key(above))
+            .then_some(Operation::MakeDirectory(directory));
+    }
+    let below = format!("{directory}/");
+    let empty = !state.names.keys().any(|path| path.starts_with(&below));
+    empty.then_some(Operation::RemoveDirectory(directory))
+}
+
+fn data(first: u64, sectors: u64, sequence: u64) -> Vec<u8> {
+    filled(first, sectors, stamp(sequence))
+}
+
+fn stamp(sequence: u64) -> Stamp {
+    Stamp { file: FILE, writer: 0, sequence, origin: 0 }
+}
+
+/// Runs `operation` on the volume.
+///
+/// # Errors
+/// Those of the first call that fails.
+pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
+    let bytes = |sectors: u64| sectors * SECTOR as u64;
+    let open = |path: &str| volume.open_file(path);
+    match operation {
+        Operation::MakeDirectory(path) => volume.mkdir(path, 0o755).map(drop),
+        Operation::RemoveDirectory(path) => volume.remove_dir(path),
+        Operation::Create { path, .. } => volume.create(path, 0o644).map(drop),
+        Operation::Write { path, first, sectors, sequence } => {
+            open(path)?.write_at(&data(*first, *sectors, *sequence), bytes(*first))
+        }
+        Operation::Append { path, sectors, sequence } => {
+            let file = open(path)?;
+            let first = file.size() / SECTOR as u64;
+            file.append(&data(first, *sectors, *sequence)).map(drop)
+        }
+        Operation::SetLen { path, sectors } => open(path)?.set_len(bytes(*sectors)),
+        Operation::Allocate { path, first, sectors, keep_size } => {
+            open(path)?.allocate(bytes(*first), bytes(*sectors), *keep_size)
+        }
+        Operation::Rename { from, to } => volume.rename(from, to),
+        Operation::Remove(path) => volume.remove_file(path),
+        Operation::RemoveOpen(path) => {
+            let file: File = open(path)?;
+            volume.remove_file(path)?;
+            file.write_at(&data(0, 8, 0), 0)
+        }
+        Operation::SyncFile(path) => open(path)?.sync_all(),
+        Operation::SyncVolume => volume.sync(),
+    }
+}
+
+/// The state that `operation` leaves behind.
+pub fn after(state: &State, operation: &Operation) -> State {
+    let mut state = state.clone();
+    match operation {
+        Operation::MakeDirectory(path) => drop(state.names.insert(path.clone(), Name::Directory)),
+        Operation::Create { path, number } => {
+            state.names.insert(path.clone(), Name::File(*number));
+            state.files.insert(*number, Vec::new());
+        }
+        Operation::RemoveDirectory(path) | Operation::Remove(path) => drop(state.names.remove(path)),
+        Operation::RemoveOpen(path) => {
+            state.write(path, 0, 8, 0);
+            state.names.remove(path);
+        }
+        Operation::Write { path, first, sectors, sequence } => state.write(path, *first, *sectors, *sequence),
+        Operation::Append { path, sectors, sequence } => {
+            let end = state.file(path).len() as u64;
+            state.write(path, end, *sectors, *sequence);
+        }
+        Operation::SetLen { path, sectors } => {
+            state.file(path).resize(usize::try_from(*sectors).unwrap(), Seen::Zero);
+        }
+        Operation::Allocate { path, first, sectors, keep_size } => {
+            if !keep_size {
+                state.grow(path, first + sectors);
+            }
+        }
+        Operation::Rename { from, to } => {
+            let name = state.names.remove(from).expect("a name to rename");
+            state.names.insert(to.clone(), name);
+        }
+        Operation::SyncFile(_) | Operation::SyncVolume => {}
+    }
+    state
+}
+
+impl State {
+    /// The number of the file called `path`.
+    pub fn number(&self, path: &str) -> u64 {
+        match self.names.get(path) {
+            Some(Name::File(number)) => *number,
+            other => panic!("{path} is {other:?}, not a file"),
+        }
+    }
+
+    /// The sectors of the file called `path`.
+    pub fn file(&mut self, path: &str) -> &mut Vec<Seen> {
+        let number = self.number(path);
+        self.files.get_mut(&number).expect("a file has sectors")
+    }
+
+    fn grow(&mut self, path: &str, end: u64) {
+        let file = self.file(path);
+        file.resize(file.len().max(usize::try_from(end).unwrap()), Seen::Zero);
+    }
+
+    fn write(&mut self, path: &str, first: u64, sectors: u64, sequence: u64) {
+        self.grow(path, first + sectors);
+        let first = usize::try_from(first).unwrap();
+        let end = first + usize::try_from(sectors).unwrap();
+        self.file(path)[first..end].fill(Seen::Data(stamp(sequence)));
+    }
+}

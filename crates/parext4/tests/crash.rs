@@ -1,0 +1,228 @@
+//! Crashes: everything that reached the device is recorded, and every state that a crash could have left is
+//! rebuilt from the record: any of the writes since the last flush lost, the last one torn. Each must open, hold
+//! what was synced, and show nothing that was not written: the device was full of other bytes before.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test crash`. `PAREXT4_STRESS_ALL=1` has e2fsck look at every
+//! state, and tries more of them.
+
+mod common;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use parext4::device::{Event, RecordingDevice};
+use parext4::{Device, File, MemDevice, Volume};
+
+use common::durable::{Story, read};
+use common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use common::rng::Rng;
+use common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
+use common::settings;
+use common::workload::{FILE, Operation, Workload, run};
+
+const OPERATIONS: usize = 220;
+/// Of so many states in a row e2fsck sees one.
+const SAMPLE: usize = 40;
+/// How often several threads write one file at once in between.
+const PARALLEL: usize = 70;
+const THREADS: u64 = 4;
+
+/// What a crash may leave from this event on.
+struct Mark {
+    /// Events recorded when the story had come so far.
+    events: usize,
+    story: Story,
+}
+
+/// A run on a recording device.
+struct Recording {
+    base: MemDevice,
+    device: Arc<RecordingDevice>,
+    shape: Shape,
+    seed: u64,
+    /// The story as it stood when each operation began (`ended` is false), and when it had succeeded.
+    begun: Vec<Mark>,
+    ended: Vec<Mark>,
+}
+
+impl Recording {
+    fn new(shape: Shape, seed: u64) -> Self {
+        let base = shape.make_poisoned();
+        let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+        Self { base, device, shape, seed, begun: Vec::new(), ended: Vec::new() }
+    }
+
+    fn mark(&self, story: &Story) -> Mark {
+        Mark { events: self.device.events(), story: story.clone() }
+    }
+
+    /// Runs the workload and records it.
+    fn record(&mut self) {
+        let mut story = Story::new(self.shape.block_size);
+        self.ended.push(self.mark(&story));
+        let volume = Volume::open(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
+        let mut workload = Workload::new(self.seed);
+        for number in 0..OPERATIONS {
+            if number % PARALLEL == PARALLEL / 2 {
+                self.parallel(&volume, &mut story, number as u64);
+            }
+            let operation = workload.next(story.state());
+            self.step(&volume, &mut story, &operation);
+        }
+        volume.close().expect("close");
+        story.all_durable();
+        self.ended.push(self.mark(&story));
+    }
+
+    fn step(&mut self, volume: &Volume, story: &mut Story, operation: &Operation) {
+        let events = self.device.events();
+        story.begin(operation);
+        self.begun.push(Mark { events, story: story.clone() });
+        run(volume, operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
+        story.succeeded(operation);
+        self.ended.push(self.mark(story));
+    }
+
+    /// Several threads write into blocks allocated ahead, append to the same file, and sync it, all at once.
+    fn parallel(&mut self, volume: &Volume, story: &mut Story, number: u64) {
+        let path = format!("/parallel-{number}");
+        self.step(volume, story, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
+        let ahead = Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false };
+        self.step(volume, story, &ahead);
+        let file = volume.open_file(&path).expect("open_file");
+
+        let events = self.device.events();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (file, seed) = (&file, self.seed);
+                scope.spawn(move || {
+                    write_and_append(file, thread, &mut Rng::new(seed, number * THREADS + thread))
+                });
+            }
+        });
+        let contents = read(&file).expect("what the threads wrote");
+        let zeros = vec![Seen::Zero; contents.len()];
+        for contents in [zeros, contents] {
+            let mut state = story.state().clone();
+            *state.file(&path) = contents;
+            story.push(state);
+        }
+        self.begun.push(Mark { events, story: story.clone() });
+        self.step(volume, story, &Operation::SyncFile(path));
+    }
+
+    /// What may be found after a crash when everything before event `durable` is on the device for sure, and
+    /// nothing from event `last` on has begun.
+    fn story(&self, durable: usize, last: usize) -> Story {
+        let ended =
+            self.ended.iter().rev().find(|mark| mark.events <= durable).expect("the first mark is at 0");
+        let begun = self.begun.iter().rev().find(|mark| mark.events <= last);
+        begun.map_or_else(|| ended.story.clone(), |begun| begun.story.with_syncs_of(&ended.story))
+    }
+
+    /// Checks all states that a crash could have left.
+    fn check(&self) -> usize {
+        let mut rng = Rng::new(self.seed, 1);
+        let log = self.device.log();
+        let subsets = if settings::all() { 12 } else { 3 };
+        let state = self.base.fork();
+        let (mut done, mut count) = (0, 0);
+        for epoch in self.device.flush_epochs() {
+            self.device.replay_onto(&state, done..epoch.start);
+            done = done.max(epoch.start);
+            let story = self.story(epoch.start, epoch.end);
+            let mut check = |image: MemDevice, what: &str| {
+                count += 1;
+                let what = format!("seed {}, a crash in events {epoch:?}, {what}", self.seed);
+                self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
+            };
+            check(state.fork(), "with none of them");
+            for _ in 0..subsets.min(epoch.len()) {
+                let keep = 20 + rng.below(70);
+                let chosen: Vec<_> = epoch.clone().filter(|_| rng.chance(keep)).collect();
+                check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
+                // And the last of them torn.
+                check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
+                let prefix: Vec<_> = (epoch.start
+                    ..epoch.start + usize::try_from(rng.below(epoch.len() as u64)).unwrap())
+                    .collect();
+                check(subset(&state, &log, &prefix, true), &format!("with {prefix:?}, the last torn"));
+            }
+            let all: Vec<_> = epoch.clone().collect();
+            check(subset(&state, &log, &all, false), "with all of them");
+        }
+        count
+    }
+
+    fn check_image(&self, image: &Arc<MemDevice>, story: &Story, with_e2fsck: bool, what: &str) {
+        if with_e2fsck {
+            assert_recovers(image, what);
+        }
+        let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+        let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
+        story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
+        volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+        if with_e2fsck {
+            assert_clean(image, what);
+        }
+    }
+}
+
+/// One thread's share in a file that was allocated ahead: every fourth 16 sectors, in pieces, and appends.
+fn write_and_append(file: &File, thread: u64, rng: &mut Rng) {
+    let writer = 1 + u32::try_from(thread).unwrap();
+    for (sequence, slot) in (1_u64..).zip((thread..16).step_by(4)) {
+        let stamp = Stamp { file: FILE, writer, sequence, origin: 0 };
+        let (skip, sectors) = (rng.below(8), 1 + rng.below(8));
+        let first = slot * 16 + skip;
+        file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).expect("write_at");
+        let mut bytes = vec![0; SECTOR * usize::try_from(rng.log_uniform(16)).unwrap()];
+        fill_append(&mut bytes, Stamp { sequence: sequence + 100, ..stamp });
+        file.append(&bytes).expect("append");
+        if rng.chance(30) {
+            file.sync_data().expect("sync_data");
+        }
+    }
+}
+
+/// `base` and the chosen events, of the last only the first half if it is `torn`.
+fn subset(base: &MemDevice, log: &[Event], chosen: &[usize], torn: bool) -> MemDevice {
+    let state = base.fork();
+    let last_write = chosen.iter().rev().find(|&&index| matches!(log[index], Event::Write { .. }));
+    for index in chosen {
+        if let Event::Write { offset, bytes } = &log[*index] {
+            let half = torn && Some(index) == last_write && !is_superblock(*offset, bytes);
+            let len = if half { bytes.len() / SECTOR / 2 * SECTOR } else { bytes.len() };
+            state.write_at(*offset, &[IoSlice::new(&bytes[..len])]).expect("a write that was recorded");
+        }
+    }
+    state
+}
+
+/// The superblock takes two sectors of 512 bytes, with the checksum in the second: half of it opens for nobody.
+fn is_superblock(offset: u64, bytes: &[u8]) -> bool {
+    offset == 1024 && bytes.len() == 1024
+}
+
+fn crash(name: &str, shape: Shape, default_seed: u64) {
+    let seed = std::env::var("PAREXT4_STRESS_SEED").map_or(default_seed, |_| settings::seed(name));
+    let mut recording = Recording::new(shape, seed);
+    recording.record();
+    let count = recording.check();
+    eprintln!("{name}: {} events, {count} crashes", recording.device.events());
+}
+
+#[test]
+fn crashes_1k() {
+    crash("crashes_1k", Shape::new(10, 1024, true), 1);
+}
+
+#[test]
+fn crashes_2k() {
+    crash("crashes_2k", Shape::new(12, 2048, true), 2);
+}
+
+#[test]
+fn crashes_4k() {
+    crash("crashes_4k", Shape::new(16, 4096, true), 3);
+}

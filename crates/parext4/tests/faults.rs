@@ -1,0 +1,220 @@
+//! Devices that fail: the same run again and again, each time with another call to the device failing. Somebody
+//! hears of it, a volume that could not write stops (I8), and what was synced before is whole afterwards.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test faults`. By default a sample of the calls fails, and
+//! a sample of the images goes to e2fsck; `PAREXT4_STRESS_ALL=1` tries all.
+
+mod common;
+
+use std::sync::Arc;
+
+use parext4::device::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
+use parext4::{Device, Error, MemDevice, Volume};
+
+use common::durable::{Story, read};
+use common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use common::settings;
+use common::workload::{Name, Operation, State, Workload, run};
+
+const OPERATIONS: usize = 300;
+/// Seed of the workload unless the environment says otherwise, so that every run fails the same calls.
+const SEED: u64 = 20;
+
+/// What became of a run.
+struct Outcome {
+    story: Story,
+    /// What the first call that failed was told.
+    error: Option<Error>,
+    /// What was going on when the device failed.
+    during: Option<String>,
+}
+
+/// One case: a base image, and how the device fails.
+struct Case<'a> {
+    base: &'a MemDevice,
+    shape: Shape,
+    operations: &'a [Operation],
+    plan: FaultPlan,
+}
+
+impl Case<'_> {
+    /// Runs the workload until a call fails, and checks how the volume takes it.
+    fn outcome(&self, device: &Arc<FaultDevice>) -> Outcome {
+        let mut outcome = Outcome { story: Story::new(self.shape.block_size), error: None, during: None };
+        let volume = match Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()) {
+            Ok(volume) => volume,
+            Err(error) => return Outcome { error: Some(error), during: Some("open".into()), ..outcome },
+        };
+        for operation in self.operations {
+            outcome.story.begin(operation);
+            let result = run(&volume, operation);
+            if device.failed().is_some() && outcome.during.is_none() {
+                outcome.during = Some(format!("{operation:?}"));
+            }
+            if let Err(error) = result {
+                outcome.error = Some(error);
+                break;
+            }
+            outcome.story.succeeded(operation);
+        }
+        if device.failed().is_some() {
+            self.after_the_fault(device, &volume, &outcome);
+        }
+        match volume.close() {
+            Ok(()) => outcome.story.all_durable_but_the_last(outcome.error.is_some()),
+            Err(error) => {
+                outcome.during.get_or_insert_with(|| "close".into());
+                outcome.error.get_or_insert(error);
+            }
+        }
+        outcome
+    }
+
+    /// A failed write or flush has stopped the volume; what it holds can still be read.
+    fn after_the_fault(&self, device: &FaultDevice, volume: &Volume, outcome: &Outcome) {
+        let failed = device.failed().expect("a call failed");
+        let what =
+            || format!("{:?} of {:?}, {failed:?}, told as {:?}", self.plan, outcome.during, outcome.error);
+        if matches!(failed.kind, CallKind::Write | CallKind::Flush) {
+            for (name, result) in [
+                ("mkdir", volume.mkdir("/after", 0o755).map(drop)),
+                ("sync", volume.sync()),
+                ("open and write", self.write_somewhere(volume, outcome.story.durable_state())),
+            ] {
+                let stopped = matches!(result, Err(Error::Stopped(_) | Error::Device { .. }));
+                assert!(stopped, "{name} gives {result:?} after {}", what());
+            }
+        }
+        if !self.plan.sticky || self.plan.kind == FaultKind::Writes || self.plan.kind == FaultKind::Flushes {
+            self.read_all(volume, outcome).unwrap_or_else(|e| panic!("{e} after {}", what()));
+        }
+    }
+
+    fn write_somewhere(&self, volume: &Volume, state: &State) -> Result<(), Error> {
+        let is_file = |(path, name): (&String, &Name)| matches!(name, Name::File(_)).then(|| path.clone());
+        match state.names.iter().find_map(is_file).and_then(|path| volume.open_file(path).ok()) {
+            Some(file) => file.write_at(&[1; 512], 0),
+            None => volume.create("/after", 0o644).map(drop),
+        }
+    }
+
+    /// Reads every file that is there.
+    fn read_all(&self, volume: &Volume, outcome: &Outcome) -> Result<(), String> {
+        for (path, name) in &outcome.story.state().names {
+            if let (Name::File(_), Ok(file)) = (name, volume.open_file(path)) {
+                read(&file).map_err(|e| format!("{path}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether half a superblock was written. On devices with sectors of 512 bytes it takes two, and its checksum
+    /// is in the second, so nobody opens the volume then but e2fsck, with a backup. Larger blocks hold it whole
+    /// in one of their halves.
+    fn tears_superblock(&self, failed: CallInfo) -> bool {
+        self.plan.torn && failed.kind == CallKind::Write && failed.len == 1024 && failed.offset == 1024
+    }
+
+    /// Runs the case and checks the image that it leaves.
+    fn check(&self, with_e2fsck: bool) {
+        let memory = Arc::new(self.base.fork());
+        let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, self.plan));
+        let outcome = self.outcome(&device);
+        let Some(failed) = device.failed() else { return };
+        let what =
+            format!("{:?} in {:?}: {failed:?}, told as {:?}", self.plan, outcome.during, outcome.error);
+        // The deletion of a file that nobody uses any more has nobody to tell that it could not read.
+        let deletes =
+            outcome.during.as_deref().is_some_and(|op| op.starts_with("Remove") || op.starts_with("Rename"));
+        let silent = failed.kind == CallKind::Read && deletes;
+        assert!(outcome.error.is_some() || silent, "nobody heard of {what}");
+        if !self.shape.journal {
+            return;
+        }
+        if self.tears_superblock(failed) {
+            return;
+        }
+        if with_e2fsck {
+            assert_recovers(&memory, &what);
+        }
+        let image: Arc<dyn Device> = Arc::clone(&memory) as _;
+        let volume = Volume::open(image, &untimed()).unwrap_or_else(|e| panic!("{e} after {what}"));
+        outcome.story.check(&volume).unwrap_or_else(|e| panic!("{e} after {what}"));
+        volume.close().unwrap_or_else(|e| panic!("{e} after {what}"));
+        if with_e2fsck {
+            assert_clean(&memory, &what);
+        }
+    }
+}
+
+/// The operations of a run without faults, and how many calls of a kind it makes.
+fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u64) {
+    let memory = Arc::new(base.fork());
+    let device = Arc::new(FaultDevice::new(memory, FaultPlan { kind, ..FaultPlan::default() }));
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
+    let mut workload = Workload::new(seed);
+    let mut story = Story::new(4096);
+    let mut operations = Vec::new();
+    for _ in 0..OPERATIONS {
+        let operation = workload.next(story.state());
+        story.begin(&operation);
+        run(&volume, &operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
+        operations.push(operation);
+    }
+    story.all_durable();
+    story.check(&volume).expect("what was done");
+    volume.close().expect("close");
+    (operations, device.calls())
+}
+
+fn fail_all(name: &str, shape: Shape, kind: FaultKind) {
+    let seed = std::env::var("PAREXT4_STRESS_SEED").map_or(SEED, |_| settings::seed(name));
+    let base = shape.make();
+    let (operations, calls) = rehearse(&base, kind, seed);
+    eprintln!("{name}: {calls} calls");
+    let (stride, e2fsck_stride) = if settings::all() { (1, 1) } else { (3, 24) };
+    for (number, fail_at) in (1..=calls).enumerate() {
+        for (variant, (sticky, torn)) in
+            [(false, false), (true, false), (false, true)].into_iter().enumerate()
+        {
+            if (number + variant) % stride != 0
+                || (torn && matches!(kind, FaultKind::Reads | FaultKind::Flushes))
+            {
+                continue;
+            }
+            let plan = FaultPlan { fail_at: Some(fail_at), kind, sticky, torn };
+            Case { base: &base, shape, operations: &operations, plan }
+                .check(number % e2fsck_stride == variant);
+        }
+    }
+}
+
+#[test]
+fn any_call_1k() {
+    fail_all("any_call_1k", Shape::new(8, 1024, true), FaultKind::Any);
+}
+
+#[test]
+fn any_call_4k() {
+    fail_all("any_call_4k", Shape::new(16, 4096, true), FaultKind::Any);
+}
+
+#[test]
+fn writes_4k() {
+    fail_all("writes_4k", Shape::new(16, 4096, true), FaultKind::Writes);
+}
+
+#[test]
+fn flushes_1k() {
+    fail_all("flushes_1k", Shape::new(8, 1024, true), FaultKind::Flushes);
+}
+
+#[test]
+fn reads_2k() {
+    fail_all("reads_2k", Shape::new(8, 2048, true), FaultKind::Reads);
+}
+
+#[test]
+fn any_call_4k_no_journal() {
+    fail_all("any_call_4k_no_journal", Shape::new(16, 4096, false), FaultKind::Any);
+}

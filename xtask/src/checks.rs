@@ -106,7 +106,9 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 }
 
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    cargo_test::run(cargo("test --workspace --lib --bins --tests --no-fail-fast"), "unit", report)
+    let words = "test --workspace --lib --bins --tests --no-fail-fast";
+    // The stress tests have a step of their own, where the code is optimised.
+    cargo_test::run(cargo(words).env("PAREXT4_STRESS_SECONDS", "1"), "unit", report)
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {
@@ -121,7 +123,7 @@ fn stress(_: Scope, report: &mut Report) -> Result<()> {
 
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {
     // Its own folder: other flags would rebuild everything each time.
-    let command = cargo("test -p rangelock --release --test shuttle")
+    let command = cargo("test -p rangelock -p parext4 --release --no-fail-fast --test shuttle")
         .env("RUSTFLAGS", "--cfg shuttle")
         .env("CARGO_TARGET_DIR", target().join("shuttle"));
     cargo_test::run(command, "shuttle", report)

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interrupt;
 
@@ -129,8 +130,10 @@ impl Cmd {
                 return Ok(status);
             }
             if self.interruptible && interrupt::requested() {
-                child.kill()?;
+                // Not SIGKILL: cargo and others end what they started.
+                kill_process(Pid::from_child(child), Signal::TERM)?;
                 child.wait()?;
+                bail!("`{}`: interrupted", self.line);
             }
             thread::sleep(POLL);
         }

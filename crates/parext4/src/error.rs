@@ -13,12 +13,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The device failed a read, write, flush or discard.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Device {
         /// What was being done.
         what: String,
         /// The device's own error.
-        source: Arc<io::Error>,
+        cause: Arc<io::Error>,
     },
     /// A structure on the device fails a check; nothing was changed on its account.
     #[error("corrupt volume: {0}")]
@@ -78,8 +78,8 @@ pub enum Error {
 
 impl Error {
     /// A device error while doing `what`.
-    pub(crate) fn device(what: impl fmt::Display, source: io::Error) -> Self {
-        Self::Device { what: what.to_string(), source: Arc::new(source) }
+    pub(crate) fn device(what: impl fmt::Display, cause: io::Error) -> Self {
+        Self::Device { what: what.to_string(), cause: Arc::new(cause) }
     }
 
     /// A corruption found in `what`.
@@ -96,7 +96,7 @@ impl Error {
     #[must_use]
     pub fn to_errno(&self) -> i32 {
         match self {
-            Self::Device { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Device { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             Self::Corrupt(_) => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             Self::ReadOnly(_) => libc::EROFS,

@@ -84,6 +84,10 @@ impl Volume {
 pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     // 4 KiB covers it with every sector size that a device may have.
     let mut bytes = AlignedBuf::zeroed(4096);
+    if device.size() < bytes.len() as u64 {
+        let size = device.size();
+        return Err(Error::Corrupt(format!("superblock: the device is only {size} bytes long")));
+    }
     device
         .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
         .map_err(|e| Error::device("reading the superblock", e))?;

@@ -23,6 +23,8 @@ pub(crate) enum Rank {
     Orphans,
     /// The table of inodes in memory.
     InodeCache,
+    /// The first load of one inode's extent map.
+    MapLoad,
     /// The attributes of one inode.
     InodeCore,
     /// The extent map of one inode.

@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 mod raw {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
     pub(crate) use std::sync::atomic;
+    pub(crate) use std::thread::yield_now;
     #[cfg(debug_assertions)]
     pub(crate) use std::thread_local;
 }
@@ -16,9 +17,9 @@ mod raw {
 #[cfg(shuttle)]
 mod raw;
 
-pub(crate) use raw::atomic;
 #[cfg(debug_assertions)]
 pub(crate) use raw::thread_local;
+pub(crate) use raw::{atomic, yield_now};
 pub(crate) use std::sync::Arc;
 
 /// A mutex of a known rank.

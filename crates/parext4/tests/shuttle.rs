@@ -187,6 +187,40 @@ fn appends_are_neither_lost_nor_torn() {
 }
 
 #[test]
+fn an_append_meets_a_write_behind_the_end() {
+    check(300, &[Fault::AppendAtSize], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        race(&file, |f| drop(f.append(&[1; 3 * SECTOR]).unwrap()), |f| write(f, 2, 1, SECTOR as u64));
+        // The append went first and was overwritten in its middle, or it came behind the write.
+        let seen = read(&file, 16, 0);
+        let first = [[1; SECTOR], [2; SECTOR], [1; SECTOR]].concat();
+        let second = [[0; SECTOR], [2; SECTOR], [1; SECTOR], [1; SECTOR], [1; SECTOR]].concat();
+        assert!(seen == first || seen == second, "{} bytes", seen.len());
+    });
+}
+
+#[test]
+fn a_close_meets_a_sync() {
+    check(150, &[], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        let synced = Arc::new(Mutex::new(false));
+        let writer = {
+            let synced = Arc::clone(&synced);
+            move |f: &File| {
+                let done = f.append(&[7; SECTOR]).is_ok() && f.sync_data().is_ok();
+                *synced.lock().unwrap() = done;
+            }
+        };
+        race(&file, writer, move |_: &File| volume.close().unwrap());
+        let after = open(device).open_file("/f").unwrap();
+        assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "what was synced is lost");
+    });
+}
+
+#[test]
 fn a_truncation_meets_a_write() {
     check(300, &[], |image| {
         let volume = volume(image);

@@ -7,6 +7,7 @@ mod guard;
 mod lock;
 mod queue;
 mod range;
+mod request;
 mod sync;
 mod wake;
 
@@ -15,3 +16,4 @@ pub use fault::Fault;
 pub use guard::{Guard, OwnedRangeGuard, RangeGuard};
 pub use lock::RangeLock;
 pub use range::{ByteRange, Mode};
+pub use request::Request;

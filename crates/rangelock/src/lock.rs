@@ -2,6 +2,7 @@
 
 use crate::guard::{Guard, OwnedRangeGuard, RangeGuard};
 use crate::queue::{Claim, Queue, Ticket};
+use crate::request::Request;
 use crate::sync::{self, Mutex, MutexGuard};
 use crate::wake::{Parker, Waker, wake_all};
 use crate::{ByteRange, Mode};
@@ -46,6 +47,15 @@ impl RangeLock {
         let claim = Claim { range, mode };
         let (ticket, waited) = self.acquire(claim);
         Guard::new(self, ticket, claim, waited)
+    }
+
+    /// Takes a place in the queue for `range` without waiting. From now on later conflicting requests come
+    /// after this one; [`Request::wait`] blocks until it is granted. For callers that must fix the order
+    /// under a lock of their own, which they do not want to hold while they wait.
+    pub fn request(&self, range: ByteRange, mode: Mode) -> Request<'_> {
+        let claim = Claim { range, mode };
+        let (ticket, parker) = self.enqueue(claim);
+        Request::new(self, ticket, claim, parker)
     }
 
     /// [`lock`](Self::lock) in [`Mode::Shared`].
@@ -142,11 +152,17 @@ impl RangeLock {
 
     /// Blocks until `claim` is granted; returns its ticket and how long it waited.
     fn acquire(&self, claim: Claim) -> (Ticket, Option<Duration>) {
+        let (ticket, parker) = self.enqueue(claim);
+        (ticket, parker.map(|parker| parker.park()))
+    }
+
+    /// Puts `claim` into the queue; the parker, if any, is where to wait for it.
+    fn enqueue(&self, claim: Claim) -> (Ticket, Option<Arc<Parker>>) {
         let mut parker = None;
         let ticket = self
             .queue()
             .request(claim, |_| Waker::Thread(Arc::clone(parker.insert(Arc::new(Parker::new())))));
-        (ticket, parker.map(|parker| parker.park()))
+        (ticket, parker)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<Waker>> {

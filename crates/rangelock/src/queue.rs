@@ -75,7 +75,7 @@ impl<W> Queue<W> {
         self.push(claim, state)
     }
 
-    /// Removes a granted request; returns the wakers of the waiters this grants, in arrival order.
+    /// Removes a request, granted or waiting; returns the wakers of the waiters this grants, in arrival order.
     pub(crate) fn release(&mut self, ticket: Ticket) -> Vec<W> {
         let index = self.index_of(ticket);
         let Some(entry) = self.entries.remove(index) else { return Vec::new() };
@@ -118,13 +118,10 @@ impl<W> Queue<W> {
         ticket
     }
 
-    /// The place of a live ticket (Q1). Only guards hold tickets, and each releases its own once.
+    /// The place of a live ticket (Q1). Only guards and requests hold tickets; each releases its own once.
     fn index_of(&self, ticket: Ticket) -> usize {
         let index = self.entries.partition_point(|e| e.ticket < ticket);
-        debug_assert!(matches!(
-            self.entries.get(index),
-            Some(Entry { ticket: found, state: State::Granted, .. }) if *found == ticket
-        ));
+        debug_assert!(self.entries.get(index).is_some_and(|entry| entry.ticket == ticket));
         index
     }
 
@@ -187,6 +184,17 @@ mod tests {
         assert_eq!(queue.release(writer), ["late reader"]);
         assert_eq!(queue.release(writer + 1), [""; 0]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_blocks_nobody() {
+        let mut queue = Queue::<&str>::default();
+        let held = queue.try_request(claim(0, 10, Mode::Exclusive)).unwrap();
+        let waiter = queue.request(claim(5, 20, Mode::Exclusive), |_| "waiter");
+        queue.request(claim(15, 20, Mode::Exclusive), |_| "behind it");
+        queue.request(claim(0, 5, Mode::Exclusive), |_| "elsewhere");
+        assert_eq!(queue.release(waiter), ["behind it"]);
+        assert_eq!(queue.release(held), ["elsewhere"]);
     }
 
     #[test]

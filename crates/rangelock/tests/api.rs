@@ -145,3 +145,16 @@ fn a_panicking_holder_releases() {
     assert!(catch_unwind(AssertUnwindSafe(hold_and_panic)).is_err());
     assert!(lock.is_idle());
 }
+
+#[test]
+fn a_request_keeps_its_place_until_it_is_dropped() {
+    let lock = RangeLock::new();
+    let first = lock.request(HEAD, Mode::Exclusive);
+    assert!(lock.try_lock(HEAD, Mode::Shared).is_none(), "the place is taken before anybody waits");
+    let second = lock.request(HEAD, Mode::Exclusive);
+    drop(first);
+    let guard = second.wait();
+    assert_eq!(guard.range(), HEAD);
+    drop(guard);
+    assert!(lock.is_idle());
+}

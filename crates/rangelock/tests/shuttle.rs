@@ -245,6 +245,42 @@ fn narrowing_grants_at_once() {
     check(narrowing_wakes);
 }
 
+/// Requests are granted in the order in which they took their places, and one that gives up wakes the next.
+fn requests_in_order(fault: Option<Fault>) {
+    let lock = Arc::new(RangeLock::with_fault(fault));
+    let order = Arc::new(Mutex::new((0, Vec::new())));
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
+            thread::spawn(move || {
+                let (place, request) = {
+                    let mut order = order.lock().unwrap();
+                    order.0 += 1;
+                    (order.0, lock.request(ByteRange::new(0, 10), Mode::Exclusive))
+                };
+                if thread == 1 {
+                    return;
+                }
+                let _guard = request.wait();
+                order.lock().unwrap().1.push(place);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let granted = &order.lock().unwrap().1;
+    assert!(granted.len() == 2 && granted.is_sorted(), "{granted:?}");
+    assert!(lock.is_idle());
+}
+
+#[test]
+fn requests_keep_their_places() {
+    check(requests_in_order);
+    check_finds(Fault::SkipOverlapCheck, requests_in_order);
+    check_finds(Fault::LoseWakeUps, requests_in_order);
+}
+
 #[test]
 fn try_lock_excludes() {
     check(try_beside_lock);

@@ -16,19 +16,17 @@ impl File {
     /// # Errors
     /// [`Error::NoSpace`]; what was allocated until then stays allocated, the size stays as it was.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.check_writable()?;
+        let _in_flight = self.begin_change()?;
         if len == 0 {
             return Err(Error::invalid("a length of 0 to allocate"));
         }
         let end = self.end_of(offset, len)?;
+        let operation = Operation::Allocate { offset, end, keep_size };
+        let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        if held.admission.zero_tail {
+            self.zero_tail()?;
+        }
         self.volume().with_space(|| {
-            let grows_to = if keep_size { 0 } else { end };
-            self.announce_end(grows_to);
-            let held = self.admit(Operation::Allocate { offset, end, keep_size })?;
-            self.announce_end(grows_to);
-            if held.admission.zero_tail {
-                self.zero_tail()?;
-            }
             let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
             for start in (first..first + blocks).step_by(CHUNK as usize) {
                 self.fill_holes(start, CHUNK.min(first + blocks - start))?;

@@ -2,8 +2,23 @@
 
 use super::File;
 use super::admission::Operation;
+use super::ranges::Queued;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
+use crate::inode::Claim;
+
+/// Bytes claimed at the end of a file, until it is dropped.
+struct Claimed<'a> {
+    file: &'a File,
+    claim: Claim,
+    used: bool,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.file.inode().tail.lock().settle(self.claim, self.used, self.file.size());
+    }
+}
 
 impl File {
     /// Writes all of `data` at the end of the file and returns the offset where it went. Appends by several
@@ -11,52 +26,42 @@ impl File {
     ///
     /// The size, which must be a multiple of the sector size, and the length of `data` are as for
     /// [`write_at`](Self::write_at). The visible size may cover an append that is still going on before
-    /// this one; until it is done it reads as zeros. One that fails leaves zeros there.
+    /// this one; until it is done it reads as zeros. One that fails while others go on behind it leaves
+    /// zeros there.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.check_writable()?;
-        let len = data.len() as u64;
+        let _in_flight = self.begin_change()?;
         if data.is_empty() {
             return Ok(self.size());
         }
-        self.volume().with_space(|| {
-            loop {
-                let mut claim = self.inode().tail.lock().claim(len);
-                if planted(Fault::AppendAtSize) {
-                    claim.offset = self.size();
-                }
-                let result = self.append_at(data, claim.offset, |file| file.inode().tail.lock().holds(claim));
-                match result {
-                    Ok(true) => return Ok(claim.offset),
-                    // The size was set meanwhile; the end is elsewhere now.
-                    Ok(false) => {}
-                    Err(error) => {
-                        self.inode().tail.lock().give_back(claim, len);
-                        return Err(error);
-                    }
-                }
+        // The map is loaded before the lock of the tail is taken.
+        self.volume().map(self.inode())?;
+        loop {
+            let (mut claimed, operation, queued) = self.claim(data.len() as u64)?;
+            // When the range is ours, the size may have been set meanwhile: the end is elsewhere then.
+            let Some(held) = self.wait(operation, queued)? else { continue };
+            if !self.inode().tail.lock().holds(claimed.claim) {
+                continue;
             }
-        })
-    }
-
-    /// Has appends that come from now on go behind `end`, where an operation is about to extend the file to.
-    pub(super) fn announce_end(&self, end: u64) {
-        if end > self.size() {
-            self.inode().tail.lock().raise(end);
+            let offset = claimed.claim.offset;
+            self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail))?;
+            claimed.used = true;
+            return Ok(offset);
         }
     }
 
-    /// Writes `data` at the claimed offset, unless the claim has become void while waiting for the range.
-    fn append_at(&self, data: &[u8], offset: u64, holds: impl FnOnce(&Self) -> bool) -> Result<bool> {
+    /// Claims `len` bytes at the end and takes a place in the queue for them, in one moment: whoever claims
+    /// or extends the file after us also comes after us where our bytes overlap.
+    fn claim(&self, len: u64) -> Result<(Claimed<'_>, Operation, Queued<'_>)> {
+        let mut tail = self.inode().tail.lock();
+        let offset = if planted(Fault::AppendAtSize) { self.size() } else { tail.end() };
         self.check_offset(offset)?;
-        let end = self.end_of(offset, data.len() as u64)?;
-        let held = self.admit(Operation::Write { offset, end })?;
-        if !holds(self) {
-            return Ok(false);
-        }
-        self.write_held(data, offset, held.admission.zero_tail)?;
-        Ok(true)
+        let operation = Operation::Write { offset, end: self.end_of(offset, len)? };
+        let queued = self.queue_under(&tail, operation)?;
+        let mut claim = tail.claim(len);
+        claim.offset = offset;
+        Ok((Claimed { file: self, claim, used: false }, operation, queued))
     }
 }

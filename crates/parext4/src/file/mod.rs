@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, Node};
 use crate::layout::MAX_FILE_BLOCKS;
 use crate::sync::Arc;
-use crate::volume::Inner;
+use crate::volume::{Entered, Inner};
 
 /// An open regular file. All methods take `&self`: share one `File` between any number of threads.
 ///
@@ -75,13 +75,14 @@ impl File {
         &self.node.volume
     }
 
-    /// An error unless the file may be written.
-    fn check_writable(&self) -> Result<()> {
+    /// Begins an operation that changes the file; closing the volume waits until what this returns is
+    /// dropped. An error unless the file may be changed.
+    fn begin_change(&self) -> Result<Entered<'_>> {
         self.volume().check_writable()?;
         if self.inode().is_frozen() {
             return Err(Error::NotPermitted(format!("inode {} is immutable", self.node.ino())));
         }
-        Ok(())
+        self.volume().in_flight.enter()
     }
 
     /// The end of a request, checked against what the format can map.

@@ -1,13 +1,20 @@
 //! Holding the range that admission asks for.
 
 use parext4_format::FileBlock;
-use rangelock::{ByteRange, RangeGuard};
+use rangelock::{ByteRange, RangeGuard, Request};
 
 use super::File;
 use super::admission::{self, Admission, FileState, Operation};
 use crate::error::Result;
 use crate::extent_map::{Mapping, State};
+use crate::inode::Tail;
 use crate::lock_order::{Held, Rank, hold};
+
+/// A place in the queue for a range, with the plan that asked for it.
+#[must_use]
+pub(super) struct Queued<'a> {
+    request: Request<'a>,
+}
 
 /// A range that is held, with the plan that was made under it.
 #[must_use]
@@ -17,29 +24,96 @@ pub(super) struct HeldRange<'a> {
     _held: Held,
 }
 
+/// An end announced to appends, until it is dropped.
+#[must_use]
+pub(super) struct Announced<'a> {
+    file: &'a File,
+    end: u64,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.file.inode().tail.lock().withdraw(self.end, self.file.size());
+    }
+}
+
 impl File {
-    /// Waits until the operation may proceed. What admission saw of the file is true as long as the range
-    /// is held (I2).
+    /// Waits until an operation may proceed that does not extend the file, or sets its size. What admission
+    /// saw of the file is true as long as the range is held (I2).
     pub(super) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
-        let mut admission = admission::plan(operation, &self.observe(operation)?);
         loop {
-            let held = hold(Rank::Range);
-            let guard = self.inode().ranges.lock(admission.range, admission.mode);
-            let now = admission::plan(operation, &self.observe(operation)?);
+            let state = self.observe(operation, self.inode().tail.lock().is_clean())?;
+            let queued = self.queue(operation, &state);
             // While we waited the file may have changed so that a larger range is needed.
-            if guard.range().contains(&now.range) {
-                return Ok(HeldRange { admission: now, _guard: guard, _held: held });
+            if let Some(held) = self.wait(operation, queued)? {
+                return Ok(held);
             }
-            admission = now;
         }
     }
 
-    fn observe(&self, operation: Operation) -> Result<FileState> {
+    /// As [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter: that is
+    /// announced to appends in the same moment in which the operation gets its place in the queue.
+    pub(super) fn admit_up_to(
+        &self,
+        operation: Operation,
+        end: u64,
+    ) -> Result<(HeldRange<'_>, Option<Announced<'_>>)> {
+        loop {
+            if end <= self.size() {
+                let held = self.admit(operation)?;
+                // The file may have been cut while we waited.
+                if end <= self.size() {
+                    return Ok((held, None));
+                }
+                continue;
+            }
+            // The map is loaded before the lock is taken.
+            self.volume().map(self.inode())?;
+            let (queued, announced) = {
+                let mut tail = self.inode().tail.lock();
+                let queued = self.queue_under(&tail, operation)?;
+                tail.announce(end);
+                (queued, Announced { file: self, end })
+            };
+            if let Some(held) = self.wait(operation, queued)? {
+                return Ok((held, Some(announced)));
+            }
+        }
+    }
+
+    /// Takes a place in the queue under the lock of the tail.
+    pub(super) fn queue_under(&self, tail: &Tail, operation: Operation) -> Result<Queued<'_>> {
+        let state = self.observe(operation, tail.is_clean())?;
+        Ok(self.queue(operation, &state))
+    }
+
+    fn queue(&self, operation: Operation, state: &FileState) -> Queued<'_> {
+        let admission = admission::plan(operation, state);
+        // The place in the queue is taken without waiting; the order of locks matters when we wait.
+        Queued { request: self.inode().ranges.request(admission.range, admission.mode) }
+    }
+
+    /// Waits for the range; `None` if by then a larger one is needed.
+    pub(super) fn wait<'a>(
+        &'a self,
+        operation: Operation,
+        queued: Queued<'a>,
+    ) -> Result<Option<HeldRange<'a>>> {
+        let held = hold(Rank::Range);
+        let guard = queued.request.wait();
+        let clean = self.inode().tail.lock().is_clean();
+        let admission = admission::plan(operation, &self.observe(operation, clean)?);
+        if !guard.range().contains(&admission.range) {
+            return Ok(None);
+        }
+        Ok(Some(HeldRange { admission, _guard: guard, _held: held }))
+    }
+
+    fn observe(&self, operation: Operation, tail_clean: bool) -> Result<FileState> {
         let (all_written, edges_written) = match operation {
             Operation::Write { offset, end } => self.written(offset, end)?,
             _ => (false, false),
         };
-        let tail_clean = self.inode().tail.lock().is_clean();
         let block_size = self.volume().block_size();
         Ok(FileState { size: self.size(), block_size, all_written, edges_written, tail_clean })
     }

@@ -20,6 +20,7 @@ impl File {
     /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors; what the device or a
     /// corrupt map give.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let _in_flight = self.volume().in_flight.enter()?;
         self.check_offset(offset)?;
         let wanted = self.end_of(offset, buf.len() as u64)?;
         if buf.is_empty() {
@@ -37,18 +38,18 @@ impl File {
             // The end moved while we waited: a read that stops at the old one would show half of the
             // write that moved it.
             if now <= end || end == wanted {
-                return self.read_held(buf, offset, wanted.min(now));
+                return self.read_held(buf, offset, wanted.min(now), now);
             }
         }
         unreachable!("the last attempts hold all they want")
     }
 
-    /// Reads `[offset, end)`, which is held and lies within the file.
-    fn read_held(&self, buf: &mut [u8], offset: u64, end: u64) -> Result<usize> {
+    /// Reads `[offset, end)`, which is held and lies within the file of `size` bytes.
+    fn read_held(&self, buf: &mut [u8], offset: u64, end: u64, size: u64) -> Result<usize> {
         if end <= offset {
             return Ok(0);
         }
-        self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == self.size())?;
+        self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == size)?;
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let runs: Vec<Mapping> = self.volume().map(self.inode())?.read().runs(first, len).collect();
         for run in runs {

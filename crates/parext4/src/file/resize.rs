@@ -11,7 +11,7 @@ impl File {
     /// # Errors
     /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), or what the device gives.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.check_writable()?;
+        let _in_flight = self.begin_change()?;
         self.end_of(0, size)?;
         let held = self.admit(Operation::SetLen { size })?;
         let old = self.size();

@@ -24,20 +24,15 @@ impl File {
     /// [`Error::NoSpace`](crate::Error::NoSpace), and what the device gives; a failed device write stops
     /// the volume. After an error the range holds old or new data, sector by sector, never anything else.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.check_writable()?;
+        let _in_flight = self.begin_change()?;
         self.check_offset(offset)?;
         let end = self.end_of(offset, data.len() as u64)?;
         if data.is_empty() {
             return Ok(());
         }
-        self.volume().with_space(|| {
-            self.announce_end(end);
-            let held = self.admit(Operation::Write { offset, end })?;
-            self.check_len(data.len() as u64, end >= self.size())?;
-            // The size may have been set while we waited, and the tail with it.
-            self.announce_end(end);
-            self.write_held(data, offset, held.admission.zero_tail)
-        })
+        let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        self.check_len(data.len() as u64, end >= self.size())?;
+        self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail))
     }
 
     /// Writes `data` at `offset`; the range that admission asked for is held.

@@ -30,7 +30,14 @@ impl InodeCache {
 
     /// The inode, loaded with `load` if it is not in memory. The shard's lock is held over the load, so that
     /// there is never a second, older copy.
-    pub(crate) fn get(&self, ino: InodeNo, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
+    /// `durable` tells of a transaction whether it is: until then the inode stays, for fsync to know what to
+    /// wait for.
+    pub(crate) fn get(
+        &self,
+        ino: InodeNo,
+        durable: impl Fn(u64) -> bool,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
         let mut shard = self.shard(ino).lock();
         if let Some(inode) = shard.get(&ino.get()) {
             return Ok(Arc::clone(inode));
@@ -40,7 +47,8 @@ impl InodeCache {
             let mut drop_every_second = false;
             shard.retain(|_, inode| {
                 drop_every_second = !drop_every_second;
-                drop_every_second || Arc::strong_count(inode) > 1 || inode.lazy.load(Ordering::Acquire)
+                let in_use = Arc::strong_count(inode) > 1 || inode.lazy.load(Ordering::Acquire);
+                drop_every_second || in_use || !durable(inode.changed_in())
             });
         }
         let inode = Arc::new(load()?);

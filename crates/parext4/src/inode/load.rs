@@ -22,7 +22,7 @@ impl Inner {
     /// # Errors
     /// Corruption, a failed read, or a number that is not in use.
     pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
-        self.inodes.get(ino, || self.load_inode(ino))
+        self.inodes.get(ino, |tid| self.journal.is_committed(tid), || self.load_inode(ino))
     }
 
     fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
@@ -90,6 +90,7 @@ impl Inner {
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
             map: cell,
+            map_load: Mutex::new(Rank::MapLoad, ()),
             ranges: RangeLock::new(),
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),

@@ -20,7 +20,7 @@ use rangelock::RangeLock;
 
 pub(crate) use cache::InodeCache;
 pub use node::Node;
-pub(crate) use tail::Tail;
+pub(crate) use tail::{Claim, Tail};
 pub(crate) use time::now;
 
 use crate::error::{Error, Result};
@@ -52,6 +52,7 @@ pub(crate) struct Inode {
     /// Blocks in use by data and map, in 512-byte units.
     sectors: AtomicU64,
     map: OnceLock<RwLock<ExtentMap>>,
+    map_load: Mutex<()>,
     /// Ranges of the file's bytes (I2).
     pub(crate) ranges: RangeLock,
     /// Where the next append goes.
@@ -138,6 +139,11 @@ impl Inode {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
+        // One thread loads: a second might read nodes that the first's user has changed or freed by then.
+        let _loading = self.map_load.lock();
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
         let (flags, block) = {
             let core = self.core.lock();
             (core.flags, core.block)
@@ -149,7 +155,6 @@ impl Inode {
             Error::Corrupt(text) => Error::Corrupt(format!("inode {}: {text}", self.ino)),
             other => other,
         })?;
-        // If two threads loaded it, nobody has changed it yet, and one of the two stays.
         Ok(self.map.get_or_init(|| RwLock::new(Rank::ExtentMap, map)))
     }
 
@@ -201,8 +206,9 @@ impl Inode {
 
     /// Adds the waiting timestamps to a transaction.
     pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
-        self.lazy.store(false, Ordering::Release);
+        // In this order: who finds no times waiting must find the transaction that took them.
         self.join(handle);
+        self.lazy.store(false, Ordering::Release);
     }
 }
 

@@ -152,6 +152,7 @@ impl Log {
         self.superblock.set_start(0);
         self.superblock.set_sequence(sequence(next_tid));
         self.write_superblock()?;
+        self.used = 0;
         self.flush()
     }
 

@@ -13,8 +13,6 @@ mod log;
 mod replay;
 mod transaction;
 
-use std::sync::OnceLock;
-
 use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 
@@ -52,7 +50,7 @@ pub(crate) struct Journal {
     health: Arc<Health>,
     block_size: u32,
     max_transaction: u32,
-    hooks: OnceLock<Box<dyn CommitHooks>>,
+    hooks: Box<dyn CommitHooks>,
     state: Mutex<State>,
     /// Signals that a handle ended or that the transaction opened.
     changed: Condvar,
@@ -68,6 +66,8 @@ struct State {
     /// Credits of open handles and blocks registered by ended ones.
     reserved: u32,
     closing: bool,
+    /// The volume is being closed: no handle may begin any more.
+    shut: bool,
 }
 
 /// What only one committer at a time may touch.
@@ -89,6 +89,7 @@ impl Journal {
         block_size: u32,
         log: Option<(LogMap, JournalSuperblock)>,
         first_tid: u64,
+        hooks: Box<dyn CommitHooks>,
     ) -> Result<Self> {
         let log = match log {
             Some((map, superblock)) => Some(Log::start(Arc::clone(&device), map, superblock, first_tid)?),
@@ -102,18 +103,15 @@ impl Journal {
             health,
             block_size,
             max_transaction,
-            hooks: OnceLock::new(),
-            state: Mutex::new(Rank::Transaction, State { running, handles: 0, reserved: 0, closing: false }),
+            hooks,
+            state: Mutex::new(
+                Rank::Transaction,
+                State { running, handles: 0, reserved: 0, closing: false, shut: false },
+            ),
             changed: Condvar::default(),
             committer: Mutex::new(Rank::Commit, Committer { log, pending: Pending::default() }),
             committed: AtomicU64::new(first_tid - 1),
         })
-    }
-
-    /// Connects the journal to its volume, once.
-    pub(crate) fn set_hooks(&self, hooks: Box<dyn CommitHooks>) {
-        let first = self.hooks.set(hooks);
-        debug_assert!(first.is_ok(), "hooks are set once");
     }
 
     pub(crate) fn cache(&self) -> &MetaCache {
@@ -136,6 +134,9 @@ impl Journal {
             let mut state = self.state.lock();
             while state.closing {
                 self.changed.wait(&mut state);
+            }
+            if state.shut {
+                return Err(Error::Stopped("the volume is closed".into()));
             }
             if state.reserved + credits <= self.max_transaction {
                 state.reserved += credits;
@@ -232,9 +233,7 @@ impl Journal {
             None => committer.pending.write_home(&*self.device, self.block_size)?,
         }
         self.committed.store(tid, Ordering::Release);
-        if let Some(hooks) = self.hooks.get() {
-            hooks.released(&freed);
-        }
+        self.hooks.released(&freed);
         Ok(())
     }
 
@@ -249,9 +248,7 @@ impl Journal {
         let room = self.max_transaction.saturating_sub(state.reserved);
         drop(state);
 
-        if let Some(hooks) = self.hooks.get() {
-            hooks.closing(&Handle::internal(self, Arc::clone(&running), room));
-        }
+        self.hooks.closing(&Handle::internal(self, Arc::clone(&running), room));
         let frozen = if running.is_empty() { Ok(None) } else { running.freeze().map(Some) };
 
         let mut state = self.state.lock();
@@ -272,16 +269,23 @@ impl Journal {
         self.device.flush().map_err(|e| self.health.stop(Error::device("flushing the device", e)))
     }
 
-    /// Commits, brings everything home and leaves a clean log.
+    /// Lets no handle begin any more, commits, brings everything home, leaves a clean log, and runs `finish`
+    /// before anybody can commit again.
     ///
     /// # Errors
     /// As [`commit`](Self::commit); the log then still holds what is not at home.
-    pub(crate) fn shut_down(&self) -> Result<()> {
-        // What rides along may not fit one transaction.
-        while self.commit_all()? {}
+    pub(crate) fn shut_down(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut committer = self.committer.lock();
         self.health.check()?;
-        self.go_home(&mut committer).map_err(|error| self.health.stop(error))
+        self.state.lock().shut = true;
+        let result = self.commit_rest(&mut committer).and_then(|()| self.go_home(&mut committer));
+        result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
+    }
+
+    /// Commits until nothing is left: what rides along may not fit one transaction.
+    fn commit_rest(&self, committer: &mut Committer) -> Result<()> {
+        while self.commit_running(committer)? {}
+        Ok(())
     }
 
     fn go_home(&self, committer: &mut Committer) -> Result<()> {

@@ -37,7 +37,7 @@ impl MetaCache {
     /// The block, read from the device and verified if it was not in memory.
     pub(crate) fn read(&self, number: FsBlock, kind: BlockKind) -> Result<Arc<MetaBlock>> {
         let block = self.entry(number, kind, || None)?;
-        block.load(|| self.read_device(number, kind))?;
+        block.load(|| self.read_device(number, kind)).inspect_err(|_| self.drop_failed(&block))?;
         Ok(block)
     }
 
@@ -53,6 +53,14 @@ impl MetaCache {
     pub(crate) fn forget(&self, number: FsBlock) {
         if let Some(block) = self.shard(number).lock().remove(&number.get()) {
             block.forget();
+        }
+    }
+
+    /// Takes out an entry that could not be loaded: its kind may have been a corrupt claim.
+    fn drop_failed(&self, block: &Arc<MetaBlock>) {
+        let mut shard = self.shard(block.number()).lock();
+        if shard.get(&block.number().get()).is_some_and(|entry| Arc::ptr_eq(entry, block)) {
+            shard.remove(&block.number().get());
         }
     }
 

@@ -24,6 +24,7 @@ pub(super) struct Dir<'a> {
 impl Node {
     /// The node's blocks as a directory.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
+        self.volume.in_flight.check_open()?;
         if !self.inode.is_dir() {
             return Err(Error::NotDirectory(format!("inode {}", self.ino())));
         }

@@ -58,6 +58,7 @@ impl Node {
     /// # Errors
     /// [`Error::Invalid`] if this is none; corruption.
     pub fn read_link(&self) -> Result<Vec<u8>> {
+        self.volume.in_flight.check_open()?;
         if self.file_type() != FileType::Symlink {
             return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));
         }

@@ -1,6 +1,7 @@
 //! The model checker's primitives, dressed as parking_lot's. Only under `--cfg shuttle`.
 
 pub(crate) use shuttle::sync::atomic;
+pub(crate) use shuttle::thread::yield_now;
 #[cfg(debug_assertions)]
 pub(crate) use shuttle::thread_local;
 

@@ -6,7 +6,6 @@ use parext4_format::superblock::STATE_VALID;
 use super::open::seconds;
 use super::{Inner, Volume};
 use crate::error::Result;
-use crate::sync::atomic::Ordering;
 
 impl Volume {
     /// Makes everything done so far durable.
@@ -41,7 +40,7 @@ impl Inner {
     }
 
     fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if !self.in_flight.close() {
             return Ok(());
         }
         if let Some(timer) = self.timer.get() {
@@ -50,18 +49,26 @@ impl Inner {
         if self.is_read_only() {
             return Ok(());
         }
-        self.journal.shut_down()?;
+        self.journal.shut_down(|| {
+            self.mark_closed()?;
+            self.health.close();
+            Ok(())
+        })
+    }
+
+    /// Says on the device that the volume was closed. What was not clean when it was opened is for e2fsck to
+    /// call clean again.
+    fn mark_closed(&self) -> Result<()> {
         let orphan_file_empty = self.orphans.file_is_empty();
+        let was_valid = self.superblock.state() & STATE_VALID;
         self.write_superblock(|superblock| {
             superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
-            superblock.set_state(superblock.state() | STATE_VALID);
+            superblock.set_state(superblock.state() | was_valid);
             if superblock.compat().contains(Compat::ORPHAN_FILE) && orphan_file_empty {
                 superblock.set_ro_compat(superblock.ro_compat() - RoCompat::ORPHAN_PRESENT);
             }
             superblock.raw_mut().s_wtime.set(seconds());
-        })?;
-        self.health.close();
-        Ok(())
+        })
     }
 }
 

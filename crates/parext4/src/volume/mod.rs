@@ -2,6 +2,7 @@
 
 mod close;
 mod geometry;
+mod in_flight;
 mod open;
 mod recover;
 mod timer;
@@ -12,6 +13,7 @@ use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
 pub use geometry::{Info, Space};
+pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;
 pub use recover::{Replayed, replay_journal};
 
@@ -21,9 +23,10 @@ use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
 use crate::journal::{CommitHooks, Freed, Handle, Journal};
 use crate::layout::Layout;
+use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::namespace::{Namespace, Orphans};
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 
 /// An open ext4 volume. Cheap to clone; all clones are the same volume.
@@ -68,17 +71,18 @@ pub(crate) struct Inner {
     pub superblock: Arc<Superblock>,
     pub health: Arc<Health>,
     pub cache: Arc<MetaCache>,
-    pub journal: Journal,
-    pub allocator: Allocator,
+    pub journal: Arc<Journal>,
+    pub allocator: Arc<Allocator>,
     pub inodes: InodeCache,
     pub orphans: Orphans,
     pub namespace: Namespace,
     /// Why the volume may not be written, if so.
     read_only: Option<String>,
     /// Inodes whose timestamps wait to ride along with a transaction (H25).
-    lazy: Mutex<Vec<Arc<Inode>>>,
+    lazy: Arc<LazyTimes>,
+    /// Reads and writes of file data under way.
+    pub in_flight: InFlight,
     generation: AtomicU32,
-    closed: AtomicBool,
     timer: OnceLock<timer::Timer>,
 }
 
@@ -138,7 +142,7 @@ impl Inner {
     /// Has the inode's timestamps ride along with the next transaction.
     pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
         if inode.touch_lazily() {
-            self.lazy.lock().push(Arc::clone(inode));
+            self.lazy.0.lock().push(Arc::clone(inode));
         }
     }
 
@@ -158,14 +162,27 @@ impl Inner {
     }
 }
 
-/// The journal's way back to the volume.
+/// Inodes whose timestamps wait for a transaction.
 #[derive(Debug)]
-struct Hooks(std::sync::Weak<Inner>);
+struct LazyTimes(Mutex<Vec<Arc<Inode>>>);
+
+impl LazyTimes {
+    fn new() -> Self {
+        Self(Mutex::new(Rank::Leaf, Vec::new()))
+    }
+}
+
+/// What the journal does for the volume at a commit. It holds parts of the volume, not the volume, so that
+/// a commit never is the last to let go of it.
+#[derive(Debug)]
+struct Hooks {
+    allocator: Arc<Allocator>,
+    lazy: Arc<LazyTimes>,
+}
 
 impl CommitHooks for Hooks {
     fn closing(&self, handle: &Handle<'_>) {
-        let Some(volume) = self.0.upgrade() else { return };
-        let mut waiting = std::mem::take(&mut *volume.lazy.lock());
+        let mut waiting = std::mem::take(&mut *self.lazy.0.lock());
         // What does not fit this transaction waits for the next.
         while let Some(inode) = waiting.pop() {
             if !inode.has_lazy_times() {
@@ -177,12 +194,10 @@ impl CommitHooks for Hooks {
             }
             inode.fold_lazy(handle);
         }
-        volume.lazy.lock().append(&mut waiting);
+        self.lazy.0.lock().append(&mut waiting);
     }
 
     fn released(&self, freed: &[Freed]) {
-        if let Some(volume) = self.0.upgrade() {
-            volume.allocator.release(freed);
-        }
+        self.allocator.release(freed);
     }
 }

@@ -12,18 +12,17 @@ use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::recover::{self, JournalPlace};
 use super::timer::Timer;
-use super::{Hooks, Inner, Volume};
+use super::{Hooks, InFlight, Inner, LazyTimes, Volume};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::inode::{InodeCache, now};
 use crate::journal::Journal;
 use crate::layout::Layout;
-use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::namespace::{Namespace, Orphans};
-use crate::sync::atomic::{AtomicBool, AtomicU32};
-use crate::sync::{Arc, Mutex};
+use crate::sync::Arc;
+use crate::sync::atomic::AtomicU32;
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
@@ -73,7 +72,7 @@ impl Volume {
             inner.mark_open()?;
             inner.process_orphans()?;
             if let Some(interval) = options.commit_interval {
-                let _ = inner.timer.set(Timer::start(Arc::downgrade(&inner), interval));
+                let _ = inner.timer.set(Timer::start(Arc::clone(&inner.journal), interval));
             }
         }
         Ok(Self { inner })
@@ -144,8 +143,16 @@ fn build(
     let layout = Arc::new(layout);
 
     let counts = open_counts(&cache, &superblock)?;
-    let allocator =
-        Allocator::new(Arc::clone(&layout), Arc::clone(&cache), &superblock, &desc_blocks, descs, counts);
+    let allocator = Arc::new(Allocator::new(
+        Arc::clone(&layout),
+        Arc::clone(&cache),
+        &superblock,
+        &desc_blocks,
+        descs,
+        counts,
+    ));
+    let lazy = Arc::new(LazyTimes::new());
+    let hooks = Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy) };
     let health = Arc::new(Health::new());
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
     let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
@@ -156,6 +163,7 @@ fn build(
         layout.block_size,
         log,
         first_tid,
+        Box::new(hooks),
     )?;
     let inner = Arc::new(Inner {
         device,
@@ -164,18 +172,17 @@ fn build(
         layout,
         health,
         cache,
-        journal,
+        journal: Arc::new(journal),
         allocator,
         inodes: InodeCache::new(),
         read_only,
-        lazy: Mutex::new(Rank::Leaf, Vec::new()),
+        lazy,
+        in_flight: InFlight::new(),
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
-        closed: AtomicBool::new(false),
         timer: OnceLock::new(),
     });
-    inner.journal.set_hooks(Box::new(Hooks(Arc::downgrade(&inner))));
     inner.inode(InodeNo::ROOT)?;
     Ok(inner)
 }

@@ -1,0 +1,97 @@
+//! What holds when operations fail, volumes close, and handles outlive them.
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use parext4::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+
+fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
+    let device = Arc::new(MemDevice::new(size));
+    mkfs(&*device, &MkfsOptions::default()).unwrap();
+    let volume = open(&device);
+    (device, volume)
+}
+
+fn open(device: &Arc<MemDevice>) -> Volume {
+    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    Volume::open(Arc::clone(device) as _, &options).unwrap()
+}
+
+#[test]
+fn what_fails_does_not_move_appends() {
+    let (_device, volume) = fresh(16 << 20);
+    let file = volume.create("/allocated", 0o644).unwrap();
+    assert!(matches!(file.allocate(0, 1 << 30, false), Err(Error::NoSpace)));
+    assert_eq!(file.append(&[1; 4096]).unwrap(), 0);
+    let file = volume.create("/written", 0o644).unwrap();
+    assert!(matches!(file.write_at(&vec![1; (20 << 20) + 100], 0), Err(Error::NoSpace)));
+    assert_eq!(file.append(&[1; 512]).unwrap(), 0);
+}
+
+#[test]
+fn dropping_a_volume_closes_it_with_all_its_times() {
+    let (device, volume) = fresh(16 << 20);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 4096], 0).unwrap();
+    volume.sync().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    // An overwrite: its times wait for a transaction that never comes.
+    file.write_at(&[2; 4096], 0).unwrap();
+    let mtime = file.node().metadata().mtime;
+    drop((file, volume));
+    assert_eq!(open(&device).metadata("/file").unwrap().mtime, mtime);
+}
+
+#[test]
+fn nothing_works_on_a_closed_volume() {
+    let (_device, volume) = fresh(16 << 20);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 4096], 0).unwrap();
+    let other = volume.clone();
+    volume.close().unwrap();
+    let stopped = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Stopped(_))), "{result:?}");
+    stopped(file.read_at(&mut [0; 512], 0).map(drop));
+    stopped(file.write_at(&[1; 512], 0));
+    stopped(file.append(&[1; 512]).map(drop));
+    stopped(file.set_len(0));
+    stopped(file.sync_all());
+    stopped(other.create("/another", 0o644).map(drop));
+    stopped(other.metadata("/file").map(drop));
+    stopped(other.sync());
+    other.close().unwrap();
+}
+
+#[test]
+fn what_was_synced_survives_a_close_at_any_moment() {
+    let (base, volume) = fresh(16 << 20);
+    volume.close().unwrap();
+    for round in 0..200 {
+        let device = Arc::new(base.fork());
+        let volume = open(&device);
+        let start = Barrier::new(4);
+        let synced: Vec<u64> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|nth| {
+                    let (volume, start) = (volume.clone(), &start);
+                    scope.spawn(move || {
+                        let file = volume.create(format!("/{nth}"), 0o644).unwrap();
+                        start.wait();
+                        (0..)
+                            .take_while(|_| file.append(&[1; 4096]).is_ok() && file.sync_data().is_ok())
+                            .count()
+                    })
+                })
+                .collect();
+            start.wait();
+            std::thread::sleep(Duration::from_micros(round % 50 * 20));
+            volume.clone().close().unwrap();
+            writers.into_iter().map(|writer| writer.join().unwrap() as u64).collect()
+        });
+        drop(volume);
+        let volume = open(&device);
+        for (nth, synced) in synced.into_iter().enumerate() {
+            let size = volume.metadata(format!("/{nth}")).unwrap().size;
+            assert!(size >= synced * 4096, "{size} bytes of {synced} synced blocks");
+        }
+    }
+}

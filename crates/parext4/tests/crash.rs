@@ -20,12 +20,14 @@ use common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
 use common::settings;
 use common::workload::{FILE, Operation, Workload, run};
 
-const OPERATIONS: usize = 220;
+const OPERATIONS: usize = 240;
 /// Of so many states in a row e2fsck sees one.
 const SAMPLE: usize = 40;
 /// How often several threads write one file at once in between.
 const PARALLEL: usize = 70;
 const THREADS: u64 = 4;
+/// How often the volume is synced meanwhile.
+const SYNCS: u32 = 8;
 
 /// What a crash may leave from this event on.
 struct Mark {
@@ -40,8 +42,9 @@ struct Recording {
     device: Arc<RecordingDevice>,
     shape: Shape,
     seed: u64,
-    /// The story as it stood when each operation began (`ended` is false), and when it had succeeded.
+    /// The story as it stood when each operation began.
     begun: Vec<Mark>,
+    /// The story as it stood when each had succeeded.
     ended: Vec<Mark>,
 }
 
@@ -95,9 +98,13 @@ impl Recording {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (file, seed) = (&file, self.seed);
-                scope.spawn(move || {
-                    write_and_append(file, thread, &mut Rng::new(seed, number * THREADS + thread))
-                });
+                let mut rng = Rng::new(seed, number * THREADS + thread);
+                scope.spawn(move || write_and_append(file, thread, &mut rng));
+            }
+            // So that transactions end in the middle of what the others do.
+            for _ in 0..SYNCS {
+                volume.sync().expect("sync");
+                std::thread::yield_now();
             }
         });
         let contents = read(&file).expect("what the threads wrote");

@@ -1,6 +1,7 @@
 //! What must be found on a volume after a crash or a fault, given what was done and what was synced.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parext4::{File, FileType, Volume};
 
@@ -11,7 +12,7 @@ use super::workload::{FILE, Name, Operation, State, after};
 #[derive(Clone, Debug)]
 pub struct Story {
     /// The state before the first operation, and after each.
-    states: Vec<State>,
+    states: Vec<Arc<State>>,
     /// Everything up to this state is durable.
     durable: usize,
     /// The sectors of these files, by number, are durable as they were in this state.
@@ -29,7 +30,7 @@ impl Story {
     pub fn new(block_size: u32) -> Self {
         let block = block_size as usize / SECTOR;
         Self {
-            states: vec![State::default()],
+            states: vec![Arc::default()],
             durable: 0,
             files: BTreeMap::new(),
             births: BTreeMap::new(),
@@ -69,7 +70,7 @@ impl Story {
 
     /// Adds a state that may be found.
     pub fn push(&mut self, state: State) {
-        self.states.push(state);
+        self.states.push(Arc::new(state));
     }
 
     /// The operation that began last has succeeded.

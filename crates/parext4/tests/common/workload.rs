@@ -1,6 +1,7 @@
 //! A sequence of operations of all kinds, the same for the same seed, with a model of what each leaves behind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parext4::{Error, File, Volume};
 
@@ -28,7 +29,7 @@ pub struct State {
     /// All names but `/` and `/lost+found`.
     pub names: BTreeMap<String, Name>,
     /// The sectors of every file, those without a name included.
-    pub files: BTreeMap<u64, Vec<Seen>>,
+    pub files: BTreeMap<u64, Arc<Vec<Seen>>>,
 }
 
 /// One call, or a few that belong together.
@@ -200,7 +201,7 @@ pub fn after(state: &State, operation: &Operation) -> State {
         Operation::MakeDirectory(path) => drop(state.names.insert(path.clone(), Name::Directory)),
         Operation::Create { path, number } => {
             state.names.insert(path.clone(), Name::File(*number));
-            state.files.insert(*number, Vec::new());
+            state.files.insert(*number, Arc::default());
         }
         Operation::RemoveDirectory(path) | Operation::Remove(path) => drop(state.names.remove(path)),
         Operation::RemoveOpen(path) => {
@@ -241,7 +242,7 @@ impl State {
     /// The sectors of the file called `path`.
     pub fn file(&mut self, path: &str) -> &mut Vec<Seen> {
         let number = self.number(path);
-        self.files.get_mut(&number).expect("a file has sectors")
+        Arc::make_mut(self.files.get_mut(&number).expect("a file has sectors"))
     }
 
     fn grow(&mut self, path: &str, end: u64) {

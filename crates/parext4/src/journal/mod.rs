@@ -247,6 +247,7 @@ impl Journal {
         let running = Arc::clone(&state.running);
         let room = self.max_transaction.saturating_sub(state.reserved);
         drop(state);
+        let _reopen = Reopen(self);
 
         self.hooks.closing(&Handle::internal(self, Arc::clone(&running), room));
         let frozen = if running.is_empty() { Ok(None) } else { running.freeze().map(Some) };
@@ -256,8 +257,6 @@ impl Journal {
             state.running = Arc::new(Transaction::new(running.tid + 1));
             state.reserved = 0;
         }
-        state.closing = false;
-        self.changed.notify_all();
         frozen
     }
 
@@ -295,5 +294,19 @@ impl Journal {
             log.close(next_tid)?;
         }
         Ok(())
+    }
+}
+
+/// Lets handles begin again when a transaction was closed, or closing it failed.
+struct Reopen<'a>(&'a Journal);
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The transaction is half encoded: nobody may go on, but nobody may hang either.
+            self.0.health.stop(Error::corrupt("a commit was cut off by a panic"));
+        }
+        self.0.state.lock().closing = false;
+        self.0.changed.notify_all();
     }
 }

@@ -11,6 +11,8 @@ use crate::{FormatError, Result};
 pub const SUPERBLOCK_SIZE: usize = 1024;
 /// `JBD2_CRC32C_CHKSUM`
 const CRC32C: u8 = 4;
+/// jbd2 refuses a shorter journal (`JBD2_MIN_JOURNAL_BLOCKS`).
+const MIN_BLOCKS: u32 = 1024;
 /// Where `s_checksum` is, in bytes.
 const CHECKSUM: usize = 0xfc;
 const STRUCTURE: &str = "journal superblock";
@@ -160,6 +162,12 @@ impl JournalSuperblock {
         if first == 0 || first >= maxlen {
             return fail("s_first", format_args!("{first} of {maxlen}"));
         }
+        // `journal_reset` counts from `s_first`, and the first block of the journal is the superblock.
+        if maxlen - first < MIN_BLOCKS - 1 {
+            let problem =
+                format_args!("{maxlen} blocks, the log from {first} on; at least {MIN_BLOCKS} are needed");
+            return fail("s_maxlen", problem);
+        }
         if start != 0 && !(first..maxlen).contains(&start) {
             return fail("s_start", format_args!("{start} is not in {first}..{maxlen}"));
         }
@@ -253,6 +261,11 @@ impl JournalSuperblock {
         self.raw.s_header.h_blocktype = U32::new(BlockType::SuperblockV2 as u32);
         self.raw.s_feature_incompat = U32::new(incompat.bits());
         self.raw.s_checksum_type = if self.has_checksum() { CRC32C } else { 0 };
+    }
+
+    /// Sets [`Self::compat`], of a superblock of version 2.
+    pub fn set_compat(&mut self, compat: JournalCompat) {
+        self.raw.s_feature_compat = U32::new(compat.bits());
     }
 
     /// Sets [`Self::uuid`], and so the seed of all checksums in the journal.

@@ -36,10 +36,16 @@ fn a_superblock_comes_back() {
 
 #[test]
 fn superblock_checks() {
-    let mut superblock = JournalSuperblock::new(1024, 100, 1, &UUID);
-    superblock.set_start(100);
-    assert_eq!(superblock.check(1024, 100).unwrap_err().field, "s_start");
-    assert_eq!(JournalSuperblock::new(1024, 100, 100, &UUID).check(1024, 100).unwrap_err().field, "s_first");
+    let field = |superblock: &JournalSuperblock| superblock.check(1024, 1 << 20).unwrap_err().field;
+    let mut superblock = JournalSuperblock::new(1024, 2000, 1, &UUID);
+    superblock.set_start(2000);
+    assert_eq!(field(&superblock), "s_start");
+    assert_eq!(field(&JournalSuperblock::new(1024, 2000, 2000, &UUID)), "s_first");
+    assert_eq!(JournalSuperblock::new(1024, 1024, 1, &UUID).check(1024, 1 << 20), Ok(()));
+    assert_eq!(field(&JournalSuperblock::new(1024, 1023, 1, &UUID)), "s_maxlen");
+    assert_eq!(field(&JournalSuperblock::new(1024, 1024, 2, &UUID)), "s_maxlen");
+    superblock.set_compat(JournalCompat::CHECKSUM);
+    assert_eq!(superblock.compat(), JournalCompat::CHECKSUM);
     superblock.set_incompat(JournalIncompat::FAST_COMMIT);
     assert_eq!(superblock.unsupported().unwrap(), "journal fast_commit");
     superblock.set_incompat(JournalIncompat::from_bits_retain(0x80));

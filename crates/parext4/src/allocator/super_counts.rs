@@ -23,6 +23,8 @@ pub(crate) struct SuperCounts {
 }
 
 impl SuperCounts {
+    /// Counters that start from those in `superblock`; the caller has made those agree with the group
+    /// descriptors.
     pub(crate) fn new(block: Arc<MetaBlock>, offset: usize, superblock: Superblock) -> Self {
         Self {
             block,
@@ -36,7 +38,8 @@ impl SuperCounts {
     }
 
     // All counters are Relaxed: they change under handles only, and the commit that reads them has waited
-    // for every handle (the journal's lock orders that).
+    // for every handle (the journal's lock orders that). They saturate, as a wrapped count is one that the
+    // next open refuses; it does not come to that, because the groups check theirs against the bitmaps.
 
     /// Free blocks, those held until their commit included.
     pub(crate) fn free_blocks(&self) -> u64 {
@@ -49,22 +52,26 @@ impl SuperCounts {
 
     pub(super) fn take_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
-        self.free_blocks.fetch_sub(u64::from(blocks), Ordering::Relaxed);
+        let less = |free: u64| Some(free.saturating_sub(blocks.into()));
+        let _ = self.free_blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     pub(super) fn give_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
-        self.free_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
+        let more = |free: u64| Some(free.saturating_add(blocks.into()));
+        let _ = self.free_blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     pub(super) fn take_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
-        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        let less = |free: u32| Some(free.saturating_sub(1));
+        let _ = self.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     pub(super) fn give_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
-        self.free_inodes.fetch_add(1, Ordering::Relaxed);
+        let more = |free: u32| Some(free.saturating_add(1));
+        let _ = self.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     /// Sets the head of the orphan list.

@@ -9,9 +9,9 @@ use std::io::IoSliceMut;
 
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::FsBlock;
-use parext4_format::jbd2::{self, BlockType, JournalSuperblock, Tag, TagFormat};
+use parext4_format::jbd2::{self, BlockType, JournalCompat, JournalSuperblock, Tag, TagFormat};
 
-use super::log::LogMap;
+use super::log::{LogExtent, LogMap};
 use crate::error::{Error, Result};
 
 /// Called with a transaction's sequence number, a tag, and the block that it describes.
@@ -63,6 +63,7 @@ pub(crate) fn replay(
         return Ok(Recovered { next_sequence, transactions: 0, blocks: 0 });
     }
     let mut pass = Pass::new(device, map, superblock);
+    let own = OwnBlocks::new(map);
     let transactions = pass.scan()?;
     let revoked = pass.revokes(transactions)?;
     let mut blocks = 0;
@@ -70,6 +71,12 @@ pub(crate) fn replay(
         pass.data(transactions, &mut |sequence, tag, bytes| {
             if tag.block.get() >= blocks_count {
                 let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
+                return Err(Error::Corrupt(text));
+            }
+            // Else the last pass would change the log under its own feet.
+            if own.contains(tag.block) {
+                let text =
+                    format!("journal: transaction {sequence} writes block {}, the journal's own", tag.block);
                 return Err(Error::Corrupt(text));
             }
             let is_revoked = revoked.get(&tag.block.get()).is_some_and(|&by| !before(by, sequence));
@@ -81,6 +88,26 @@ pub(crate) fn replay(
         })?;
     }
     Ok(Recovered { next_sequence: superblock.sequence().wrapping_add(transactions), transactions, blocks })
+}
+
+/// The blocks of the volume that the journal takes up: sorted, disjoint `(start, end)`.
+struct OwnBlocks(Vec<(u64, u64)>);
+
+impl OwnBlocks {
+    fn new(map: &LogMap) -> Self {
+        let range = |extent: &LogExtent| {
+            let start = extent.physical.get();
+            (start, start.saturating_add(extent.len.into()))
+        };
+        let mut ranges: Vec<_> = map.extents.iter().map(range).collect();
+        ranges.sort_unstable();
+        Self(ranges)
+    }
+
+    fn contains(&self, block: FsBlock) -> bool {
+        let at = self.0.partition_point(|&(_, end)| end <= block.get());
+        self.0.get(at).is_some_and(|&(start, _)| start <= block.get())
+    }
 }
 
 /// Whether sequence number `a` is older than `b`; they wrap around.
@@ -110,10 +137,21 @@ impl<'a> Pass<'a> {
         self.format.csum_v2 || self.format.csum_v3
     }
 
+    /// Whether commit blocks may have the first kind of checksum. The later kinds exclude it.
+    fn commit_checksums(&self) -> bool {
+        !self.checksums() && self.superblock.compat().contains(JournalCompat::CHECKSUM)
+    }
+
+    /// The blocks that the log has; no walk through it is longer.
+    fn ring(&self) -> u32 {
+        self.superblock.maxlen() - self.superblock.first()
+    }
+
+    /// The log block `by` blocks behind `log`.
     fn next(&self, log: u32, by: u32) -> u32 {
-        let (first, maxlen) = (self.superblock.first(), self.superblock.maxlen());
-        let ring = maxlen - first;
-        first + ((log - first) + by % ring) % ring
+        let (first, ring) = (self.superblock.first(), self.ring());
+        let (at, by) = (log - first, by % ring);
+        first + if at < ring - by { at + by } else { at - (ring - by) }
     }
 
     /// How many whole transactions the log holds.
@@ -121,29 +159,31 @@ impl<'a> Pass<'a> {
         let mut log = self.superblock.start();
         let mut sequence = self.superblock.sequence();
         let (mut transactions, mut walked, mut last_commit) = (0_u32, 0_u32, 0_u64);
-        let mut doubtful = false;
-        while walked < self.superblock.maxlen() {
+        let (mut doubtful, mut crc32) = (false, !0);
+        while walked < self.ring() {
             let block = self.reader.block(log)?;
             let kind = match jbd2::header(block) {
                 Some((kind, found)) if found == sequence => kind,
                 _ => break,
             };
-            let mut blocks = 1;
+            let mut blocks = 1_u32;
             match kind {
                 BlockType::Descriptor => {
                     // A bad checksum may be an old block whose sequence number matches by chance; the
                     // commit block tells.
                     doubtful |= self.format_checked(|p, b| jbd2::verify_descriptor(p.seed, b), log)?;
-                    blocks += self.tags(log)?.len();
+                    blocks = blocks.saturating_add(self.tag_count(log)?);
+                    if self.commit_checksums() {
+                        crc32 = self.crc32(crc32, log, blocks)?;
+                    }
                 }
                 BlockType::Revoke => {
                     doubtful |= self.format_checked(|p, b| jbd2::verify_revoke(p.seed, b), log)?;
                 }
                 BlockType::Commit => {
-                    let checksums = self.checksums();
+                    let bad = !self.commit_holds(log, crc32)?;
                     let block = self.reader.block(log)?;
                     let seconds = jbd2::commit_time(block).map_or(0, |(seconds, _)| seconds);
-                    let bad = checksums && jbd2::verify_commit(self.seed, block).is_err();
                     if doubtful && !bad && seconds >= last_commit {
                         let text = format!("journal: transaction {sequence} has a block with a bad checksum");
                         return Err(Error::Corrupt(text));
@@ -151,17 +191,37 @@ impl<'a> Pass<'a> {
                     if doubtful || bad {
                         break;
                     }
-                    last_commit = seconds;
+                    (last_commit, crc32) = (seconds, !0);
                     transactions += 1;
                     sequence = sequence.wrapping_add(1);
                 }
                 BlockType::SuperblockV1 | BlockType::SuperblockV2 => break,
             }
-            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
             walked = walked.saturating_add(blocks);
             log = self.next(log, blocks);
         }
         Ok(transactions)
+    }
+
+    /// Whether the commit block at `log` has the checksum that it should have; `crc32` is that of its
+    /// transaction's blocks. As in jbd2, a commit block may lack the first kind.
+    fn commit_holds(&mut self, log: u32, crc32: u32) -> Result<bool> {
+        let (checksums, commit_checksums, seed) = (self.checksums(), self.commit_checksums(), self.seed);
+        let block = self.reader.block(log)?;
+        Ok(if checksums {
+            jbd2::verify_commit(seed, block).is_ok()
+        } else {
+            !commit_checksums || jbd2::commit_crc32(block).is_none_or(|stored| stored == crc32)
+        })
+    }
+
+    /// Continues `crc32` over so many log blocks from `log` on, as they stand in the log.
+    fn crc32(&mut self, mut crc32: u32, log: u32, blocks: u32) -> Result<u32> {
+        for nth in 0..blocks {
+            let at = self.next(log, nth);
+            crc32 = jbd2::crc32_be(crc32, self.reader.block(at)?);
+        }
+        Ok(crc32)
     }
 
     /// Whether a control block fails its checksum, where the journal has checksums.
@@ -180,6 +240,10 @@ impl<'a> Pass<'a> {
     fn tags(&mut self, log: u32) -> Result<Vec<Tag>> {
         let format = self.format;
         Ok(jbd2::parse_descriptor(self.reader.block(log)?, format)?)
+    }
+
+    fn tag_count(&mut self, log: u32) -> Result<u32> {
+        Ok(u32::try_from(self.tags(log)?.len()).unwrap_or(u32::MAX))
     }
 
     /// The newest transaction that revokes each block.
@@ -232,18 +296,20 @@ impl<'a> Pass<'a> {
     ) -> Result<()> {
         let mut log = self.superblock.start();
         let start = self.superblock.sequence();
-        let mut done = 0;
+        let (mut done, mut walked) = (0, 0_u32);
         while done < transactions {
             let sequence = start.wrapping_add(done);
             let header = jbd2::header(self.reader.block(log)?);
-            let Some((kind, _)) = header.filter(|&(_, found)| found == sequence) else {
+            let expected = header.filter(|&(_, found)| found == sequence && walked < self.ring());
+            let Some((kind, _)) = expected else {
                 return Err(Error::corrupt(format_args!("journal: log block {log} changed during replay")));
             };
             visit(self, sequence, kind, log)?;
             let blocks = match kind {
-                BlockType::Descriptor => 1 + u32::try_from(self.tags(log)?.len()).unwrap_or(u32::MAX - 1),
+                BlockType::Descriptor => self.tag_count(log)?.saturating_add(1),
                 _ => 1,
             };
+            walked = walked.saturating_add(blocks);
             if kind == BlockType::Commit {
                 done += 1;
             }

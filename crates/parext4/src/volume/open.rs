@@ -57,15 +57,16 @@ impl Volume {
     /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
     /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
-        let superblock = read_superblock(&*device)?;
-        let access = features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
-        check_device(&*device, &superblock)?;
+        let (found, access) = read_usable_superblock(&*device)?;
         let read_only = read_only_reason(&*device, options, access)?;
 
-        let journal = JournalPlace::find(&device, &superblock)?;
-        let (device, journal) = recover::recover(device, journal, &superblock, read_only.is_some())?;
-        // The replay may have changed the superblock.
-        let superblock = read_superblock(&*device)?;
+        let journal = JournalPlace::find(&device, &found)?;
+        let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
+        // The replay may have changed the superblock, and what was in the log passed no check yet.
+        let (superblock, access) = read_usable_superblock(&*device)?;
+        check_replayed(&found, &superblock)?;
+        let read_only = read_only_reason(&*device, options, access)?;
+        let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
         let inner = build(device, superblock, journal, read_only, options)?;
         if !inner.is_read_only() {
@@ -92,6 +93,31 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
         .map_err(|e| Error::device("reading the superblock", e))?;
     let start = usize::try_from(Superblock::OFFSET).unwrap_or(0);
     Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
+}
+
+/// Reads the superblock of a volume that can be used on `device`, and says how.
+pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
+    let superblock = read_superblock(device)?;
+    let access = features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
+    check_device(device, &superblock)?;
+    Ok((superblock, access))
+}
+
+/// Checks that the replay has left alone what the journal was found by. A volume may have grown (online resize).
+fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
+    let journal = |superblock: &Superblock| {
+        (superblock.compat().contains(Compat::HAS_JOURNAL), superblock.journal_inode())
+    };
+    let changed = if found.block_size() != now.block_size() {
+        "s_log_block_size"
+    } else if journal(found) != journal(now) {
+        "s_journal_inum"
+    } else if found.blocks_count() > now.blocks_count() {
+        "s_blocks_count"
+    } else {
+        return Ok(());
+    };
+    Err(Error::corrupt(format_args!("superblock: {changed}: the journal replaces it")))
 }
 
 fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
@@ -142,7 +168,7 @@ fn build(
     layout.set_system_zone(&superblock, &descs)?;
     let layout = Arc::new(layout);
 
-    let counts = open_counts(&cache, &superblock)?;
+    let counts = open_counts(&cache, &superblock, &descs)?;
     let allocator = Arc::new(Allocator::new(
         Arc::clone(&layout),
         Arc::clone(&cache),
@@ -187,13 +213,26 @@ fn build(
     Ok(inner)
 }
 
-/// The superblock's block in the cache, and its counters.
-fn open_counts(cache: &MetaCache, superblock: &Superblock) -> Result<Arc<SuperCounts>> {
+/// The superblock's block in the cache, and its counters: the sums over the groups. The superblock's own are
+/// stale after a crash: the kernel does not journal them, and sums up at mount (`ext4_count_free_clusters`).
+fn open_counts(cache: &MetaCache, superblock: &Superblock, descs: &[GroupDesc]) -> Result<Arc<SuperCounts>> {
+    let clusters: u64 = descs.iter().map(|desc| u64::from(desc.free_blocks)).sum();
+    let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
+    let blocks = clusters.saturating_mul(cluster_blocks);
+    if blocks > superblock.blocks_count() {
+        let text = format!("group descriptors: bg_free_blocks_count: {blocks} blocks in all");
+        return Err(Error::Corrupt(text));
+    }
+    // No group has more free inodes than inodes, and those of all groups fit.
+    let inodes = descs.iter().map(|desc| desc.free_inodes).fold(0, u32::saturating_add);
+    let mut superblock = superblock.clone();
+    superblock.set_free_blocks(blocks);
+    superblock.set_free_inodes(inodes);
     let block_size = u64::from(superblock.block_size());
     let number = FsBlock(Superblock::OFFSET / block_size);
     let offset = usize::try_from(Superblock::OFFSET % block_size).unwrap_or(0);
     let block = cache.read(number, BlockKind::Superblock(offset))?;
-    Ok(Arc::new(SuperCounts::new(block, offset, superblock.clone())))
+    Ok(Arc::new(SuperCounts::new(block, offset, superblock)))
 }
 
 fn read_descriptors(
@@ -202,7 +241,8 @@ fn read_descriptors(
 ) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
     let size = usize::from(superblock.desc_size());
     let mut blocks = Vec::new();
-    let mut descs = Vec::with_capacity(superblock.group_count() as usize);
+    // Grows as they are read, because the count is only what the superblock says.
+    let mut descs = Vec::new();
     for index in 0..superblock.gdt_blocks() {
         let number = superblock.first_gdt_block() + u64::from(index);
         let block = cache.read(number, BlockKind::GroupDescs)?;

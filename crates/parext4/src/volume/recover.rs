@@ -7,11 +7,11 @@ use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::{Inode as RawInode, InodeFlags};
-use parext4_format::jbd2::{JournalIncompat, JournalSuperblock};
+use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
-use super::open::read_superblock;
+use super::open::{read_superblock, read_usable_superblock};
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::journal::{self, LogExtent, LogMap};
@@ -42,8 +42,7 @@ pub struct Replayed {
 /// # Errors
 /// As [`Volume::open`](crate::Volume::open).
 pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
-    let superblock = read_superblock(&*device)?;
-    parext4_format::features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
+    let (superblock, _) = read_usable_superblock(&*device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
     let Some(place) = JournalPlace::find(&device, &superblock)?.filter(|_| needs) else {
         return Ok(Replayed { transactions: 0, blocks: 0 });
@@ -76,7 +75,7 @@ pub(super) fn recover(
 ) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
     let Some(place) = journal else { return Ok((device, None)) };
     // As the kernel: without the flag, whatever is in the log is old.
-    let (device, mut place) = if !superblock.incompat().contains(Incompat::RECOVER) {
+    let (device, place) = if !superblock.incompat().contains(Incompat::RECOVER) {
         (device, place)
     } else if in_memory {
         let (place, overlay) = place.replay_in_memory(device, superblock)?;
@@ -85,8 +84,6 @@ pub(super) fn recover(
         let (place, _) = place.replay_home(&*device, superblock)?;
         (device, place)
     };
-    // Only now that the log is empty: the replay reads it by the features it was written with.
-    set_features(&mut place.superblock, superblock);
     Ok((device, Some(place)))
 }
 
@@ -133,6 +130,13 @@ impl JournalPlace {
         Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
     }
 
+    /// Has the journal take the features that go with the volume's. Only once the log is empty: the replay
+    /// reads it by the features it was written with.
+    pub(super) fn with_features_of(mut self, superblock: &Superblock) -> Self {
+        set_features(&mut self.superblock, superblock);
+        self
+    }
+
     /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does, which skips
     /// a number also where the log was empty.
     fn restart(&mut self, recovered: &journal::Recovered) {
@@ -151,6 +155,8 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
         features |= JournalIncompat::CSUM_V3;
     }
     jsb.set_incompat(features);
+    // The kind of checksum that commit blocks had once. It excludes the later ones, and none is written here.
+    jsb.set_compat(jsb.compat() - JournalCompat::CHECKSUM);
 }
 
 /// Where the journal inode's blocks are, read before the replay: its place never changes.
@@ -172,9 +178,27 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
         }
         extents.push(LogExtent { log: next, physical: extent.physical, len: extent.len });
         let Ok(end) = u32::try_from(extent.end()) else { break };
+        if u64::from(end) > layout.blocks_count {
+            let count = layout.blocks_count;
+            return Err(Error::corrupt(format_args!("journal inode: more blocks than the volume's {count}")));
+        }
         next = end;
     }
+    check_disjoint(&extents)?;
     Ok(LogMap { block_size: layout.block_size, extents })
+}
+
+/// Checks that no block of the volume is two of the journal: writing one would change the other.
+fn check_disjoint(extents: &[LogExtent]) -> Result<()> {
+    let mut sorted: Vec<&LogExtent> = extents.iter().collect();
+    sorted.sort_unstable_by_key(|extent| extent.physical);
+    for pair in sorted.windows(2) {
+        if pair[1].physical.get() - pair[0].physical.get() < u64::from(pair[0].len) {
+            let block = pair[1].physical;
+            return Err(Error::corrupt(format_args!("journal inode: ee_start: block {block} appears twice")));
+        }
+    }
+    Ok(())
 }
 
 fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {

@@ -45,14 +45,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees what lies behind the size of an inode on the orphan list, and takes it off.
+    /// Frees what lies behind the size of an inode on the orphan list, and takes it off; unless it has lost its
+    /// last name meanwhile, in which case its deletion does that.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.has_map() {
             let from = inode.size().div_ceil(self.block_size());
             self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))?;
         }
         self.transact(Orphans::CREDITS, |handle| {
-            self.orphans.remove(self, handle, inode);
+            self.orphans.remove_named(self, handle, inode);
             Ok(())
         })
     }
@@ -65,25 +66,35 @@ impl Inner {
         }
         self.layout.check_data_range(number, 1)?;
         let block = self.cache.read(number, BlockKind::Xattr(self.layout.seed))?;
-        let references = xattr::refcount(&block.snapshot());
+        // In one step, because inodes that share the block may be deleted at the same time.
+        let references = handle.change(&block, |bytes| {
+            let references = xattr::refcount(bytes);
+            if let Some(left) = references.checked_sub(1) {
+                xattr::set_refcount(bytes, left);
+            }
+            references
+        });
         inode.sub_blocks(1, self.layout.block_size);
         match references {
             0 => Err(Error::corrupt(format_args!("xattr block {number}: h_refcount is 0"))),
             1 => self.allocator.free_metadata(handle, number, 1),
-            _ => {
-                handle.change(&block, |bytes| xattr::set_refcount(bytes, references - 1));
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 }
 
 impl Inode {
-    /// Whether the inode's blocks are found through an extent map.
+    /// Whether the inode has blocks of its own, which are found through a map. For a file mapped by indirect
+    /// blocks that is so too, though there is no reading its [map](Self::map).
     pub(crate) fn has_map(&self) -> bool {
         match self.file_type() {
             FileType::Regular | FileType::Directory => true,
-            FileType::Symlink => self.flags_at_load().contains(InodeFlags::EXTENTS),
+            FileType::Symlink => {
+                let core = self.core();
+                // The kernel clears a short target before it deletes the inode, and may be interrupted there.
+                let cleared = !core.flags.contains(InodeFlags::EXTENTS) && core.block == [0; 60];
+                !cleared && !core.is_fast_symlink()
+            }
             _ => false,
         }
     }

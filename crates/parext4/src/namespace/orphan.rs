@@ -11,7 +11,7 @@ use parext4_format::{FileBlock, InodeNo, orphan_file};
 
 use crate::error::{Error, Result};
 use crate::extent_map::State as MapState;
-use crate::inode::{Inode, Node};
+use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
@@ -29,6 +29,8 @@ pub(crate) struct Orphans(Mutex<Orphaned>);
 struct Orphaned {
     /// The list on the device, last to first: new ones go to its head.
     list: Vec<Arc<Inode>>,
+    /// Which inodes the list has.
+    listed: HashSet<InodeNo>,
     file: Option<OrphanFile>,
 }
 
@@ -48,9 +50,13 @@ impl Orphans {
         Self(Mutex::new(Rank::Orphans, Orphaned::default()))
     }
 
-    /// Adds an inode within the handle that makes it one.
+    /// Adds an inode within the handle that makes it one. It may be one already: while a truncation goes on the
+    /// last name can go, and the other way round.
     pub(crate) fn add(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let mut orphaned = self.0.lock();
+        if orphaned.has(inode.ino()) {
+            return Ok(());
+        }
         if let Some(file) = &mut orphaned.file
             && let Some(slot) = file.free.pop()
         {
@@ -63,22 +69,55 @@ impl Orphans {
         inode.core().dtime = head;
         volume.counts().set_last_orphan(handle, inode.ino().get());
         orphaned.list.push(Arc::clone(inode));
+        orphaned.listed.insert(inode.ino());
         Ok(())
     }
 
     /// Removes an inode, if it is one, within the handle that finishes with it.
     pub(crate) fn remove(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        self.0.lock().remove(volume, handle, inode);
+    }
+
+    /// As [`remove`](Self::remove), but leaves an inode without a name, which is an orphan on that account.
+    pub(crate) fn remove_named(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
         let mut orphaned = self.0.lock();
-        if let Some(file) = &mut orphaned.file
-            && let Some(slot) = file.used.remove(&inode.ino())
+        // Whoever takes the last name away counts it before he adds the inode. So either that is seen here, or
+        // the inode is added again.
+        let links = inode.core().links;
+        if links > 0 {
+            orphaned.remove(volume, handle, inode);
+        }
+    }
+
+    /// Whether the orphan file was read and holds nothing.
+    pub(crate) fn file_is_empty(&self) -> bool {
+        self.0.lock().file.as_ref().is_some_and(|file| file.used.is_empty())
+    }
+}
+
+impl Orphaned {
+    fn has(&self, ino: InodeNo) -> bool {
+        self.listed.contains(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
+    }
+
+    fn remove(&mut self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        let ino = inode.ino();
+        if let Some(file) = &mut self.file
+            && let Some(slot) = file.used.remove(&ino)
         {
             file.set(handle, slot, InodeNo(0));
             file.free.push(slot);
-            return;
+        } else if self.listed.remove(&ino) {
+            self.unlink(volume, handle, inode);
         }
-        let Some(at) = orphaned.list.iter().position(|orphan| orphan.ino() == inode.ino()) else { return };
-        let next = at.checked_sub(1).map_or(0, |next| orphaned.list[next].ino().get());
-        match orphaned.list.get(at + 1) {
+    }
+
+    /// Takes an inode out of the list.
+    fn unlink(&mut self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        // From the head of the list on: those found at open are finished in that order.
+        let Some(at) = self.list.iter().rposition(|orphan| orphan.ino() == inode.ino()) else { return };
+        let next = at.checked_sub(1).map_or(0, |next| self.list[next].ino().get());
+        match self.list.get(at + 1) {
             Some(previous) => {
                 previous.join(handle);
                 previous.core().dtime = next;
@@ -87,12 +126,7 @@ impl Orphans {
         }
         inode.join(handle);
         inode.core().dtime = 0;
-        orphaned.list.remove(at);
-    }
-
-    /// Whether the orphan file holds nothing.
-    pub(crate) fn file_is_empty(&self) -> bool {
-        self.0.lock().file.as_ref().is_none_or(|file| file.used.is_empty())
+        self.list.remove(at);
     }
 }
 
@@ -106,15 +140,22 @@ impl OrphanFile {
 impl Inner {
     /// Finishes what the last user of the volume left half-done: deletes inodes without a name, cuts others
     /// to their size.
-    pub(crate) fn process_orphans(self: &Arc<Self>) -> Result<()> {
+    ///
+    /// # Errors
+    /// Says which orphan cannot be finished; that one and the rest stay orphans.
+    pub(crate) fn process_orphans(&self) -> Result<()> {
         let mut inodes = self.read_list()?;
         inodes.extend(self.read_file()?);
         for inode in inodes {
-            // Dropping the last reference deletes an inode without a name.
-            let node = Node::new(self, inode);
-            if node.inode.core().links > 0 {
-                self.finish_truncation(&node.inode)?;
-            }
+            let named = inode.core().links > 0;
+            let finished = if named { self.finish_truncation(&inode) } else { self.delete_inode(&inode) };
+            finished.map_err(|error| match error {
+                Error::Corrupt(text) => Error::Corrupt(format!("orphan inode {}: {text}", inode.ino())),
+                Error::Unsupported(text) => {
+                    Error::Unsupported(format!("orphan inode {}: {text}", inode.ino()))
+                }
+                other => other,
+            })?;
         }
         self.health.check()
     }
@@ -124,7 +165,7 @@ impl Inner {
         let mut seen = HashSet::new();
         let mut next = self.superblock.last_orphan();
         while next != 0 {
-            if !seen.insert(next) {
+            if !seen.insert(InodeNo(next)) {
                 return Err(Error::corrupt(format_args!("orphan list: inode {next} appears twice")));
             }
             let inode = self.orphan(InodeNo(next))?;
@@ -132,7 +173,10 @@ impl Inner {
             list.push(inode);
         }
         let head_last = list.iter().rev().cloned().collect();
-        self.orphans.0.lock().list = head_last;
+        let mut orphaned = self.orphans.0.lock();
+        orphaned.list = head_last;
+        orphaned.listed = seen;
+        drop(orphaned);
         Ok(list)
     }
 
@@ -153,6 +197,7 @@ impl Inner {
         let slots_per_block = orphan_file::slots_per_block(self.layout.block_size as usize);
         let mut file =
             OrphanFile { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() };
+        let listed = self.orphans.0.lock().listed.clone();
         let mut inodes = Vec::new();
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
             let block = self.orphan_block(&file_inode, FileBlock(index))?;
@@ -161,7 +206,7 @@ impl Inner {
                 let slot = index as usize * slots_per_block + slot;
                 if ino.get() == 0 {
                     file.free.push(slot);
-                } else if file.used.insert(ino, slot).is_some() {
+                } else if listed.contains(&ino) || file.used.insert(ino, slot).is_some() {
                     return Err(Error::corrupt(format_args!("orphan file: inode {ino} appears twice")));
                 } else {
                     inodes.push(self.orphan(ino)?);

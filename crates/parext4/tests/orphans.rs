@@ -1,0 +1,205 @@
+//! Orphans: inodes registered for two reasons, shared blocks, and what cannot be deleted.
+
+mod common;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use parext4::{Device, Error, MemDevice, OpenOptions, Volume};
+use parext4_format::features::RoCompat;
+use parext4_format::superblock::Superblock;
+
+use common::memory::{assert_clean, assert_recovers, recover, untimed};
+use common::{Image, tool};
+
+/// Volumes whose orphans are in the list, and in the orphan file.
+const PLACES: [&str; 2] = ["^orphan_file", "orphan_file"];
+
+fn load(image: &Image) -> Arc<MemDevice> {
+    Arc::new(MemDevice::from_bytes(std::fs::read(image.path()).unwrap()))
+}
+
+fn open(device: &Arc<MemDevice>) -> Result<Volume, Error> {
+    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed())
+}
+
+/// Cutting an unlinked file takes several transactions, and makes it an orphan for a second reason; when the
+/// first is gone the other remains.
+#[test]
+fn an_unlinked_file_that_is_cut_stays_an_orphan() {
+    for place in PLACES {
+        // Groups so small that the file's bitmaps do not fit one transaction.
+        let features = format!("^resize_inode,{place}");
+        let options = ["-b", "1024", "-g", "256", "-N", "3584", "-J", "size=1", "-O", &features];
+        let Some(image) = Image::mke2fs(112, &options) else { return };
+        let device = load(&image);
+        let volume = open(&device).unwrap();
+        let before = volume.space();
+        let file = volume.create("/file", 0o644).unwrap();
+        file.allocate(0, 90 << 20, false).unwrap();
+        volume.remove_file("/file").unwrap();
+        file.set_len(0).unwrap();
+        volume.sync().unwrap();
+
+        let crashed = Arc::new(device.fork());
+        recover(&crashed);
+        assert_clean(&crashed, place);
+        assert_eq!(open(&crashed).unwrap().space(), before, "{place}");
+
+        // The other way round: a name goes after the cut.
+        drop(file);
+        let file = volume.create("/other", 0o644).unwrap();
+        file.allocate(0, 90 << 20, false).unwrap();
+        file.set_len(0).unwrap();
+        volume.remove_file("/other").unwrap();
+        volume.sync().unwrap();
+        let crashed = Arc::new(device.fork());
+        recover(&crashed);
+        assert_clean(&crashed, place);
+        drop(file);
+        volume.close().unwrap();
+        assert_clean(&device, place);
+    }
+}
+
+/// Many orphans, some in the middle of the list deleted first.
+#[test]
+fn orphans_are_finished_in_any_order() {
+    for place in PLACES {
+        let Some(image) = Image::mke2fs(16, &["-N", "2048", "-O", place]) else { return };
+        let device = load(&image);
+        let volume = open(&device).unwrap();
+        let before = volume.space();
+        let mut files = Vec::new();
+        for n in 0..1500 {
+            let path = format!("/{n}");
+            files.push(volume.create(&path, 0o644).unwrap());
+            volume.remove_file(&path).unwrap();
+        }
+        drop(files.drain(700..800));
+        volume.sync().unwrap();
+        let crashed = Arc::new(device.fork());
+        recover(&crashed);
+        assert_clean(&crashed, place);
+        let after = open(&crashed).unwrap().space();
+        assert_eq!(after.free_inodes, before.free_inodes);
+    }
+}
+
+/// A target in a block that the inode names itself, as ext2 and ext3 have it, is not leaked: the inode stays for
+/// e2fsck or the kernel to delete.
+#[test]
+fn a_symbolic_link_without_extents_is_not_half_deleted() {
+    let Some(image) = Image::mke2fs(16, &["-O", "^metadata_csum,^orphan_file"]) else { return };
+    let volume = image.open();
+    let before = volume.space();
+    volume.symlink("/link", "t".repeat(100)).unwrap();
+    volume.symlink("/short", "t").unwrap();
+    volume.close().unwrap();
+    let block = image.debugfs("blocks /link").trim().to_owned();
+    if block.is_empty() {
+        return;
+    }
+    image.debugfs_write("sif /link flags 0");
+    image.debugfs_write(&format!("sif /link block[0] {block}"));
+    for index in 1..12 {
+        image.debugfs_write(&format!("sif /link block[{index}] 0"));
+    }
+    for index in ["IND", "DIND", "TIND"] {
+        image.debugfs_write(&format!("sif /link block[{index}] 0"));
+    }
+    image.fsck();
+
+    let device = load(&image);
+    let volume = open(&device).unwrap();
+    volume.remove_file("/short").unwrap();
+    volume.remove_file("/link").unwrap();
+    volume.close().unwrap();
+    let Err(error) = open(&device) else { panic!("the volume opens") };
+    assert!(matches!(&error, Error::Unsupported(text) if text.contains("orphan inode")), "{error}");
+    assert!(Volume::open(Arc::clone(&device) as Arc<dyn Device>, &OpenOptions::read_only()).is_ok());
+
+    assert_recovers(&device, "what is left is an orphan");
+    device.save(image.path()).unwrap();
+    tool(Command::new("e2fsck").arg("-fy").arg(image.path()));
+    let volume = image.open();
+    assert_eq!(volume.space(), before);
+}
+
+/// The orphan list and the orphan file hold a number that is not in use: an error that says so, again and again.
+#[test]
+fn an_orphan_that_is_none_is_named() {
+    for place in PLACES {
+        let features = format!("^metadata_csum,{place}");
+        let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", &features]) else { return };
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        let mut superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
+        let in_file = superblock.orphan_file_inode() != 0;
+        if in_file {
+            // The blocks of an empty orphan file are zeros up to their tails.
+            let tail = [0x04, 0xca, 0x10, 0x0b];
+            let at = bytes.chunks(1024).position(|block| block[1016..1020] == tail).unwrap() * 1024;
+            bytes[at..at + 4].copy_from_slice(&100_u32.to_le_bytes());
+        } else {
+            superblock.set_last_orphan(100);
+            superblock.encode(&mut bytes[1024..2048]);
+        }
+        let device = Arc::new(MemDevice::from_bytes(bytes));
+        for _ in 0..2 {
+            let Err(error) = open(&device) else { panic!("the volume opens") };
+            let error = error.to_string();
+            assert!(error.contains("orphan inode 100 is not in use"), "{error}");
+        }
+        let superblock = Superblock::parse(&device.snapshot()[1024..2048]).unwrap();
+        assert_eq!(superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT), in_file);
+    }
+}
+
+/// Inodes that share a block of extended attributes are deleted by several threads at once; it goes with the last.
+#[test]
+fn a_shared_xattr_block_goes_with_the_last_inode() {
+    const THREADS: usize = 4;
+    const FILES: usize = 50;
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    for thread in 0..THREADS {
+        volume.mkdir(format!("/{thread}"), 0o755).unwrap();
+    }
+    let before = volume.space();
+    for file in 0..THREADS * FILES {
+        volume.create(format!("/{}/{file}", file % THREADS), 0o644).unwrap();
+    }
+    volume.close().unwrap();
+
+    image.debugfs_write("ea_set /0/0 user.test value");
+    let stat = image.debugfs("stat /0/0");
+    let Some(block) = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next()) else {
+        return;
+    };
+    let script = image.path().with_file_name("script");
+    let mut commands = format!("zap_block -o 4 -l 1 -p {} {block}\n", THREADS * FILES);
+    for file in 1..THREADS * FILES {
+        let path = format!("/{}/{file}", file % THREADS);
+        commands += &format!("sif {path} file_acl {block}\nsif {path} blocks 2\n");
+    }
+    std::fs::write(&script, commands).unwrap();
+    tool(Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(image.path()));
+    image.fsck();
+
+    let volume = image.open();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let volume = &volume;
+            scope.spawn(move || {
+                for file in (thread..THREADS * FILES).step_by(THREADS) {
+                    volume.remove_file(format!("/{thread}/{file}")).unwrap();
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    let after = volume.space();
+    assert_eq!((after.free_blocks, after.free_inodes), (before.free_blocks, before.free_inodes));
+    volume.close().unwrap();
+    image.fsck();
+}

@@ -37,6 +37,16 @@ fn check_flags(inode: &Inode, forbidden: InodeFlags) -> Result<()> {
     Ok(())
 }
 
+/// An error if an inode that may lose its last name could not be deleted then: its blocks are found in a way
+/// that we cannot follow.
+pub(super) fn check_deletable(inode: &Inode) -> Result<()> {
+    let by_indirect_blocks = inode.has_map() && !inode.flags_at_load().contains(InodeFlags::EXTENTS);
+    if by_indirect_blocks && inode.core().links <= 1 {
+        return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", inode.ino())));
+    }
+    Ok(())
+}
+
 impl Node {
     /// Removes the name of anything but a directory. The inode goes with its last name and its last `Node`.
     ///
@@ -57,6 +67,7 @@ impl Node {
         }
         dir.check_changeable()?;
         check_fixed(&victim.inode)?;
+        check_deletable(&victim.inode)?;
         self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
             dir.remove(handle, name)?;

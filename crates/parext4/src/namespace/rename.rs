@@ -3,7 +3,7 @@
 use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link};
 use super::lock::lock_all;
-use super::remove::check_fixed;
+use super::remove::{check_deletable, check_fixed};
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -176,6 +176,7 @@ impl Rename<'_> {
     }
 
     fn replace(&self, victim: &Node) -> Result<()> {
+        check_deletable(&victim.inode)?;
         match (self.old.inode.is_dir(), victim.inode.is_dir()) {
             (true, false) => return Err(Error::NotDirectory(show(self.new_name))),
             (false, true) => return Err(Error::IsDirectory(show(self.new_name))),

@@ -8,6 +8,10 @@ use crate::fault::{Fault, planted};
 use crate::journal::{Freed, Handle};
 use crate::sync::atomic::Ordering;
 
+/// Looks at all groups before it counts as corruption that claimed blocks are in none. A look finds nothing
+/// only if others took the blocks that it had yet to come to, and theirs became free where it had been.
+const LOOKS: u32 = 64;
+
 /// Blocks that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -22,7 +26,7 @@ impl Allocator {
     /// the handle's credits ([`super::ALLOCATE_CREDITS`]).
     ///
     /// # Errors
-    /// [`Error::NoSpace`] unless all `want` blocks are free; corruption in a group that was tried.
+    /// [`Error::NoSpace`] unless all `want` blocks are free, with nothing changed; corruption.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, goal: FsBlock, want: u32) -> Result<Runs> {
         self.claim_data(u64::from(want))?;
         let mut runs = Runs::new();
@@ -39,7 +43,7 @@ impl Allocator {
     /// Allocates one block for metadata out of a reservation.
     ///
     /// # Errors
-    /// Corruption in the groups tried; [`Error::NoSpace`] if the reservation is used up.
+    /// Corruption; [`Error::NoSpace`] if the reservation is used up.
     pub(crate) fn allocate_metadata(
         &self,
         handle: &Handle<'_>,
@@ -58,14 +62,13 @@ impl Allocator {
             }
             None => {
                 self.unclaim(1);
-                found?;
-                Err(Error::NoSpace)
+                Err(found.err().unwrap_or_else(lost))
             }
         }
     }
 
     /// Looks for claimed blocks: first for a group that has them together, then whatever there is, from
-    /// the goal on.
+    /// the goal on. Takes at least one, or fails.
     fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
         let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
         let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
@@ -81,19 +84,27 @@ impl Allocator {
                 return Ok(());
             }
         }
-        let (mut left, mut groups) = (want, 0);
-        for group in self.groups_from(goal_group) {
-            let before = left;
-            self.take_parts(handle, group, goal_in(group), &mut left, runs)?;
-            groups += u32::from(left != before);
-            if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
-                break;
+        for look in 0..LOOKS {
+            let (mut left, mut groups) = (want, 0);
+            for group in self.groups_from(goal_group) {
+                if look == 0 && self.group(group).largest_hint() == 0 {
+                    continue;
+                }
+                let before = left;
+                self.take_parts(handle, group, goal_in(group), &mut left, runs)?;
+                groups += u32::from(left != before);
+                if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
+                    break;
+                }
+            }
+            if !runs.is_empty() {
+                return Ok(());
             }
         }
-        if runs.is_empty() { Err(Error::NoSpace) } else { Ok(()) }
+        Err(lost())
     }
 
-    /// Takes what one group has, in as many runs as it takes.
+    /// Takes what one group has, in as many runs as it takes and may be returned.
     fn take_parts(
         &self,
         handle: &Handle<'_>,
@@ -103,7 +114,7 @@ impl Allocator {
         runs: &mut Runs,
     ) -> Result<()> {
         let slot = self.group(group);
-        while *left > 0 && runs.len() < MAX_RUNS && slot.largest_hint() > 0 {
+        while *left > 0 && runs.len() < MAX_RUNS {
             let Some((start, len)) = slot.take(&self.cache, handle, goal.take(), *left, false)? else {
                 return Ok(());
             };
@@ -123,6 +134,13 @@ impl Allocator {
             let rest = count - first.get();
             GroupNo(if n < rest { first.get() + n } else { n - rest })
         })
+    }
+
+    /// How many blocks at the end of a run may be freed in one step of [`super::FREE_CREDITS`]: those in its
+    /// last two groups.
+    pub(crate) fn freeable_tail(&self, start: FsBlock, len: u32) -> u32 {
+        let (_, offset) = self.layout.group_of(start + u64::from(len.saturating_sub(1)));
+        len.min((offset + 1).saturating_add(self.layout.blocks_per_group))
     }
 
     /// Frees blocks of data within `handle`; they are reused once its transaction is durable (I7).
@@ -195,4 +213,8 @@ impl Allocator {
         let goal = self.layout.group_start(group) + u64::from(salt % 16 * slice);
         if goal.get() < self.layout.blocks_count { goal } else { self.layout.group_start(group) }
     }
+}
+
+fn lost() -> Error {
+    Error::corrupt("free blocks that are counted are in no group")
 }

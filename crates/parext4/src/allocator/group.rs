@@ -33,8 +33,9 @@ pub(super) struct Group {
     pub(super) blocks: Mutex<Blocks>,
     pub(super) inodes: Mutex<Inodes>,
     joined: AtomicU64,
-    /// Hints, read without the lock to pass over groups that cannot serve. Relaxed: they order nothing.
-    largest_hint: AtomicU32,
+    /// Hints, read without the lock to pass over groups that cannot serve. Relaxed: they order nothing, and
+    /// who finds nothing by them looks without.
+    pub(super) largest_hint: AtomicU32,
     pub(super) free_inodes_hint: AtomicU32,
     pub(super) used_dirs_hint: AtomicU32,
 }

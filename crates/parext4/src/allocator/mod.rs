@@ -30,10 +30,11 @@ use group::Group;
 const MAX_GROUPS: u32 = 4;
 /// Runs that one call may return.
 const MAX_RUNS: usize = 16;
-/// Blocks that one call of [`Allocator::allocate`] or freeing one run may register: bitmaps, descriptors
-/// and the superblock.
+/// Blocks that one call of [`Allocator::allocate`] may register: bitmaps, descriptors and the superblock.
+/// Giving back in the same handle what it returned registers nothing more.
 pub(crate) const ALLOCATE_CREDITS: u32 = MAX_GROUPS * group::GROUP_CREDITS + 1;
-/// Blocks that freeing one extent may register; it may cross from one group to the next.
+/// Blocks that freeing a run which [`Allocator::freeable_tail`] allows may register; it may cross from one
+/// group to the next.
 pub(crate) const FREE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 1;
 /// Blocks that allocating or freeing an inode may register, its own table block included.
 pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
@@ -114,3 +115,6 @@ impl Allocator {
         &self.counts
     }
 }
+
+#[cfg(test)]
+mod tests;

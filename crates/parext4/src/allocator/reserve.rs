@@ -21,6 +21,17 @@ impl Reservation<'_> {
         }
         enough
     }
+
+    /// Claims what is missing for `blocks` in all.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; the reservation is as before.
+    pub(crate) fn top_up(&mut self, blocks: u32) -> Result<()> {
+        let missing = blocks.saturating_sub(self.blocks);
+        self.allocator.claim(u64::from(missing), 0)?;
+        self.blocks += missing;
+        Ok(())
+    }
 }
 
 impl Drop for Reservation<'_> {
@@ -46,17 +57,18 @@ impl Allocator {
 
     fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
         let want = i64::try_from(blocks).map_err(|_| Error::NoSpace)?;
-        // Relaxed: the counter promises a number of blocks, not which; the group locks order those.
+        // Acquire pairs with the Release in `unclaim`: the blocks counted are in their groups, and the groups'
+        // hints say so.
         self.unclaimed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| {
                 free.checked_sub(want).filter(|&rest| rest >= leave)
             })
             .map(drop)
             .map_err(|_| Error::NoSpace)
     }
 
-    /// Gives a claim back, or adds blocks that became allocatable.
+    /// Gives a claim back, or adds blocks that became allocatable, after they are in their groups.
     pub(super) fn unclaim(&self, blocks: u64) {
-        self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Relaxed);
+        self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Release);
     }
 }

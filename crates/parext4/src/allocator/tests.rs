@@ -1,0 +1,171 @@
+//! The allocator against a model, and against hints and counts that mislead it.
+
+use proptest::prelude::*;
+
+use super::{ALLOCATE_CREDITS, FREE_CREDITS, Run};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use crate::volume::Inner;
+use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4_format::FsBlock;
+
+/// A volume of four groups, of which the last is short.
+fn volume() -> Volume {
+    let device = Arc::new(MemDevice::new(28 << 20));
+    let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
+    mkfs(&*device, &options).unwrap();
+    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    Volume::open(device, &options).unwrap()
+}
+
+fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
+    inner.transact(ALLOCATE_CREDITS, |handle| {
+        inner.allocator.allocate(handle, FsBlock(goal), want).map(|runs| runs.to_vec())
+    })
+}
+
+fn free(inner: &Inner, run: Run) {
+    let mut left = run.len;
+    while left > 0 {
+        let len = inner.allocator.freeable_tail(run.start, left);
+        left -= len;
+        let start = run.start + u64::from(left);
+        inner.transact(FREE_CREDITS, |handle| inner.allocator.free_data(handle, start, len)).unwrap();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(u64, u32),
+    /// Of the runs that are held, this one, from this many thousandths on.
+    Free(prop::sample::Index, u32),
+    Commit,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let want = prop_oneof![4 => 1_u32..20, 2 => 20_u32..2000, 1 => 2000_u32..30_000];
+    let step = prop_oneof![
+        6 => (0_u64..40_000, want).prop_map(|(goal, want)| Step::Allocate(goal, want)),
+        5 => (any::<prop::sample::Index>(), 0_u32..1000).prop_map(|(run, cut)| Step::Free(run, cut)),
+        1 => Just(Step::Commit),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// Which blocks are handed out, or freed and held until a commit.
+struct Model {
+    taken: Vec<bool>,
+    held: Vec<Run>,
+    used: u64,
+}
+
+impl Model {
+    fn set(&mut self, run: Run, taken: bool) {
+        let start = usize::try_from(run.start.get()).unwrap();
+        for block in &mut self.taken[start..start + run.len as usize] {
+            assert_ne!(*block, taken, "a block is handed out twice, or freed twice");
+            *block = taken;
+        }
+    }
+
+    fn committed(&mut self) {
+        for run in std::mem::take(&mut self.held) {
+            self.set(run, false);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_block_is_handed_out_twice_and_all_are_counted(steps in steps()) {
+        let volume = volume();
+        let inner = &volume.inner;
+        let free_at_first = inner.counts().free_blocks();
+        let taken = vec![false; usize::try_from(inner.layout.blocks_count).unwrap()];
+        let mut model = Model { taken, held: Vec::new(), used: 0 };
+        let mut runs: Vec<Run> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Allocate(goal, want) => match allocate(inner, goal, want) {
+                    Ok(got) => {
+                        let sum: u32 = got.iter().map(|run| run.len).sum();
+                        prop_assert!((1..=want).contains(&sum));
+                        for &run in &got {
+                            inner.layout.check_data_range(run.start, u64::from(run.len)).unwrap();
+                            model.set(run, true);
+                        }
+                        model.used += u64::from(sum);
+                        runs.extend(got);
+                    }
+                    Err(error) => {
+                        prop_assert!(matches!(error, Error::NoSpace));
+                        let held: u64 = model.held.iter().map(|run| u64::from(run.len)).sum();
+                        let pool = u64::try_from(inner.allocator.pool).unwrap();
+                        prop_assert!(free_at_first < model.used + held + u64::from(want) + pool);
+                    }
+                },
+                Step::Free(index, cut) if !runs.is_empty() => {
+                    let run = runs.swap_remove(index.index(runs.len()));
+                    let keep = u32::try_from(u64::from(run.len) * u64::from(cut) / 1000).unwrap();
+                    if keep > 0 {
+                        runs.push(Run { start: run.start, len: keep });
+                    }
+                    let rest = Run { start: run.start + u64::from(keep), len: run.len - keep };
+                    free(inner, rest);
+                    model.used -= u64::from(rest.len);
+                    model.held.push(rest);
+                }
+                Step::Free(..) => {}
+                Step::Commit => {
+                    volume.sync().unwrap();
+                    model.committed();
+                }
+            }
+            prop_assert_eq!(inner.counts().free_blocks(), free_at_first - model.used);
+        }
+        for run in runs {
+            free(inner, run);
+            model.held.push(run);
+        }
+        volume.sync().unwrap();
+        model.committed();
+        prop_assert_eq!(inner.counts().free_blocks(), free_at_first);
+        let unclaimed = inner.allocator.unclaimed.load(Ordering::Relaxed);
+        prop_assert_eq!(u64::try_from(unclaimed).unwrap(), free_at_first);
+        prop_assert!(!model.taken.contains(&true));
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn blocks_that_no_hint_shows_are_found() {
+    let volume = volume();
+    let inner = &volume.inner;
+    for group in &inner.allocator.groups {
+        group.largest_hint.store(0, Ordering::Relaxed);
+    }
+    assert_eq!(allocate(inner, 0, 1).unwrap().len(), 1);
+    for group in &inner.allocator.groups {
+        group.largest_hint.store(0, Ordering::Relaxed);
+    }
+    let mut reservation = inner.allocator.reserve(1).unwrap();
+    let block = inner.transact(ALLOCATE_CREDITS, |handle| {
+        inner.allocator.allocate_metadata(handle, FsBlock(9000), &mut reservation)
+    });
+    block.unwrap();
+}
+
+#[test]
+fn blocks_counted_that_are_in_no_group_are_corruption() {
+    let volume = volume();
+    let inner = &volume.inner;
+    inner.allocator.unclaim(5000);
+    let error = loop {
+        if let Err(error) = allocate(inner, 0, 500) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}

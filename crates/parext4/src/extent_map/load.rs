@@ -1,6 +1,6 @@
 //! Reading an extent tree from the device, with every check that keeps a hostile one harmless (I9).
 
-use parext4_format::extent::{self, ExtentNode};
+use parext4_format::extent::{self, ExtentNode, IndexEntry};
 use parext4_format::{ChecksumSeed, FsBlock};
 
 use super::ExtentMap;
@@ -69,11 +69,25 @@ impl Loader<'_> {
                     let bytes = self.cache.read(entry.child, self.kind)?.snapshot();
                     let child = extent::parse_node(&bytes, Some(depth - 1))
                         .map_err(|e| Error::corrupt(format_args!("block {}: {e}", entry.child)))?;
-                    children.push(self.node(Some(entry.child), child)?);
+                    let child = self.node(Some(entry.child), child)?;
+                    check_key(&entry, &child)?;
+                    children.push(child);
                 }
                 Content::Index(children)
             }
         };
         Ok(Node::new(block, content))
     }
+}
+
+/// The key of an index entry is the first block mapped below, which is how it is encoded. The kernel keeps it so
+/// (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and refuses anything else (`ext4_valid_extent_entries`), and
+/// e2fsck calls it an error.
+fn check_key(entry: &IndexEntry, child: &Node) -> Result<()> {
+    let (key, first) = (entry.logical.get(), child.first());
+    if key != first {
+        let text = format_args!("extent index: ei_block {key}, but block {} begins at {first}", entry.child);
+        return Err(Error::corrupt(text));
+    }
+    Ok(())
 }

@@ -4,17 +4,19 @@
 //! it dirties; they are encoded when the transaction closes, once each. Source of the format: kernel
 //! documentation, "Dynamic Structures: Extent Tree".
 
+mod leaf;
 mod load;
 mod node;
 
 use parext4_format::extent::Extent;
 use parext4_format::{ChecksumSeed, FileBlock, FsBlock};
+use smallvec::SmallVec;
 
 use crate::allocator::{Allocator, Reservation};
 use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaCache};
-use node::Node;
+use node::{Node, Work};
 
 /// Entries that fit the root, which lies in the inode.
 const ROOT_CAPACITY: usize = 4;
@@ -65,11 +67,49 @@ pub(crate) struct Edit<'a, 'r> {
 }
 
 impl Edit<'_, '_> {
-    /// A block for a new node. With enough reserved this fails only on a corrupt volume, which then stops.
-    fn take(&mut self) -> Result<FsBlock> {
-        let block = self.allocator.allocate_metadata(self.handle, self.goal, self.reservation)?;
-        self.added += 1;
-        Ok(block)
+    /// Blocks for new nodes. Whoever started the change has reserved them, so that not to get them is
+    /// corruption, which stops the volume.
+    fn take(&mut self, count: u32) -> Result<SmallVec<[FsBlock; 8]>> {
+        let mut blocks = SmallVec::new();
+        for _ in 0..count {
+            let block = self.allocator.allocate_metadata(self.handle, self.goal, self.reservation);
+            blocks.push(block.map_err(|error| match error {
+                Error::NoSpace => Error::corrupt("extent tree: too few blocks reserved for its new nodes"),
+                other => other,
+            })?);
+            self.added += 1;
+        }
+        Ok(blocks)
+    }
+}
+
+/// A change of the map: `[start, end)` becomes `new`, or a hole. It lies within one extent or, if there is
+/// something new, in a hole, and so concerns one leaf.
+///
+/// That bounds what the change can need. The leaf's entries grow by two at most, and it splits once, since two
+/// nodes hold more than `capacity + 2`; then its parent grows by one and splits once at most, and so on up
+/// to the root, which moves its entries down into one new node. In a tree of depth `d` these are at most
+/// `d + 1` new nodes ([`ExtentMap::plan`] says exactly how many), and `d` nodes that were there change.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    /// In file blocks; the end is up to 2^32.
+    start: u64,
+    end: u64,
+    new: Option<Extent>,
+}
+
+impl Change {
+    fn set(extent: Extent) -> Self {
+        Self { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent) }
+    }
+
+    fn remove(start: u32, len: u32) -> Self {
+        Self { start: u64::from(start), end: u64::from(start) + u64::from(len), new: None }
+    }
+
+    /// The first file block.
+    fn first(&self) -> u32 {
+        u32::try_from(self.start).unwrap_or(u32::MAX)
     }
 }
 
@@ -134,67 +174,92 @@ impl ExtentMap {
         self.depth
     }
 
-    /// The most new blocks that one [`set`](Self::set) or [`remove`](Self::remove) of `[start, start + len)`
-    /// can need now.
-    pub(crate) fn blocks_needed(&self, start: u32, len: u32) -> u32 {
-        // A change leaves at most two entries more in one leaf, or one in each of two.
-        let room_at = |block| self.root.room_near(block, self.capacity);
-        let room = room_at(start).min(room_at(start.saturating_add(len)));
-        if room >= 2 { 0 } else { Self::worst_case(self.depth) }
+    /// The nodes that are blocks.
+    pub(crate) fn nodes(&self) -> u32 {
+        u32::try_from(self.root.nodes()).unwrap_or(u32::MAX)
     }
 
-    /// The most blocks that one change registers: nodes it changes, nodes it adds, and the groups that
-    /// those come from.
+    /// The new blocks that [`set`](Self::set) of this extent needs now.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`] if the tree would become deeper than the format allows.
+    pub(crate) fn blocks_needed(&self, extent: Extent) -> Result<u32> {
+        self.plan(&Change::set(extent))
+    }
+
+    fn plan(&self, change: &Change) -> Result<u32> {
+        let (nodes, root_len) = self.root.plan(change, self.capacity);
+        let grows = root_len > ROOT_CAPACITY;
+        if grows && self.depth >= MAX_DEPTH {
+            return Err(Error::FileTooLarge);
+        }
+        let blocks = nodes + u32::from(grows);
+        debug_assert!(blocks <= u32::from(self.depth) + 1, "{blocks} new nodes at depth {}", self.depth);
+        Ok(blocks)
+    }
+
+    /// The most blocks that one change registers, the inode's and those of what it maps left aside.
     pub(crate) fn change_credits(&self) -> u32 {
-        2 * (u32::from(self.depth) + 1) + 3 * Self::worst_case(self.depth)
+        Self::credits_at_depth(self.depth)
     }
 
-    /// The most new blocks that one change can need in a tree of `depth`: two splits on every level, and a
-    /// new root.
+    /// As [`change_credits`](Self::change_credits), at a depth: the nodes that change; those that come, each
+    /// with its group's bitmap and descriptor, or those that go, with the same; the superblock; and a revoke
+    /// block for what goes.
+    pub(crate) fn credits_at_depth(depth: u16) -> u32 {
+        let depth = u32::from(depth);
+        depth + 3 * (depth + 1) + 2
+    }
+
+    /// The most blocks that a change registers which needs `blocks` new ones and removes nothing.
+    pub(crate) fn set_credits(&self, blocks: u32) -> u32 {
+        u32::from(self.depth) + if blocks == 0 { 0 } else { 3 * blocks + 1 }
+    }
+
+    /// The most new blocks that converting one range can need, in a tree of `depth` or of one level more,
+    /// which others may add while the data is on its way.
+    ///
+    /// Only the extents at the two ends of the range are cut, everything between stays one extent for one or
+    /// joins its neighbour: two changes need blocks, `d + 1` each; if the first makes the tree deeper, the
+    /// second cannot.
     pub(crate) fn worst_case(depth: u16) -> u32 {
-        2 * (u32::from(depth) + 1) + 1
+        2 * (u32::from(depth) + 2)
     }
 
-    /// Maps `extent`, in place of whatever was mapped there. Blocks that lose their mapping are the
-    /// caller's to free.
+    /// Maps `extent`, in place of a hole or of what maps its blocks as part of one other extent.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`], with nothing changed; corruption, and the volume must stop.
     pub(crate) fn set(&mut self, edit: &mut Edit<'_, '_>, extent: Extent) -> Result<()> {
-        self.clear(edit, extent.logical.get(), extent.len)?;
-        self.insert(edit, extent)
+        self.change(edit, Change::set(extent))
     }
 
-    /// Unmaps `[start, start + len)`.
+    /// Unmaps `[start, start + len)`, which lies within one extent. The blocks are the caller's to free.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
     pub(crate) fn remove(&mut self, edit: &mut Edit<'_, '_>, start: u32, len: u32) -> Result<()> {
-        self.clear(edit, start, len)?;
+        self.change(edit, Change::remove(start, len))?;
         if self.root.pull_up(edit) {
             self.depth = 0;
         }
         Ok(())
     }
 
-    fn clear(&mut self, edit: &mut Edit<'_, '_>, start: u32, len: u32) -> Result<()> {
-        let end = u64::from(start) + u64::from(len);
-        let mut rest = None;
-        self.root.remove(edit, self.kind, u64::from(start), end, &mut rest)?;
+    fn change(&mut self, edit: &mut Edit<'_, '_>, change: Change) -> Result<()> {
+        // All blocks first: from here on nothing can run out half-way.
+        let blocks = edit.take(self.plan(&change)?)?;
+        let mut work = Work { edit, change, kind: self.kind, capacity: self.capacity, blocks };
+        let split = self.root.apply(&mut work)?;
+        debug_assert!(split.is_none(), "the root does not split");
         if self.root.is_empty() {
             self.root.make_leaf();
             self.depth = 0;
-        }
-        match rest {
-            Some(extent) => self.insert(edit, extent),
-            None => Ok(()),
-        }
-    }
-
-    fn insert(&mut self, edit: &mut Edit<'_, '_>, extent: Extent) -> Result<()> {
-        let split = self.root.insert(edit, self.kind, extent, self.capacity)?;
-        debug_assert!(split.is_none(), "the root does not split");
-        if self.root.len() > ROOT_CAPACITY {
-            if self.depth == MAX_DEPTH {
-                return Err(Error::FileTooLarge);
-            }
-            self.root.grow(edit, self.kind)?;
+        } else if self.root.len() > ROOT_CAPACITY {
+            self.root.grow(&mut work)?;
             self.depth += 1;
         }
+        debug_assert!(work.blocks.is_empty(), "the plan and the change agree");
         Ok(())
     }
 

@@ -1,10 +1,12 @@
-//! The nodes of the tree: searching, inserting, removing, encoding.
+//! The nodes of the tree: searching, changing, encoding.
 
 use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
+use smallvec::SmallVec;
 
-use super::{Edit, ROOT_CAPACITY};
-use crate::error::Result;
+use super::leaf::splice;
+use super::{Change, Edit, ROOT_CAPACITY};
+use crate::error::{Error, Result};
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
@@ -24,6 +26,22 @@ pub(super) enum Content {
     Leaf(Vec<Extent>),
     /// Never empty, except in the root for a moment.
     Index(Vec<Node>),
+}
+
+/// What a change works with on its way through the nodes.
+pub(super) struct Work<'e, 'a, 'r> {
+    pub edit: &'e mut Edit<'a, 'r>,
+    pub change: Change,
+    pub kind: BlockKind,
+    pub capacity: usize,
+    /// Blocks for exactly the new nodes that the plan told of.
+    pub blocks: SmallVec<[FsBlock; 8]>,
+}
+
+impl Work<'_, '_, '_> {
+    fn new_block(&mut self) -> Result<FsBlock> {
+        self.blocks.pop().ok_or_else(|| Error::corrupt("extent tree: a node splits that was not planned to"))
+    }
 }
 
 impl Node {
@@ -90,136 +108,90 @@ impl Node {
         }
     }
 
-    /// The least room in the leaves where a change at `block` may add entries.
-    pub(super) fn room_near(&self, block: u32, capacity: usize) -> usize {
+    /// What [`apply`](Self::apply) will come to: new nodes below this one, and this node's entries before
+    /// it splits.
+    pub(super) fn plan(&self, change: &Change, capacity: usize) -> (u32, usize) {
         match &self.content {
-            Content::Leaf(extents) => {
-                let capacity = if self.block.is_none() { ROOT_CAPACITY } else { capacity };
-                capacity.saturating_sub(extents.len())
-            }
+            Content::Leaf(extents) => (0, splice(extents, change).len_after(extents.len())),
             Content::Index(children) => {
-                let at = child_for(children, block);
-                let near = children[at..].iter().take(2);
-                near.map(|child| child.room_near(block, capacity)).min().unwrap_or(0)
+                let child = &children[child_for(children, change.first())];
+                let (nodes, len) = child.plan(change, capacity);
+                let splits = len > capacity;
+                let gone = usize::from(len == 0);
+                (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
             }
         }
     }
 
     /// Registers the node's block. The root goes with its inode.
-    fn touch(&mut self, edit: &Edit<'_, '_>, kind: BlockKind) -> Result<()> {
+    fn touch(&mut self, work: &Work<'_, '_, '_>) -> Result<()> {
         if let Some(block) = self.block {
             let meta = match self.dirty.take() {
                 Some(meta) => meta,
-                None => edit.cache.create(block, kind)?,
+                None => work.edit.cache.create(block, work.kind)?,
             };
-            edit.handle.register(&meta);
+            work.edit.handle.register(&meta);
             self.dirty = Some(meta);
         }
         Ok(())
     }
 
-    /// Adds an extent where nothing is mapped. Returns the new right neighbour if the node had to split.
-    pub(super) fn insert(
-        &mut self,
-        edit: &mut Edit<'_, '_>,
-        kind: BlockKind,
-        new: Extent,
-        capacity: usize,
-    ) -> Result<Option<Self>> {
-        let first = self.first();
-        let mut changed = true;
-        match &mut self.content {
-            Content::Leaf(extents) => insert_extent(extents, new),
+    /// Carries the change out in the one leaf that it concerns. Returns the new right neighbour if this node
+    /// had to split. A node that has become empty is its parent's to remove.
+    pub(super) fn apply(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+        let changed = match &mut self.content {
+            Content::Leaf(extents) => {
+                let splice = splice(extents, &work.change);
+                extents.splice(splice.range, splice.extents);
+                true
+            }
             Content::Index(children) => {
-                let at = child_for(children, new.logical.get());
-                let right = children[at].insert(edit, kind, new, capacity)?;
                 self.dirty_below = true;
+                let at = child_for(children, work.change.first());
+                let first = children[at].first();
+                let right = children[at].apply(work)?;
                 // An index entry changes only with its child's first block.
-                changed = right.is_some() || (at == 0 && children[at].first() != first);
+                let changed = right.is_some() || children[at].is_empty() || children[at].first() != first;
+                if children[at].is_empty() {
+                    work.edit.freed.extend(children.remove(at).block);
+                }
                 if let Some(right) = right {
                     children.insert(at + 1, right);
                 }
+                changed
             }
+        };
+        if changed && !self.is_empty() {
+            self.touch(work)?;
         }
-        if changed {
-            self.touch(edit, kind)?;
-        }
-        if self.block.is_some() && self.len() > capacity {
-            self.split(edit, kind, new).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.block.is_some() && self.len() > work.capacity { self.split(work).map(Some) } else { Ok(None) }
     }
 
-    fn split(&mut self, edit: &mut Edit<'_, '_>, kind: BlockKind, new: Extent) -> Result<Self> {
-        let block = edit.take()?;
+    fn split(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Self> {
+        let block = work.new_block()?;
         // A file that grows at its end leaves full nodes behind.
-        let appending = self.last().is_some_and(|last| last.end() == new.end());
-        let at = if appending { self.len() - 1 } else { self.len() / 2 };
+        let appending = self.last().is_some_and(|last| last.end() == work.change.end);
+        let at = if appending { (self.len() - 1).min(work.capacity) } else { self.len() / 2 };
         let content = match &mut self.content {
             Content::Leaf(extents) => Content::Leaf(extents.split_off(at)),
             Content::Index(children) => Content::Index(children.split_off(at)),
         };
         let mut right = Self::new(Some(block), content);
         right.dirty_below = self.dirty_below;
-        right.touch(edit, kind)?;
+        right.touch(work)?;
         Ok(right)
     }
 
     /// Moves the root's entries one level down, into a block.
-    pub(super) fn grow(&mut self, edit: &mut Edit<'_, '_>, kind: BlockKind) -> Result<()> {
-        let block = edit.take()?;
+    pub(super) fn grow(&mut self, work: &mut Work<'_, '_, '_>) -> Result<()> {
+        let block = work.new_block()?;
         let content = std::mem::replace(&mut self.content, Content::Index(Vec::new()));
         let mut child = Self::new(Some(block), content);
         child.dirty_below = self.dirty_below;
-        child.touch(edit, kind)?;
+        child.touch(work)?;
         self.content = Content::Index(vec![child]);
         self.dirty_below = true;
         Ok(())
-    }
-
-    /// Unmaps `[start, end)`. What remains behind `end` of an extent that was cut in two goes to `rest`, for
-    /// the caller to insert again. Returns whether anything changed.
-    pub(super) fn remove(
-        &mut self,
-        edit: &mut Edit<'_, '_>,
-        kind: BlockKind,
-        start: u64,
-        end: u64,
-        rest: &mut Option<Extent>,
-    ) -> Result<bool> {
-        let changed = match &mut self.content {
-            Content::Leaf(extents) => remove_extents(extents, start, end, rest),
-            Content::Index(children) => {
-                let mut entries_changed = false;
-                let from = child_for(children, u32::try_from(start).unwrap_or(u32::MAX));
-                for child in &mut children[from..] {
-                    let first = child.first();
-                    if u64::from(first) >= end {
-                        break;
-                    }
-                    if child.remove(edit, kind, start, end, rest)? {
-                        self.dirty_below = true;
-                        entries_changed |= child.is_empty() || child.first() != first;
-                    }
-                }
-                children.retain(|child| {
-                    let keep = !child.is_empty();
-                    if !keep {
-                        edit.freed.extend(child.block);
-                    }
-                    keep
-                });
-                if entries_changed {
-                    self.touch(edit, kind)?;
-                }
-                return Ok(entries_changed || self.dirty_below);
-            }
-        };
-        if changed && (self.block.is_none() || !self.is_empty()) {
-            self.touch(edit, kind)?;
-        }
-        Ok(changed)
     }
 
     pub(super) fn make_leaf(&mut self) {
@@ -255,6 +227,17 @@ impl Node {
         }
     }
 
+    /// The nodes below this one.
+    pub(super) fn nodes(&self) -> usize {
+        match &self.content {
+            Content::Leaf(_) => 0,
+            Content::Index(children) if children.first().is_none_or(|child| child.height() == 0) => {
+                children.len()
+            }
+            Content::Index(children) => children.iter().map(|child| 1 + child.nodes()).sum(),
+        }
+    }
+
     fn height(&self) -> u16 {
         match &self.content {
             Content::Leaf(_) => 0,
@@ -283,65 +266,4 @@ impl Node {
 /// The child under which `block` is or would be mapped: the last that does not start behind it.
 fn child_for(children: &[Node], block: u32) -> usize {
     children.partition_point(|child| child.first() <= block).saturating_sub(1)
-}
-
-/// Adds `new`, joined with its neighbours where they continue each other in place and state.
-fn insert_extent(extents: &mut Vec<Extent>, new: Extent) {
-    let at = extents.partition_point(|extent| extent.logical < new.logical);
-    let left = at.checked_sub(1).and_then(|left| join(extents[left], new));
-    let joined = left.unwrap_or(new);
-    let right = extents.get(at).and_then(|&right| join(joined, right));
-    match (left, right) {
-        (Some(_), Some(all)) => {
-            extents[at - 1] = all;
-            extents.remove(at);
-        }
-        (Some(left), None) => extents[at - 1] = left,
-        (None, Some(right)) => extents[at] = right,
-        (None, None) => extents.insert(at, new),
-    }
-}
-
-/// The two extents as one, if the format allows it.
-fn join(a: Extent, b: Extent) -> Option<Extent> {
-    let max = if a.unwritten { extent::MAX_UNWRITTEN } else { extent::MAX_WRITTEN };
-    let fits = a.unwritten == b.unwritten
-        && a.end() == u64::from(b.logical.get())
-        && a.physical + u64::from(a.len) == b.physical
-        && a.len + b.len <= max;
-    fits.then_some(Extent { len: a.len + b.len, ..a })
-}
-
-/// Removes `[start, end)` from the extents of a leaf.
-fn remove_extents(extents: &mut Vec<Extent>, start: u64, end: u64, rest: &mut Option<Extent>) -> bool {
-    let from = extents.partition_point(|extent| extent.end() <= start);
-    let to = extents.partition_point(|extent| u64::from(extent.logical.get()) < end);
-    if from >= to {
-        return false;
-    }
-    let (first, last) = (extents[from], extents[to - 1]);
-    let head = cut(first, u64::from(first.logical.get()), start);
-    let tail = cut(last, end, last.end());
-    if to - from == 1 && head.is_some() && tail.is_some() {
-        extents[from] = head.unwrap_or(first);
-        *rest = tail;
-        return true;
-    }
-    extents.splice(from..to, head.into_iter().chain(tail));
-    true
-}
-
-/// The part of `extent` in `[start, end)`, in file blocks, if any.
-fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
-    let first = u64::from(extent.logical.get());
-    let (start, end) = (start.max(first), end.min(extent.end()));
-    if start >= end {
-        return None;
-    }
-    Some(Extent {
-        logical: FileBlock(u32::try_from(start).ok()?),
-        physical: extent.physical + (start - first),
-        len: u32::try_from(end - start).ok()?,
-        unwritten: extent.unwritten,
-    })
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{ExtentMap, State};
+use crate::meta::MetaCache;
 use crate::sync::Arc;
-use crate::{InodeNo, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, mkfs};
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -20,6 +21,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     let change = prop_oneof![
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Add(at, len)),
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Convert(at, len)),
+        1 => (0_u32..2000, 100_u32..1000).prop_map(|(at, len)| Change::Convert(at, len)),
         1 => (0_u32..4000).prop_map(Change::Cut),
         1 => Just(Change::Commit),
     ];
@@ -59,7 +61,8 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
         }
         Change::Convert(at, len) => {
-            let mut reservation = inner.allocator.reserve(40).unwrap();
+            let blocks = ExtentMap::worst_case(inner.map(&file).unwrap().read().depth());
+            let mut reservation = inner.allocator.reserve(blocks).unwrap();
             let mut done = 0;
             while done < len {
                 let (start, rest) = (at + done, len - done);
@@ -79,17 +82,38 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
     }
 }
 
+/// A new volume with blocks of 1 KiB.
+fn make() -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(32 << 20));
+    let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
+    mkfs(&*device, &options).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemDevice>) -> Volume {
+    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    Volume::open(Arc::clone(device) as Arc<dyn crate::Device>, &options).unwrap()
+}
+
+/// A new file, whose tree takes so many entries in a node.
+fn create(volume: &Volume, capacity: usize) -> Node {
+    let node = volume.root().unwrap().create(b"file", &crate::NewInode::default()).unwrap();
+    assert_eq!(node.ino(), InodeNo(12));
+    volume.inner.map(&node.inode).unwrap().write().capacity = capacity;
+    node
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_map_agrees_with_a_model_and_with_the_device(changes in changes()) {
-        let device = Arc::new(MemDevice::new(32 << 20));
-        mkfs(&*device, &MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() }).unwrap();
-        let volume = Volume::open(device.clone(), &OpenOptions::default()).unwrap();
-        let root = volume.root().unwrap();
-        let node = root.create(b"file", &crate::NewInode::default()).unwrap();
-        prop_assert_eq!(node.ino(), InodeNo(12));
+    fn the_map_agrees_with_a_model_and_with_the_device(
+        changes in changes(),
+        capacity in prop_oneof![Just(8_usize), Just(84)],
+    ) {
+        let device = make();
+        let volume = open(&device);
+        let node = create(&volume, capacity);
         let mut model = BTreeMap::new();
         for change in &changes {
             apply(&volume, &mut model, change);
@@ -101,11 +125,143 @@ proptest! {
         places.sort_unstable();
         places.dedup();
         prop_assert_eq!(places.len(), in_memory.len(), "no block is mapped twice");
-        drop((root, node));
+        drop(node);
         volume.close().unwrap();
 
         let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
         let file = volume.inner.inode(InodeNo(12)).unwrap();
         prop_assert_eq!(flatten(&volume.inner.map(&file).unwrap().read()), in_memory);
     }
+}
+
+/// Maps every second block of the file, so that no two extents join.
+fn scatter(volume: &Volume, node: &Node, blocks: std::ops::Range<u32>) -> crate::Result<()> {
+    let inner = &volume.inner;
+    for block in blocks {
+        let credits = inner.map_credits(&node.inode)?;
+        inner.transact(credits, |handle| inner.add_blocks(handle, &node.inode, 2 * block, 1, false))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
+    let device = make();
+    let volume = open(&device);
+    // Nodes this small fill the format's depth soon.
+    let node = create(&volume, 3);
+    let error = scatter(&volume, &node, 0..3000).unwrap_err();
+    assert!(matches!(error, Error::FileTooLarge), "{error}");
+    let before = {
+        let map = volume.inner.map(&node.inode).unwrap().read();
+        assert_eq!((map.depth(), map.root.len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
+        flatten(&map)
+    };
+    let free = volume.inner.counts().free_blocks();
+
+    assert!(scatter(&volume, &node, 2000..2001).is_err());
+    assert_eq!(volume.inner.counts().free_blocks(), free, "what was allocated went back");
+    volume.sync().unwrap();
+    drop(node);
+    volume.close().unwrap();
+    let volume = open(&device);
+    let file = volume.inner.inode(InodeNo(12)).unwrap();
+    assert_eq!(flatten(&volume.inner.map(&file).unwrap().read()), before);
+    volume.inner.free_blocks_from(&file, 0).unwrap();
+}
+
+#[test]
+fn one_handle_converts_many_pieces() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    scatter(&volume, &node, 0..1000).unwrap();
+    let inner = &volume.inner;
+    let mut reservation = inner.allocator.reserve(ExtentMap::worst_case(2)).unwrap();
+    let credits = inner.conversion_credits(&node.inode, 1000).unwrap();
+    assert!(credits < inner.journal.max_credits());
+    let done =
+        inner.transact(credits, |handle| inner.convert(handle, &node.inode, 0, 2000, &mut reservation));
+    assert_eq!(done.unwrap(), 2000);
+    assert!(flatten(&inner.map(&node.inode).unwrap().read()).values().all(|&(written, _)| written));
+}
+
+#[test]
+fn converting_in_order_leaves_one_extent() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    let inner = &volume.inner;
+    inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false)).unwrap();
+    for at in (0..1000).step_by(10) {
+        // A conversion needs no block then, so that none is reserved.
+        let mut reservation = inner.allocator.reserve(0).unwrap();
+        inner.transact(50, |handle| inner.convert(handle, &node.inode, at, 10, &mut reservation)).unwrap();
+    }
+    let map = inner.map(&node.inode).unwrap().read();
+    assert_eq!((map.depth(), map.root.len(), map.lookup(0, 5000).len), (0, 1, 1000));
+}
+
+#[test]
+fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    let inner = &volume.inner;
+    for at in [0, 100, 200, 300] {
+        inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false)).unwrap();
+    }
+    let free = u32::try_from(inner.counts().free_blocks()).unwrap();
+    let all = inner.allocator.reserve(free).unwrap();
+    let mut none = inner.allocator.reserve(0).unwrap();
+    let error = inner.transact(50, |handle| inner.convert(handle, &node.inode, 4, 1, &mut none)).unwrap_err();
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    assert!(matches!(inner.check_writable(), Err(Error::Stopped(_))));
+    drop(all);
+}
+
+#[test]
+fn metadata_is_freed_some_at_a_time() {
+    let device = make();
+    let volume = open(&device);
+    let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::default()).unwrap();
+    let inner = &volume.inner;
+    inner.transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true)).unwrap();
+    let mut handles = 0;
+    loop {
+        handles += 1;
+        let free = inner.counts().free_blocks();
+        let done = inner.transact(50, |handle| inner.remove_from(handle, &dir.inode, 1)).unwrap();
+        assert!(inner.counts().free_blocks() - free <= 512, "each takes room in a revoke block");
+        if done {
+            break;
+        }
+    }
+    assert_eq!(handles, 4);
+}
+
+#[test]
+fn an_index_key_other_than_the_first_block_below_is_corruption() {
+    let device = make();
+    let volume = open(&device);
+    let node = create(&volume, 84);
+    scatter(&volume, &node, 10..200).unwrap();
+    drop(node);
+    volume.close().unwrap();
+    let volume = Volume::open(device.clone(), &OpenOptions::read_only()).unwrap();
+    let mut i_block = volume.inner.inode(InodeNo(12)).unwrap().core().block;
+    let load =
+        |i_block: &[u8; 60]| ExtentMap::load(i_block, &volume.inner.layout, None, &fresh_cache(&device));
+    load(&i_block).unwrap();
+    for first in [0_u32, 19, 21] {
+        // `ei_block` of the first entry follows the header.
+        i_block[12..16].copy_from_slice(&first.to_le_bytes());
+        let error = load(&i_block).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    }
+}
+
+/// A cache that knows nothing yet.
+fn fresh_cache(device: &Arc<MemDevice>) -> MetaCache {
+    MetaCache::new(Arc::clone(device) as Arc<dyn crate::Device>, 1024, 32 << 10, 1 << 20)
 }

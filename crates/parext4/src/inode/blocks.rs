@@ -5,11 +5,17 @@ use parext4_format::{FileBlock, FsBlock};
 
 use super::Inode;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Reservation, Run};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, State};
 use crate::journal::Handle;
 use crate::sync::{Arc, RwLock};
 use crate::volume::Inner;
+
+/// Metadata blocks, each of which is revoked, that one step of freeing takes; with the tree's own they fit one
+/// revoke block, for which [`ExtentMap::change_credits`] has a credit.
+const REVOKES_PER_STEP: u32 = 64;
+/// Metadata blocks freed in one handle.
+const REVOKES_PER_HANDLE: u32 = 512;
 
 impl Inner {
     /// The inode's map.
@@ -22,9 +28,21 @@ impl Inner {
 
     /// Credits with which [`add_blocks`](Self::add_blocks) and the like make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
-        let change = self.map(inode)?.read().change_credits();
         // The tree may grow one level between this look and the handle.
-        Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + change + 8)
+        let depth = self.map(inode)?.read().depth() + 1;
+        Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
+    }
+
+    /// Credits with which [`convert`](Self::convert) changes a range of `pieces` unwritten runs in one handle,
+    /// if the journal is large enough for that; else it comes as far as it can.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the writer is about to ask"))]
+    pub(crate) fn conversion_credits(&self, inode: &Inode, pieces: u32) -> Result<u32> {
+        let first = self.map_credits(inode)?;
+        let map = self.map(inode)?.read();
+        // The last may be cut as the first is; those between change a path each, in a tree of so many nodes.
+        let between = pieces.saturating_sub(1).saturating_mul(u32::from(map.depth())).min(map.nodes());
+        let last = if pieces > 1 { map.change_credits() } else { 0 };
+        Ok((first + last).saturating_add(between).min(self.journal.max_credits()))
     }
 
     /// Where a block of the inode at `logical` should lie.
@@ -68,23 +86,32 @@ impl Inner {
         let mut done = start;
         while let Some((logical, run)) = pieces.peek().copied() {
             if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, written) {
-                // What is not mapped goes back; without any progress the caller hears why.
-                for (_, run) in pieces {
-                    self.allocator.free_data(handle, run.start, run.len)?;
-                }
-                return if done > start || logical > first { Ok(logical - start) } else { Err(error) };
+                // Without any progress the caller hears why; of what stops the volume it always hears.
+                let gentle = matches!(error, Error::NoSpace | Error::FileTooLarge);
+                return if gentle {
+                    self.give_back(handle, pieces)?;
+                    if logical > first { Ok(logical - start) } else { Err(error) }
+                } else {
+                    Err(error)
+                };
             }
             done = logical + run.len;
             pieces.next();
-            if pieces.peek().is_some() && !handle.ensure(map.change_credits() + FREE_CREDITS) {
-                for (_, run) in pieces {
-                    self.allocator.free_data(handle, run.start, run.len)?;
-                }
+            if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
+                self.give_back(handle, pieces)?;
                 return Ok(done - start);
             }
         }
         let got: u32 = runs.iter().map(|run| run.len).sum();
         Ok(if got == missing { len } else { done - start })
+    }
+
+    /// Frees what was allocated in this handle and not mapped, which takes no more credits.
+    fn give_back(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = (u32, Run)>) -> Result<()> {
+        for (_, run) in pieces {
+            self.allocator.free_data(handle, run.start, run.len)?;
+        }
+        Ok(())
     }
 
     fn add_run(
@@ -98,7 +125,7 @@ impl Inner {
     ) -> Result<()> {
         let extent =
             Extent { logical: FileBlock(logical), physical: run.start, len: run.len, unwritten: !written };
-        let reservation = self.allocator.reserve(map.blocks_needed(logical, run.len))?;
+        let reservation = self.allocator.reserve(map.blocks_needed(extent)?)?;
         self.set_extent(handle, inode, map, extent, reservation)?;
         inode.add_blocks(u64::from(run.len), self.layout.block_size);
         Ok(())
@@ -142,7 +169,8 @@ impl Inner {
     /// Joins the inode. Returns how far it came, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// Corruption only; the volume then stops.
+    /// [`Error::FileTooLarge`] in front of the first piece that needs a deeper tree than there is; corruption,
+    /// and the volume then stops.
     pub(crate) fn convert(
         &self,
         handle: &Handle<'_>,
@@ -157,11 +185,16 @@ impl Inner {
         while at < end {
             let run = map.lookup(at, end - at);
             if let State::Unwritten(physical) = run.state {
-                if at > start && !handle.ensure(map.change_credits()) {
+                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
+                let needed = map.blocks_needed(extent)?;
+                if at > start && !handle.ensure(map.set_credits(needed)) {
                     return Ok(at - start);
                 }
-                let len = run.len.min(extent::MAX_WRITTEN);
-                let extent = Extent { logical: run.logical, physical, len, unwritten: false };
+                // What was reserved is enough unless others made the tree much deeper since. The range may be
+                // converted in part by now, so that there is no way back.
+                reservation.top_up(needed).map_err(|_| {
+                    Error::corrupt("extent tree: too few blocks reserved to convert what was written")
+                })?;
                 self.edit(handle, inode, &mut map, physical, reservation, |map, edit| map.set(edit, extent))?;
             }
             at += run.len;
@@ -177,23 +210,27 @@ impl Inner {
     pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
         inode.join(handle);
         let mut map = self.map(inode)?.write();
-        let mut first = true;
+        let metadata = inode.holds_metadata();
+        let (mut first, mut revoked) = (true, 0);
         while let Some(last) = map.last().filter(|last| last.end() > u64::from(from)) {
             // Freeing the extent, and the nodes that go with it.
-            let need = FREE_CREDITS + map.change_credits();
-            if !first && !handle.ensure(need) {
+            let full = revoked >= REVOKES_PER_HANDLE || !handle.ensure(FREE_CREDITS + map.change_credits());
+            if full && !first {
                 return Ok(false);
             }
             first = false;
-            let keep = from.saturating_sub(last.logical.get());
-            let (start, len) = (last.logical.get() + keep, last.len - keep);
+            let behind = last.len - from.saturating_sub(last.logical.get());
+            let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
+            let len = self.allocator.freeable_tail(last.physical, last.len).min(behind).min(most);
+            let keep = last.len - len;
             let mut reservation = self.allocator.reserve(0)?;
             self.edit(handle, inode, &mut map, last.physical, &mut reservation, |map, edit| {
-                map.remove(edit, start, len)
+                map.remove(edit, last.logical.get() + keep, len)
             })?;
             let start = last.physical + u64::from(keep);
-            if inode.holds_metadata() {
+            if metadata {
                 self.allocator.free_metadata(handle, start, len)?;
+                revoked += len;
             } else {
                 self.allocator.free_data(handle, start, len)?;
             }

@@ -1,0 +1,64 @@
+//! Files in very many pieces, and pieces over very many groups: what one change of the extent tree may need.
+
+mod common;
+
+use common::Image;
+use parext4::{File, Volume};
+
+/// Writes, reads back from a fresh volume, and has e2fsck look.
+fn write_and_check(image: &Image, volume: Volume, file: File, len: usize) {
+    let data: Vec<u8> = (0..len).map(|at| (at / 512 % 251) as u8).collect();
+    file.write_at(&data, 0).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    image.fsck();
+
+    let volume = image.open();
+    let mut back = vec![0; len];
+    assert_eq!(volume.open_file("/a").unwrap().read_at(&mut back, 0).unwrap(), len);
+    assert!(back == data, "what was written comes back");
+    volume.close().unwrap();
+}
+
+#[test]
+fn one_write_converts_thousands_of_single_blocks() {
+    let Some(image) = Image::mke2fs(64, &["-b", "1024"]) else { return };
+    let volume = image.open();
+    let (a, b) = (volume.create("/a", 0o644).unwrap(), volume.create("/b", 0o644).unwrap());
+    for block in 0..6000 {
+        a.allocate(block << 10, 1 << 10, false).unwrap();
+        b.allocate(block << 10, 1 << 10, false).unwrap();
+    }
+    drop(b);
+    write_and_check(&image, volume, a, 6000 << 10);
+}
+
+#[test]
+fn one_write_converts_what_was_allocated_from_the_end_to_the_start() {
+    let Some(image) = Image::mke2fs(96, &["-b", "1024"]) else { return };
+    let volume = image.open();
+    let a = volume.create("/a", 0o644).unwrap();
+    for piece in (0..8000).rev() {
+        a.allocate(piece << 12, 4 << 10, true).unwrap();
+    }
+    write_and_check(&image, volume, a, 8000 << 12);
+}
+
+#[test]
+fn an_extent_over_many_groups_is_freed() {
+    let Some(image) = Image::mke2fs(
+        64,
+        &["-b", "1024", "-g", "256", "-N", "512", "-G", "256", "-O", "^resize_inode,^meta_bg"],
+    ) else {
+        return;
+    };
+    let volume = image.open();
+    let file = volume.create("/a", 0o644).unwrap();
+    file.allocate(0, 56 << 20, false).unwrap();
+    // From here on the groups are in no transaction, and count again.
+    volume.sync().unwrap();
+    file.set_len(1000).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    image.fsck();
+}

@@ -11,7 +11,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use parext4::device::{Event, RecordingDevice};
-use parext4::{Device, File, MemDevice, Volume};
+use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
 use common::durable::{Story, read};
 use common::memory::{Shape, assert_clean, assert_recovers, untimed};
@@ -41,6 +41,8 @@ struct Recording {
     base: MemDevice,
     device: Arc<RecordingDevice>,
     shape: Shape,
+    /// Of the empty volume.
+    free_inodes: u32,
     seed: u64,
     /// The story as it stood when each operation began.
     begun: Vec<Mark>,
@@ -51,8 +53,10 @@ struct Recording {
 impl Recording {
     fn new(shape: Shape, seed: u64) -> Self {
         let base = shape.make_poisoned();
+        let empty = Volume::open(Arc::new(base.fork()), &OpenOptions::read_only()).expect("open");
+        let free_inodes = empty.space().free_inodes;
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-        Self { base, device, shape, seed, begun: Vec::new(), ended: Vec::new() }
+        Self { base, device, shape, free_inodes, seed, begun: Vec::new(), ended: Vec::new() }
     }
 
     fn mark(&self, story: &Story) -> Mark {
@@ -167,7 +171,10 @@ impl Recording {
         }
         let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
-        story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let names = story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
+        // What lost its last name while it was open is gone.
+        let inodes = self.free_inodes - volume.space().free_inodes;
+        assert_eq!(names, inodes as usize, "{what}: inodes in use, by names");
         volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
         if with_e2fsck {
             assert_clean(image, what);

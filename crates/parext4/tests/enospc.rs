@@ -252,6 +252,19 @@ fn remove_all(volume: &Volume, directory: &str) {
     volume.remove_dir(directory).expect("remove_dir");
 }
 
+/// What is removed makes room at once, though its blocks may only be reused after a commit.
+fn refill(volume: &Volume) {
+    let full = volume.space();
+    remove_all(volume, "/fill/0");
+    let space = volume.space();
+    let gained = (space.free_blocks - full.free_blocks) * u64::from(space.block_size);
+    let file = volume.create("/fill/refill", 0o644).expect("create");
+    let bytes = vec![1; 64 << 10];
+    while file.size() < gained / 2 {
+        file.append(&bytes).expect("an append into the space of what was removed");
+    }
+}
+
 /// The free blocks and inodes that dumpe2fs finds.
 fn dumpe2fs(device: &MemDevice) -> Option<(u64, u32)> {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -293,8 +306,9 @@ fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     check(&device.fork(), shape, &format!("{name}, seed {seed}, full"));
 
     drop((fillers, ahead));
+    refill(&volume);
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        for thread in 1..THREADS {
             let volume = &volume;
             scope.spawn(move || remove_all(volume, &format!("/fill/{thread}")));
         }

@@ -76,7 +76,7 @@ impl Story {
     /// The operation that began last has succeeded.
     pub fn succeeded(&mut self, operation: &Operation) {
         match operation {
-            Operation::SyncVolume => self.all_durable(),
+            Operation::SyncVolume | Operation::RemoveOpen(_) => self.all_durable(),
             Operation::SyncFile(path) => {
                 self.files.insert(self.state().number(path), self.states.len() - 1);
                 self.durable = self.durable.max(self.births[path]);
@@ -108,11 +108,11 @@ impl Story {
         &self.states[self.durable]
     }
 
-    /// Checks an open volume.
+    /// Checks an open volume, and returns how many names it has.
     ///
     /// # Errors
     /// What must be there and is not, or is there and must not be.
-    pub fn check(&self, volume: &Volume) -> Result<(), String> {
+    pub fn check(&self, volume: &Volume) -> Result<usize, String> {
         let mut found = BTreeMap::new();
         walk(volume, "", &mut found)?;
         let names = |found: &BTreeMap<String, Option<File>>| found.keys().cloned().collect::<Vec<_>>();
@@ -122,7 +122,7 @@ impl Story {
                 continue;
             }
             match self.check_files(state, &found) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(found.len()),
                 Err(error) => last = error,
             }
         }

@@ -67,7 +67,7 @@ pub enum Operation {
         to: String,
     },
     Remove(String),
-    /// Removes a file that is open, writes to it, and closes it.
+    /// Removes a file that is open, writes to it, syncs, and closes it.
     RemoveOpen(String),
     SyncFile(String),
     SyncVolume,
@@ -187,7 +187,8 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
         Operation::RemoveOpen(path) => {
             let file: File = open(path)?;
             volume.remove_file(path)?;
-            file.write_at(&data(0, 8, 0), 0)
+            file.write_at(&data(0, 8, 0), 0)?;
+            volume.sync()
         }
         Operation::SyncFile(path) => open(path)?.sync_all(),
         Operation::SyncVolume => volume.sync(),

@@ -47,11 +47,14 @@ impl File {
             self.fill_holes(first, len)?;
             runs = self.runs(first, len)?;
         }
-        let converts = runs.iter().any(|run| matches!(run.state, State::Unwritten(_)));
-        let reservation = if converts { Some(self.reserve_conversion()?) } else { None };
+        let pieces = runs.iter().filter(|run| matches!(run.state, State::Unwritten(_))).count();
+        let reservation = if pieces > 0 { Some(self.reserve_conversion()?) } else { None };
         self.write_runs(data, offset, &runs)?;
         match reservation {
-            Some(reservation) => self.complete(first, len, end, reservation),
+            Some(reservation) => {
+                let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
+                self.complete(first, len, end, pieces, reservation)
+            }
             None if end > self.size() => self.grow(end),
             None => {
                 self.volume().touch_lazily(self.inode());
@@ -119,14 +122,23 @@ impl File {
         Ok(())
     }
 
-    /// Makes written what was unwritten, and raises the size in the same transaction (I3). Uses only what
-    /// was reserved (I5).
-    fn complete(&self, first: u32, len: u32, end: u64, mut reservation: Reservation<'_>) -> Result<()> {
+    /// Makes written the `pieces` runs that were unwritten, and raises the size in the same transaction (I3).
+    /// Uses only what was reserved (I5).
+    ///
+    /// If the journal is too small for all of it at once, the size follows piece by piece.
+    fn complete(
+        &self,
+        first: u32,
+        len: u32,
+        end: u64,
+        pieces: u32,
+        mut reservation: Reservation<'_>,
+    ) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
         let block_size = volume.block_size();
         let mut done = 0;
         while done < len {
-            let credits = volume.map_credits(inode)?;
+            let credits = volume.conversion_credits(inode, pieces)?;
             done += volume.transact(credits, |handle| {
                 let converted = volume.convert(handle, inode, first + done, len - done, &mut reservation)?;
                 // After the conversion, or a reader within the new size would find it unwritten (H4).

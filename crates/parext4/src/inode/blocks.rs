@@ -35,14 +35,15 @@ impl Inner {
 
     /// Credits with which [`convert`](Self::convert) changes a range of `pieces` unwritten runs in one handle,
     /// if the journal is large enough for that; else it comes as far as it can.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the writer is about to ask"))]
     pub(crate) fn conversion_credits(&self, inode: &Inode, pieces: u32) -> Result<u32> {
         let first = self.map_credits(inode)?;
+        if pieces <= 1 {
+            return Ok(first);
+        }
         let map = self.map(inode)?.read();
         // The last may be cut as the first is; those between change a path each, in a tree of so many nodes.
-        let between = pieces.saturating_sub(1).saturating_mul(u32::from(map.depth())).min(map.nodes());
-        let last = if pieces > 1 { map.change_credits() } else { 0 };
-        Ok((first + last).saturating_add(between).min(self.journal.max_credits()))
+        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.nodes());
+        Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
     }
 
     /// Where a block of the inode at `logical` should lie.

@@ -98,7 +98,11 @@ impl<'a> Handle<'a> {
     /// does not write over its next use.
     pub(crate) fn release_metadata(&self, block: FsBlock) {
         self.journal.cache().forget(block);
-        self.transaction.add_revoked(block);
+        let revoked = self.transaction.add_revoked(block);
+        if revoked % self.journal.revokes_per_block() == 1 {
+            // One more block of the log.
+            self.credits.set(self.credits.get().saturating_sub(1));
+        }
         self.transaction.add_freed(Freed { start: block, len: 1 });
     }
 }

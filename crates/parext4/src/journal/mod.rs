@@ -118,6 +118,11 @@ impl Journal {
         &self.cache
     }
 
+    /// How many revoked blocks one block of the log names: 8 bytes each behind the header, before the tail.
+    fn revokes_per_block(&self) -> usize {
+        (self.block_size as usize - 20) / 8
+    }
+
     /// The most credits one handle may ask for.
     pub(crate) fn max_credits(&self) -> u32 {
         self.max_transaction / 2

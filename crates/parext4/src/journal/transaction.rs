@@ -82,8 +82,11 @@ impl Transaction {
         self.lists.lock().freed.push(freed);
     }
 
-    pub(super) fn add_revoked(&self, block: FsBlock) {
-        self.lists.lock().revoked.push(block);
+    /// Returns how many blocks the transaction revokes now.
+    pub(super) fn add_revoked(&self, block: FsBlock) -> usize {
+        let mut lists = self.lists.lock();
+        lists.revoked.push(block);
+        lists.revoked.len()
     }
 
     /// Encodes every participant and freezes every block. The journal has seen to it that no handle is open.

@@ -27,7 +27,7 @@ impl File {
     /// The size, which must be a multiple of the sector size, and the length of `data` are as for
     /// [`write_at`](Self::write_at). The visible size may cover an append that is still going on before
     /// this one; until it is done it reads as zeros. One that fails while others go on behind it leaves
-    /// zeros there.
+    /// zeros there, and so does one that waits while the size is set and then goes to the new end.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).

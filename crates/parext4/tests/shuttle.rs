@@ -177,7 +177,7 @@ fn appends_are_neither_lost_nor_torn() {
     check(200, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
-        let writer = |byte: u8| move |f: &File| drop(f.append(&[byte; 3 * SECTOR]).unwrap());
+        let writer = |byte: u8| move |f: &File| f.append(&[byte; 3 * SECTOR]).map(|_| ()).unwrap();
         race(&file, writer(1), writer(2));
         let seen = read(&file, 6, 0);
         let (first, second) = seen.split_at(3 * SECTOR);
@@ -191,7 +191,7 @@ fn an_append_meets_a_write_behind_the_end() {
     check(300, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
-        race(&file, |f| drop(f.append(&[1; 3 * SECTOR]).unwrap()), |f| write(f, 2, 1, SECTOR as u64));
+        race(&file, |f| f.append(&[1; 3 * SECTOR]).map(|_| ()).unwrap(), |f| write(f, 2, 1, SECTOR as u64));
         // The append went first and was overwritten in its middle, or it came behind the write.
         let seen = read(&file, 16, 0);
         let first = [[1; SECTOR], [2; SECTOR], [1; SECTOR]].concat();
@@ -247,7 +247,7 @@ fn an_append_meets_a_truncation() {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 4, 0);
-        race(&file, |f| drop(f.append(&[2; SECTOR]).unwrap()), |f| f.set_len(512).unwrap());
+        race(&file, |f| f.append(&[2; SECTOR]).map(|_| ()).unwrap(), |f| f.set_len(512).unwrap());
         // Either the append went behind the new end, or the truncation cut it off.
         let seen = read(&file, 8, 0);
         let kept = [1; SECTOR].to_vec();

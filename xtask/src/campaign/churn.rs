@@ -12,6 +12,8 @@ use fastrand::Rng;
 
 /// Names of a kind that one writer cycles through; bounds the space it takes.
 const NAMES: u32 = 200;
+/// Synced files that one writer makes at most; the volume must have inodes for all of them.
+const SYNCED: u64 = 1_000;
 
 /// Changes files in `dir` until `stop`; adds each file that is synced, and not touched again, to `synced`.
 pub fn run(dir: &Path, seed: u64, stop: &AtomicBool, synced: &Mutex<Vec<PathBuf>>) {
@@ -25,6 +27,7 @@ pub fn run(dir: &Path, seed: u64, stop: &AtomicBool, synced: &Mutex<Vec<PathBuf>
         // Half of the calls name what does not exist (any more), and the volume may be full: both belong here.
         let _ = change(dir, &mut rng);
         if step % 64 == 0
+            && step / 64 < SYNCED
             && let Ok(path) = write_synced(dir, step)
         {
             synced.lock().expect("no writer panics").push(path);

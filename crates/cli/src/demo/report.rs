@@ -66,10 +66,16 @@ impl Report<'_> {
         let Measured { fill, overwrite, .. } = self.measured;
         // Rounds differ by some percent from one to the next.
         const EVEN: f64 = 0.9;
-        let verdict = if ratio(fill).min(ratio(overwrite)) >= EVEN {
-            "Threads that share one file were as fast as threads with a file each"
+        let (first, over) = (ratio(fill), ratio(overwrite));
+        let verdict = if first.min(over) >= EVEN {
+            "Threads that share one file were as fast as threads with a file each".to_owned()
+        } else if over >= EVEN {
+            let percent = 100.0 * first;
+            format!(
+                "Threads that share one file overwrote it as fast as a file each; first writes reached {percent:.0} %"
+            )
         } else {
-            "Threads that share one file were slower here than threads with a file each"
+            "Threads that share one file were slower here than threads with a file each".to_owned()
         };
         format!(
             "{verdict}.\nThey wait for each other only where their bytes overlap. Kernel ext4 locks the whole file for appends,\n\

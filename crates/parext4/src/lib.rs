@@ -35,7 +35,7 @@ pub use parext4_device as device;
 pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
-pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
+pub use volume::{Info, OpenOptions, Replayed, Space, SplitAt, Volume, replay_journal};
 
 /// The example in the README, run with the documentation's.
 #[cfg(doctest)]

@@ -117,6 +117,41 @@ impl<T> DerefMut for WriteGuard<'_, T> {
     }
 }
 
+/// A shared value that readers load without a lock and writers replace. It orders like an `Acquire` load and
+/// a `Release` store.
+#[derive(Debug)]
+pub(crate) struct Swap<T>(arc_swap::ArcSwap<T>);
+
+impl<T> Swap<T> {
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<T>> {
+        model_switch();
+        self.0.load()
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        model_switch();
+        self.0.store(value);
+    }
+}
+
+/// Waits for a moment, for something that another thread is just doing.
+pub(crate) fn spin() {
+    #[cfg(not(shuttle))]
+    std::hint::spin_loop();
+    #[cfg(shuttle)]
+    yield_now();
+}
+
+/// The model checker does not know of [`Swap`]: this is where it may let others run.
+fn model_switch() {
+    #[cfg(shuttle)]
+    yield_now();
+}
+
 /// A condition variable for a [`Mutex`].
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(raw::Condvar);

@@ -2,6 +2,7 @@
 
 use super::Allocator;
 use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
 use crate::sync::atomic::Ordering;
 
 /// Blocks claimed for metadata that a later step will need (I5). What is not used goes back on drop.
@@ -20,6 +21,11 @@ impl Reservation<'_> {
             self.blocks -= blocks;
         }
         enough
+    }
+
+    /// Whether it has what a conversion in a tree of `depth` can need at most.
+    pub(crate) fn is_ample(&self, depth: u16) -> bool {
+        self.blocks >= ExtentMap::worst_case(depth)
     }
 
     /// Claims what is missing for `blocks` in all.

@@ -1,4 +1,8 @@
-//! The extents of one leaf: cutting, replacing and joining them.
+//! One leaf: its extents, and the [`Marks`] laid over them.
+//!
+//! A leaf never changes but for its marks; a change puts a new one into its [`LeafCell`]. Readers take
+//! whatever version is there. That is enough for them: they hold the range that they look up (I2), so no
+//! change concerns it.
 
 use std::ops::Range;
 
@@ -6,7 +10,179 @@ use parext4_format::FileBlock;
 use parext4_format::extent::{self, Extent};
 use smallvec::SmallVec;
 
-use super::Change;
+use super::marks::{Marking, Marks};
+use super::{Change, Mapping, State};
+use crate::sync::{Arc, Swap};
+
+/// The place of a leaf in the tree, with its present version.
+pub(super) type LeafCell = Swap<Leaf>;
+
+/// One version of a leaf.
+#[derive(Debug, Default)]
+pub(super) struct Leaf {
+    /// Sorted, disjoint.
+    pub extents: Vec<Extent>,
+    pub marks: Option<Arc<Marks>>,
+}
+
+/// The extents that a change starts from.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub extents: Vec<Extent>,
+    /// The marks that stay laid over them, if they do not have to be folded.
+    pub marks: Option<Arc<Marks>>,
+}
+
+impl Leaf {
+    pub(super) fn cell(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<LeafCell> {
+        Arc::new(Swap::new(Arc::new(Self { extents, marks })))
+    }
+
+    /// The first file block mapped; none in an empty root.
+    pub(super) fn first(&self) -> u32 {
+        self.extents.first().map_or(0, |extent| extent.logical.get())
+    }
+
+    /// The first extent that ends behind `block`.
+    pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
+        let at = self.extents.partition_point(|extent| extent.end() <= u64::from(block));
+        self.extents.get(at).copied()
+    }
+
+    /// The last extent that starts before `block`.
+    pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
+        let at = self.extents.partition_point(|extent| extent.logical.get() < block);
+        self.extents.get(at.checked_sub(1)?).copied()
+    }
+
+    /// The run that `block` lies in, which `extent` maps, cut to `max` blocks.
+    pub(super) fn run(&self, extent: Extent, block: u32, max: u32) -> Mapping {
+        let skip = block - extent.logical.get();
+        let start = extent.physical + u64::from(skip);
+        let len = (extent.len - skip).min(max);
+        let (len, state) = match &self.marks {
+            Some(marks) if extent.unwritten => marked(marks, block, len),
+            _ => (len, !extent.unwritten),
+        };
+        let state = if state { State::Written(start) } else { State::Unwritten(start) };
+        Mapping { logical: FileBlock(block), len, state }
+    }
+
+    /// Marks `[start, start + len)` as written.
+    pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
+        let Some(marks) = self.marks.as_ref().filter(|marks| marks.is_armed_for(tid)) else {
+            return Marking::Refused;
+        };
+        let end = u64::from(start) + u64::from(len);
+        match self.extent_from(start) {
+            Some(extent) if extent.logical.get() <= start && extent.end() >= end => {
+                if extent.unwritten {
+                    marks.set(tid, start, len)
+                } else {
+                    Marking::Done
+                }
+            }
+            _ => Marking::Refused,
+        }
+    }
+
+    /// What `change`, in transaction `tid`, starts from in a leaf of so many entries. Marks stay where they
+    /// are if nothing is taken away and the leaf has room for all that they may come to; else they are
+    /// retired and folded.
+    pub(super) fn base(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Base {
+        if let Some(marks) = &self.marks
+            && change.fills_hole()
+            && marks.is_armed_for(tid)
+            && splice(&self.extents, change, pins).len_after(self.extents.len()) + 2 * marks.room()
+                <= capacity
+        {
+            return Base { extents: self.extents.clone(), marks: Some(Arc::clone(marks)) };
+        }
+        Base { extents: self.folded(), marks: None }
+    }
+
+    /// The extents with all marks folded in; the marks are retired.
+    pub(super) fn folded(&self) -> Vec<Extent> {
+        let Some(marks) = &self.marks else { return self.extents.clone() };
+        marks.retire();
+        let mut written: SmallVec<[(u32, u32); super::marks::MOST]> = marks.iter().collect();
+        written.sort_unstable();
+        fold(&self.extents, &written)
+    }
+}
+
+/// How many of the `len` blocks from `block` on are in the same state, and whether they are written.
+fn marked(marks: &Marks, block: u32, len: u32) -> (u32, bool) {
+    let mut end = block.saturating_add(len);
+    for (from, to) in marks.iter() {
+        if from <= block && block < to {
+            return (len.min(to - block), true);
+        }
+        if from > block {
+            end = end.min(from);
+        }
+    }
+    (end - block, false)
+}
+
+/// `extents` with the blocks of the sorted ranges `written` turned from unwritten to written.
+fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
+    let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 2 * written.len());
+    let mut marks = written.iter().copied().peekable();
+    for &extent in extents {
+        let mut at = u64::from(extent.logical.get());
+        while let Some(&(from, to)) = marks.peek().filter(|&&(from, _)| u64::from(from) < extent.end()) {
+            marks.next();
+            let (from, to) = (u64::from(from).max(at), u64::from(to).min(extent.end()));
+            if !extent.unwritten || from >= to {
+                continue;
+            }
+            out.extend(cut(extent, at, from));
+            push_joined(&mut out, cut(extent, from, to).map(|piece| Extent { unwritten: false, ..piece }));
+            at = to;
+        }
+        // What was not cut was not to be joined either.
+        if at == u64::from(extent.logical.get()) && extent.unwritten {
+            out.push(extent);
+        } else {
+            push_joined(&mut out, cut(extent, at, extent.end()));
+        }
+    }
+    out
+}
+
+/// Adds a piece, as part of the last one if both are written and may be one.
+fn push_joined(out: &mut Vec<Extent>, piece: Option<Extent>) {
+    let Some(piece) = piece else { return };
+    match out.last_mut() {
+        Some(last) if !piece.unwritten => match join(*last, piece) {
+            Some(joined) => *last = joined,
+            None => out.push(piece),
+        },
+        _ => out.push(piece),
+    }
+}
+
+/// File blocks at which unwritten extents were cut for writes under way, and must not be joined again before
+/// those have completed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pins(Vec<u32>);
+
+impl Pins {
+    pub(super) fn add(&mut self, block: u32) {
+        self.0.push(block);
+    }
+
+    pub(super) fn remove(&mut self, block: u32) {
+        if let Some(at) = self.0.iter().position(|&pin| pin == block) {
+            self.0.swap_remove(at);
+        }
+    }
+
+    fn hold(&self, block: FileBlock) -> bool {
+        self.0.contains(&block.get())
+    }
+}
 
 /// What takes the place of `range` in a leaf.
 pub(super) struct Splice {
@@ -25,10 +201,11 @@ impl Splice {
 }
 
 /// The change as it concerns the extents of one leaf.
-pub(super) fn splice(extents: &[Extent], change: &Change) -> Splice {
+pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice {
     let from = extents.partition_point(|extent| extent.end() <= change.start);
     let to = extents.partition_point(|extent| u64::from(extent.logical.get()) < change.end).max(from);
-    debug_assert!(to - from <= 1, "a change concerns one extent at most");
+    // More than one if marks were folded since somebody looked: what was one extent is several then, in one place.
+    debug_assert!(!change.fills_hole() || to == from, "something is mapped where a hole is filled");
     let before = from.saturating_sub(1)..from;
     let after = to..(to + 1).min(extents.len());
     let range = before.start..after.end;
@@ -39,7 +216,8 @@ pub(super) fn splice(extents: &[Extent], change: &Change) -> Splice {
     let mut pieces = SmallVec::<[Extent; 5]>::new();
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
     for next in neighbour(before).chain(head).chain(change.new).chain(tail).chain(neighbour(after)) {
-        match pieces.last_mut().and_then(|last| Some((join(*last, next)?, last))) {
+        let joins = !(next.unwritten && pins.hold(next.logical));
+        match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,
             None => pieces.push(next),
         }
@@ -70,4 +248,36 @@ fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
         len: u32::try_from(end - start).ok()?,
         unwritten: extent.unwritten,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parext4_format::FsBlock;
+
+    fn extent(logical: u32, physical: u64, len: u32, unwritten: bool) -> Extent {
+        Extent { logical: FileBlock(logical), physical: FsBlock(physical), len, unwritten }
+    }
+
+    #[test]
+    fn folding_cuts_unwritten_extents_and_joins_written_ones() {
+        let extents = [extent(0, 100, 4, false), extent(4, 104, 10, true), extent(14, 500, 4, true)];
+        let folded = fold(&extents, &[(4, 6), (6, 7), (5, 7), (9, 10), (14, 18)]);
+        let want = [
+            extent(0, 100, 7, false),
+            extent(7, 107, 2, true),
+            extent(9, 109, 1, false),
+            extent(10, 110, 4, true),
+            extent(14, 500, 4, false),
+        ];
+        assert_eq!(folded, want);
+        assert_eq!(fold(&extents, &[]), extents);
+    }
+
+    #[test]
+    fn a_fold_makes_at_most_two_entries_of_a_mark() {
+        let extents = [extent(0, 1000, 100, true)];
+        let marks: Vec<(u32, u32)> = (1..30).map(|n| (n * 3, n * 3 + 1)).collect();
+        assert_eq!(fold(&extents, &marks).len(), 1 + 2 * marks.len());
+    }
 }

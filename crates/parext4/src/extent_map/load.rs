@@ -4,7 +4,8 @@ use parext4_format::extent::{self, ExtentNode, IndexEntry};
 use parext4_format::{ChecksumSeed, FsBlock};
 
 use super::ExtentMap;
-use super::node::{Content, Node};
+use super::leaf::Leaf;
+use super::node::{Content, Node, Tree};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
@@ -23,14 +24,12 @@ impl ExtentMap {
         seed: Option<ChecksumSeed>,
         cache: &MetaCache,
     ) -> Result<Self> {
-        let mut map = Self::empty(layout.block_size, seed);
-        let mut loader = Loader { layout, cache, kind: map.kind, next: 0 };
+        let kind = BlockKind::ExtentNode(seed);
+        let mut loader = Loader { layout, cache, kind, next: 0 };
         let root = extent::parse_node(i_block, None)?;
-        if let ExtentNode::Index { depth, .. } = &root {
-            map.depth = *depth;
-        }
-        map.root = loader.node(None, root)?;
-        Ok(map)
+        let depth = if let ExtentNode::Index { depth, .. } = &root { *depth } else { 0 };
+        let capacity = extent::capacity(layout.block_size as usize);
+        Ok(Self::with(Tree::new(loader.node(None, root)?, depth, capacity, kind)))
     }
 }
 
@@ -54,7 +53,7 @@ impl Loader<'_> {
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
                 }
-                Content::Leaf(extents)
+                Content::Leaf(Leaf::cell(extents, None))
             }
             ExtentNode::Index { depth, entries } => {
                 let mut children = Vec::with_capacity(entries.len());

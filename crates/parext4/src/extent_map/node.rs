@@ -1,14 +1,29 @@
-//! The nodes of the tree: searching, changing, encoding.
+//! The nodes of the tree: changing and encoding them. Readers do not come here.
 
 use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::leaf::splice;
+use super::directory::Directory;
+use super::leaf::{Base, Leaf, LeafCell, Pins, splice};
+use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
+
+/// The tree, as those see it who change it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub root: Node,
+    pub depth: u16,
+    /// Entries in a node that is a block.
+    pub capacity: usize,
+    kind: BlockKind,
+    /// Conversions that had to change a leaf in the root.
+    pub conversions: u32,
+    pub pins: Pins,
+}
 
 /// A node of the tree. The root has no block of its own; the inode holds it.
 #[derive(Debug)]
@@ -23,30 +38,84 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 pub(super) enum Content {
-    Leaf(Vec<Extent>),
+    Leaf(Arc<LeafCell>),
     /// Never empty, except in the root for a moment.
     Index(Vec<Node>),
 }
 
 /// What a change works with on its way through the nodes.
 pub(super) struct Work<'e, 'a, 'r> {
-    pub edit: &'e mut Edit<'a, 'r>,
-    pub change: Change,
-    pub kind: BlockKind,
-    pub capacity: usize,
+    edit: &'e mut Edit<'a, 'r>,
+    change: Change,
+    /// What the leaf starts from, until it has got there.
+    base: Option<Base>,
+    kind: BlockKind,
+    capacity: usize,
+    pins: Pins,
     /// Blocks for exactly the new nodes that the plan told of.
     pub blocks: SmallVec<[FsBlock; 8]>,
+    /// Whether leaves came or went.
+    pub reshaped: bool,
 }
 
-impl Work<'_, '_, '_> {
+impl<'e, 'a, 'r> Work<'e, 'a, 'r> {
+    pub(super) fn new(
+        edit: &'e mut Edit<'a, 'r>,
+        change: Change,
+        base: Base,
+        tree: &Tree,
+        blocks: SmallVec<[FsBlock; 8]>,
+    ) -> Self {
+        let (kind, capacity, pins) = (tree.kind, tree.capacity, tree.pins.clone());
+        Self { edit, change, base: Some(base), kind, capacity, pins, blocks, reshaped: false }
+    }
+
     fn new_block(&mut self) -> Result<FsBlock> {
         self.blocks.pop().ok_or_else(|| Error::corrupt("extent tree: a node splits that was not planned to"))
+    }
+
+    /// Marks for a leaf of `len` entries, of which `capacity` fit.
+    fn arm(&self, len: usize, capacity: usize) -> Option<Arc<Marks>> {
+        let room = self.change.share_for_marks(capacity.saturating_sub(len));
+        Marks::armed(self.edit.handle.tid(), room)
+    }
+}
+
+impl Tree {
+    pub(super) fn new(root: Node, depth: u16, capacity: usize, kind: BlockKind) -> Self {
+        Self { root, depth, capacity, kind, conversions: 0, pins: Pins::default() }
+    }
+
+    /// All leaves, for readers.
+    pub(super) fn directory(&self) -> Directory {
+        let mut leaves = Vec::new();
+        self.root.collect(&mut leaves);
+        Directory::new(leaves, self.depth)
+    }
+
+    /// What `change` starts from in the leaf that it concerns.
+    pub(super) fn base(&self, change: &Change, tid: u64) -> Base {
+        let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
+        self.root.leaf_for(change.first()).load().base(change, tid, capacity, &self.pins)
+    }
+
+    /// What the change will come to: new nodes below the root, and the root's entries before it grows.
+    pub(super) fn plan(&self, change: &Change, base: &Base) -> (u32, usize) {
+        let len = splice(&base.extents, change, &self.pins).len_after(base.extents.len());
+        self.root.plan(change.first(), len, self.capacity)
+    }
+
+    /// Writes the root into an inode's `i_block` and every dirty node into its block.
+    pub(super) fn encode(&mut self, i_block: &mut [u8; 60]) {
+        self.root.encode_children();
+        self.root.settle();
+        self.root.encode_into(i_block, self.depth);
     }
 }
 
 impl Node {
     pub(super) fn empty_root() -> Self {
-        Self::new(None, Content::Leaf(Vec::new()))
+        Self::new(None, Content::Leaf(Leaf::cell(Vec::new(), None)))
     }
 
     pub(super) fn new(block: Option<FsBlock>, content: Content) -> Self {
@@ -55,7 +124,7 @@ impl Node {
 
     pub(super) fn len(&self) -> usize {
         match &self.content {
-            Content::Leaf(extents) => extents.len(),
+            Content::Leaf(cell) => cell.load().extents.len(),
             Content::Index(children) => children.len(),
         }
     }
@@ -67,60 +136,41 @@ impl Node {
     /// The first file block mapped below; an empty root maps none.
     pub(super) fn first(&self) -> u32 {
         match &self.content {
-            Content::Leaf(extents) => extents.first().map_or(0, |extent| extent.logical.get()),
+            Content::Leaf(cell) => cell.load().first(),
             Content::Index(children) => children.first().map_or(0, Self::first),
         }
     }
 
-    pub(super) fn last(&self) -> Option<Extent> {
+    /// The end of what is mapped below.
+    fn end(&self) -> u64 {
         match &self.content {
-            Content::Leaf(extents) => extents.last().copied(),
-            Content::Index(children) => children.last()?.last(),
+            Content::Leaf(cell) => cell.load().extents.last().map_or(0, Extent::end),
+            Content::Index(children) => children.last().map_or(0, Self::end),
         }
     }
 
-    /// The first extent that ends behind `block`.
-    pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
+    fn collect(&self, leaves: &mut Vec<(u32, Arc<LeafCell>)>) {
         match &self.content {
-            Content::Leaf(extents) => {
-                let at = extents.partition_point(|extent| extent.end() <= u64::from(block));
-                extents.get(at).copied()
-            }
-            Content::Index(children) => {
-                let at = child_for(children, block);
-                // The child may end before `block`; then it is the next one's first.
-                children[at..].iter().take(2).find_map(|child| child.extent_from(block))
-            }
+            Content::Leaf(cell) => leaves.push((cell.load().first(), Arc::clone(cell))),
+            Content::Index(children) => children.iter().for_each(|child| child.collect(leaves)),
         }
     }
 
-    /// The last extent that starts before `block`.
-    pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
+    fn leaf_for(&self, block: u32) -> &Arc<LeafCell> {
         match &self.content {
-            Content::Leaf(extents) => {
-                let at = extents.partition_point(|extent| extent.logical.get() < block);
-                extents.get(at.checked_sub(1)?).copied()
-            }
-            Content::Index(children) => {
-                let at = children.partition_point(|child| child.first() < block);
-                children.get(at.checked_sub(1)?)?.extent_before(block)
-            }
+            Content::Leaf(cell) => cell,
+            Content::Index(children) => children[child_for(children, block)].leaf_for(block),
         }
     }
 
-    /// What [`apply`](Self::apply) will come to: new nodes below this one, and this node's entries before
-    /// it splits.
-    pub(super) fn plan(&self, change: &Change, capacity: usize) -> (u32, usize) {
-        match &self.content {
-            Content::Leaf(extents) => (0, splice(extents, change).len_after(extents.len())),
-            Content::Index(children) => {
-                let child = &children[child_for(children, change.first())];
-                let (nodes, len) = child.plan(change, capacity);
-                let splits = len > capacity;
-                let gone = usize::from(len == 0);
-                (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
-            }
-        }
+    /// New nodes below this one if the leaf for `block` gets `len` entries, and this node's entries then,
+    /// before it splits.
+    fn plan(&self, block: u32, len: usize, capacity: usize) -> (u32, usize) {
+        let Content::Index(children) = &self.content else { return (0, len) };
+        let (nodes, len) = children[child_for(children, block)].plan(block, len, capacity);
+        let splits = len > capacity;
+        let gone = usize::from(len == 0);
+        (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
     }
 
     /// Registers the node's block. The root goes with its inode.
@@ -139,44 +189,83 @@ impl Node {
     /// Carries the change out in the one leaf that it concerns. Returns the new right neighbour if this node
     /// had to split. A node that has become empty is its parent's to remove.
     pub(super) fn apply(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
-        let changed = match &mut self.content {
-            Content::Leaf(extents) => {
-                let splice = splice(extents, &work.change);
-                extents.splice(splice.range, splice.extents);
-                true
-            }
-            Content::Index(children) => {
-                self.dirty_below = true;
-                let at = child_for(children, work.change.first());
-                let first = children[at].first();
-                let right = children[at].apply(work)?;
-                // An index entry changes only with its child's first block.
-                let changed = right.is_some() || children[at].is_empty() || children[at].first() != first;
-                if children[at].is_empty() {
-                    work.edit.freed.extend(children.remove(at).block);
-                }
-                if let Some(right) = right {
-                    children.insert(at + 1, right);
-                }
-                changed
-            }
-        };
-        if changed && !self.is_empty() {
-            self.touch(work)?;
+        match self.content {
+            Content::Leaf(_) => self.apply_to_leaf(work),
+            Content::Index(_) => self.apply_below(work),
         }
-        if self.block.is_some() && self.len() > work.capacity { self.split(work).map(Some) } else { Ok(None) }
     }
 
-    fn split(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Self> {
-        let block = work.new_block()?;
-        // A file that grows at its end leaves full nodes behind.
-        let appending = self.last().is_some_and(|last| last.end() == work.change.end);
-        let at = if appending { (self.len() - 1).min(work.capacity) } else { self.len() / 2 };
-        let content = match &mut self.content {
-            Content::Leaf(extents) => Content::Leaf(extents.split_off(at)),
-            Content::Index(children) => Content::Index(children.split_off(at)),
+    fn apply_to_leaf(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+        let Content::Leaf(cell) = &self.content else { return Ok(None) };
+        let Some(Base { mut extents, marks }) = work.base.take() else { return Ok(None) };
+        let splice = splice(&extents, &work.change, &work.pins);
+        extents.splice(splice.range, splice.extents);
+        let capacity = if self.block.is_some() { work.capacity } else { ROOT_CAPACITY };
+        if self.block.is_some() && extents.len() > capacity {
+            self.touch(work)?;
+            return self.split_leaf(work, extents).map(Some);
+        }
+        // A reader with the old list would look behind the leaf for what is before its first block now.
+        let first = extents.first().map_or(u32::MAX, |extent| extent.logical.get());
+        work.reshaped |= first > cell.load().first();
+        if extents.is_empty() {
+            // Those who still read here hold what they read.
+            self.content = Content::Leaf(Leaf::cell(extents, None));
+            return Ok(None);
+        }
+        let marks = marks.or_else(|| work.arm(extents.len(), capacity));
+        cell.store(Arc::new(Leaf { extents, marks }));
+        self.touch(work)?;
+        Ok(None)
+    }
+
+    /// Splits a leaf that gets too many extents. Its cell stays as it was, for readers with the old list.
+    fn split_leaf(&mut self, work: &mut Work<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
+        let appending = extents.last().is_some_and(|last| last.end() == work.change.end);
+        let right = extents.split_off(split_at(extents.len(), appending, work.capacity));
+        let mut made = [extents, right].map(|extents| {
+            let marks = work.arm(extents.len(), work.capacity);
+            Content::Leaf(Leaf::cell(extents, marks))
+        });
+        let right = std::mem::replace(&mut made[1], Content::Index(Vec::new()));
+        self.content = std::mem::replace(&mut made[0], Content::Index(Vec::new()));
+        self.new_right(work, right)
+    }
+
+    fn apply_below(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+        let Content::Index(children) = &mut self.content else { return Ok(None) };
+        self.dirty_below = true;
+        let at = child_for(children, work.change.first());
+        let first = children[at].first();
+        let right = children[at].apply(work)?;
+        // An index entry changes only with its child's first block.
+        let changed = right.is_some() || children[at].is_empty() || children[at].first() != first;
+        if children[at].is_empty() {
+            work.reshaped = true;
+            work.edit.freed.extend(children.remove(at).block);
+        }
+        if let Some(right) = right {
+            children.insert(at + 1, right);
+        }
+        let len = children.len();
+        if changed && len > 0 {
+            self.touch(work)?;
+        }
+        if self.block.is_some() && len > work.capacity { self.split_index(work).map(Some) } else { Ok(None) }
+    }
+
+    fn split_index(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Self> {
+        let appending = self.end() == work.change.end;
+        let Content::Index(children) = &mut self.content else {
+            return Err(Error::corrupt("extent tree: a leaf among its index nodes"));
         };
-        let mut right = Self::new(Some(block), content);
+        let right = children.split_off(split_at(children.len(), appending, work.capacity));
+        self.new_right(work, Content::Index(right))
+    }
+
+    fn new_right(&self, work: &mut Work<'_, '_, '_>, content: Content) -> Result<Self> {
+        work.reshaped = true;
+        let mut right = Self::new(Some(work.new_block()?), content);
         right.dirty_below = self.dirty_below;
         right.touch(work)?;
         Ok(right)
@@ -186,34 +275,41 @@ impl Node {
     pub(super) fn grow(&mut self, work: &mut Work<'_, '_, '_>) -> Result<()> {
         let block = work.new_block()?;
         let content = std::mem::replace(&mut self.content, Content::Index(Vec::new()));
+        if let Content::Leaf(cell) = &content {
+            // In a block there is room for marks.
+            let extents = cell.load().folded();
+            let marks = work.arm(extents.len(), work.capacity);
+            cell.store(Arc::new(Leaf { extents, marks }));
+        }
         let mut child = Self::new(Some(block), content);
         child.dirty_below = self.dirty_below;
         child.touch(work)?;
         self.content = Content::Index(vec![child]);
         self.dirty_below = true;
+        work.reshaped = true;
         Ok(())
-    }
-
-    pub(super) fn make_leaf(&mut self) {
-        self.content = Content::Leaf(Vec::new());
     }
 
     /// If all that is left is one leaf that fits the root, puts it there. For the root.
     pub(super) fn pull_up(&mut self, edit: &mut Edit<'_, '_>) -> bool {
         let Content::Index(children) = &mut self.content else { return false };
         let [only] = children.as_mut_slice() else { return false };
-        let Content::Leaf(extents) = &mut only.content else { return false };
+        let Content::Leaf(cell) = &only.content else { return false };
+        let leaf = cell.load();
+        if leaf.extents.len() > ROOT_CAPACITY {
+            return false;
+        }
+        let extents = leaf.folded();
         if extents.len() > ROOT_CAPACITY {
             return false;
         }
-        let extents = std::mem::take(extents);
         edit.freed.extend(only.block);
-        self.content = Content::Leaf(extents);
+        self.content = Content::Leaf(Leaf::cell(extents, None));
         true
     }
 
     /// Encodes the dirty nodes below this one.
-    pub(super) fn encode_children(&mut self) {
+    fn encode_children(&mut self) {
         let Content::Index(children) = &mut self.content else { return };
         if !std::mem::take(&mut self.dirty_below) {
             return;
@@ -222,19 +318,18 @@ impl Node {
             child.encode_children();
             if let Some(meta) = child.dirty.take() {
                 let depth = child.height();
+                child.settle();
                 meta.change(|bytes| child.encode_into(bytes, depth));
             }
         }
     }
 
-    /// The nodes below this one.
-    pub(super) fn nodes(&self) -> usize {
-        match &self.content {
-            Content::Leaf(_) => 0,
-            Content::Index(children) if children.first().is_none_or(|child| child.height() == 0) => {
-                children.len()
-            }
-            Content::Index(children) => children.iter().map(|child| 1 + child.nodes()).sum(),
+    /// Folds a leaf's marks into its extents: its transaction closes.
+    fn settle(&self) {
+        let Content::Leaf(cell) = &self.content else { return };
+        let leaf = cell.load();
+        if leaf.marks.as_ref().is_some_and(|marks| !marks.is_empty()) {
+            cell.store(Arc::new(Leaf { extents: leaf.folded(), marks: None }));
         }
     }
 
@@ -245,9 +340,9 @@ impl Node {
         }
     }
 
-    pub(super) fn encode_into(&self, out: &mut [u8], depth: u16) {
+    fn encode_into(&self, out: &mut [u8], depth: u16) {
         match &self.content {
-            Content::Leaf(extents) => extent::encode_leaf(out, extents),
+            Content::Leaf(cell) => extent::encode_leaf(out, &cell.load().extents),
             Content::Index(children) => {
                 let entries: Vec<IndexEntry> = children
                     .iter()
@@ -261,6 +356,11 @@ impl Node {
             }
         }
     }
+}
+
+/// Where a node of `len` entries splits. A file that grows at its end leaves full nodes behind.
+fn split_at(len: usize, appending: bool, capacity: usize) -> usize {
+    if appending { (len - 1).min(capacity) } else { len / 2 }
 }
 
 /// The child under which `block` is or would be mapped: the last that does not start behind it.

@@ -61,7 +61,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
         }
         Change::Convert(at, len) => {
-            let blocks = ExtentMap::worst_case(inner.map(&file).unwrap().read().depth());
+            let blocks = ExtentMap::worst_case(inner.map(&file).unwrap().depth());
             let mut reservation = inner.allocator.reserve(blocks).unwrap();
             let mut done = 0;
             while done < len {
@@ -99,7 +99,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 fn create(volume: &Volume, capacity: usize) -> Node {
     let node = volume.root().unwrap().create(b"file", &crate::NewInode::default()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
-    volume.inner.map(&node.inode).unwrap().write().capacity = capacity;
+    volume.inner.map(&node.inode).unwrap().lock().set_capacity(capacity);
     node
 }
 
@@ -118,7 +118,7 @@ proptest! {
         for change in &changes {
             apply(&volume, &mut model, change);
         }
-        let in_memory = flatten(&volume.inner.map(&node.inode).unwrap().read());
+        let in_memory = flatten(volume.inner.map(&node.inode).unwrap());
         let states: BTreeMap<u32, bool> = in_memory.iter().map(|(&at, &(written, _))| (at, written)).collect();
         prop_assert_eq!(&states, &model);
         let mut places: Vec<u64> = in_memory.values().map(|&(_, place)| place).collect();
@@ -130,7 +130,7 @@ proptest! {
 
         let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
         let file = volume.inner.inode(InodeNo(12)).unwrap();
-        prop_assert_eq!(flatten(&volume.inner.map(&file).unwrap().read()), in_memory);
+        prop_assert_eq!(flatten(volume.inner.map(&file).unwrap()), in_memory);
     }
 }
 
@@ -153,9 +153,9 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     let error = scatter(&volume, &node, 0..3000).unwrap_err();
     assert!(matches!(error, Error::FileTooLarge), "{error}");
     let before = {
-        let map = volume.inner.map(&node.inode).unwrap().read();
-        assert_eq!((map.depth(), map.root.len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
-        flatten(&map)
+        let map = volume.inner.map(&node.inode).unwrap();
+        assert_eq!((map.depth(), map.lock().root_len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
+        flatten(map)
     };
     let free = volume.inner.counts().free_blocks();
 
@@ -166,7 +166,7 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     volume.close().unwrap();
     let volume = open(&device);
     let file = volume.inner.inode(InodeNo(12)).unwrap();
-    assert_eq!(flatten(&volume.inner.map(&file).unwrap().read()), before);
+    assert_eq!(flatten(volume.inner.map(&file).unwrap()), before);
     volume.inner.free_blocks_from(&file, 0).unwrap();
 }
 
@@ -183,7 +183,7 @@ fn one_handle_converts_many_pieces() {
     let done =
         inner.transact(credits, |handle| inner.convert(handle, &node.inode, 0, 2000, &mut reservation));
     assert_eq!(done.unwrap(), 2000);
-    assert!(flatten(&inner.map(&node.inode).unwrap().read()).values().all(|&(written, _)| written));
+    assert!(flatten(inner.map(&node.inode).unwrap()).values().all(|&(written, _)| written));
 }
 
 #[test]
@@ -198,8 +198,9 @@ fn converting_in_order_leaves_one_extent() {
         let mut reservation = inner.allocator.reserve(0).unwrap();
         inner.transact(50, |handle| inner.convert(handle, &node.inode, at, 10, &mut reservation)).unwrap();
     }
-    let map = inner.map(&node.inode).unwrap().read();
-    assert_eq!((map.depth(), map.root.len(), map.lookup(0, 5000).len), (0, 1, 1000));
+    volume.sync().unwrap();
+    let map = inner.map(&node.inode).unwrap();
+    assert_eq!((map.depth(), map.lock().root_len(), map.lookup(0, 5000).len), (0, 1, 1000));
 }
 
 #[test]

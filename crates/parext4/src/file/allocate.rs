@@ -26,10 +26,13 @@ impl File {
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
+        if end > self.size() {
+            self.volume().keep_behind(self.inode());
+        }
         self.volume().with_space(|| {
             let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
             for start in (first..first + blocks).step_by(CHUNK as usize) {
-                self.fill_holes(start, CHUNK.min(first + blocks - start))?;
+                self.fill_holes(start, CHUNK.min(first + blocks - start), 0)?;
             }
             self.finish_allocation(end, keep_size)
         })

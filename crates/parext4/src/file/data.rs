@@ -20,7 +20,7 @@ impl File {
         let mut found: Option<(u32, u32)> = None;
         let map = self.volume().map(self.inode())?;
         while at < end_block {
-            let run = map.read().lookup(at, (end_block - at).min(STEP));
+            let run = map.lookup(at, (end_block - at).min(STEP));
             match (run.state, &mut found) {
                 (State::Written(_), None) => found = Some((at, at + run.len)),
                 (State::Written(_), Some((_, end))) => *end += run.len,
@@ -41,7 +41,7 @@ impl File {
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         let block_size = self.volume().block_size();
         let block = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
-        let map = self.volume().map(self.inode())?.read();
+        let map = self.volume().map(self.inode())?;
         let mut together: Option<(u64, u64)> = None;
         let mut at = block;
         loop {

@@ -41,7 +41,7 @@ impl File {
         if within == 0 {
             return Ok(());
         }
-        let mapping = self.volume().map(self.inode())?.read().lookup(block, 1);
+        let mapping = self.volume().map(self.inode())?.lookup(block, 1);
         let State::Written(physical) = mapping.state else { return Ok(()) };
         let mut bytes = self.block_buffer();
         let start = self.device_offset(physical, 0);

@@ -7,12 +7,16 @@
 pub(crate) mod admission;
 mod allocate;
 mod append;
+mod complete;
+mod cut;
 mod data;
 mod device_io;
+mod prepare;
 mod ranges;
 mod read;
 mod resize;
 mod sync;
+mod widen;
 mod write;
 
 use parext4_format::inode::{FileType, InodeFlags};

@@ -123,7 +123,7 @@ impl File {
     fn written(&self, offset: u64, end: u64) -> Result<(bool, bool)> {
         let block_size = self.volume().block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let map = self.volume().map(self.inode())?.read();
+        let map = self.volume().map(self.inode())?;
         let is_written = |mapping: Mapping| matches!(mapping.state, State::Written(_));
         let all = map.runs(first, len).all(is_written);
         let edge = |at: u64, block: u32| at.is_multiple_of(block_size) || is_written(map.lookup(block, 1));

@@ -51,7 +51,7 @@ impl File {
         }
         self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == size)?;
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let runs: Vec<Mapping> = self.volume().map(self.inode())?.read().runs(first, len).collect();
+        let runs: Vec<Mapping> = self.volume().map(self.inode())?.runs(first, len).collect();
         for run in runs {
             self.read_run(buf, offset, end, run)?;
         }

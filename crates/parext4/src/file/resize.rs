@@ -25,6 +25,9 @@ impl File {
             self.inode().tail.lock().set_clean();
         }
         let result = self.change_size(size, old);
+        if size <= old && result.is_ok() {
+            self.volume().cut_behind(self.inode());
+        }
         // Offsets handed out to appends that wait for this range are void.
         self.inode().tail.lock().set(self.size());
         result

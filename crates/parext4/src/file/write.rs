@@ -7,10 +7,8 @@ use rangelock::ByteRange;
 
 use super::File;
 use super::admission::Operation;
-use crate::allocator::Reservation;
-use crate::error::Result;
-use crate::extent_map::{ExtentMap, Mapping, State};
-use crate::fault::{Fault, planted};
+use crate::error::{Error, Result};
+use crate::extent_map::{Mapping, State};
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -30,6 +28,14 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
+        match self.write_admitted(data, offset, end) {
+            // Into blocks that were allocated before, a full volume must take a write.
+            Err(Error::NoSpace) => self.write_widened(data, offset)?.ok_or(Error::NoSpace),
+            other => other,
+        }
+    }
+
+    fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
         let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
         self.check_len(data.len() as u64, end >= self.size())?;
         self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail))
@@ -42,25 +48,9 @@ impl File {
             self.zero_tail()?;
         }
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let mut runs = self.runs(first, len)?;
-        if runs.iter().any(|run| run.state == State::Hole) {
-            self.fill_holes(first, len)?;
-            runs = self.runs(first, len)?;
-        }
-        let pieces = runs.iter().filter(|run| matches!(run.state, State::Unwritten(_))).count();
-        let reservation = if pieces > 0 { Some(self.reserve_conversion()?) } else { None };
-        self.write_runs(data, offset, &runs)?;
-        match reservation {
-            Some(reservation) => {
-                let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
-                self.complete(first, len, end, pieces, reservation)
-            }
-            None if end > self.size() => self.grow(end),
-            None => {
-                self.volume().touch_lazily(self.inode());
-                Ok(())
-            }
-        }
+        let prepared = self.prepare(first, len)?;
+        self.write_runs(data, offset, &prepared.runs)?;
+        self.complete(prepared, end)
     }
 
     /// Zeroes the rest of the last block; its range is held.
@@ -68,30 +58,6 @@ impl File {
         self.zero_rest_of_block(self.size())?;
         self.inode().tail.lock().set_clean();
         Ok(())
-    }
-
-    fn runs(&self, first: u32, len: u32) -> Result<Vec<Mapping>> {
-        Ok(self.volume().map(self.inode())?.read().runs(first, len).collect())
-    }
-
-    /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file.
-    pub(super) fn fill_holes(&self, first: u32, len: u32) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
-        let mut done = 0;
-        while done < len {
-            let credits = volume.map_credits(inode)?;
-            done += volume.transact(credits, |handle| {
-                volume.add_blocks(handle, inode, first + done, len - done, false)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Reserves the blocks that converting one range can need (I5): two cuts, in a tree that may have grown
-    /// a level by then.
-    fn reserve_conversion(&self) -> Result<Reservation<'_>> {
-        let depth = self.volume().map(self.inode())?.read().depth();
-        self.volume().allocator.reserve(ExtentMap::worst_case(depth + 1))
     }
 
     /// Writes the data run by run. Where a block that holds nothing yet is covered in part, its rest is
@@ -120,46 +86,6 @@ impl File {
             self.write_device(self.device_offset(physical, start - run_start - head), &used)?;
         }
         Ok(())
-    }
-
-    /// Makes written the `pieces` runs that were unwritten, and raises the size in the same transaction (I3).
-    /// Uses only what was reserved (I5).
-    ///
-    /// If the journal is too small for all of it at once, the size follows piece by piece.
-    fn complete(
-        &self,
-        first: u32,
-        len: u32,
-        end: u64,
-        pieces: u32,
-        mut reservation: Reservation<'_>,
-    ) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
-        let block_size = volume.block_size();
-        let mut done = 0;
-        while done < len {
-            let credits = volume.conversion_credits(inode, pieces)?;
-            done += volume.transact(credits, |handle| {
-                let converted = volume.convert(handle, inode, first + done, len - done, &mut reservation)?;
-                // After the conversion, or a reader within the new size would find it unwritten (H4).
-                if !planted(Fault::SizeLater) {
-                    inode.raise_size(end.min((u64::from(first) + u64::from(done + converted)) * block_size));
-                }
-                inode.touch_modified();
-                Ok(converted)
-            })?;
-        }
-        if planted(Fault::SizeLater) { self.grow(end) } else { Ok(()) }
-    }
-
-    /// Raises the size over data in blocks that were written already.
-    fn grow(&self, end: u64) -> Result<()> {
-        self.volume().transact(1, |handle| {
-            self.inode().join(handle);
-            self.inode().raise_size(end);
-            self.inode().touch_modified();
-            Ok(())
-        })
     }
 }
 

@@ -6,9 +6,9 @@ use parext4_format::{FileBlock, FsBlock};
 use super::Inode;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Reservation, Run};
 use crate::error::{Error, Result};
-use crate::extent_map::{Edit, ExtentMap, State};
+use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
 use crate::journal::Handle;
-use crate::sync::{Arc, RwLock};
+use crate::sync::Arc;
 use crate::volume::Inner;
 
 /// Metadata blocks, each of which is revoked, that one step of freeing takes; with the tree's own they fit one
@@ -22,14 +22,14 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Inode::map`].
-    pub(crate) fn map<'a>(&self, inode: &'a Inode) -> Result<&'a RwLock<ExtentMap>> {
+    pub(crate) fn map<'a>(&self, inode: &'a Inode) -> Result<&'a ExtentMap> {
         inode.map(&self.layout, &self.cache)
     }
 
     /// Credits with which [`add_blocks`](Self::add_blocks) and the like make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
         // The tree may grow one level between this look and the handle.
-        let depth = self.map(inode)?.read().depth() + 1;
+        let depth = self.map(inode)?.depth() + 1;
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
     }
 
@@ -40,9 +40,9 @@ impl Inner {
         if pieces <= 1 {
             return Ok(first);
         }
-        let map = self.map(inode)?.read();
+        let map = self.map(inode)?;
         // The last may be cut as the first is; those between change a path each, in a tree of so many nodes.
-        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.nodes());
+        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.most_nodes());
         Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
     }
 
@@ -71,7 +71,7 @@ impl Inner {
         len: u32,
         written: bool,
     ) -> Result<u32> {
-        let mut map = self.map(inode)?.write();
+        let mut map = self.map(inode)?.lock();
         let holes: Vec<(u32, u32)> = map
             .runs(start, len)
             .filter(|run| run.state == State::Hole)
@@ -119,29 +119,18 @@ impl Inner {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        map: &mut ExtentMap,
+        map: &mut Writer<'_>,
         logical: u32,
         run: Run,
         written: bool,
     ) -> Result<()> {
         let extent =
             Extent { logical: FileBlock(logical), physical: run.start, len: run.len, unwritten: !written };
-        let reservation = self.allocator.reserve(map.blocks_needed(extent)?)?;
-        self.set_extent(handle, inode, map, extent, reservation)?;
+        let plan = map.plan_fill(handle.tid(), extent)?;
+        let mut reservation = self.allocator.reserve(plan.blocks)?;
+        self.edit(handle, inode, run.start, &mut reservation, |edit| map.carry_out(edit, plan))?;
         inode.add_blocks(u64::from(run.len), self.layout.block_size);
         Ok(())
-    }
-
-    /// Puts `extent` into the map.
-    fn set_extent(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        map: &mut ExtentMap,
-        extent: Extent,
-        mut reservation: Reservation<'_>,
-    ) -> Result<()> {
-        self.edit(handle, inode, map, extent.physical, &mut reservation, |map, edit| map.set(edit, extent))
     }
 
     /// Runs one change of the map and settles what it did to the tree's own blocks.
@@ -149,14 +138,13 @@ impl Inner {
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
-        map: &mut ExtentMap,
         goal: FsBlock,
         reservation: &mut Reservation<'_>,
-        change: impl FnOnce(&mut ExtentMap, &mut Edit<'_, '_>) -> Result<()>,
+        change: impl FnOnce(&mut Edit<'_, '_>) -> Result<()>,
     ) -> Result<()> {
         let (cache, allocator) = (&*self.cache, &self.allocator);
         let mut edit = Edit { handle, cache, allocator, reservation, goal, added: 0, freed: Vec::new() };
-        change(map, &mut edit)?;
+        change(&mut edit)?;
         let Edit { added, freed, .. } = edit;
         inode.add_blocks(u64::from(added), self.layout.block_size);
         inode.sub_blocks(freed.len() as u64, self.layout.block_size);
@@ -181,26 +169,64 @@ impl Inner {
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let mut map = self.map(inode)?.write();
+        let mut map = self.map(inode)?.lock();
         let (mut at, end) = (start, start + len);
         while at < end {
             let run = map.lookup(at, end - at);
-            if let State::Unwritten(physical) = run.state {
+            // Whoever had the lock before us may have made room for a mark.
+            if let State::Unwritten(physical) = run.state
+                && !map.mark(handle.tid(), at, run.len)
+            {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
-                let needed = map.blocks_needed(extent)?;
-                if at > start && !handle.ensure(map.set_credits(needed)) {
+                let plan = map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth()))?;
+                if at > start && !handle.ensure(map.set_credits(plan.blocks)) {
                     return Ok(at - start);
                 }
-                // What was reserved is enough unless others made the tree much deeper since. The range may be
-                // converted in part by now, so that there is no way back.
-                reservation.top_up(needed).map_err(|_| {
-                    Error::corrupt("extent tree: too few blocks reserved to convert what was written")
-                })?;
-                self.edit(handle, inode, &mut map, physical, reservation, |map, edit| map.set(edit, extent))?;
+                self.carry_out_reserved(handle, inode, &mut map, physical, plan, reservation)?;
             }
             at += run.len;
         }
         Ok(len)
+    }
+
+    /// Cuts the unwritten extents that hold `start` and `end - 1` at `start` and `end`, which are pinned; what
+    /// is between them is not written. Joins the inode.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the tree needs a block and there is none.
+    pub(crate) fn cut_at(&self, handle: &Handle<'_>, inode: &Arc<Inode>, start: u32, end: u32) -> Result<()> {
+        inode.join(handle);
+        let mut map = self.map(inode)?.lock();
+        for edge in [start, end - 1] {
+            let Some(whole) = map.extent_from(edge) else { continue };
+            let (first, last) = (whole.logical.get().max(start), whole.end().min(u64::from(end)));
+            let len = u32::try_from(last).unwrap_or(u32::MAX) - first;
+            if len < whole.len {
+                let physical = whole.physical + u64::from(first - whole.logical.get());
+                let piece = Extent { logical: FileBlock(first), physical, len, unwritten: true };
+                let plan = map.plan_convert(handle.tid(), piece, false)?;
+                let mut reservation = self.allocator.reserve(plan.blocks)?;
+                self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out a change after which there is no way back: what is needed was reserved, unless others made
+    /// the tree much deeper since.
+    fn carry_out_reserved(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &mut Writer<'_>,
+        goal: FsBlock,
+        plan: Plan,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<()> {
+        reservation.top_up(plan.blocks).map_err(|_| {
+            Error::corrupt("extent tree: too few blocks reserved to convert what was written")
+        })?;
+        self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
     }
 
     /// Unmaps and frees blocks from the end of the map down to file block `from`. Joins the inode. Returns
@@ -210,7 +236,7 @@ impl Inner {
     /// Corruption; the volume then stops.
     pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
         inode.join(handle);
-        let mut map = self.map(inode)?.write();
+        let mut map = self.map(inode)?.lock();
         let metadata = inode.holds_metadata();
         let (mut first, mut revoked) = (true, 0);
         while let Some(last) = map.last().filter(|last| last.end() > u64::from(from)) {
@@ -225,7 +251,7 @@ impl Inner {
             let len = self.allocator.freeable_tail(last.physical, last.len).min(behind).min(most);
             let keep = last.len - len;
             let mut reservation = self.allocator.reserve(0)?;
-            self.edit(handle, inode, &mut map, last.physical, &mut reservation, |map, edit| {
+            self.edit(handle, inode, last.physical, &mut reservation, |edit| {
                 map.remove(edit, last.logical.get() + keep, len)
             })?;
             let start = last.physical + u64::from(keep);

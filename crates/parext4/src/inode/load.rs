@@ -12,7 +12,7 @@ use crate::extent_map::ExtentMap;
 
 use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, RwLock};
 use crate::volume::Inner;
 
@@ -75,7 +75,7 @@ impl Inner {
         }
         let cell = OnceLock::new();
         if let Some(map) = map {
-            let _ = cell.set(RwLock::new(Rank::ExtentMap, map));
+            let _ = cell.set(map);
         }
         Ok(Inode {
             ino,
@@ -95,6 +95,7 @@ impl Inner {
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
             lazy: AtomicBool::new(false),
+            behind: AtomicU8::new(0),
             joined: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
         })

@@ -27,9 +27,8 @@ use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
-use crate::lock_order::Rank;
 use crate::meta::{MetaBlock, MetaCache};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// One inode in memory.
@@ -51,7 +50,7 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// Blocks in use by data and map, in 512-byte units.
     sectors: AtomicU64,
-    map: OnceLock<RwLock<ExtentMap>>,
+    map: OnceLock<ExtentMap>,
     map_load: Mutex<()>,
     /// Ranges of the file's bytes (I2).
     pub(crate) ranges: RangeLock,
@@ -63,6 +62,8 @@ pub(crate) struct Inode {
     references: AtomicU32,
     /// Whether timestamps wait to ride along with the next transaction (H25).
     lazy: AtomicBool,
+    /// What is mapped behind the size: a [`Behind`].
+    behind: AtomicU8,
     joined: AtomicU64,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
@@ -135,7 +136,7 @@ impl Inode {
     ///
     /// # Errors
     /// Corruption, a failed read, or an inode without an extent map.
-    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache) -> Result<&RwLock<ExtentMap>> {
+    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache) -> Result<&ExtentMap> {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
@@ -155,7 +156,7 @@ impl Inode {
             Error::Corrupt(text) => Error::Corrupt(format!("inode {}: {text}", self.ino)),
             other => other,
         })?;
-        Ok(self.map.get_or_init(|| RwLock::new(Rank::ExtentMap, map)))
+        Ok(self.map.get_or_init(|| map))
     }
 
     /// Makes the inode part of the handle's transaction: it is encoded when that closes.
@@ -199,6 +200,22 @@ impl Inode {
         !self.lazy.swap(true, Ordering::AcqRel)
     }
 
+    /// What may be mapped behind the size.
+    pub(crate) fn behind(&self) -> Behind {
+        match self.behind.load(Ordering::Acquire) {
+            1 => Behind::Ahead,
+            2 => Behind::Kept,
+            _ => Behind::Nothing,
+        }
+    }
+
+    /// Notes what may be mapped behind the size, if it was `from` until now; returns whether it was. Whoever
+    /// calls it holds a range behind the size, or is the last user.
+    pub(crate) fn set_behind(&self, from: Behind, to: Behind) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.behind.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Whether timestamps wait for a transaction.
     pub(crate) fn has_lazy_times(&self) -> bool {
         self.lazy.load(Ordering::Acquire)
@@ -212,6 +229,18 @@ impl Inode {
     }
 }
 
+/// What may be mapped behind the size of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Behind {
+    /// Nothing of which anybody knows.
+    Nothing = 0,
+    /// Blocks mapped ahead of need, to be given back.
+    Ahead = 1,
+    /// Blocks that somebody allocated there.
+    Kept = 2,
+}
+
 /// Whether two times fall into the same 4 ms, the grain of the kernel's coarse clock.
 fn same_tick(a: Timestamp, b: Timestamp) -> bool {
     a.seconds == b.seconds && a.nanoseconds / 4_000_000 == b.nanoseconds / 4_000_000
@@ -223,7 +252,7 @@ impl Participant for Inode {
         core.size = self.size();
         core.blocks = self.sectors();
         if let Some(map) = self.map.get() {
-            map.write().encode(&mut core.block);
+            map.encode(&mut core.block);
         }
         let end = self.table_offset + usize::from(self.superblock.inode_size());
         self.table_block.change(|bytes| match bytes.get_mut(self.table_offset..end) {

@@ -58,12 +58,14 @@ impl Drop for Node {
         // Under the lock, so that of the drops of an inode one alone sees the last reference gone and no link
         // left: links only go while somebody holds a reference. Between the two looks another thread could
         // otherwise take a reference, unlink the inode and delete it first.
-        let deleted = {
+        let (last, links) = {
             let core = self.inode.core();
             // AcqRel: whoever sees zero sees all that was done through the other references.
-            self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1 && core.links == 0
+            (self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1, core.links)
         };
-        if deleted {
+        if last && links > 0 {
+            self.volume.return_ahead_of_unused(&self.inode);
+        } else if last {
             // Nobody can be told here; the orphan list keeps the inode for the next open, and an error of
             // the device has stopped the volume.
             if let Err(error) = self.volume.delete_inode(&self.inode) {

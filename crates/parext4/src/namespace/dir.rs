@@ -90,7 +90,7 @@ impl<'a> Dir<'a> {
 
     /// Block `n` of the directory.
     pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
-        let mapping = self.volume.map(self.inode)?.read().lookup(n, 1);
+        let mapping = self.volume.map(self.inode)?.lookup(n, 1);
         match mapping.state {
             State::Written(block) => self.volume.cache.read(block, self.kind()),
             _ => Err(self.corrupt(format_args!("block {n} is a hole"))),
@@ -172,7 +172,7 @@ impl<'a> Dir<'a> {
         n: u32,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let mapping = self.volume.map(self.inode)?.read().lookup(n, 1);
+        let mapping = self.volume.map(self.inode)?.lookup(n, 1);
         let State::Written(block) = mapping.state else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };

@@ -221,7 +221,7 @@ impl Inner {
     }
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
-        let mapping = self.map(file)?.read().lookup(index.get(), 1);
+        let mapping = self.map(file)?.lookup(index.get(), 1);
         match mapping.state {
             MapState::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
             _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),

@@ -41,7 +41,7 @@ pub(super) fn write_target(
     if volume.add_blocks(handle, inode, 0, 1, true)? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = volume.map(inode)?.read().lookup(0, 1).state else {
+    let State::Written(block) = volume.map(inode)?.lookup(0, 1).state else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
     let block = volume.cache.create(block, BlockKind::Symlink)?;
@@ -73,7 +73,7 @@ impl Node {
         if len == 0 || len as u64 >= self.volume.block_size() {
             return Err(corrupt("i_size is out of range"));
         }
-        let State::Written(block) = self.volume.map(&self.inode)?.read().lookup(0, 1).state else {
+        let State::Written(block) = self.volume.map(&self.inode)?.lookup(0, 1).state else {
             return Err(corrupt("it has no block"));
         };
         let bytes = self.volume.cache.read(block, BlockKind::Symlink)?.snapshot();

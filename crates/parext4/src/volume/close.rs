@@ -49,6 +49,10 @@ impl Inner {
         if self.is_read_only() {
             return Ok(());
         }
+        if self.health.check().is_ok() {
+            // On an error the blocks stay mapped behind the end, which is no harm.
+            self.return_all_ahead()?;
+        }
         self.journal.shut_down(|| {
             self.mark_closed()?;
             self.health.close();

@@ -1,5 +1,6 @@
 //! An open volume.
 
+mod ahead;
 mod close;
 mod geometry;
 mod in_flight;
@@ -14,7 +15,7 @@ use parext4_format::superblock::Superblock;
 
 pub use geometry::{Info, Space};
 pub(crate) use in_flight::{Entered, InFlight};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, SplitAt};
 pub use recover::{Replayed, replay_journal};
 
 use crate::allocator::{Allocator, SuperCounts};
@@ -80,6 +81,10 @@ pub(crate) struct Inner {
     read_only: Option<String>,
     /// Inodes whose timestamps wait to ride along with a transaction (H25).
     lazy: Arc<LazyTimes>,
+    /// Inodes with blocks mapped ahead of their end.
+    ahead: ahead::Ahead,
+    /// When unwritten extents are cut.
+    pub split_at: SplitAt,
     /// Reads and writes of file data under way.
     pub in_flight: InFlight,
     generation: AtomicU32,

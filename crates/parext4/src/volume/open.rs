@@ -10,6 +10,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::{STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
+use super::ahead::Ahead;
 use super::recover::{self, JournalPlace};
 use super::timer::Timer;
 use super::{Hooks, InFlight, Inner, LazyTimes, Volume};
@@ -33,11 +34,49 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
     pub commit_interval: Option<Duration>,
+    /// When a write into part of an unwritten extent cuts it.
+    pub split_at: SplitAt,
+}
+
+/// When a write into part of an unwritten extent cuts the extent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitAt {
+    /// When its data is on the device, with what was reserved before; many cuts then become one change.
+    #[default]
+    Completion,
+    /// Before its data goes to the device, as Linux did up to 6.x.
+    Submission,
+}
+
+impl std::fmt::Display for SplitAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Completion => "completion",
+            Self::Submission => "submission",
+        })
+    }
+}
+
+impl std::str::FromStr for SplitAt {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "completion" => Ok(Self::Completion),
+            "submission" => Ok(Self::Submission),
+            _ => Err(Error::invalid(format_args!("{text:?}: extents are split at completion or submission"))),
+        }
+    }
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { read_only: false, metadata_cache: 64 << 20, commit_interval: Some(Duration::from_secs(5)) }
+        Self {
+            read_only: false,
+            metadata_cache: 64 << 20,
+            commit_interval: Some(Duration::from_secs(5)),
+            split_at: SplitAt::default(),
+        }
     }
 }
 
@@ -203,6 +242,8 @@ fn build(
         inodes: InodeCache::new(),
         read_only,
         lazy,
+        ahead: Ahead::new(),
+        split_at: options.split_at,
         in_flight: InFlight::new(),
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),

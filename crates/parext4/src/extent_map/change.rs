@@ -1,0 +1,232 @@
+//! Changing the map: what a change is, what it needs, and carrying it out.
+
+use std::ops::Deref;
+
+use parext4_format::FsBlock;
+use parext4_format::extent::Extent;
+use smallvec::SmallVec;
+
+use super::leaf::Base;
+use super::node::{Tree, Work};
+use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
+use crate::allocator::{Allocator, Reservation};
+use crate::error::{Error, Result};
+use crate::journal::Handle;
+use crate::meta::MetaCache;
+use crate::sync::{Arc, MutexGuard};
+
+/// A leaf in the root has room for four entries and next to no marks. Once so many conversions had to change
+/// it, it becomes a block.
+const EARLY_GROWTH: u32 = 16;
+
+/// What a change of the map works with.
+pub(crate) struct Edit<'a, 'r> {
+    pub handle: &'a Handle<'a>,
+    pub cache: &'a MetaCache,
+    pub allocator: &'a Allocator,
+    /// Blocks for new nodes: at least what the [`Plan`] said (I5).
+    pub reservation: &'a mut Reservation<'r>,
+    /// Where new nodes should lie.
+    pub goal: FsBlock,
+    /// New nodes so far.
+    pub added: u32,
+    /// Blocks of nodes that went away; the caller frees them.
+    pub freed: Vec<FsBlock>,
+}
+
+impl Edit<'_, '_> {
+    /// Blocks for new nodes. Whoever started the change has reserved them, so that not to get them is
+    /// corruption, which stops the volume.
+    fn take(&mut self, count: u32) -> Result<SmallVec<[FsBlock; 8]>> {
+        let mut blocks = SmallVec::new();
+        for _ in 0..count {
+            let block = self.allocator.allocate_metadata(self.handle, self.goal, self.reservation);
+            blocks.push(block.map_err(|error| match error {
+                Error::NoSpace => Error::corrupt("extent tree: too few blocks reserved for its new nodes"),
+                other => other,
+            })?);
+            self.added += 1;
+        }
+        Ok(blocks)
+    }
+}
+
+/// A change of the map: `[start, end)` becomes `new`, or a hole. It lies within one extent or, if there is
+/// something new, in a hole, and so concerns one leaf.
+///
+/// That bounds what the change can need. The leaf's entries grow by two at most, and it splits once, since two
+/// nodes hold more than `capacity + 2`; then its parent grows by one and splits once at most, and so on up
+/// to the root, which moves its entries down into one new node. In a tree of depth `d` these are at most
+/// `d + 1` new nodes ([`Plan::blocks`] says exactly how many), and `d` nodes that were there change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    /// In file blocks; the end is up to 2^32.
+    pub start: u64,
+    pub end: u64,
+    pub new: Option<Extent>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A hole is mapped.
+    Fill,
+    /// What was unwritten is written, or an extent is cut.
+    Convert,
+    Remove,
+}
+
+impl Change {
+    /// The first file block.
+    pub(super) fn first(&self) -> u32 {
+        u32::try_from(self.start).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it only adds something where there was nothing.
+    pub(super) fn fills_hole(&self) -> bool {
+        self.kind == Kind::Fill
+    }
+
+    /// Of a leaf's free entries, those that are kept for marks.
+    pub(super) fn share_for_marks(&self, free: usize) -> usize {
+        // A mark may come to two entries. Where holes are filled, each new extent takes one too.
+        if self.kind == Kind::Fill { free / 3 } else { free / 2 }
+    }
+}
+
+/// A change that was thought through. True as long as the [`Writer`] is held that made it.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Plan {
+    change: Change,
+    base: Base,
+    /// The new blocks that it needs.
+    pub blocks: u32,
+    /// Whether the root's leaf becomes a block though it would fit.
+    early: bool,
+}
+
+/// The right to change a map.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    map: &'a ExtentMap,
+    tree: MutexGuard<'a, Tree>,
+}
+
+impl Deref for Writer<'_> {
+    type Target = ExtentMap;
+    fn deref(&self) -> &ExtentMap {
+        self.map
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(map: &'a ExtentMap, tree: MutexGuard<'a, Tree>) -> Self {
+        Self { map, tree }
+    }
+
+    /// Mapping `extent` in a hole, in transaction `tid`.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`] if the tree would become deeper than the format allows.
+    pub(crate) fn plan_fill(&self, tid: u64, extent: Extent) -> Result<Plan> {
+        self.plan(tid, Self::set(extent, Kind::Fill), false)
+    }
+
+    /// Mapping `extent` in place of what maps its blocks as part of one other extent. `spare` says that the
+    /// reservation is that of [`ExtentMap::worst_case`], and so has a block for a tree that grows early.
+    ///
+    /// # Errors
+    /// As [`plan_fill`](Self::plan_fill).
+    pub(crate) fn plan_convert(&mut self, tid: u64, extent: Extent, spare: bool) -> Result<Plan> {
+        let tree = &mut *self.tree;
+        tree.conversions = if tree.depth == 0 { tree.conversions.saturating_add(1) } else { 0 };
+        let early = spare && tree.depth == 0 && tree.conversions > EARLY_GROWTH;
+        self.plan(tid, Self::set(extent, Kind::Convert), early)
+    }
+
+    fn set(extent: Extent, kind: Kind) -> Change {
+        Change { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
+    }
+
+    fn plan(&self, tid: u64, change: Change, early: bool) -> Result<Plan> {
+        let tree = &*self.tree;
+        let base = tree.base(&change, tid);
+        let (nodes, root_len) = tree.plan(&change, &base);
+        let grows = root_len > ROOT_CAPACITY;
+        if grows && tree.depth >= MAX_DEPTH {
+            return Err(Error::FileTooLarge);
+        }
+        let blocks = nodes + u32::from(grows || early);
+        debug_assert!(blocks <= u32::from(tree.depth) + 1, "{blocks} new nodes at depth {}", tree.depth);
+        Ok(Plan { change, base, blocks, early })
+    }
+
+    /// Carries out what was planned.
+    ///
+    /// # Errors
+    /// Corruption, and the volume must stop.
+    pub(crate) fn carry_out(&mut self, edit: &mut Edit<'_, '_>, plan: Plan) -> Result<()> {
+        // All blocks first: from here on nothing can run out half-way.
+        let blocks = edit.take(plan.blocks)?;
+        let tree = &mut *self.tree;
+        let mut work = Work::new(edit, plan.change, plan.base, tree, blocks);
+        let split = tree.root.apply(&mut work)?;
+        debug_assert!(split.is_none(), "the root does not split");
+        if tree.root.is_empty() {
+            tree.root = super::Node::empty_root();
+            tree.depth = 0;
+            work.reshaped = true;
+        } else if tree.root.len() > ROOT_CAPACITY || plan.early {
+            tree.root.grow(&mut work)?;
+            tree.depth += 1;
+        }
+        debug_assert!(work.blocks.is_empty(), "the plan and the change agree");
+        if work.reshaped {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Unmaps `[start, start + len)`, which lies within one extent. The blocks are the caller's to free.
+    ///
+    /// # Errors
+    /// As [`plan_fill`](Self::plan_fill) and [`carry_out`](Self::carry_out).
+    pub(crate) fn remove(&mut self, edit: &mut Edit<'_, '_>, start: u32, len: u32) -> Result<()> {
+        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
+        let plan =
+            self.plan(edit.handle.tid(), Change { start, end, new: None, kind: Kind::Remove }, false)?;
+        self.carry_out(edit, plan)?;
+        if self.tree.root.pull_up(edit) {
+            self.tree.depth = 0;
+            self.tree.conversions = 0;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Keeps unwritten extents cut at `block` until [`unpin`](Self::unpin).
+    pub(crate) fn pin(&mut self, block: u32) {
+        self.tree.pins.add(block);
+    }
+
+    /// Ends one [`pin`](Self::pin) at `block`.
+    pub(crate) fn unpin(&mut self, block: u32) {
+        self.tree.pins.remove(block);
+    }
+
+    /// Shows readers which leaves there are now.
+    fn publish(&self) {
+        self.map.directory.store(Arc::new(self.tree.directory()));
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_capacity(&mut self, capacity: usize) {
+        self.tree.capacity = capacity;
+    }
+
+    #[cfg(test)]
+    pub(super) fn root_len(&self) -> usize {
+        self.tree.root.len()
+    }
+}

@@ -1,0 +1,96 @@
+//! The last part of a write, when its data is on the device: the map, then the size, then whoever waits.
+
+use super::File;
+use super::prepare::{Debt, Prepared};
+use crate::error::Result;
+use crate::extent_map::Mapping;
+use crate::fault::{Fault, planted};
+use crate::journal::Handle;
+
+impl File {
+    /// Makes a write that ends at byte `end` visible. Its range is still held (I2).
+    ///
+    /// # Errors
+    /// What stops the volume.
+    pub(super) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
+        let Prepared { runs, debt } = prepared;
+        match debt {
+            Some(debt) => self.settle(&runs, end, debt),
+            None if end > self.size() => self.grow(end),
+            None => {
+                self.volume().touch_lazily(self.inode());
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes written the runs that were unwritten, and raises the size in the same transaction (I3). Uses only
+    /// what was reserved (I5).
+    ///
+    /// Mostly that is a mark in the leaf of each run, without a lock. If not, or if the journal is too small
+    /// for all of it at once, the size follows piece by piece.
+    fn settle(&self, runs: &[Mapping], end: u64, mut debt: Debt<'_>) -> Result<()> {
+        let last = runs.last().map_or(0, end_of);
+        let mut at = runs.first().map_or(0, |run| run.logical.get());
+        if !debt.pinned {
+            at = self.volume().transact(0, |handle| self.mark(handle, runs, end))?;
+        }
+        while at < last {
+            let (volume, inode) = (self.volume(), self.inode());
+            let credits = volume.conversion_credits(inode, debt.pieces)?;
+            at += volume.transact(credits, |handle| {
+                let converted = volume.convert(handle, inode, at, last - at, &mut debt.reservation)?;
+                self.reveal(at + converted, end);
+                Ok(converted)
+            })?;
+        }
+        if debt.pinned {
+            self.unpin(runs)?;
+        }
+        if planted(Fault::SizeLater) { self.grow(end) } else { Ok(()) }
+    }
+
+    /// Marks as many of the runs as can be. Returns the file block that it came to.
+    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], end: u64) -> Result<u32> {
+        let map = self.volume().map(self.inode())?;
+        let mut marked = false;
+        for run in runs {
+            if run.is_unwritten() {
+                if !map.mark(handle.tid(), run.logical.get(), run.len) {
+                    if marked {
+                        self.reveal(run.logical.get(), end);
+                    }
+                    return Ok(run.logical.get());
+                }
+                marked = true;
+            }
+        }
+        let last = runs.last().map_or(0, end_of);
+        self.reveal(last, end);
+        Ok(last)
+    }
+
+    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion; of a
+    /// write that ends at byte `end`. After the conversion, or a reader within the new size would find it
+    /// unwritten (H4).
+    fn reveal(&self, block: u32, end: u64) {
+        if !planted(Fault::SizeLater) {
+            self.inode().raise_size(end.min(u64::from(block) * self.volume().block_size()));
+        }
+        self.inode().touch_modified();
+    }
+
+    /// Raises the size over data in blocks that were written already.
+    fn grow(&self, end: u64) -> Result<()> {
+        self.volume().transact(1, |handle| {
+            self.inode().join(handle);
+            self.inode().raise_size(end);
+            self.inode().touch_modified();
+            Ok(())
+        })
+    }
+}
+
+fn end_of(run: &Mapping) -> u32 {
+    run.logical.get() + run.len
+}

@@ -1,0 +1,128 @@
+//! The first part of a write: blocks for its data, and all that its completion will need.
+//!
+//! A write into unwritten blocks leaves a *debt*: when the data is on the device the map must say so. Where
+//! its edges cut an extent that takes entries, and perhaps blocks, of the tree. They are provided for here, in
+//! the first of these ways that works, since completion must not fail for want of space (I5, H10):
+//!
+//! 1. the most that cutting can come to is reserved, and the extent is cut at completion;
+//! 2. the extent is cut now, and *pinned* so until completion ([`SplitAt::Submission`] begins here);
+//! 3. the write is widened to whole extents, with zeros around the data ([`Widened`]), so that nothing is cut.
+
+use smallvec::SmallVec;
+
+use super::File;
+use crate::allocator::Reservation;
+use crate::error::{Error, Result};
+use crate::extent_map::{ExtentMap, Mapping, State};
+use crate::inode::Behind;
+use crate::volume::SplitAt;
+
+/// Runs of blocks; few requests meet more than two.
+pub(super) type Runs = SmallVec<[Mapping; 2]>;
+
+/// A file that grows has this many blocks before blocks are mapped ahead of it.
+const AHEAD_FROM: u32 = 16;
+/// The most blocks mapped ahead.
+const AHEAD_MOST: u32 = 512;
+/// A volume must have so many times that free.
+const AHEAD_SPARE: u64 = 64;
+
+/// A write whose blocks are there.
+#[must_use]
+pub(super) struct Prepared<'a> {
+    /// What its blocks are mapped to; no holes.
+    pub runs: Runs,
+    pub debt: Option<Debt<'a>>,
+}
+
+/// What the completion of a write owes to the map.
+#[must_use]
+pub(super) struct Debt<'a> {
+    /// Runs to convert.
+    pub pieces: u32,
+    pub reservation: Reservation<'a>,
+    /// Whether the edges of the runs are pinned.
+    pub pinned: bool,
+}
+
+impl File {
+    /// Provides blocks for `[first, first + len)` and for the conversion of those that are unwritten.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], with nothing but blocks behind it that no write has used.
+    pub(super) fn prepare(&self, first: u32, len: u32) -> Result<Prepared<'_>> {
+        let mut runs = self.runs(first, len)?;
+        if runs.iter().any(|run| run.state == State::Hole) {
+            self.fill_holes(first, len, self.ahead(first, len)?)?;
+            runs = self.runs(first, len)?;
+        }
+        let pieces = runs.iter().filter(|run| run.is_unwritten()).count();
+        let debt = match u32::try_from(pieces).unwrap_or(u32::MAX) {
+            0 => None,
+            pieces => Some(self.borrow_for(&runs, pieces)?),
+        };
+        Ok(Prepared { runs, debt })
+    }
+
+    pub(super) fn runs(&self, first: u32, len: u32) -> Result<Runs> {
+        Ok(self.volume().map(self.inode())?.runs(first, len).collect())
+    }
+
+    fn borrow_for(&self, runs: &Runs, pieces: u32) -> Result<Debt<'_>> {
+        let allocator = &self.volume().allocator;
+        if self.volume().split_at == SplitAt::Completion {
+            let depth = self.volume().map(self.inode())?.depth();
+            match allocator.reserve(ExtentMap::worst_case(depth + 1)) {
+                Ok(reservation) => return Ok(Debt { pieces, reservation, pinned: false }),
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.cut_runs(runs)?;
+        Ok(Debt { pieces, reservation: allocator.reserve(0)?, pinned: true })
+    }
+
+    /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file; and
+    /// `ahead` blocks more if there is space for them.
+    pub(super) fn fill_holes(&self, first: u32, len: u32, ahead: u32) -> Result<()> {
+        if ahead > 0 {
+            match self.fill(first, len + ahead) {
+                Ok(()) => {
+                    self.volume().note_ahead(self.inode());
+                    return Ok(());
+                }
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.fill(first, len)
+    }
+
+    fn fill(&self, first: u32, len: u32) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let mut done = 0;
+        while done < len {
+            let credits = volume.map_credits(inode)?;
+            done += volume.transact(credits, |handle| {
+                volume.add_blocks(handle, inode, first + done, len - done, false)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How many blocks to map ahead of a write that makes the file grow, so that the next ones find theirs.
+    /// They are given back when nobody uses the file any more. XFS does the same ("speculative
+    /// preallocation").
+    fn ahead(&self, first: u32, len: u32) -> Result<u32> {
+        let size = self.size().div_ceil(self.volume().block_size());
+        let end = u64::from(first) + u64::from(len);
+        let grows = u64::from(first) <= size && end > size && first >= AHEAD_FROM;
+        let ahead = (first / 4).clamp(AHEAD_FROM, AHEAD_MOST);
+        let last = self.volume().map(self.inode())?.last().map_or(0, |last| last.end());
+        let spare = self.volume().counts().free_blocks() / AHEAD_SPARE;
+        let free = self.inode().behind() != Behind::Kept && last <= end;
+        let sensible = grows && len < ahead && free && u64::from(ahead) <= spare;
+        let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;
+        Ok(if sensible && fits { ahead } else { 0 })
+    }
+}

@@ -1,0 +1,79 @@
+//! Blocks mapped ahead of growing files, and giving them back.
+
+use rangelock::{ByteRange, Mode};
+
+use super::Inner;
+use crate::error::Result;
+use crate::inode::{Behind, Inode};
+use crate::lock_order::{Rank, hold};
+use crate::sync::{Arc, Mutex};
+
+/// The inodes with blocks behind their end that nobody asked for.
+#[derive(Debug)]
+pub(super) struct Ahead(Mutex<Vec<Arc<Inode>>>);
+
+impl Ahead {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::Leaf, Vec::new()))
+    }
+}
+
+impl Inner {
+    /// Notes that blocks were mapped ahead of the end of the file.
+    pub(crate) fn note_ahead(&self, inode: &Arc<Inode>) {
+        // Looked at first: most of the time it is noted already.
+        if inode.behind() == Behind::Nothing && inode.set_behind(Behind::Nothing, Behind::Ahead) {
+            self.ahead.0.lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// Notes that what is behind the end of the file is there because somebody asked for it.
+    pub(crate) fn keep_behind(&self, inode: &Arc<Inode>) {
+        if !inode.set_behind(Behind::Nothing, Behind::Kept) && inode.set_behind(Behind::Ahead, Behind::Kept) {
+            self.forget_ahead(inode);
+        }
+    }
+
+    /// Notes that nothing is behind the end of the file.
+    pub(crate) fn cut_behind(&self, inode: &Arc<Inode>) {
+        if !inode.set_behind(Behind::Kept, Behind::Nothing)
+            && inode.set_behind(Behind::Ahead, Behind::Nothing)
+        {
+            self.forget_ahead(inode);
+        }
+    }
+
+    /// Frees what was mapped ahead of the end of the file. Nobody writes it meanwhile.
+    pub(crate) fn return_ahead(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !inode.set_behind(Behind::Ahead, Behind::Nothing) {
+            return Ok(());
+        }
+        self.forget_ahead(inode);
+        let from = inode.size().div_ceil(self.block_size());
+        self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))
+    }
+
+    /// As [`return_ahead`](Self::return_ahead), when the last user lets go of the inode; unless there is a new
+    /// one by now.
+    pub(crate) fn return_ahead_of_unused(&self, inode: &Arc<Inode>) {
+        if inode.behind() != Behind::Ahead {
+            return;
+        }
+        let _held = hold(Rank::Range);
+        let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return };
+        // Nobody can be told here. The blocks stay where they are, which is no harm.
+        if let Err(error) = self.return_ahead(inode) {
+            tracing::debug!("freeing blocks behind the end of inode {}: {error}", inode.ino());
+        }
+    }
+
+    /// Frees what was mapped ahead of any file, when no operation is under way any more.
+    pub(super) fn return_all_ahead(&self) -> Result<()> {
+        let all = std::mem::take(&mut *self.ahead.0.lock());
+        all.iter().try_for_each(|inode| self.return_ahead(inode))
+    }
+
+    fn forget_ahead(&self, inode: &Arc<Inode>) {
+        self.ahead.0.lock().retain(|other| !Arc::ptr_eq(other, inode));
+    }
+}

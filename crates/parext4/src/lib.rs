@@ -23,11 +23,12 @@ mod lock_order;
 mod meta;
 pub mod mkfs;
 mod namespace;
+mod policy;
 mod sync;
 mod volume;
 
 pub use error::{Error, Result};
-pub use file::File;
+pub use file::{File, Operation, Reason};
 pub use inode::Node;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
@@ -35,7 +36,8 @@ pub use parext4_device as device;
 pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
-pub use volume::{Info, OpenOptions, Replayed, Space, SplitAt, Volume, replay_journal};
+pub use policy::{Policy, SplitAt};
+pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
 
 /// The example in the README, run with the documentation's.
 #[cfg(doctest)]

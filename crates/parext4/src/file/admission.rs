@@ -3,15 +3,41 @@
 
 use rangelock::{ByteRange, Mode};
 
+use super::reason::Reason;
 use crate::fault::{Fault, planted};
+use crate::policy::Policy;
 
-/// What an operation wants to do.
+/// What an operation wants to do, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Read { offset: u64, end: u64 },
-    Write { offset: u64, end: u64 },
-    SetLen { size: u64 },
-    Allocate { offset: u64, end: u64, keep_size: bool },
+pub enum Operation {
+    /// Read `offset..end`.
+    Read {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Write `offset..end`, wherever that lies; appends too.
+    Write {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Set the size.
+    SetLen {
+        /// The new size.
+        size: u64,
+    },
+    /// Allocate the blocks of `offset..end`.
+    Allocate {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+        /// Whether the size stays as it is.
+        keep_size: bool,
+    },
 }
 
 /// What is known of the file. It may change until the range is held, so the plan is made again then.
@@ -21,31 +47,23 @@ pub(crate) struct FileState {
     pub size: u64,
     /// Bytes in a block.
     pub block_size: u64,
-    /// Whether every block of the request is written.
-    pub all_written: bool,
-    /// Whether every block that the request covers only in part is written.
-    pub edges_written: bool,
+    /// The blocks of a write.
+    pub blocks: Blocks,
     /// Whether the rest of the last block is known to be zeros.
     pub tail_clean: bool,
 }
 
-/// Why an operation needs the range that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// A read shares its range with other reads.
-    Read,
-    /// Written blocks are overwritten; only the bytes themselves matter.
-    Overwrite,
-    /// Whole blocks become written.
-    WholeBlocks,
-    /// A block is written in part and its rest filled with zeros: no other writer may be in it (I4).
-    InitialisesBlock,
-    /// The file grows past a last block whose rest must be zeroed first (H3).
-    ZeroesTail,
-    /// The size is set: everything behind it is affected.
-    SetsSize,
-    /// Blocks are allocated ahead of writing.
-    Allocates,
+/// What the blocks of a write are mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// Whether every block is written.
+    pub all_written: bool,
+    /// Whether every block that the request covers only in part is written.
+    pub edges_written: bool,
+    /// Whether any is a hole.
+    pub holes: bool,
+    /// Whether all lie together on the device and are in one state.
+    pub one_extent: bool,
 }
 
 /// The answer: what to hold, and why.
@@ -55,107 +73,148 @@ pub(crate) struct Admission {
     pub mode: Mode,
     /// Whether the rest of the last block must be zeroed before anything else.
     pub zero_tail: bool,
+    /// Whether it waits until no other write to the file is in flight. Who holds the whole file exclusively has
+    /// waited for that, since all hold to completion; it is told apart because the kernel's ext4, which lets go
+    /// of the file when asynchronous I/O is submitted, waits once more here.
+    pub drains: bool,
     pub reason: Reason,
 }
 
 /// A range that no file reaches.
 const NOWHERE: ByteRange = ByteRange::new(u64::MAX - 1, u64::MAX);
 
-/// What `operation` needs, under the policy `range`: its own bytes, or its blocks where it may fill part of
-/// one.
-pub(crate) fn plan(operation: Operation, file: &FileState) -> Admission {
-    match operation {
-        Operation::Read { offset, end } => Admission {
-            range: if planted(Fault::ReadUnheld) { NOWHERE } else { ByteRange::new(offset, end) },
-            mode: Mode::Shared,
-            zero_tail: false,
-            reason: Reason::Read,
-        },
-        Operation::Write { offset, end } => plan_write(offset, end, file),
-        Operation::SetLen { size } => {
-            let kept = size.min(file.size);
-            Admission {
-                range: ByteRange::from(kept - kept % file.block_size),
-                mode: Mode::Exclusive,
-                zero_tail: size > file.size && !file.tail_clean,
-                reason: Reason::SetsSize,
-            }
-        }
-        Operation::Allocate { offset, end, keep_size } => {
-            let whole = ByteRange::new(offset, end).round_out(file.block_size);
-            let grows = !keep_size && end > file.size;
-            with_tail(whole, grows, Reason::Allocates, file)
+/// What stands for the whole file under a policy that locks no less: any range does, if all take the same.
+const WHOLE_FILE: ByteRange = ByteRange::new(0, 1);
+
+impl Operation {
+    /// Whether it grows a file of `size` bytes.
+    fn grows(self, size: u64) -> bool {
+        match self {
+            Self::Read { .. } | Self::Allocate { keep_size: true, .. } => false,
+            Self::Write { end, .. } | Self::Allocate { end, .. } => end > size,
+            Self::SetLen { size: new } => new > size,
         }
     }
 }
 
-fn plan_write(offset: u64, end: u64, file: &FileState) -> Admission {
-    let own = ByteRange::new(offset, end);
-    let aligned = offset.is_multiple_of(file.block_size) && end.is_multiple_of(file.block_size);
-    let (range, reason) = if file.all_written {
-        (own, Reason::Overwrite)
-    } else if aligned || file.edges_written || planted(Fault::OwnBytesOnly) {
-        (own, Reason::WholeBlocks)
-    } else {
-        (own.round_out(file.block_size), Reason::InitialisesBlock)
-    };
-    with_tail(range, end > file.size, reason, file)
+impl Admission {
+    /// Whether who holds `range` in `mode` may do what this asks for.
+    pub(crate) fn is_met_by(&self, range: ByteRange, mode: Mode) -> bool {
+        range.contains(&self.range) && (mode == Mode::Exclusive || self.mode == Mode::Shared)
+    }
 }
 
-/// Adds the old last block to the range of an operation that grows the file past it.
-fn with_tail(range: ByteRange, grows: bool, reason: Reason, file: &FileState) -> Admission {
-    let zero_tail = grows && !file.tail_clean;
-    let (range, reason) = if zero_tail {
-        let start = range.start().min(file.size - file.size % file.block_size);
-        (ByteRange::new(start, range.end()), Reason::ZeroesTail)
-    } else {
-        (range, reason)
+/// What `operation` needs under `policy`.
+pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Admission {
+    let zero_tail = operation.grows(file.size) && !file.tail_clean;
+    match policy {
+        Policy::Range => plan_range(operation, file, zero_tail),
+        Policy::Exclusive | Policy::SharedOverwrite => plan_whole_file(operation, file, policy, zero_tail),
+    }
+}
+
+/// The whole file, shared or exclusive. What may share it changes neither the size nor where a block lies; two
+/// that share may both convert the same whole blocks, or overwrite the same bytes, and both orders are right.
+fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_tail: bool) -> Admission {
+    let (reason, aligned) = match operation {
+        Operation::Read { .. } => (Reason::Read, true),
+        Operation::Write { offset, end } => {
+            let aligned = is_aligned(offset, end, file);
+            (whole_file_reason(end, aligned, file, policy), aligned)
+        }
+        // Neither lets any I/O go on beside it.
+        Operation::SetLen { .. } => (Reason::SetsSize, false),
+        Operation::Allocate { .. } => (Reason::Allocates, false),
     };
-    Admission { range, mode: Mode::Exclusive, zero_tail, reason }
+    let shared = match reason {
+        Reason::Read | Reason::Overwrite => true,
+        Reason::WholeBlocks => policy == Policy::SharedOverwrite,
+        _ => false,
+    };
+    let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+    Admission { range: WHOLE_FILE, mode, zero_tail, drains: !shared && !aligned, reason }
+}
+
+/// The first thing about a write that keeps it from sharing the file, or, if nothing does, what it is.
+fn whole_file_reason(end: u64, aligned: bool, file: &FileState, policy: Policy) -> Reason {
+    let blocks = file.blocks;
+    if end > file.size {
+        Reason::Extends
+    } else if !aligned && !blocks.edges_written {
+        Reason::InitialisesBlock
+    } else if blocks.holes {
+        Reason::FillsHole
+    } else if !blocks.one_extent {
+        Reason::ManyExtents
+    } else if !aligned && policy == Policy::Exclusive {
+        Reason::Unaligned
+    } else if blocks.all_written {
+        Reason::Overwrite
+    } else {
+        Reason::WholeBlocks
+    }
+}
+
+/// The operation's own bytes, or its blocks where it may fill part of one.
+fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admission {
+    let (range, mode, reason) = match operation {
+        Operation::Read { offset, end } => {
+            let own = if planted(Fault::ReadUnheld) { NOWHERE } else { ByteRange::new(offset, end) };
+            (own, Mode::Shared, Reason::Read)
+        }
+        Operation::Write { offset, end } => {
+            let (own, reason) = own_range(offset, end, file);
+            with_tail(own, reason, file, zero_tail)
+        }
+        Operation::SetLen { size } => {
+            let kept = size.min(file.size);
+            (ByteRange::from(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
+        }
+        Operation::Allocate { offset, end, .. } => {
+            let whole = ByteRange::new(offset, end).round_out(file.block_size);
+            with_tail(whole, Reason::Allocates, file, zero_tail)
+        }
+    };
+    Admission { range, mode, zero_tail, drains: false, reason }
+}
+
+/// The range of a write, the tail of the file left aside.
+fn own_range(offset: u64, end: u64, file: &FileState) -> (ByteRange, Reason) {
+    let (own, blocks) = (ByteRange::new(offset, end), file.blocks);
+    let own_bytes = is_aligned(offset, end, file) || blocks.edges_written || planted(Fault::OwnBytesOnly);
+    if !own_bytes {
+        return (own.round_out(file.block_size), Reason::InitialisesBlock);
+    }
+    let reason = if end > file.size {
+        Reason::Extends
+    } else if blocks.all_written {
+        Reason::Overwrite
+    } else if blocks.holes {
+        Reason::FillsHole
+    } else {
+        Reason::WholeBlocks
+    };
+    (own, reason)
+}
+
+/// Adds the old last block to the range of an operation that grows the file past it, if it must be zeroed.
+fn with_tail(
+    range: ByteRange,
+    reason: Reason,
+    file: &FileState,
+    zero_tail: bool,
+) -> (ByteRange, Mode, Reason) {
+    if !zero_tail {
+        return (range, Mode::Exclusive, reason);
+    }
+    let start = range.start().min(file.size - file.size % file.block_size);
+    (ByteRange::new(start, range.end()), Mode::Exclusive, Reason::ZeroesTail)
+}
+
+/// Whether a request is one of whole blocks.
+fn is_aligned(offset: u64, end: u64, file: &FileState) -> bool {
+    offset.is_multiple_of(file.block_size) && end.is_multiple_of(file.block_size)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WRITTEN: FileState =
-        FileState { size: 8192, block_size: 4096, all_written: true, edges_written: true, tail_clean: true };
-    const UNWRITTEN: FileState = FileState { all_written: false, edges_written: false, ..WRITTEN };
-
-    fn write(offset: u64, end: u64, file: &FileState) -> (u64, u64, Reason) {
-        let admission = plan(Operation::Write { offset, end }, file);
-        assert_eq!(admission.mode, Mode::Exclusive);
-        (admission.range.start(), admission.range.end(), admission.reason)
-    }
-
-    #[test]
-    fn the_table_of_policy_range() {
-        let inner_holes = FileState { all_written: false, ..WRITTEN };
-        let dirty_tail = FileState { tail_clean: false, size: 5000, ..UNWRITTEN };
-        let cases = [
-            ("overwrite, aligned", write(0, 4096, &WRITTEN), (0, 4096, Reason::Overwrite)),
-            ("overwrite, unaligned", write(512, 1024, &WRITTEN), (512, 1024, Reason::Overwrite)),
-            ("unwritten, aligned", write(4096, 8192, &UNWRITTEN), (4096, 8192, Reason::WholeBlocks)),
-            ("unwritten, unaligned", write(4608, 5120, &UNWRITTEN), (4096, 8192, Reason::InitialisesBlock)),
-            ("holes inside, edges written", write(512, 9216, &inner_holes), (512, 9216, Reason::WholeBlocks)),
-            ("extend, aligned", write(8192, 12288, &UNWRITTEN), (8192, 12288, Reason::WholeBlocks)),
-            ("extend, unaligned", write(8192, 8704, &UNWRITTEN), (8192, 12288, Reason::InitialisesBlock)),
-            ("extend, unknown tail", write(8192, 12288, &dirty_tail), (4096, 12288, Reason::ZeroesTail)),
-        ];
-        for (name, got, want) in cases {
-            assert_eq!(got, want, "{name}");
-        }
-    }
-
-    #[test]
-    fn sizes_and_allocations() {
-        let set = |size, file: &FileState| plan(Operation::SetLen { size }, file);
-        assert_eq!(set(5000, &WRITTEN).range, ByteRange::from(4096));
-        assert_eq!(set(100_000, &WRITTEN).range, ByteRange::from(8192));
-        let dirty = FileState { tail_clean: false, size: 5000, ..WRITTEN };
-        assert!(set(100_000, &dirty).zero_tail && !set(10, &dirty).zero_tail);
-        let allocate = |keep_size| plan(Operation::Allocate { offset: 9000, end: 9001, keep_size }, &dirty);
-        assert_eq!(allocate(true).range, ByteRange::new(8192, 12288));
-        assert_eq!(allocate(false).range, ByteRange::new(4096, 12288));
-    }
-}
+mod tests;

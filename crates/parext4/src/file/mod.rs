@@ -11,15 +11,19 @@ mod complete;
 mod cut;
 mod data;
 mod device_io;
+mod observe;
 mod prepare;
 mod ranges;
 mod read;
+mod reason;
 mod resize;
 mod sync;
 mod widen;
 mod write;
 
+pub use admission::Operation;
 use parext4_format::inode::{FileType, InodeFlags};
+pub use reason::Reason;
 
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Node};

@@ -15,7 +15,7 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
 use crate::inode::Behind;
-use crate::volume::SplitAt;
+use crate::policy::SplitAt;
 
 /// Runs of blocks; few requests meet more than two.
 pub(super) type Runs = SmallVec<[Mapping; 2]>;

@@ -6,7 +6,6 @@ use rangelock::{ByteRange, RangeGuard, Request};
 use super::File;
 use super::admission::{self, Admission, FileState, Operation};
 use crate::error::Result;
-use crate::extent_map::{Mapping, State};
 use crate::inode::Tail;
 use crate::lock_order::{Held, Rank, hold};
 
@@ -88,12 +87,13 @@ impl File {
     }
 
     fn queue(&self, operation: Operation, state: &FileState) -> Queued<'_> {
-        let admission = admission::plan(operation, state);
+        let admission = admission::plan(operation, state, self.volume().policy);
         // The place in the queue is taken without waiting; the order of locks matters when we wait.
         Queued { request: self.inode().ranges.request(admission.range, admission.mode) }
     }
 
-    /// Waits for the range; `None` if by then a larger one is needed.
+    /// Waits for the range; `None` if by then a larger one is needed, or a shared one exclusively. One that is
+    /// larger than needed by then is kept as it is.
     pub(super) fn wait<'a>(
         &'a self,
         operation: Operation,
@@ -102,33 +102,11 @@ impl File {
         let held = hold(Rank::Range);
         let guard = queued.request.wait();
         let clean = self.inode().tail.lock().is_clean();
-        let admission = admission::plan(operation, &self.observe(operation, clean)?);
-        if !guard.range().contains(&admission.range) {
+        let admission = admission::plan(operation, &self.observe(operation, clean)?, self.volume().policy);
+        if !admission.is_met_by(guard.range(), guard.mode()) {
             return Ok(None);
         }
         Ok(Some(HeldRange { admission, _guard: guard, _held: held }))
-    }
-
-    fn observe(&self, operation: Operation, tail_clean: bool) -> Result<FileState> {
-        let (all_written, edges_written) = match operation {
-            Operation::Write { offset, end } => self.written(offset, end)?,
-            _ => (false, false),
-        };
-        let block_size = self.volume().block_size();
-        Ok(FileState { size: self.size(), block_size, all_written, edges_written, tail_clean })
-    }
-
-    /// Whether all blocks of `[offset, end)` are written, and whether those at its edges are that it covers
-    /// only in part.
-    fn written(&self, offset: u64, end: u64) -> Result<(bool, bool)> {
-        let block_size = self.volume().block_size();
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let map = self.volume().map(self.inode())?;
-        let is_written = |mapping: Mapping| matches!(mapping.state, State::Written(_));
-        let all = map.runs(first, len).all(is_written);
-        let edge = |at: u64, block: u32| at.is_multiple_of(block_size) || is_written(map.lookup(block, 1));
-        let edges = all || (edge(offset, first) && edge(end, first + len - 1));
-        Ok((all, edges))
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.

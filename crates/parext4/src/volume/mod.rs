@@ -15,7 +15,7 @@ use parext4_format::superblock::Superblock;
 
 pub use geometry::{Info, Space};
 pub(crate) use in_flight::{Entered, InFlight};
-pub use open::{OpenOptions, SplitAt};
+pub use open::OpenOptions;
 pub use recover::{Replayed, replay_journal};
 
 use crate::allocator::{Allocator, SuperCounts};
@@ -27,6 +27,7 @@ use crate::layout::Layout;
 use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::namespace::{Namespace, Orphans};
+use crate::policy::{Policy, SplitAt};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     ahead: ahead::Ahead,
     /// When unwritten extents are cut.
     pub split_at: SplitAt,
+    /// How operations on one file keep out of each other's way.
+    pub policy: Policy,
     /// Reads and writes of file data under way.
     pub in_flight: InFlight,
     generation: AtomicU32,

@@ -22,6 +22,7 @@ use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::namespace::{Namespace, Orphans};
+use crate::policy::{Policy, SplitAt};
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicU32;
 
@@ -36,37 +37,8 @@ pub struct OpenOptions {
     pub commit_interval: Option<Duration>,
     /// When a write into part of an unwritten extent cuts it.
     pub split_at: SplitAt,
-}
-
-/// When a write into part of an unwritten extent cuts the extent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SplitAt {
-    /// When its data is on the device, with what was reserved before; many cuts then become one change.
-    #[default]
-    Completion,
-    /// Before its data goes to the device, as Linux did up to 6.x.
-    Submission,
-}
-
-impl std::fmt::Display for SplitAt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Completion => "completion",
-            Self::Submission => "submission",
-        })
-    }
-}
-
-impl std::str::FromStr for SplitAt {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "completion" => Ok(Self::Completion),
-            "submission" => Ok(Self::Submission),
-            _ => Err(Error::invalid(format_args!("{text:?}: extents are split at completion or submission"))),
-        }
-    }
+    /// Which operations on one file may go on at once.
+    pub policy: Policy,
 }
 
 impl Default for OpenOptions {
@@ -76,6 +48,7 @@ impl Default for OpenOptions {
             metadata_cache: 64 << 20,
             commit_interval: Some(Duration::from_secs(5)),
             split_at: SplitAt::default(),
+            policy: Policy::default(),
         }
     }
 }
@@ -244,6 +217,7 @@ fn build(
         lazy,
         ahead: Ahead::new(),
         split_at: options.split_at,
+        policy: options.policy,
         in_flight: InFlight::new(),
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),

@@ -24,6 +24,8 @@ mod meta;
 pub mod mkfs;
 mod namespace;
 mod policy;
+mod stats;
+mod stripes;
 mod sync;
 mod volume;
 
@@ -37,6 +39,7 @@ pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};
+pub use stats::{Admissions, Explanation, Party, Stats};
 pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
 
 /// The example in the README, run with the documentation's.

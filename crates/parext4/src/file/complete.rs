@@ -35,6 +35,8 @@ impl File {
         if !debt.pinned {
             at = self.volume().transact(0, |handle| self.mark(handle, runs, end))?;
         }
+        let blocks = runs.iter().filter(|run| run.is_unwritten()).map(|run| u64::from(run.len)).sum();
+        self.record().converted(blocks, at == last);
         while at < last {
             let (volume, inode) = (self.volume(), self.inode());
             let credits = volume.conversion_credits(inode, debt.pieces)?;

@@ -48,7 +48,9 @@ impl File {
         self.read_device(start, &mut bytes)?;
         // A u32 fits `usize` on every supported target, and a block's size is one.
         bytes[usize::try_from(within).unwrap_or(usize::MAX)..].fill(0);
-        self.write_device(start, &[IoSlice::new(&bytes)])
+        self.write_device(start, &[IoSlice::new(&bytes)])?;
+        self.record().zeroed(block_size - within);
+        Ok(())
     }
 
     fn block_buffer(&self) -> PooledBuf {

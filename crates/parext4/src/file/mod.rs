@@ -17,6 +17,7 @@ mod ranges;
 mod read;
 mod reason;
 mod resize;
+mod stats;
 mod sync;
 mod widen;
 mod write;

@@ -8,11 +8,13 @@ use super::admission::{self, Admission, FileState, Operation};
 use crate::error::Result;
 use crate::inode::Tail;
 use crate::lock_order::{Held, Rank, hold};
+use crate::stats::Here;
 
 /// A place in the queue for a range, with the plan that asked for it.
 #[must_use]
 pub(super) struct Queued<'a> {
     request: Request<'a>,
+    here: Option<Here<'a>>,
 }
 
 /// A range that is held, with the plan that was made under it.
@@ -20,6 +22,8 @@ pub(super) struct Queued<'a> {
 pub(super) struct HeldRange<'a> {
     pub admission: Admission,
     _guard: RangeGuard<'a>,
+    // After the guard, so that the range is released before.
+    _here: Option<Here<'a>>,
     _held: Held,
 }
 
@@ -88,8 +92,9 @@ impl File {
 
     fn queue(&self, operation: Operation, state: &FileState) -> Queued<'_> {
         let admission = admission::plan(operation, state, self.volume().policy);
+        let here = self.enter(operation, &admission);
         // The place in the queue is taken without waiting; the order of locks matters when we wait.
-        Queued { request: self.inode().ranges.request(admission.range, admission.mode) }
+        Queued { request: self.inode().ranges.request(admission.range, admission.mode), here }
     }
 
     /// Waits for the range; `None` if by then a larger one is needed, or a shared one exclusively. One that is
@@ -100,13 +105,18 @@ impl File {
         queued: Queued<'a>,
     ) -> Result<Option<HeldRange<'a>>> {
         let held = hold(Rank::Range);
-        let guard = queued.request.wait();
+        let Queued { request, here } = queued;
+        let guard = request.wait();
+        if let Some(waited) = guard.waited() {
+            self.note_wait(waited, here.as_ref());
+        }
         let clean = self.inode().tail.lock().is_clean();
         let admission = admission::plan(operation, &self.observe(operation, clean)?, self.volume().policy);
         if !admission.is_met_by(guard.range(), guard.mode()) {
             return Ok(None);
         }
-        Ok(Some(HeldRange { admission, _guard: guard, _held: held }))
+        self.record().admitted(admission.reason, guard.mode(), admission.drains);
+        Ok(Some(HeldRange { admission, _guard: guard, _here: here, _held: held }))
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.

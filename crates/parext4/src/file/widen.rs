@@ -29,7 +29,10 @@ impl File {
         let at = |byte: u64| usize::try_from(byte - wide.start()).unwrap_or(usize::MAX);
         let mut bytes = AlignedBuf::zeroed(at(wide.end()));
         bytes[at(offset)..at(end)].copy_from_slice(data);
-        self.write_held(&bytes, wide.start(), held.admission.zero_tail).map(Some)
+        self.write_held(&bytes, wide.start(), held.admission.zero_tail)?;
+        self.record().zeroed_out();
+        self.record().zeroed(wide.len() - data.len() as u64);
+        Ok(Some(()))
     }
 
     /// The bytes of a request and of the unwritten extents that it cuts.

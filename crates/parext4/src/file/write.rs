@@ -84,6 +84,9 @@ impl File {
             let slices = [zeros(head), IoSlice::new(last.whole), last.slice(), zeros(tail)];
             let used: Vec<IoSlice<'_>> = slices.into_iter().filter(|slice| !slice.is_empty()).collect();
             self.write_device(self.device_offset(physical, start - run_start - head), &used)?;
+            if head + tail > 0 {
+                self.record().zeroed(head + tail);
+            }
         }
         Ok(())
     }

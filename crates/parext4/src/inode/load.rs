@@ -12,6 +12,7 @@ use crate::extent_map::ExtentMap;
 
 use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
+use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, RwLock};
 use crate::volume::Inner;
@@ -92,6 +93,7 @@ impl Inner {
             map: cell,
             map_load: Mutex::new(Rank::MapLoad, ()),
             ranges: RangeLock::new(),
+            usage: FileUsage::default(),
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
             lazy: AtomicBool::new(false),

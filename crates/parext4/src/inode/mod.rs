@@ -28,6 +28,7 @@ use crate::extent_map::ExtentMap;
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::meta::{MetaBlock, MetaCache};
+use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -54,6 +55,8 @@ pub(crate) struct Inode {
     map_load: Mutex<()>,
     /// Ranges of the file's bytes (I2).
     pub(crate) ranges: RangeLock,
+    /// What operations on the file's data did.
+    pub(crate) usage: FileUsage,
     /// Where the next append goes.
     pub(crate) tail: Mutex<Tail>,
     /// The entries of a directory.

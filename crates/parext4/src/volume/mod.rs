@@ -28,6 +28,7 @@ use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::namespace::{Namespace, Orphans};
 use crate::policy::{Policy, SplitAt};
+use crate::stats::VolumeUsage;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 
@@ -88,6 +89,8 @@ pub(crate) struct Inner {
     pub split_at: SplitAt,
     /// How operations on one file keep out of each other's way.
     pub policy: Policy,
+    /// What operations on file data did.
+    pub usage: VolumeUsage,
     /// Reads and writes of file data under way.
     pub in_flight: InFlight,
     generation: AtomicU32,

@@ -23,6 +23,7 @@ use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::namespace::{Namespace, Orphans};
 use crate::policy::{Policy, SplitAt};
+use crate::stats::VolumeUsage;
 use crate::sync::Arc;
 use crate::sync::atomic::AtomicU32;
 
@@ -39,6 +40,9 @@ pub struct OpenOptions {
     pub split_at: SplitAt,
     /// Which operations on one file may go on at once.
     pub policy: Policy,
+    /// Note why operations on files wait for each other, for [`Volume::explain`]. It takes a lock of the file twice
+    /// for every operation, which many threads on one file feel.
+    pub explain: bool,
 }
 
 impl Default for OpenOptions {
@@ -49,6 +53,7 @@ impl Default for OpenOptions {
             commit_interval: Some(Duration::from_secs(5)),
             split_at: SplitAt::default(),
             policy: Policy::default(),
+            explain: false,
         }
     }
 }
@@ -218,6 +223,7 @@ fn build(
         ahead: Ahead::new(),
         split_at: options.split_at,
         policy: options.policy,
+        usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),

@@ -1,0 +1,165 @@
+//! Counting what operations do: a few relaxed additions to cache lines that a thread shares with few others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rangelock::Mode;
+
+use super::Stats;
+use crate::file::Reason;
+use crate::stripes::Stripes;
+
+/// The counters of a volume.
+pub(crate) type VolumeCounters = Stripes<Counters, 16>;
+/// The counters of a file: fewer stripes, since there are many files.
+pub(crate) type FileCounters = Stripes<Counters, 4>;
+
+/// One stripe. Not of [`crate::sync`], because no decision rests on a counter: the model checker need not
+/// try what becomes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// By reason, then shared and exclusive.
+    admissions: [[AtomicU64; 2]; Reason::ALL.len()],
+    drains: AtomicU64,
+    waits: AtomicU64,
+    /// Nanoseconds, in all and at most.
+    waited: AtomicU64,
+    longest_wait: AtomicU64,
+    bytes_zeroed: AtomicU64,
+    conversions: AtomicU64,
+    conversions_merged: AtomicU64,
+    blocks_converted: AtomicU64,
+    zero_outs: AtomicU64,
+    nowait_refusals: AtomicU64,
+}
+
+/// Where one file's operations are counted: with the volume and with the file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a>([&'a Counters; 2]);
+
+impl<'a> Record<'a> {
+    pub(crate) fn new(volume: &'a VolumeCounters, file: &'a FileCounters) -> Self {
+        Self([volume.mine(), file.mine()])
+    }
+
+    fn add(self, counter: impl Fn(&Counters) -> &AtomicU64, amount: u64) {
+        for counters in self.0 {
+            counter(counters).fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    /// An operation has what it needs, held in `mode`.
+    pub(crate) fn admitted(self, reason: Reason, mode: Mode, drains: bool) {
+        self.add(|counters| &counters.admissions[reason as usize][usize::from(mode == Mode::Exclusive)], 1);
+        if drains {
+            self.add(|counters| &counters.drains, 1);
+        }
+    }
+
+    /// An operation waited.
+    pub(crate) fn waited(self, time: Duration) {
+        // 584 years.
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.add(|counters| &counters.waits, 1);
+        self.add(|counters| &counters.waited, time);
+        for counters in self.0 {
+            counters.longest_wait.fetch_max(time, Ordering::Relaxed);
+        }
+    }
+
+    /// Zeros were written around data, or behind the end of the file.
+    pub(crate) fn zeroed(self, bytes: u64) {
+        self.add(|counters| &counters.bytes_zeroed, bytes);
+    }
+
+    /// A write made unwritten blocks written; `merged` says that its conversion shared a change of the map, or
+    /// a transaction's handle, with another's.
+    pub(crate) fn converted(self, blocks: u64, merged: bool) {
+        self.add(|counters| &counters.conversions, 1);
+        self.add(|counters| &counters.blocks_converted, blocks);
+        if merged {
+            self.add(|counters| &counters.conversions_merged, 1);
+        }
+    }
+
+    /// Blocks beside the data were zeroed and made written too, because the map could not be cut there.
+    pub(crate) fn zeroed_out(self) {
+        self.add(|counters| &counters.zero_outs, 1);
+    }
+
+    /// An operation that must not wait was refused.
+    #[cfg_attr(not(test), expect(dead_code, reason = "every operation may wait so far"))]
+    pub(crate) fn refused(self) {
+        self.add(|counters| &counters.nowait_refusals, 1);
+    }
+}
+
+impl Counters {
+    /// Adds this stripe to what the others have counted.
+    fn add_to(&self, stats: &mut Stats) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let time = |counter: &AtomicU64| Duration::from_nanos(count(counter));
+        for ([shared, exclusive], sum) in self.admissions.iter().zip(&mut stats.admissions) {
+            sum.shared += count(shared);
+            sum.exclusive += count(exclusive);
+        }
+        stats.drains += count(&self.drains);
+        stats.waits += count(&self.waits);
+        stats.waited += time(&self.waited);
+        stats.longest_wait = stats.longest_wait.max(time(&self.longest_wait));
+        stats.bytes_zeroed += count(&self.bytes_zeroed);
+        stats.conversions += count(&self.conversions);
+        stats.conversions_merged += count(&self.conversions_merged);
+        stats.blocks_converted += count(&self.blocks_converted);
+        stats.zero_outs += count(&self.zero_outs);
+        stats.nowait_refusals += count(&self.nowait_refusals);
+    }
+}
+
+impl<const N: usize> Stripes<Counters, N> {
+    /// The sums. Each counter is as of some moment during the call.
+    pub(crate) fn sum_into(&self, mut stats: Stats) -> Stats {
+        self.iter().for_each(|counters| counters.add_to(&mut stats));
+        stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use crate::stats::Admissions;
+
+    #[test]
+    fn all_threads_are_counted_for_volume_and_file() {
+        let (volume, files) = (VolumeCounters::default(), [FileCounters::default(), FileCounters::default()]);
+        std::thread::scope(|scope| {
+            for (thread, file) in [0, 1, 0, 1].into_iter().zip(files.iter().cycle()) {
+                let volume = &volume;
+                scope.spawn(move || {
+                    let record = Record::new(volume, file);
+                    record.admitted(Reason::Read, Mode::Shared, false);
+                    record.admitted(Reason::SetsSize, Mode::Exclusive, true);
+                    record.waited(Duration::from_micros(10 + thread));
+                    record.zeroed(512);
+                    record.converted(3, thread == 1);
+                    record.zeroed_out();
+                    record.refused();
+                });
+            }
+        });
+        let [all, second] = [volume.sum_into(Stats::new(Policy::Range)), files[1].sum_into(Stats::default())];
+        let one = |shared, exclusive| Admissions { shared, exclusive };
+        assert_eq!((all.admissions(Reason::Read), all.admitted()), (one(4, 0), one(4, 4)));
+        assert_eq!((all.drains, all.waits, all.bytes_zeroed, all.conversions), (4, 4, 2048, 4));
+        assert_eq!((all.blocks_converted, all.conversions_merged), (12, 2));
+        assert_eq!((all.zero_outs, all.nowait_refusals), (4, 4));
+        assert_eq!((all.waited, all.longest_wait), (Duration::from_micros(42), Duration::from_micros(11)));
+        assert_eq!((second.waits, second.waited), (2, Duration::from_micros(22)));
+    }
+
+    #[test]
+    fn a_stripe_is_a_whole_number_of_lines() {
+        assert_eq!(size_of::<Counters>(), 256);
+    }
+}

@@ -1,0 +1,177 @@
+//! Why an operation waited, in words.
+
+use std::fmt;
+use std::time::Duration;
+
+use parext4_format::InodeNo;
+
+use super::units::{Exact, Time};
+use crate::file::{Operation, Reason};
+
+/// Why operations of one kind waited for operations of another, by the longest of those waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The inode of the file.
+    pub ino: InodeNo,
+    /// Who waited.
+    pub waiter: Party,
+    /// The first of those that were before it in its way, whether they had what they asked for or waited too.
+    /// `None` if it was just leaving, or if very many operations were under way.
+    pub holder: Option<Party>,
+    /// Whether they held the whole file rather than ranges.
+    pub whole_file: bool,
+    /// How long it waited.
+    pub waited: Duration,
+    /// How many waits had the same two reasons, this one included.
+    pub times: u64,
+    /// The time of all those waits.
+    pub total: Duration,
+}
+
+/// An operation, with what it held or asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// What it does.
+    pub operation: Operation,
+    /// Why it needs what it needs.
+    pub reason: Reason,
+    /// Whether it must have it alone.
+    pub exclusive: bool,
+}
+
+impl Explanation {
+    /// What stood in the way.
+    fn cause(&self, holder: &Party, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (waiter, other) = (&self.waiter, A(holder.operation));
+        if self.whole_file {
+            let how = |party: &Party| if party.exclusive { "alone" } else { "together with others" };
+            write!(f, "it {}, for which it must have the file {}; ", waiter.reason, how(waiter))?;
+            return write!(f, "{other} had it {}, because it {}", how(holder), holder.reason);
+        }
+        match (waiter.reason, holder.reason) {
+            (_, Reason::Read) => write!(f, "its bytes were in use by {other}"),
+            (_, why) if waiter.operation.meets(holder.operation) => {
+                write!(f, "its bytes were in use by {other}, which {why}")
+            }
+            (_, Reason::InitialisesBlock) => write!(f, "its block was being initialised by {other}"),
+            (_, Reason::ZeroesTail) => write!(f, "the rest of its block was being zeroed for {other}"),
+            (own, _) => write!(f, "it {own}, where {other} was under way"),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (waiter, waited) = (self.waiter.operation, Time(self.waited));
+        write!(f, "{waiter} in inode {} waited {waited}: ", self.ino)?;
+        match &self.holder {
+            Some(holder) => self.cause(holder, f)?,
+            None => write!(f, "it {}, and another was before it", self.waiter.reason)?,
+        }
+        match self.times {
+            1 => Ok(()),
+            times => write!(f, " ({times} such waits, {} in all)", Time(self.total)),
+        }
+    }
+}
+
+impl Operation {
+    /// Whether both concern one byte.
+    fn meets(self, other: Self) -> bool {
+        let (a, b) = (self.bytes(), other.bytes());
+        a.0 < b.1 && b.0 < a.1
+    }
+
+    /// The bytes that it concerns.
+    fn bytes(self) -> (u64, u64) {
+        match self {
+            Self::Read { offset, end } | Self::Write { offset, end } | Self::Allocate { offset, end, .. } => {
+                (offset, end)
+            }
+            Self::SetLen { size } => (size, u64::MAX),
+        }
+    }
+}
+
+/// What it does, and where.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::Read { .. } => "read",
+            Self::Write { .. } => "write",
+            Self::Allocate { .. } => "allocation",
+            Self::SetLen { size } => return write!(f, "change of the size to {}", Exact(*size)),
+        };
+        let (start, end) = self.bytes();
+        write!(f, "{what} of {} at {}", Exact(end - start), Exact(start))
+    }
+}
+
+/// An operation with its article.
+struct A(Operation);
+
+impl fmt::Display for A {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let article = if matches!(self.0, Operation::Allocate { .. }) { "an" } else { "a" };
+        write!(f, "{article} {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn write(offset: u64, end: u64, reason: Reason) -> Party {
+        Party { operation: Operation::Write { offset, end }, reason, exclusive: true }
+    }
+
+    fn text(waiter: Party, holder: Option<Party>, whole_file: bool) -> String {
+        let waited = Duration::from_micros(230);
+        let ino = InodeNo(12);
+        Explanation { ino, waiter, holder, whole_file, waited, times: 1, total: waited }.to_string()
+    }
+
+    #[test]
+    fn ranges_in_words() {
+        let first = write(14 << 10, 16 << 10, Reason::InitialisesBlock);
+        let other = write(12 << 10, 13 << 10, Reason::InitialisesBlock);
+        assert_eq!(
+            text(first, Some(other), false),
+            "write of 2 KiB at 14 KiB in inode 12 waited 230 us: \
+             its block was being initialised by a write of 1 KiB at 12 KiB"
+        );
+        let read = Operation::Read { offset: 512, end: 1 << 20 };
+        let read = Party { operation: read, reason: Reason::Read, exclusive: false };
+        assert!(text(first, Some(read), false).ends_with("in use by a read of 1023.5 KiB at 512 B"));
+        let over = write(15 << 10, 17 << 10, Reason::Overwrite);
+        assert!(text(read, Some(over), false).ends_with(
+            "its bytes were in use by a write of 2 KiB at 15 KiB, which overwrites written blocks"
+        ));
+        assert!(text(first, None, false).ends_with("in part, and another was before it"));
+    }
+
+    #[test]
+    fn whole_files_in_words() {
+        let appends = write(4096, 8192, Reason::Extends);
+        let overwrites = Party { exclusive: false, ..write(0, 512, Reason::Overwrite) };
+        assert!(text(appends, Some(overwrites), true).ends_with(
+            "it grows the file, for which it must have the file alone; \
+             a write of 512 B at 0 B had it together with others, because it overwrites written blocks"
+        ));
+    }
+
+    #[test]
+    fn many_waits_are_one_explanation() {
+        let cut = Operation::SetLen { size: 4096 };
+        let cut = Party { operation: cut, reason: Reason::SetsSize, exclusive: true };
+        let (waited, total) = (Duration::from_millis(2), Duration::from_millis(5));
+        let ino = InodeNo(12);
+        let three =
+            Explanation { ino, waiter: cut, holder: None, whole_file: false, waited, times: 3, total };
+        assert_eq!(
+            three.to_string(),
+            "change of the size to 4 KiB in inode 12 waited 2.0 ms: it sets the size, \
+             and another was before it (3 such waits, 5.0 ms in all)"
+        );
+    }
+}

@@ -12,6 +12,10 @@
 //! 6. all "was overwritten by" that the reads showed, and all "was over before the other began", form no circle.
 //!
 //! An operation is over when it returns, or when a read that shows it returns.
+//!
+//! Where overwrites share the file with reads and each other, as under the policies that lock whole files, only
+//! what holds for each sector remains: rules 3 and 6 do not, and a read that shows an operation does not mean that
+//! it is over.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -19,12 +23,19 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use super::history::{Change, Effect, Log, Read};
 use super::sector::{Seen, Stamp};
 
+/// Whether overwrites take effect at one moment, or sector by sector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrites {
+    Whole,
+    BySector,
+}
+
 /// Checks a history that began with a file of the sectors `base`.
 ///
 /// # Errors
 /// What has no explanation.
-pub fn explain(base: &[Seen], log: &Log) -> Result<(), String> {
-    let mut checker = Checker::new(base, log);
+pub fn explain(base: &[Seen], log: &Log, overwrites: Overwrites) -> Result<(), String> {
+    let mut checker = Checker::new(base, log, overwrites);
     for (number, read) in log.reads.iter().enumerate() {
         checker.mark(number, read)?;
         checker.contents(number, read).and_then(|()| checker.size(number, read)).map_err(|e| {
@@ -35,11 +46,12 @@ pub fn explain(base: &[Seen], log: &Log) -> Result<(), String> {
         })?;
     }
     checker.appends()?;
-    checker.order()
+    if overwrites == Overwrites::Whole { checker.order() } else { Ok(()) }
 }
 
 struct Checker<'a> {
     base: &'a [Seen],
+    overwrites: Overwrites,
     /// `end` is when the change was over.
     changes: Vec<Change>,
     /// Which changes wrote a sector.
@@ -54,10 +66,11 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(base: &'a [Seen], log: &Log) -> Self {
+    fn new(base: &'a [Seen], log: &Log, overwrites: Overwrites) -> Self {
         let changes = log.changes.clone();
         let mut checker = Self {
             base,
+            overwrites,
             writers: HashMap::new(),
             cuts: Vec::new(),
             by_stamp: HashMap::new(),
@@ -75,18 +88,22 @@ impl<'a> Checker<'a> {
                 Effect::Allocate { .. } => {}
             }
         }
-        // Tightened before any rule is applied: a change is over once a read has shown it.
-        for read in &log.reads {
-            for run in &read.runs {
-                if let Seen::Data(stamp) = run.seen
-                    && let Some(&index) = checker.by_stamp.get(&stamp)
-                {
-                    let change = &mut checker.changes[index];
-                    change.end = change.end.min(read.end);
-                }
-            }
+        if overwrites == Overwrites::Whole {
+            log.reads.iter().for_each(|read| checker.tighten(read));
         }
         checker
+    }
+
+    /// Before any rule is applied: a change is over once a read has shown it.
+    fn tighten(&mut self, read: &Read) {
+        for run in &read.runs {
+            if let Seen::Data(stamp) = run.seen
+                && let Some(&index) = self.by_stamp.get(&stamp)
+            {
+                let change = &mut self.changes[index];
+                change.end = change.end.min(read.end);
+            }
+        }
     }
 
     fn base_at(&self, sector: u64) -> Seen {
@@ -144,9 +161,9 @@ impl<'a> Checker<'a> {
     /// What changed the sector and took effect before the read.
     fn known<'b>(&'b self, number: usize, read: &'b Read, sector: u64) -> impl Iterator<Item = usize> + 'b {
         let writers = self.writers.get(&sector).map_or(&[][..], Vec::as_slice);
-        let before = move |&index: &usize| {
-            self.changes[index].end < read.start || self.shown_in[index] == Some(number)
-        };
+        let shown =
+            move |index: usize| self.overwrites == Overwrites::Whole && self.shown_in[index] == Some(number);
+        let before = move |&index: &usize| self.changes[index].end < read.start || shown(index);
         writers.iter().copied().filter(before)
     }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
-use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Volume};
+use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy, Volume};
 
 use crate::common::chopped::Chopped;
-use crate::common::explain::explain;
+use crate::common::explain::{Overwrites, explain};
 use crate::common::history::{Clock, Effect, Log};
 use crate::common::memory::{Shape, assert_clean, assert_clean_file};
 use crate::common::rng::Rng;
@@ -36,6 +36,7 @@ struct Run<'a> {
     clock: Clock,
     watchdog: Watchdog,
     seed: u64,
+    overwrites: Overwrites,
     /// The next sequence number of every thread.
     sequences: Vec<AtomicU64>,
 }
@@ -192,7 +193,7 @@ impl Run<'_> {
         let bytes = read_all(self.file, size);
         let wanted = size / SECTOR as u64 + 1;
         log.saw((start, self.clock.tick()), FILE, (0, wanted), &bytes)
-            .and_then(|()| explain(base, log))
+            .and_then(|()| explain(base, log, self.overwrites))
             .unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
         identify_all(&bytes, FILE, 0).expect("identified before")
     }
@@ -207,10 +208,11 @@ fn read_all(file: &File, size: u64) -> Vec<u8> {
 }
 
 /// Runs one configuration on a device of zeros, then compares what a new open finds.
-fn run(name: &str, device: &Arc<dyn Device>, shape: Shape) {
+fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, policy: Policy) {
     let seed = settings::seed(name);
     shape.make_on(device);
-    let volume = Volume::open(Arc::clone(device), &OpenOptions::default()).expect("open");
+    let options = OpenOptions { policy, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::clone(device), &options).expect("open");
     let file = volume.create("/file", 0o644).expect("create");
     let run = Run {
         volume: &volume,
@@ -218,6 +220,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape) {
         clock: Clock::default(),
         watchdog: Watchdog::start(name, seed, THREADS),
         seed,
+        overwrites: if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole },
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
     };
     let contents = run.rounds();
@@ -232,13 +235,17 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape) {
 }
 
 fn in_memory(name: &str, block_size: u32, journal: bool, chopped: bool) {
+    with_policy(name, Policy::Range, block_size, journal, chopped);
+}
+
+fn with_policy(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool) {
     let shape = Shape::new(64, block_size, journal);
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
         device = Arc::new(Chopped::new(device, u64::from(block_size)));
     }
-    run(name, &device, shape);
+    run(name, &device, shape, policy);
     assert_clean(&memory, name);
 }
 
@@ -250,7 +257,7 @@ fn in_a_file(name: &str, block_size: u32, journal: bool) {
     if !device.is_direct() {
         skipped("O_DIRECT: the directory of the test images does not support it");
     }
-    run(name, &(Arc::new(device) as _), shape);
+    run(name, &(Arc::new(device) as _), shape, Policy::Range);
     assert_clean_file(&path, name);
 }
 
@@ -273,6 +280,10 @@ configurations! {
     chopped_1k: in_memory(1024, true, true);
     chopped_2k_no_journal: in_memory(2048, false, true);
     chopped_4k: in_memory(4096, true, true);
+    exclusive_1k: with_policy(Policy::Exclusive, 1024, true, true);
+    exclusive_4k_no_journal: with_policy(Policy::Exclusive, 4096, false, true);
+    shared_overwrite_1k: with_policy(Policy::SharedOverwrite, 1024, true, true);
+    shared_overwrite_4k: with_policy(Policy::SharedOverwrite, 4096, true, true);
     direct_1k: in_a_file(1024, true);
     direct_2k: in_a_file(2048, true);
     direct_4k: in_a_file(4096, true);

@@ -25,6 +25,7 @@ impl Inner {
         if inode.has_map() {
             self.free_blocks_from(inode, 0)?;
         }
+        self.cut_behind(inode);
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
             self.orphans.remove(self, handle, inode);

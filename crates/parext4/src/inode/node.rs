@@ -3,7 +3,7 @@
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
-use super::Inode;
+use super::{Behind, Inode};
 use crate::error::Result;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -33,6 +33,11 @@ impl Node {
         self.inode.ino()
     }
 
+    /// Whether this is the only reference, as long as the inode's core is locked.
+    fn is_only(&self) -> bool {
+        self.inode.references.load(Ordering::Acquire) == 1
+    }
+
     /// What kind of inode this is.
     #[must_use]
     pub fn file_type(&self) -> FileType {
@@ -58,14 +63,18 @@ impl Drop for Node {
         // Under the lock, so that of the drops of an inode one alone sees the last reference gone and no link
         // left: links only go while somebody holds a reference. Between the two looks another thread could
         // otherwise take a reference, unlink the inode and delete it first.
-        let (last, links) = {
-            let core = self.inode.core();
+        let deleted = {
+            let mut core = self.inode.core();
+            if self.inode.behind() == Behind::Ahead && core.links > 0 && self.is_only() {
+                // While this reference still keeps the inode.
+                drop(core);
+                self.volume.return_ahead_of_unused(&self.inode);
+                core = self.inode.core();
+            }
             // AcqRel: whoever sees zero sees all that was done through the other references.
-            (self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1, core.links)
+            self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1 && core.links == 0
         };
-        if last && links > 0 {
-            self.volume.return_ahead_of_unused(&self.inode);
-        } else if last {
+        if deleted {
             // Nobody can be told here; the orphan list keeps the inode for the next open, and an error of
             // the device has stopped the volume.
             if let Err(error) = self.volume.delete_inode(&self.inode) {

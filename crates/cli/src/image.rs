@@ -81,7 +81,12 @@ pub fn write<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result
     with_volume(image, &OpenOptions::default(), work)
 }
 
-fn with_volume<R>(image: &Path, options: &OpenOptions, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
+/// Runs `work` on the volume in `image`, opened as `options` say, and closes it.
+pub fn with_volume<R>(
+    image: &Path,
+    options: &OpenOptions,
+    work: impl FnOnce(&Volume) -> Result<R>,
+) -> Result<R> {
     let device = open_device(image, options.read_only)?;
     let volume = Volume::open(device, options).with_context(|| image.display().to_string())?;
     let result = work(&volume);

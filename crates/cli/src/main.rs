@@ -12,6 +12,7 @@ mod ls;
 mod mkdir;
 mod mkfs;
 mod mode;
+mod policy;
 mod progress;
 mod put;
 mod recover;

@@ -119,3 +119,26 @@ fn the_demo_leaves_nothing_behind() {
     assert!(report["blocks_verified"].as_u64().unwrap() >= 8192);
     assert!(!image.exists());
 }
+
+#[test]
+fn put_takes_a_policy_and_explains_itself() {
+    let bench = Bench::new(&[]);
+    let file = bench.path("file");
+    fs::write(&file, vec![7; 12 << 20]).unwrap();
+    for policy in ["exclusive", "shared-overwrite", "range"] {
+        let dest = bench.inside(&format!("/{policy}"));
+        let output =
+            run(&["put", "--quiet", "--threads", "4", "--policy", policy, "--explain", &text(&file), &dest]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && output.stdout.is_empty(), "{said}");
+        let held = if policy == "range" { "their own range" } else { "the whole file" };
+        assert!(said.starts_with(&format!("policy {policy}: operations hold {held}\n")), "{said}");
+        assert!(said.contains("grows the file") && said.contains("waits for others: "), "{said}");
+        let waits = said.lines().filter(|line| line.starts_with("* write of ")).count();
+        assert_eq!(waits == 0, said.contains("waits for others: 0,"), "{said}");
+    }
+    bench.fsck();
+    let refused = run(&["put", "--policy", "none", &text(&file), &bench.inside("/none")]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("[possible values: exclusive, shared-overwrite, range]"), "{said}");
+}

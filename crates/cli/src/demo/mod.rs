@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume};
+use parext4::{FileDevice, FileOptions, MkfsOptions, Volume};
 
+use crate::policy::PolicyArgs;
 use crate::size;
 use lane::Lane;
 use measure::Measured;
@@ -42,6 +43,8 @@ pub struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// Threads, whatever the number of cores: they mostly wait for the disk.
@@ -63,9 +66,10 @@ pub fn run(args: &Args) -> Result<()> {
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).context("catching Ctrl-C")?;
     let place = Place::new(args.image.as_deref(), args.size, args.keep)?;
     let started = Instant::now();
-    let (measured, lanes) = measure_on(&place, Duration::from_secs(args.seconds))?;
+    let (measured, lanes) = measure_on(&place, Duration::from_secs(args.seconds), args.policy)?;
     let checked = check::check(place.image(), &lanes, place.is_direct())?;
-    let report = Report { measured, checked, place: &place, took: started.elapsed() };
+    let policy = args.policy.policy;
+    let report = Report { measured, checked, place: &place, policy, took: started.elapsed() };
     if args.json {
         report.print_json()?
     } else {
@@ -78,12 +82,13 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Makes a volume, measures on it, and closes it. Returns what was measured, and what must now be in the files.
-fn measure_on(place: &Place, time: Duration) -> Result<(Measured, Vec<Lane>)> {
+fn measure_on(place: &Place, time: Duration, policy: PolicyArgs) -> Result<(Measured, Vec<Lane>)> {
     let device = FileDevice::open(place.image(), &FileOptions::new().direct(place.direct()))?;
     let options = MkfsOptions { block_size: Some(4096), label: "demo".into(), ..MkfsOptions::default() };
     parext4::mkfs(&device, &options)?;
-    let volume = Volume::open(Arc::new(device), &OpenOptions::default())?;
+    let volume = Volume::open(Arc::new(device), &policy.options())?;
     let measured = measure::measure(&volume, time);
+    policy.report(&volume);
     let closed = volume.close();
     let (measured, lanes) = measured?;
     closed.context("closing the volume")?;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
+use parext4::Policy;
 use serde_json::{Value, json};
 
 use super::check::{Checked, Fsck};
@@ -17,6 +18,7 @@ pub struct Report<'a> {
     pub measured: Measured,
     pub checked: Checked,
     pub place: &'a Place,
+    pub policy: Policy,
     pub took: Duration,
 }
 
@@ -28,7 +30,7 @@ impl Report<'_> {
         let (image, dir) = (size::display(self.place.size()), self.place.image().parent());
         let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
         let cache = if self.place.is_direct() { "direct I/O" } else { "through the page cache" };
-        writeln!(out, "ext4 image of {image} in {dir}, {cache}")?;
+        writeln!(out, "ext4 image of {image} in {dir}, {cache}, policy {}", self.policy)?;
         let (all, part) = (size::display(bytes), size::display(bytes / THREADS as u64));
         writeln!(
             out,
@@ -77,10 +79,17 @@ impl Report<'_> {
         } else {
             "Threads that share one file were slower here than threads with a file each".to_owned()
         };
-        format!(
-            "{verdict}.\nThey wait for each other only where their bytes overlap. Kernel ext4 locks the whole file for appends,\n\
-             for writes into holes and for every buffered write, so threads in one file queue there."
-        )
+        let why = match self.policy {
+            Policy::Range => {
+                "They wait for each other only where their bytes overlap. Kernel ext4 locks the whole file for appends,\n\
+                 for writes into holes and for every buffered write, so threads in one file queue there."
+            }
+            Policy::Exclusive | Policy::SharedOverwrite => {
+                "This policy locks the whole file as kernel ext4 does or did; without --policy they wait for each other\n\
+                 only where their bytes overlap."
+            }
+        };
+        format!("{verdict}.\n{why}")
     }
 
     /// For programs.
@@ -95,6 +104,7 @@ impl Report<'_> {
             "image": self.place.image().to_string_lossy(),
             "image_size": self.place.size(),
             "direct": self.place.is_direct(),
+            "policy": self.policy.name(),
             "threads": THREADS,
             "write_size": BLOCK,
             "bytes": bytes,

@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use parext4::Volume;
 
 use crate::image::{self, ImagePath};
+use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::transfer;
 use durable::Durable;
@@ -43,6 +44,8 @@ pub struct Args {
     /// Print a line `synced PATH` for each file when it is durable
     #[arg(long)]
     report: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
 }
 
 /// What all parts of the copy share.
@@ -53,7 +56,7 @@ struct Shared {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    image::write(&args.dest.image, |volume| copy(volume, args))
+    image::with_volume(&args.dest.image, &args.policy.options(), |volume| copy(volume, args))
 }
 
 fn copy(volume: &Volume, args: &Args) -> Result<()> {
@@ -66,5 +69,9 @@ fn copy(volume: &Volume, args: &Args) -> Result<()> {
         targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
     })?;
     walker.finish()?;
-    shared.durable.finish().context("making the copy durable")
+    shared.durable.finish().context("making the copy durable")?;
+    // The progress bar leaves its line first.
+    drop(shared);
+    args.policy.report(volume);
+    Ok(())
 }

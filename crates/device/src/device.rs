@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use crate::iovec;
+use crate::queue::QueueKind;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
 ///
@@ -38,6 +39,12 @@ pub trait Device: Send + Sync + Debug {
     /// Says that `len` bytes at `offset` are no longer needed; reads of them return old bytes or zeros until
     /// they are written again. A device that cannot discard does nothing and succeeds.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// How [`open_queue`](crate::open_queue) serves this device; by default with threads that make the calls
+    /// above, so that a device that wraps another sees all that goes on.
+    fn queue_kind(&self) -> QueueKind<'_> {
+        QueueKind::Threads
+    }
 }
 
 macro_rules! forward_device {
@@ -63,6 +70,9 @@ macro_rules! forward_device {
             }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)
+            }
+            fn queue_kind(&self) -> QueueKind<'_> {
+                (**self).queue_kind()
             }
         }
     )+};

@@ -11,6 +11,9 @@
 //! | [`RecordingDevice`] | another device, with a log from which any crash state is rebuilt |
 //! | [`FaultDevice`] | another device whose n-th call fails |
 //!
+//! [`open_queue`] gives a [`Queue`] to a device: requests are handed in and their results collected later, so
+//! that one thread keeps a device busy.
+//!
 //! [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O takes without a copy.
 //!
 //! ```
@@ -45,6 +48,7 @@ mod file;
 mod iovec;
 mod mem;
 mod pool;
+mod queue;
 mod recording;
 mod sim;
 
@@ -54,5 +58,6 @@ pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 pub use file::{Direct, FileDevice, FileOptions};
 pub use mem::MemDevice;
 pub use pool::{BufferPool, PooledBuf};
+pub use queue::{Done, Op, Queue, QueueKind, QueueWaker, Request, Segment, open_queue};
 pub use recording::{Event, RecordingDevice};
 pub use sim::{SimDevice, SimProfile};

@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use crate::aligned::zeros;
 use crate::device::{Device, check_change, check_read, check_write};
 use crate::iovec::{Gather, Scatter};
+use crate::queue::QueueKind;
 
 /// Bytes that are allocated, locked and copied on write together.
 const CHUNK: usize = 64 << 10;
@@ -232,6 +233,9 @@ impl Device for MemDevice {
             }
         }
         Ok(())
+    }
+    fn queue_kind(&self) -> QueueKind<'_> {
+        QueueKind::Inline
     }
 }
 

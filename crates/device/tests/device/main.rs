@@ -5,6 +5,7 @@ mod fault;
 mod file;
 mod file_options;
 mod mem;
+mod queue;
 mod recording;
 mod sim;
 

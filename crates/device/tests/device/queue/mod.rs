@@ -1,0 +1,88 @@
+//! Every back end of `open_queue` through one table of behaviours.
+
+mod behaviour;
+mod sim;
+mod threads;
+
+use super::pattern;
+use parext4_device::{
+    AlignedBuf, Device, Done, FaultDevice, FaultPlan, MemDevice, Op, Queue, Request, Segment, SimDevice,
+    SimProfile, open_queue,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIZE: u64 = 4 << 20;
+
+fn memory() -> Arc<MemDevice> {
+    Arc::new(MemDevice::new(SIZE))
+}
+
+/// Sectors of 512 bytes, `SIZE` bytes, one request at a time on the device if the back end knows that notion.
+fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
+    let profile =
+        SimProfile { read_latency: latency, write_latency: latency, flush_latency: latency, parallel };
+    Arc::new(SimDevice::new(memory(), profile))
+}
+
+/// Runs `test` on a new, empty volume of `SIZE` bytes for every back end.
+fn on_every_back_end(test: impl Fn(&Arc<dyn Device>)) {
+    let devices: [(&str, Arc<dyn Device>); 3] = [
+        ("InlineQueue", memory()),
+        ("SimQueue", simulated(Duration::from_micros(50), 4)),
+        ("ThreadQueue", Arc::new(FaultDevice::new(memory(), FaultPlan::default()))),
+    ];
+    for (back_end, device) in devices {
+        let name = format!("{:?}", open_queue(&device, 1));
+        assert!(name.starts_with(back_end), "{name}");
+        eprintln!("on {back_end}");
+        test(&device);
+    }
+}
+
+fn read(token: u64, offset: u64, len: usize) -> Request {
+    // The buffer is longer than what is read.
+    let buf = AlignedBuf::zeroed(len.next_multiple_of(512) + 512);
+    Request { token, op: Op::Read { offset, buf, len } }
+}
+
+fn write(token: u64, offset: u64, bytes: &[u8]) -> Request {
+    let segment = Segment::whole(Arc::new(AlignedBuf::from_slice(bytes)));
+    Request { token, op: Op::Write { offset, segments: [segment].into_iter().collect() } }
+}
+
+fn flush(token: u64) -> Request {
+    Request { token, op: Op::Flush }
+}
+
+/// Harvests until nothing is in flight; sorted by token.
+fn finish(queue: &mut dyn Queue) -> Vec<Done> {
+    let mut done = Vec::new();
+    while queue.in_flight() > 0 {
+        let before = (queue.in_flight(), done.len());
+        queue.harvest(true, &mut done).unwrap();
+        assert_eq!(before.0 - queue.in_flight(), done.len() - before.1);
+    }
+    done.sort_by_key(|done| done.token);
+    done
+}
+
+/// Does one request.
+fn one(queue: &mut dyn Queue, request: Request) -> Done {
+    queue.submit(request);
+    let mut done = finish(queue);
+    assert_eq!(done.len(), 1);
+    done.pop().unwrap()
+}
+
+/// What a read that succeeded read.
+fn bytes(done: &Done) -> &[u8] {
+    done.result.as_ref().unwrap();
+    let Op::Read { buf, len, .. } = &done.op else { panic!("{done:?} is no read") };
+    assert!(buf[*len..].iter().all(|&byte| byte == 0), "wrote behind the length asked");
+    &buf[..*len]
+}
+
+fn succeed(queue: &mut dyn Queue, request: Request) {
+    one(queue, request).result.unwrap();
+}

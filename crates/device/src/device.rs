@@ -82,8 +82,13 @@ forward_device!(&T, Box<T>, Arc<T>);
 /// Checks a read and returns its length in bytes.
 pub(crate) fn check_read(device: &dyn Device, offset: u64, bufs: &[IoSliceMut<'_>]) -> io::Result<u64> {
     let len = iovec::total(bufs)?;
-    check_range(device, offset, len, io::ErrorKind::UnexpectedEof)?;
+    check_read_range(device, offset, len)?;
     Ok(len)
+}
+
+/// Checks the range of a read.
+pub(crate) fn check_read_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
+    check_range(device, offset, len, io::ErrorKind::UnexpectedEof)
 }
 
 /// Checks a write and returns its length in bytes.

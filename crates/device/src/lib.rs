@@ -39,7 +39,7 @@
 //! A sector is written whole or not at all. A write may be lost, alone or with any others, until a flush that
 //! was *issued after the write completed* has completed.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod aligned;
 mod device;
@@ -58,6 +58,6 @@ pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 pub use file::{Direct, FileDevice, FileOptions};
 pub use mem::MemDevice;
 pub use pool::{BufferPool, PooledBuf};
-pub use queue::{Done, Op, Queue, QueueKind, QueueWaker, Request, Segment, open_queue};
+pub use queue::{Done, Op, Queue, QueueKind, QueueWaker, Request, Segment, open_file_queue, open_queue};
 pub use recording::{Event, RecordingDevice};
 pub use sim::{SimDevice, SimProfile};

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::ops::Deref;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, ioctl_blksszget, statx};
@@ -21,11 +20,11 @@ const BOUNCE: usize = 1 << 20;
 
 /// What direct I/O on a file demands; both are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Alignment {
+pub(crate) struct Alignment {
     /// Of memory addresses, bytes.
-    pub(super) memory: u32,
+    pub(crate) memory: u32,
     /// Of file offsets and of each buffer's length, bytes.
-    pub(super) offset: u32,
+    pub(crate) offset: u32,
 }
 
 impl Alignment {
@@ -35,11 +34,11 @@ impl Alignment {
         (valid && memory <= 4096).then(|| Self { memory, offset: offset.max(512) })
     }
 
-    /// Whether the kernel takes these buffers as they are.
-    pub(super) fn fits<B: Deref<Target = [u8]>>(self, bufs: &[B]) -> bool {
+    /// Whether the kernel takes this buffer as it is.
+    pub(crate) fn fits(self, buf: &[u8]) -> bool {
         // Both are at most 4096.
         let (memory, offset) = (self.memory as usize, self.offset as usize);
-        bufs.iter().all(|buf| buf.as_ptr().addr().is_multiple_of(memory) && buf.len().is_multiple_of(offset))
+        buf.as_ptr().addr().is_multiple_of(memory) && buf.len().is_multiple_of(offset)
     }
 }
 

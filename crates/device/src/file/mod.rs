@@ -3,7 +3,7 @@
 mod direct;
 mod open;
 mod options;
-mod transfer;
+pub(crate) mod transfer;
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +14,9 @@ use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
 use crate::device::{Device, check_change, check_read, check_write};
-use direct::Alignment;
+use crate::queue::QueueKind;
+pub(crate) use direct::Alignment;
+use open::Opened;
 pub use options::{Direct, FileOptions};
 
 /// A volume in an image file or on a block device.
@@ -27,6 +29,7 @@ pub struct FileDevice {
     path: PathBuf,
     base: u64,
     size: u64,
+    sector: u32,
     read_only: bool,
     is_block_device: bool,
     direct: Option<Alignment>,
@@ -41,16 +44,35 @@ impl FileDevice {
         let path = path.as_ref();
         let opened = open::open(path, options)?;
         let direct = direct::set_up(&opened, path, options.direct)?;
-        let sector = u64::from(direct.map_or(BUFFERED_SECTOR, |alignment| alignment.offset));
-        Ok(Self {
+        let sector = direct.map_or(BUFFERED_SECTOR, |alignment| alignment.offset);
+        Ok(Self::new(opened, path, options.read_only, sector, direct))
+    }
+
+    /// An open file that may grow: any offset may be written, and a read past the end fails with
+    /// `UnexpectedEof` as it does past the end of a device. `direct` switches it to direct I/O, or else fails
+    /// with `Unsupported`; without, the smallest unit is one byte.
+    pub(crate) fn growing(file: File, direct: bool) -> io::Result<Self> {
+        let path = Path::new("open file");
+        // The largest offset, in whole sectors of any size.
+        let size = i64::MAX as u64 & !0xf_ffff;
+        let opened = Opened { file, is_block_device: false, base: 0, size };
+        let mode = if direct { Direct::Always } else { Direct::Never };
+        let direct = direct::set_up(&opened, path, mode)?;
+        let sector = direct.map_or(1, |alignment| alignment.offset);
+        Ok(Self::new(opened, path, false, sector, direct))
+    }
+
+    fn new(opened: Opened, path: &Path, read_only: bool, sector: u32, direct: Option<Alignment>) -> Self {
+        Self {
             file: opened.file,
             path: path.to_owned(),
             base: opened.base,
-            size: opened.size - opened.size % sector,
-            read_only: options.read_only,
+            size: opened.size - opened.size % u64::from(sector),
+            sector,
+            read_only,
             is_block_device: opened.is_block_device,
             direct,
-        })
+        }
     }
 
     /// The path it was opened by.
@@ -73,6 +95,11 @@ impl FileDevice {
         self.direct.map_or(1, |alignment| alignment.memory)
     }
 
+    /// What direct I/O demands, if it is direct.
+    pub(crate) fn alignment(&self) -> Option<Alignment> {
+        self.direct
+    }
+
     /// Makes the file system under the image reserve space for all of it; contents stay. Nothing to do on a
     /// block device.
     pub fn allocate(&self) -> io::Result<()> {
@@ -86,7 +113,7 @@ impl FileDevice {
 
     /// Whether the kernel takes these buffers as they are.
     fn takes<B: std::ops::Deref<Target = [u8]>>(&self, bufs: &[B]) -> bool {
-        self.direct.is_none_or(|alignment| alignment.fits(bufs))
+        self.direct.is_none_or(|alignment| bufs.iter().all(|buf| alignment.fits(buf)))
     }
 }
 
@@ -99,7 +126,7 @@ impl Device for FileDevice {
     }
 
     fn sector_size(&self) -> u32 {
-        self.direct.map_or(BUFFERED_SECTOR, |alignment| alignment.offset)
+        self.sector
     }
 
     fn read_only(&self) -> bool {
@@ -147,6 +174,10 @@ impl Device for FileDevice {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn queue_kind(&self) -> QueueKind<'_> {
+        QueueKind::File(self)
     }
 }
 

@@ -7,15 +7,19 @@ mod inline;
 mod request;
 mod sim;
 mod threads;
+mod uring;
 mod waker;
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use crate::device::Device;
+use crate::file::FileDevice;
 use crate::sim::SimDevice;
 pub use request::{Done, Op, Request, Segment};
+use threads::ThreadQueue;
 pub use waker::QueueWaker;
 
 /// Requests under way on a [`Device`].
@@ -54,15 +58,38 @@ pub enum QueueKind<'a> {
     Inline,
     /// By the clock of a simulated device.
     Sim(&'a SimDevice),
+    /// By io_uring on a file, or by threads where that is not to be had.
+    File(&'a FileDevice),
 }
 
 /// The best queue for the device, with at most about `depth` requests on it at a time; more may be submitted.
 pub fn open_queue(device: &Arc<dyn Device>, depth: u32) -> Box<dyn Queue> {
     match device.queue_kind() {
-        QueueKind::Threads => Box::new(threads::ThreadQueue::new(device.clone(), depth)),
+        QueueKind::Threads => Box::new(ThreadQueue::new(device.clone(), depth)),
         QueueKind::Inline => Box::new(inline::InlineQueue::new(device.clone())),
         QueueKind::Sim(sim) => Box::new(sim::SimQueue::new(sim)),
+        QueueKind::File(file) => match uring::UringQueue::new(device.clone(), file, depth) {
+            Ok(queue) => Box::new(queue),
+            Err(error) => {
+                warn_once(&error);
+                Box::new(ThreadQueue::new(device.clone(), depth))
+            }
+        },
     }
+}
+
+/// A queue on a plain file of any file system. The file may grow: a write past its end extends it.
+///
+/// `direct` switches the open file, and whoever shares it, to direct I/O; fails with `Unsupported` if it has
+/// none. Requests are then multiples of the file's sectors, else of any length and offset.
+pub fn open_file_queue(file: File, depth: u32, direct: bool) -> io::Result<Box<dyn Queue>> {
+    let device: Arc<dyn Device> = Arc::new(FileDevice::growing(file, direct)?);
+    Ok(open_queue(&device, depth))
+}
+
+fn warn_once(error: &io::Error) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| tracing::warn!("no io_uring ({error}): threads make the device's calls"));
 }
 
 fn canceled(request: Request) -> Done {

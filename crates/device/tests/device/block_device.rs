@@ -7,13 +7,13 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A loop device over a temporary file, detached when dropped.
-struct Loop {
-    path: String,
+pub(super) struct Loop {
+    pub(super) path: String,
     _dir: TempDir,
 }
 
 impl Loop {
-    fn attach(size: u64) -> Option<Self> {
+    pub(super) fn attach(size: u64) -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let image = dir.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(size).unwrap();

@@ -1,16 +1,20 @@
 //! Every back end of `open_queue` through one table of behaviours.
 
 mod behaviour;
+mod files;
 mod sim;
 mod threads;
+mod uring;
 
+use super::block_device::Loop;
 use super::pattern;
 use parext4_device::{
-    AlignedBuf, Device, Done, FaultDevice, FaultPlan, MemDevice, Op, Queue, Request, Segment, SimDevice,
-    SimProfile, open_queue,
+    AlignedBuf, Device, Direct, Done, FaultDevice, FaultPlan, FileDevice, FileOptions, MemDevice, Op, Queue,
+    Request, Segment, SimDevice, SimProfile, open_file_queue, open_queue,
 };
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const SIZE: u64 = 4 << 20;
 
@@ -25,18 +29,49 @@ fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
     Arc::new(SimDevice::new(memory(), profile))
 }
 
+/// A volume in a temporary file.
+fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
+    let dir = TempDir::new().unwrap();
+    match FileDevice::open(dir.path().join("image"), &FileOptions::new().create(SIZE).direct(direct)) {
+        Ok(device) => Some((dir, Arc::new(device))),
+        Err(error) => {
+            eprintln!("SKIPPED with {direct:?}: {error}");
+            None
+        }
+    }
+}
+
+/// Whether the system lets us test io_uring.
+fn has_io_uring() -> bool {
+    let (_dir, device) = image(Direct::Never).unwrap();
+    let name = format!("{:?}", open_queue(&device, 1));
+    let has = name.starts_with("UringQueue");
+    if !has {
+        assert!(name.starts_with("ThreadQueue"), "{name}");
+        eprintln!("SKIPPED: no io_uring; files are served by threads");
+    }
+    has
+}
+
 /// Runs `test` on a new, empty volume of `SIZE` bytes for every back end.
 fn on_every_back_end(test: impl Fn(&Arc<dyn Device>)) {
-    let devices: [(&str, Arc<dyn Device>); 3] = [
-        ("InlineQueue", memory()),
-        ("SimQueue", simulated(Duration::from_micros(50), 4)),
-        ("ThreadQueue", Arc::new(FaultDevice::new(memory(), FaultPlan::default()))),
-    ];
-    for (back_end, device) in devices {
-        let name = format!("{:?}", open_queue(&device, 1));
+    let on = |back_end: &str, device: &Arc<dyn Device>| {
+        let name = format!("{:?}", open_queue(device, 1));
         assert!(name.starts_with(back_end), "{name}");
         eprintln!("on {back_end}");
-        test(&device);
+        test(device);
+    };
+    on("InlineQueue", &(memory() as _));
+    on("SimQueue", &simulated(Duration::from_micros(50), 4));
+    on("ThreadQueue", &(Arc::new(FaultDevice::new(memory(), FaultPlan::default())) as _));
+    let back_end = if has_io_uring() { "UringQueue" } else { "ThreadQueue" };
+    for direct in [Direct::Never, Direct::Always] {
+        if let Some((_dir, device)) = image(direct) {
+            on(back_end, &device);
+        }
+    }
+    if let Some(lo) = Loop::attach(SIZE) {
+        on(back_end, &(Arc::new(FileDevice::open(&lo.path, &FileOptions::new()).unwrap()) as _));
     }
 }
 

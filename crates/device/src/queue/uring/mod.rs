@@ -1,0 +1,146 @@
+//! The queue of a file: one io_uring.
+//!
+//! What is submitted waits in a backlog; a harvest moves it to the ring as far as there is room and enters the
+//! kernel once, for submitting and waiting.
+
+mod ring;
+mod transfer;
+mod wake_fd;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::{Done, Op, Queue, QueueWaker, Request, canceled, drain};
+use crate::device::{Device, check_change, check_read_range};
+use crate::file::{Alignment, FileDevice};
+use ring::{Completion, Ring};
+use transfer::Transfer;
+use wake_fd::WakeFd;
+
+/// More at a time does not make a device faster; what goes beyond waits in the backlog.
+const MAX_DEPTH: u32 = 4096;
+
+pub(super) struct UringQueue {
+    // First, so that the file stays open until it is dropped.
+    ring: Ring,
+    device: Arc<dyn Device>,
+    /// Of the volume in the file, bytes.
+    base: u64,
+    alignment: Option<Alignment>,
+    backlog: VecDeque<(Request, usize)>,
+    /// Done without the kernel.
+    ready: Vec<Done>,
+    wake_fd: Arc<WakeFd>,
+}
+
+impl UringQueue {
+    /// A queue on the file of `device`.
+    pub(super) fn new(device: Arc<dyn Device>, file: &FileDevice, depth: u32) -> io::Result<Self> {
+        let wake_fd = Arc::new(WakeFd::new()?);
+        let ring = Ring::new(file.as_fd(), wake_fd.clone(), depth.clamp(1, MAX_DEPTH))?;
+        let (base, alignment) = (file.base_offset(), file.alignment());
+        let (backlog, ready) = Default::default();
+        Ok(Self { ring, device, base, alignment, backlog, ready, wake_fd })
+    }
+
+    /// Checks a request and returns its length in bytes, or nothing if there is nothing to do.
+    fn check(&self, op: &mut Op) -> io::Result<Option<usize>> {
+        let len = match op {
+            Op::Flush => return Ok((!self.device.read_only()).then_some(0)),
+            Op::Read { offset, buf, len } => {
+                super::request::head(buf, *len)?;
+                check_read_range(&*self.device, *offset, *len as u64)?;
+                *len
+            }
+            Op::Write { offset, segments } => {
+                let mut len = 0usize;
+                for segment in segments.iter() {
+                    len = len.saturating_add(segment.bytes()?.len());
+                }
+                check_change(&*self.device, *offset, len as u64)?;
+                len
+            }
+        };
+        Ok((len > 0).then_some(len))
+    }
+
+    /// Moves what fits from the backlog to the ring.
+    fn start(&mut self) {
+        while self.ring.has_room()
+            && let Some((request, len)) = self.backlog.pop_front()
+        {
+            self.ring.start(Transfer::new(request, len, self.base, self.alignment));
+        }
+    }
+
+    /// Takes what the kernel has done off the ring; what it did in part goes back to it.
+    fn reap(&mut self, done: &mut Vec<Done>) {
+        while let Some(completion) = self.ring.reap() {
+            match completion {
+                Completion::Wake => self.ring.listen(),
+                Completion::Transfer(mut transfer, result) => match transfer.advance(result) {
+                    Some(result) => done.push(transfer.request.done(result)),
+                    None => self.ring.start(transfer),
+                },
+            }
+        }
+    }
+}
+
+impl Queue for UringQueue {
+    fn submit(&mut self, mut request: Request) {
+        match self.check(&mut request.op) {
+            Ok(Some(len)) => self.backlog.push_back((request, len)),
+            Ok(None) => self.ready.push(request.done(Ok(()))),
+            Err(error) => self.ready.push(request.done(Err(error))),
+        }
+    }
+
+    fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
+        let before = done.len();
+        done.append(&mut self.ready);
+        loop {
+            self.start();
+            let woken = wait && self.wake_fd.take();
+            self.ring.enter(wait && !woken && done.len() == before)?;
+            self.reap(done);
+            if !wait || woken || done.len() > before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ready.len() + self.backlog.len() + self.ring.in_flight()
+    }
+
+    fn cancel(&mut self, token: u64) -> bool {
+        let place = self.backlog.iter().position(|(request, _)| request.token == token);
+        let request = place.and_then(|place| self.backlog.remove(place));
+        let found = request.is_some();
+        self.ready.extend(request.map(|(request, _)| canceled(request)));
+        found
+    }
+
+    fn waker(&self) -> QueueWaker {
+        QueueWaker::new(self.wake_fd.clone())
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        drain(self);
+    }
+}
+
+impl fmt::Debug for UringQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringQueue")
+            .field("device", &self.device)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}

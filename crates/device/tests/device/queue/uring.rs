@@ -1,0 +1,43 @@
+//! Where io_uring is forbidden.
+
+use super::*;
+use seccompiler::{SeccompAction, SeccompFilter};
+
+/// `io_uring_setup` has this number on every architecture.
+const IO_URING_SETUP: i64 = 425;
+const EPERM: u32 = 1;
+
+/// Makes the kernel refuse `io_uring_setup` to this thread and those it starts, as containers do.
+fn forbid_io_uring() {
+    let rules = [(IO_URING_SETUP, Vec::new())].into();
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(EPERM),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
+#[test]
+fn threads_serve_where_io_uring_is_forbidden() {
+    let forbidden = || {
+        forbid_io_uring();
+        let (_dir, device) = image(Direct::Auto).unwrap();
+        let mut queue = open_queue(&device, 4);
+        assert!(format!("{queue:?}").starts_with("ThreadQueue"), "{queue:?}");
+        let data = pattern(1, 1 << 20);
+        succeed(&mut *queue, write(1, 4096, &data));
+        succeed(&mut *queue, flush(2));
+        assert!(bytes(&one(&mut *queue, read(3, 4096, 1 << 20))) == &data[..]);
+
+        let dir = TempDir::new().unwrap();
+        let file = std::fs::File::create_new(dir.path().join("file")).unwrap();
+        let mut queue = open_file_queue(file, 4, false).unwrap();
+        assert!(format!("{queue:?}").starts_with("ThreadQueue"), "{queue:?}");
+        succeed(&mut *queue, write(1, 1 << 20, &data));
+        assert_eq!(dir.path().join("file").metadata().unwrap().len(), 2 << 20);
+    };
+    std::thread::spawn(forbidden).join().unwrap();
+}

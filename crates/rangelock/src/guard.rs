@@ -1,7 +1,7 @@
 //! Guards: the proof that a range is held, and the way to give it back.
 
 use crate::lock::RangeLock;
-use crate::queue::{Claim, Ticket};
+use crate::queue::Claim;
 use crate::{ByteRange, Mode};
 use std::fmt;
 use std::ops::Deref;
@@ -15,7 +15,6 @@ use std::time::Duration;
 #[must_use = "the range is released as soon as the guard is dropped"]
 pub struct Guard<L: Deref<Target = RangeLock>> {
     lock: L,
-    ticket: Ticket,
     claim: Claim,
     waited: Option<Duration>,
 }
@@ -27,8 +26,8 @@ pub type RangeGuard<'a> = Guard<&'a RangeLock>;
 pub type OwnedRangeGuard = Guard<Arc<RangeLock>>;
 
 impl<L: Deref<Target = RangeLock>> Guard<L> {
-    pub(crate) fn new(lock: L, ticket: Ticket, claim: Claim, waited: Option<Duration>) -> Self {
-        Self { lock, ticket, claim, waited }
+    pub(crate) fn new(lock: L, claim: Claim, waited: Option<Duration>) -> Self {
+        Self { lock, claim, waited }
     }
 
     /// The range held.
@@ -73,14 +72,14 @@ impl<L: Deref<Target = RangeLock>> Guard<L> {
     }
 
     fn narrow(&mut self, to: Claim) {
-        self.claim = to;
-        self.lock.narrow(self.ticket, to);
+        let from = std::mem::replace(&mut self.claim, to);
+        self.lock.narrow(from, to);
     }
 }
 
 impl<L: Deref<Target = RangeLock>> Drop for Guard<L> {
     fn drop(&mut self) {
-        self.lock.release(self.ticket);
+        self.lock.release(self.claim);
     }
 }
 

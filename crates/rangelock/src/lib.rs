@@ -1,14 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-#[cfg(shuttle)]
 mod fault;
 mod guard;
 mod lock;
 mod queue;
 mod range;
 mod request;
+mod slots;
 mod sync;
+mod tree;
 mod wake;
 
 #[cfg(shuttle)]

@@ -1,10 +1,12 @@
-//! The lock: one mutex around the [`Queue`], which is held only to change the queue, never to wait or wake.
+//! The lock: requests enter and leave the queues of their [`Slots`], with nothing locked while one waits or
+//! wakes others.
 
+use crate::fault::Fault;
 use crate::guard::{Guard, OwnedRangeGuard, RangeGuard};
-use crate::queue::{Claim, Queue, Ticket};
+use crate::queue::Claim;
 use crate::request::Request;
-use crate::sync::{self, Mutex, MutexGuard};
-use crate::wake::{Parker, Waker, wake_all};
+use crate::slots::{self, Slots};
+use crate::wake::{Waiter, Waker, wake_all};
 use crate::{ByteRange, Mode};
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use std::time::{Duration, Instant};
 /// fails, lets go of the first before waiting.
 #[derive(Default)]
 pub struct RangeLock {
-    queue: Mutex<Queue<Waker>>,
+    slots: Slots,
 }
 
 impl RangeLock {
@@ -45,8 +47,7 @@ impl RangeLock {
     /// Acquires `range`; blocks the thread while a conflicting request holds it or waits before this one.
     pub fn lock(&self, range: ByteRange, mode: Mode) -> RangeGuard<'_> {
         let claim = Claim { range, mode };
-        let (ticket, waited) = self.acquire(claim);
-        Guard::new(self, ticket, claim, waited)
+        Guard::new(self, claim, self.acquire(claim))
     }
 
     /// Takes a place in the queue for `range` without waiting. From now on later conflicting requests come
@@ -54,8 +55,7 @@ impl RangeLock {
     /// under a lock of their own, which they do not want to hold while they wait.
     pub fn request(&self, range: ByteRange, mode: Mode) -> Request<'_> {
         let claim = Claim { range, mode };
-        let (ticket, parker) = self.enqueue(claim);
-        Request::new(self, ticket, claim, parker)
+        Request::new(self, claim, self.enqueue(claim, Waker::thread))
     }
 
     /// [`lock`](Self::lock) in [`Mode::Shared`].
@@ -72,23 +72,21 @@ impl RangeLock {
     #[must_use]
     pub fn try_lock(&self, range: ByteRange, mode: Mode) -> Option<RangeGuard<'_>> {
         let claim = Claim { range, mode };
-        let ticket = self.queue().try_request(claim)?;
-        Some(Guard::new(self, ticket, claim, None))
+        self.try_enqueue(claim).then(|| Guard::new(self, claim, None))
     }
 
     /// Like [`lock`](Self::lock); the guard keeps the lock alive.
     pub fn lock_owned(self: &Arc<Self>, range: ByteRange, mode: Mode) -> OwnedRangeGuard {
         let claim = Claim { range, mode };
-        let (ticket, waited) = self.acquire(claim);
-        Guard::new(Arc::clone(self), ticket, claim, waited)
+        let waited = self.acquire(claim);
+        Guard::new(Arc::clone(self), claim, waited)
     }
 
     /// Like [`try_lock`](Self::try_lock); the guard keeps the lock alive.
     #[must_use]
     pub fn try_lock_owned(self: &Arc<Self>, range: ByteRange, mode: Mode) -> Option<OwnedRangeGuard> {
         let claim = Claim { range, mode };
-        let ticket = self.queue().try_request(claim)?;
-        Some(Guard::new(Arc::clone(self), ticket, claim, None))
+        self.try_enqueue(claim).then(|| Guard::new(Arc::clone(self), claim, None))
     }
 
     /// Acquires `range` without blocking: calls `granted` at once and returns `true`, or returns `false` and
@@ -105,16 +103,16 @@ impl RangeLock {
     ) -> bool {
         let claim = Claim { range, mode };
         let mut granted = Some(granted);
-        let ticket = self.queue().request(claim, |ticket| {
+        self.enqueue(claim, || {
             let (lock, granted, since) = (Arc::clone(self), granted.take(), Instant::now());
-            Waker::Callback(Box::new(move || {
+            Waker::callback(move || {
                 if let Some(granted) = granted {
-                    granted(Guard::new(lock, ticket, claim, Some(since.elapsed())));
+                    granted(Guard::new(lock, claim, Some(since.elapsed())));
                 }
-            }))
+            })
         });
         let Some(granted) = granted else { return false };
-        granted(Guard::new(Arc::clone(self), ticket, claim, None));
+        granted(Guard::new(Arc::clone(self), claim, None));
         true
     }
 
@@ -122,51 +120,95 @@ impl RangeLock {
     /// keeps new requests away.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue().is_empty()
+        let mut idle = true;
+        self.slots.everything(|_, queue| idle &= queue.ranges() == 0);
+        idle
     }
 
-    /// How many requests hold a range, and how many wait; for statistics.
+    /// How many requests hold a range, and how many wait; for statistics, as it looks at each waiter.
     #[must_use]
     pub fn holders_and_waiters(&self) -> (usize, usize) {
-        self.queue().holders_and_waiters()
+        let (mut present, mut waiters) = (0, Vec::new());
+        self.slots.everything(|place, queue| {
+            queue.each_range(|range, requests| present += requests * usize::from(place.is_home_of(range)));
+            queue.each_waker(|waiter| waiters.push(Arc::as_ptr(waiter)));
+        });
+        // A request may wait in several slots.
+        waiters.sort_unstable();
+        waiters.dedup();
+        // One that is giving up its place may be counted as a waiter only.
+        (present.saturating_sub(waiters.len()), waiters.len())
     }
 
     /// A lock with a defect, to show that the models find it.
     #[cfg(shuttle)]
     #[must_use]
-    pub fn with_fault(fault: Option<crate::Fault>) -> Self {
-        let lock = Self::new();
-        lock.queue().fault = fault;
-        lock
+    pub fn with_fault(fault: Option<Fault>) -> Self {
+        Self { slots: Slots::new(crate::fault::Planted { fault }) }
     }
 
-    pub(crate) fn narrow(&self, ticket: Ticket, to: Claim) {
-        let granted = self.queue().narrow(ticket, to);
-        wake_all(granted);
+    pub(crate) fn narrow(&self, from: Claim, to: Claim) {
+        let mut granted = Vec::new();
+        self.slots.each(from.range, |place, queue| {
+            if place.is_of(to.range) {
+                queue.narrow(from, to, &mut granted);
+            } else if !self.slots.planted().is(Fault::ShrinkKeepsSlots) {
+                queue.release(from, &mut granted);
+            }
+        });
+        self.wake(granted);
     }
 
-    pub(crate) fn release(&self, ticket: Ticket) {
-        let granted = self.queue().release(ticket);
-        wake_all(granted);
+    pub(crate) fn release(&self, claim: Claim) {
+        let mut granted = Vec::new();
+        self.slots.each(claim.range, |_, queue| queue.release(claim, &mut granted));
+        self.wake(granted);
     }
 
-    /// Blocks until `claim` is granted; returns its ticket and how long it waited.
-    fn acquire(&self, claim: Claim) -> (Ticket, Option<Duration>) {
-        let (ticket, parker) = self.enqueue(claim);
-        (ticket, parker.map(|parker| parker.park()))
+    /// Gives up the place of a request that `waiter` has waited for, granted meanwhile or not.
+    pub(crate) fn give_up(&self, claim: Claim, waiter: &Arc<Waiter>) {
+        let mut granted = Vec::new();
+        let is_it = |other: &Arc<Waiter>| Arc::ptr_eq(other, waiter);
+        self.slots.each(claim.range, |_, queue| queue.give_up(claim, is_it, &mut granted));
+        self.wake(granted);
     }
 
-    /// Puts `claim` into the queue; the parker, if any, is where to wait for it.
-    fn enqueue(&self, claim: Claim) -> (Ticket, Option<Arc<Parker>>) {
-        let mut parker = None;
-        let ticket = self
-            .queue()
-            .request(claim, |_| Waker::Thread(Arc::clone(parker.insert(Arc::new(Parker::new())))));
-        (ticket, parker)
+    fn wake(&self, granted: Vec<Arc<Waiter>>) {
+        if !granted.is_empty() {
+            wake_all(granted, self.slots.planted());
+        }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue<Waker>> {
-        sync::lock(&self.queue)
+    /// Blocks until `claim` is granted; returns how long it waited.
+    fn acquire(&self, claim: Claim) -> Option<Duration> {
+        self.enqueue(claim, Waker::thread).map(|waiter| waiter.park())
+    }
+
+    /// Grants `claim` at once, or else leaves no trace.
+    fn try_enqueue(&self, claim: Claim) -> bool {
+        self.slots.all(claim.range, |queues| {
+            let free = !queues.iter().any(|queue| queue.blocks(claim));
+            if free {
+                queues.iter_mut().for_each(|queue| queue.grant(claim));
+            }
+            free
+        })
+    }
+
+    /// Grants `claim` at once, or else makes it wait with what `waker` returns.
+    fn enqueue(&self, claim: Claim, mut waker: impl FnMut() -> Waker) -> Option<Arc<Waiter>> {
+        let mut waiter = None;
+        self.slots.all(claim.range, |queues| {
+            if !queues.iter().any(|queue| queue.blocks(claim)) {
+                queues.iter_mut().for_each(|queue| queue.grant(claim));
+                return;
+            }
+            let waiter = waiter.get_or_insert_with(|| Arc::new(Waiter::new(waker())));
+            let waits_in =
+                queues.iter_mut().filter_map(|queue| slots::enter(queue, claim, waiter).then_some(()));
+            waiter.add_slots(waits_in.count());
+        });
+        waiter
     }
 }
 

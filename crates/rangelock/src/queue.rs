@@ -1,20 +1,27 @@
-//! Who is granted when: the pure state machine, with no threads in it.
+//! Who is granted when: the pure state machine of one slot, with no threads in it.
 //!
-//! Requests stand in one queue in arrival order, granted or waiting, until they are released. A request
-//! waits for every earlier one that conflicts with it, whether that one is granted or waits itself; this
-//! makes it FIFO among overlapping requests, and means that a whole-file request cannot be starved by small
-//! ones that keep arriving. Each waiter counts those it waits for, so a release costs one pass.
+//! A request waits for every earlier one that conflicts with it, whether that one is granted or waits itself;
+//! this makes it FIFO among overlapping requests, and means that a whole-file request cannot be starved by
+//! small ones that keep arriving.
+//!
+//! Requests for exactly the same range form a *class*. It counts those granted, who need no names since they
+//! are all alike, and queues those that wait. The classes stand in an interval tree, so requests elsewhere
+//! cost next to nothing, and of a thousand that wait for one range only the first is ever looked at.
 //!
 //! Invariants:
-//! - Q1: `entries` is sorted by ticket, and tickets are in arrival order.
-//! - Q2: a waiter's `blockers` is the number of earlier entries that conflict with it, and is not zero.
-//! - Q3: no two granted entries conflict.
+//! - Q1: tickets are in arrival order, and those of a class's waiters rise.
+//! - Q2: the first waiter of each class conflicts with a granted request, or with an earlier waiter. Then so
+//!   do those behind it: an exclusive one with the first, and a shared one with whatever blocks a shared first.
+//! - Q3: no two granted requests conflict.
+//! - Q4: a granted request that conflicts with a waiter is earlier, as it would have had to wait otherwise.
+//!   So grants need no tickets.
+//! - Q5: a class is neither without grants and waiters, nor has two grants that conflict.
 
+use crate::fault::{Fault, Planted};
+use crate::tree::{Id, Tree};
 use crate::{ByteRange, Mode};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
-
-/// Names one request for as long as it waits or holds.
-pub(crate) type Ticket = u64;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
@@ -23,199 +30,228 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
 }
 
-impl Claim {
-    fn conflicts(&self, other: &Self) -> bool {
-        (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive) && self.range.overlaps(&other.range)
+type Ticket = u64;
+
+/// After every ticket given out.
+const LAST: Ticket = Ticket::MAX;
+
+struct Waiting<W> {
+    ticket: Ticket,
+    mode: Mode,
+    waker: W,
+}
+
+/// The requests for exactly one range.
+struct Class<W> {
+    shared: u32,
+    exclusive: u32,
+    waiting: VecDeque<Waiting<W>>,
+    /// The ticket of the first exclusive waiter, or `LAST`.
+    first_exclusive: Ticket,
+}
+
+impl<W> Default for Class<W> {
+    fn default() -> Self {
+        Self { shared: 0, exclusive: 0, waiting: VecDeque::new(), first_exclusive: LAST }
     }
 }
 
-struct Entry<W> {
-    ticket: Ticket,
-    claim: Claim,
-    state: State<W>,
+impl<W> Class<W> {
+    fn granted(&mut self, mode: Mode) -> &mut u32 {
+        match mode {
+            Mode::Shared => &mut self.shared,
+            Mode::Exclusive => &mut self.exclusive,
+        }
+    }
+
+    /// Whether it has a grant, or a waiter before `ticket`, that excludes `mode`.
+    fn blocks(&self, mode: Mode, ticket: Ticket) -> bool {
+        match mode {
+            Mode::Shared => self.exclusive > 0 || self.first_exclusive < ticket,
+            Mode::Exclusive => {
+                self.shared + self.exclusive > 0 || self.waiting.front().is_some_and(|w| w.ticket < ticket)
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shared + self.exclusive == 0 && self.waiting.is_empty()
+    }
+
+    fn push(&mut self, waiting: Waiting<W>) {
+        if waiting.mode == Mode::Exclusive {
+            self.first_exclusive = self.first_exclusive.min(waiting.ticket);
+        }
+        self.waiting.push_back(waiting);
+    }
+
+    fn take(&mut self, index: usize) -> Option<Waiting<W>> {
+        let taken = self.waiting.remove(index)?;
+        if taken.ticket == self.first_exclusive {
+            // Looks at each shared waiter once for each exclusive one before it that leaves: once, mostly.
+            let exclusive = self.waiting.iter().find(|w| w.mode == Mode::Exclusive);
+            self.first_exclusive = exclusive.map_or(LAST, |w| w.ticket);
+        }
+        Some(taken)
+    }
 }
 
-enum State<W> {
-    Granted,
-    Waiting { blockers: usize, waker: W },
-}
-
-/// The requests of one lock. `W` is what the caller wants back when a waiter is granted.
+/// The requests of one slot. `W` is what the caller wants back when a waiter is granted.
 pub(crate) struct Queue<W> {
-    entries: VecDeque<Entry<W>>,
+    classes: Tree<Class<W>>,
+    waiting: u32,
     next_ticket: Ticket,
-    #[cfg(shuttle)]
-    pub(crate) fault: Option<crate::Fault>,
+    planted: Planted,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self {
-            entries: VecDeque::new(),
-            next_ticket: 0,
-            #[cfg(shuttle)]
-            fault: None,
-        }
+        Self::new(Planted::default())
     }
 }
 
 impl<W> Queue<W> {
-    /// Grants `claim` if nothing earlier conflicts with it, else leaves no trace.
-    pub(crate) fn try_request(&mut self, claim: Claim) -> Option<Ticket> {
-        (self.blockers(&claim) == 0).then(|| self.push(claim, State::Granted))
+    pub(crate) fn new(planted: Planted) -> Self {
+        Self { classes: Tree::default(), waiting: 0, next_ticket: 0, planted }
     }
 
-    /// Grants `claim` if nothing earlier conflicts with it, else makes it wait with the waker that `waker`
-    /// returns. Calls `waker` only in the second case.
-    pub(crate) fn request(&mut self, claim: Claim, waker: impl FnOnce(Ticket) -> W) -> Ticket {
-        let state = match self.blockers(&claim) {
-            0 => State::Granted,
-            blockers => State::Waiting { blockers, waker: waker(self.next_ticket) },
-        };
-        self.push(claim, state)
+    /// Whether a request for `claim` would have to wait now.
+    pub(crate) fn blocks(&self, claim: Claim) -> bool {
+        self.blocks_before(claim, LAST)
     }
 
-    /// Removes a request, granted or waiting; returns the wakers of the waiters this grants, in arrival order.
-    pub(crate) fn release(&mut self, ticket: Ticket) -> Vec<W> {
-        let index = self.index_of(ticket);
-        let Some(entry) = self.entries.remove(index) else { return Vec::new() };
-        self.unblock(index, |waiter| waiter.conflicts(&entry.claim))
+    /// Grants `claim`, which nothing must block.
+    pub(crate) fn grant(&mut self, claim: Claim) {
+        let id = self.classes.find_or_add(claim.range);
+        *self.classes.value_mut(id).granted(claim.mode) += 1;
     }
 
-    /// Replaces a granted claim by `to`, which must conflict with no claim that the old one does not
-    /// conflict with; returns the wakers of the waiters this grants, in arrival order.
-    pub(crate) fn narrow(&mut self, ticket: Ticket, to: Claim) -> Vec<W> {
-        let index = self.index_of(ticket);
-        let Some(entry) = self.entries.get_mut(index) else { return Vec::new() };
-        let from = std::mem::replace(&mut entry.claim, to);
-        debug_assert!(from.range.contains(&to.range));
-        self.unblock(index + 1, |waiter| waiter.conflicts(&from) && !waiter.conflicts(&to))
-    }
-
-    /// How many requests are granted, and how many wait.
-    pub(crate) fn holders_and_waiters(&self) -> (usize, usize) {
-        let holders = self.entries.iter().filter(|e| matches!(e.state, State::Granted)).count();
-        (holders, self.entries.len() - holders)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// How many of the requests so far conflict with `claim`.
-    fn blockers(&self, claim: &Claim) -> usize {
-        #[cfg(shuttle)]
-        if self.fault.is_some_and(|fault| self.skips_check(fault, claim)) {
-            return 0;
-        }
-        self.entries.iter().filter(|e| e.claim.conflicts(claim)).count()
-    }
-
-    fn push(&mut self, claim: Claim, state: State<W>) -> Ticket {
+    /// Makes `claim` wait, which something must block.
+    pub(crate) fn wait(&mut self, claim: Claim, waker: W) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.entries.push_back(Entry { ticket, claim, state });
-        ticket
+        self.waiting += 1;
+        let id = self.classes.find_or_add(claim.range);
+        self.classes.value_mut(id).push(Waiting { ticket, mode: claim.mode, waker });
     }
 
-    /// The place of a live ticket (Q1). Only guards and requests hold tickets; each releases its own once.
-    fn index_of(&self, ticket: Ticket) -> usize {
-        let index = self.entries.partition_point(|e| e.ticket < ticket);
-        debug_assert!(self.entries.get(index).is_some_and(|entry| entry.ticket == ticket));
-        index
+    /// Takes a grant back, and appends the wakers of the waiters that this grants.
+    pub(crate) fn release(&mut self, claim: Claim, granted: &mut Vec<W>) {
+        let id = self.classes.find(claim.range).expect("a granted range has a class");
+        let class = self.classes.value_mut(id);
+        let count = class.granted(claim.mode);
+        *count -= 1;
+        // Another just like it blocks whom it blocked.
+        if *count == 0 {
+            self.left(id, granted);
+        }
     }
 
-    /// Takes one blocker from each waiter at or after `from` for which `unblocked` holds, and grants those
-    /// that have none left (Q2).
-    fn unblock(&mut self, from: usize, unblocked: impl Fn(&Claim) -> bool) -> Vec<W> {
-        let mut granted = Vec::new();
-        for entry in self.entries.range_mut(from..) {
-            let State::Waiting { blockers, .. } = &mut entry.state else { continue };
-            if !unblocked(&entry.claim) {
-                continue;
+    /// Replaces the grant of `from` by `to`, which must conflict with nothing that `from` does not conflict
+    /// with, and appends the wakers of the waiters that this grants.
+    pub(crate) fn narrow(&mut self, from: Claim, to: Claim, granted: &mut Vec<W>) {
+        debug_assert!(from.range.contains(&to.range));
+        self.grant(to);
+        self.release(from, granted);
+    }
+
+    /// Removes a request that may wait or be granted; `is_it` knows its waker. Appends the wakers of the
+    /// waiters that this grants. Takes time linear in the waiters for the same range.
+    pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
+        let id = self.classes.find(claim.range).expect("a request has a class");
+        let class = self.classes.value_mut(id);
+        match class.waiting.iter().position(|w| is_it(&w.waker)) {
+            None => self.release(claim, granted),
+            Some(index) => {
+                class.take(index);
+                self.waiting -= 1;
+                if !self.planted.is(Fault::GiveUpSilently) {
+                    self.left(id, granted);
+                }
             }
-            *blockers -= 1;
-            if *blockers == 0
-                && let State::Waiting { waker, .. } = std::mem::replace(&mut entry.state, State::Granted)
-            {
-                granted.push(waker);
+        }
+    }
+
+    /// How many different ranges are held or waited for.
+    pub(crate) fn ranges(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Calls `f` with each range and how many requests hold or want it.
+    pub(crate) fn each_range(&self, mut f: impl FnMut(ByteRange, usize)) {
+        self.classes.any_overlapping(ByteRange::ALL, |id, class| {
+            let granted = (class.shared + class.exclusive) as usize;
+            f(self.classes.range(id), granted + class.waiting.len());
+            false
+        });
+    }
+
+    /// Calls `f` with the waker of each waiter.
+    pub(crate) fn each_waker(&self, mut f: impl FnMut(&W)) {
+        self.classes.any_overlapping(ByteRange::ALL, |_, class| {
+            class.waiting.iter().for_each(|w| f(&w.waker));
+            false
+        });
+    }
+
+    /// Empties the queue: what is granted, and who waits, in arrival order.
+    pub(crate) fn take_all(&mut self) -> (Vec<Claim>, Vec<(Claim, W)>) {
+        let (mut granted, mut waiting) = (Vec::new(), Vec::new());
+        for (range, class) in self.classes.take_all() {
+            for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
+                granted.extend((0..count).map(|_| Claim { range, mode }));
+            }
+            waiting.extend(class.waiting.into_iter().map(|w| (range, w)));
+        }
+        self.waiting = 0;
+        waiting.sort_unstable_by_key(|(_, w)| w.ticket);
+        let claim = |(range, w): (ByteRange, Waiting<W>)| (Claim { range, mode: w.mode }, w.waker);
+        (granted, waiting.into_iter().map(claim).collect())
+    }
+
+    fn blocks_before(&self, claim: Claim, ticket: Ticket) -> bool {
+        if self.planted.is(Fault::SkipOverlapCheck) {
+            return false;
+        }
+        let ticket = if self.planted.is(Fault::PassWaiters) { 0 } else { ticket };
+        self.classes.any_overlapping(claim.range, |_, class| class.blocks(claim.mode, ticket))
+    }
+
+    /// After a request of class `id` has left: restores Q5 and Q2.
+    fn left(&mut self, id: Id, granted: &mut Vec<W>) {
+        let range = self.classes.range(id);
+        if self.classes.value(id).is_empty() {
+            self.classes.remove(id);
+        }
+        if self.waiting == 0 {
+            return;
+        }
+        let mut queued = SmallVec::<[(Ticket, Id); 8]>::new();
+        self.classes.any_overlapping(range, |id, class| {
+            queued.extend(class.waiting.front().map(|first| (first.ticket, id)));
+            false
+        });
+        // The order makes no difference to who is granted: a grant unblocks nobody of another class.
+        queued.sort_unstable();
+        for (_, id) in queued {
+            self.grant_first(id, granted);
+        }
+    }
+
+    /// Grants the waiters of class `id`, from the first up to one that is blocked.
+    fn grant_first(&mut self, id: Id, granted: &mut Vec<W>) {
+        let range = self.classes.range(id);
+        while let Some(&Waiting { ticket, mode, .. }) = self.classes.value(id).waiting.front() {
+            if self.blocks_before(Claim { range, mode }, ticket) {
+                return;
+            }
+            let class = self.classes.value_mut(id);
+            *class.granted(mode) += 1;
+            let first = class.take(0);
+            self.waiting -= 1;
+            if !self.planted.is(Fault::LoseWakeUps) {
+                granted.extend(first.map(|w| w.waker));
             }
         }
-        #[cfg(shuttle)]
-        if self.fault == Some(crate::Fault::LoseWakeUps) {
-            granted.clear();
-        }
-        granted
-    }
-
-    #[cfg(shuttle)]
-    fn skips_check(&self, fault: crate::Fault, claim: &Claim) -> bool {
-        let held = |e: &Entry<W>| matches!(e.state, State::Granted) && e.claim.conflicts(claim);
-        match fault {
-            crate::Fault::SkipOverlapCheck => true,
-            crate::Fault::PassWaiters => !self.entries.iter().any(held),
-            crate::Fault::LoseWakeUps => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Claim, Queue};
-    use crate::{ByteRange, Mode};
-
-    fn claim(start: u64, end: u64, mode: Mode) -> Claim {
-        Claim { range: ByteRange::new(start, end), mode }
-    }
-
-    #[test]
-    fn a_release_grants_in_arrival_order_and_stops_at_a_conflict() {
-        let mut queue = Queue::<&str>::default();
-        let held = queue.try_request(claim(0, 10, Mode::Exclusive)).unwrap();
-        for name in ["first reader", "second reader"] {
-            queue.request(claim(0, 10, Mode::Shared), |_| name);
-        }
-        let writer = queue.request(claim(5, 6, Mode::Exclusive), |_| "writer");
-        queue.request(claim(0, 10, Mode::Shared), |_| "late reader");
-        assert_eq!(queue.holders_and_waiters(), (1, 4));
-        assert_eq!(queue.release(held), ["first reader", "second reader"]);
-        assert_eq!(queue.release(held + 1), [""; 0]);
-        assert_eq!(queue.release(held + 2), ["writer"]);
-        assert_eq!(queue.release(writer), ["late reader"]);
-        assert_eq!(queue.release(writer + 1), [""; 0]);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn a_waiter_that_gives_up_blocks_nobody() {
-        let mut queue = Queue::<&str>::default();
-        let held = queue.try_request(claim(0, 10, Mode::Exclusive)).unwrap();
-        let waiter = queue.request(claim(5, 20, Mode::Exclusive), |_| "waiter");
-        queue.request(claim(15, 20, Mode::Exclusive), |_| "behind it");
-        queue.request(claim(0, 5, Mode::Exclusive), |_| "elsewhere");
-        assert_eq!(queue.release(waiter), ["behind it"]);
-        assert_eq!(queue.release(held), ["elsewhere"]);
-    }
-
-    #[test]
-    fn a_waiter_blocks_later_conflicts_but_nobody_else() {
-        let mut queue = Queue::<()>::default();
-        queue.try_request(claim(0, 10, Mode::Shared)).unwrap();
-        queue.request(claim(5, 20, Mode::Exclusive), |_| ());
-        assert!(queue.try_request(claim(15, 25, Mode::Shared)).is_none());
-        assert!(queue.try_request(claim(0, 5, Mode::Shared)).is_some());
-        assert!(queue.try_request(claim(20, 30, Mode::Exclusive)).is_some());
-    }
-
-    #[test]
-    fn narrowing_grants_what_it_gives_back() {
-        let mut queue = Queue::<&str>::default();
-        let held = queue.try_request(claim(0, 30, Mode::Exclusive)).unwrap();
-        queue.request(claim(20, 30, Mode::Exclusive), |_| "tail");
-        queue.request(claim(0, 5, Mode::Shared), |_| "reader");
-        queue.request(claim(4, 6, Mode::Exclusive), |_| "writer");
-        assert_eq!(queue.narrow(held, claim(0, 10, Mode::Exclusive)), ["tail"]);
-        assert_eq!(queue.narrow(held, claim(0, 10, Mode::Shared)), ["reader"]);
-        assert_eq!(queue.release(held), [""; 0]);
     }
 }

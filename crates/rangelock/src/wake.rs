@@ -1,6 +1,7 @@
 //! How a waiter learns that it was granted.
 
-use crate::sync::{self, Condvar, Mutex};
+use crate::fault::{Fault, Planted};
+use crate::sync::{self, AtomicUsize, Condvar, Mutex, Ordering};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,12 +9,54 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// One request that waits, known to each slot in which it does.
+pub(crate) struct Waiter {
+    /// In how many slots it still waits. Rises only while those slots are locked.
+    slots: AtomicUsize,
+    waker: Waker,
+}
 
 /// What to do when a waiter is granted.
 pub(crate) enum Waker {
-    Thread(Arc<Parker>),
-    Callback(Callback),
+    Thread(Parker),
+    Callback(Mutex<Option<Callback>>),
+}
+
+impl Waker {
+    pub(crate) fn thread() -> Self {
+        Self::Thread(Parker { granted: Mutex::new(false), wake: Condvar::new(), since: Instant::now() })
+    }
+
+    pub(crate) fn callback(callback: impl FnOnce() + Send + 'static) -> Self {
+        Self::Callback(Mutex::new(Some(Box::new(callback))))
+    }
+}
+
+impl Waiter {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { slots: AtomicUsize::new(0), waker }
+    }
+
+    /// It waits in so many more slots, which the caller has locked.
+    pub(crate) fn add_slots(&self, count: usize) {
+        self.slots.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One slot has granted it; whether that was the last.
+    fn granted_by_slot(&self, planted: Planted) -> bool {
+        // What the holders in each slot did before they released it happens before the waiter goes on.
+        self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || planted.is(Fault::WakeAtFirstSlot)
+    }
+
+    /// Sleeps until granted; returns the time since creation. Only for waiters that are threads.
+    pub(crate) fn park(&self) -> Duration {
+        match &self.waker {
+            Waker::Thread(parker) => parker.park(),
+            Waker::Callback(_) => unreachable!("nobody parks where a callback is due"),
+        }
+    }
 }
 
 /// Where one thread sleeps until it is granted.
@@ -24,12 +67,7 @@ pub(crate) struct Parker {
 }
 
 impl Parker {
-    pub(crate) fn new() -> Self {
-        Self { granted: Mutex::new(false), wake: Condvar::new(), since: Instant::now() }
-    }
-
-    /// Sleeps until [`unpark`](Self::unpark) is or was called; returns the time since creation.
-    pub(crate) fn park(&self) -> Duration {
+    fn park(&self) -> Duration {
         let mut granted = sync::lock(&self.granted);
         while !*granted {
             granted = self.wake.wait(granted).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -43,13 +81,17 @@ impl Parker {
     }
 }
 
-/// Tells each of `granted` so. Call with no lock held. Threads first: a callback may take its time.
-pub(crate) fn wake_all(granted: Vec<Waker>) {
+/// Tells each of `granted` that one more slot has granted it, and wakes those for whom it was the last. Call
+/// with no lock held. Threads first: a callback may take its time.
+pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
     let mut callbacks = VecDeque::new();
-    for waker in granted {
-        match waker {
+    for waiter in granted {
+        if !waiter.granted_by_slot(planted) {
+            continue;
+        }
+        match &waiter.waker {
             Waker::Thread(parker) => parker.unpark(),
-            Waker::Callback(callback) => callbacks.push_back(callback),
+            Waker::Callback(callback) => callbacks.extend(sync::lock(callback).take()),
         }
     }
     if !callbacks.is_empty() {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod fault;
+mod grid;
 mod guard;
 mod lock;
 mod queue;
@@ -9,7 +10,6 @@ mod range;
 mod request;
 mod slots;
 mod sync;
-mod tree;
 mod wake;
 
 #[cfg(shuttle)]

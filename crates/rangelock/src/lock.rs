@@ -131,7 +131,7 @@ impl RangeLock {
         let (mut present, mut waiters) = (0, Vec::new());
         self.slots.everything(|place, queue| {
             queue.each_range(|range, requests| present += requests * usize::from(place.is_home_of(range)));
-            queue.each_waker(|waiter| waiters.push(Arc::as_ptr(waiter)));
+            waiters.extend(queue.wakers().map(Arc::as_ptr));
         });
         // A request may wait in several slots.
         waiters.sort_unstable();

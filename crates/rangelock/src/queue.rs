@@ -5,7 +5,7 @@
 //! small ones that keep arriving.
 //!
 //! Requests for exactly the same range form a *class*. It counts those granted, who need no names since they
-//! are all alike, and queues those that wait. The classes stand in an interval tree, so requests elsewhere
+//! are all alike, and queues those that wait. The classes stand in a [`Grid`], so requests elsewhere
 //! cost next to nothing, and of a thousand that wait for one range only the first is ever looked at.
 //!
 //! Invariants:
@@ -18,7 +18,7 @@
 //! - Q5: a class is neither without grants and waiters, nor has two grants that conflict.
 
 use crate::fault::{Fault, Planted};
-use crate::tree::{Id, Tree};
+use crate::grid::{Grid, Id};
 use crate::{ByteRange, Mode};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl<W> Class<W> {
 
 /// The requests of one slot. `W` is what the caller wants back when a waiter is granted.
 pub(crate) struct Queue<W> {
-    classes: Tree<Class<W>>,
+    classes: Grid<Class<W>>,
     waiting: u32,
     next_ticket: Ticket,
     planted: Planted,
@@ -112,7 +112,7 @@ impl<W> Default for Queue<W> {
 
 impl<W> Queue<W> {
     pub(crate) fn new(planted: Planted) -> Self {
-        Self { classes: Tree::default(), waiting: 0, next_ticket: 0, planted }
+        Self { classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
     }
 
     /// Whether a request for `claim` would have to wait now.
@@ -179,19 +179,14 @@ impl<W> Queue<W> {
 
     /// Calls `f` with each range and how many requests hold or want it.
     pub(crate) fn each_range(&self, mut f: impl FnMut(ByteRange, usize)) {
-        self.classes.any_overlapping(ByteRange::ALL, |id, class| {
-            let granted = (class.shared + class.exclusive) as usize;
-            f(self.classes.range(id), granted + class.waiting.len());
-            false
-        });
+        for (range, class) in self.classes.iter() {
+            f(range, (class.shared + class.exclusive) as usize + class.waiting.len());
+        }
     }
 
-    /// Calls `f` with the waker of each waiter.
-    pub(crate) fn each_waker(&self, mut f: impl FnMut(&W)) {
-        self.classes.any_overlapping(ByteRange::ALL, |_, class| {
-            class.waiting.iter().for_each(|w| f(&w.waker));
-            false
-        });
+    /// The waker of each waiter.
+    pub(crate) fn wakers(&self) -> impl Iterator<Item = &W> {
+        self.classes.iter().flat_map(|(_, class)| &class.waiting).map(|waiting| &waiting.waker)
     }
 
     /// Empties the queue: what is granted, and who waits, in arrival order.
@@ -233,6 +228,7 @@ impl<W> Queue<W> {
         });
         // The order makes no difference to who is granted: a grant unblocks nobody of another class.
         queued.sort_unstable();
+        queued.dedup();
         for (_, id) in queued {
             self.grant_first(id, granted);
         }

@@ -1,0 +1,186 @@
+//! A set of distinct ranges, each with a value, that finds those overlapping a given range: a hashed grid.
+//!
+//! A range is of *level* `k` if it is at most `2^k` long, and stands in the cell of `2^k` bytes in which it
+//! starts. So it reaches into one more cell at most, and whoever looks for what overlaps some bytes looks into
+//! the cells of those bytes and the one before, once for each level in use. The cells are hashed to buckets.
+//! Finding thus takes a few steps for a short range, however many others there are, and never more than there
+//! are ranges. Nothing is allocated unless there are more ranges than ever before.
+//!
+//! Invariants:
+//! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is removed.
+//! - G2: there are as many buckets as nodes, a power of two. The list of each holds the nodes of its cells.
+//! - G3: all other nodes are in the list of free ones, with a default value.
+
+use crate::ByteRange;
+
+/// Names a range of one grid for as long as it is in it.
+pub(crate) type Id = u32;
+
+const NIL: Id = Id::MAX;
+const LAST_LEVEL: u32 = 63;
+const FIRST_NODES: usize = 4;
+
+struct Node<T> {
+    range: ByteRange,
+    /// In the list of its bucket, or of the free nodes.
+    next: Id,
+    /// Not of this node: the first node of the bucket with the same number.
+    bucket: Id,
+    value: T,
+}
+
+pub(crate) struct Grid<T> {
+    nodes: Vec<Node<T>>,
+    levels: u64,
+    free: Id,
+    len: u32,
+}
+
+impl<T> Default for Grid<T> {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), levels: 0, free: NIL, len: 0 }
+    }
+}
+
+impl<T: Default> Grid<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn range(&self, id: Id) -> ByteRange {
+        self.nodes[id as usize].range
+    }
+
+    pub(crate) fn value(&self, id: Id) -> &T {
+        &self.nodes[id as usize].value
+    }
+
+    pub(crate) fn value_mut(&mut self, id: Id) -> &mut T {
+        &mut self.nodes[id as usize].value
+    }
+
+    /// All ranges, and possibly others with default values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ByteRange, &T)> {
+        self.nodes.iter().map(|node| (node.range, &node.value))
+    }
+
+    /// Empties the grid; what was in it, and possibly other ranges with default values.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (ByteRange, T)> + use<T> {
+        std::mem::take(self).nodes.into_iter().map(|node| (node.range, node.value))
+    }
+
+    /// Whether `found` is true for one that overlaps `range`; asks until it is. May ask about one twice, and
+    /// about default values.
+    pub(crate) fn any_overlapping(&self, range: ByteRange, mut found: impl FnMut(Id, &T) -> bool) -> bool {
+        let mut levels = self.levels;
+        while levels != 0 {
+            let level = levels.trailing_zeros();
+            let first = (range.start() >> level).saturating_sub(1);
+            let last = (range.end() - 1) >> level;
+            if last - first > self.nodes.len() as u64 {
+                return (0..).zip(&self.nodes).any(|(id, n)| n.range.overlaps(&range) && found(id, &n.value));
+            }
+            for cell in first..=last {
+                let mut at = self.nodes[self.bucket_of(cell)].bucket;
+                while at != NIL {
+                    let node = &self.nodes[at as usize];
+                    if node.range.overlaps(&range) && found(at, &node.value) {
+                        return true;
+                    }
+                    at = node.next;
+                }
+            }
+            levels &= levels - 1;
+        }
+        false
+    }
+
+    /// Exactly this range.
+    pub(crate) fn find(&self, range: ByteRange) -> Option<Id> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut at = self.nodes[self.bucket_of(cell(range))].bucket;
+        while at != NIL && self.range(at) != range {
+            at = self.nodes[at as usize].next;
+        }
+        (at != NIL).then_some(at)
+    }
+
+    /// Exactly this range, added with a default value if it is missing.
+    pub(crate) fn find_or_add(&mut self, range: ByteRange) -> Id {
+        self.find(range).unwrap_or_else(|| self.add(range))
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) {
+        let bucket = self.bucket_of(cell(self.range(id)));
+        let next = self.nodes[id as usize].next;
+        let mut at = self.nodes[bucket].bucket;
+        if at == id {
+            self.nodes[bucket].bucket = next;
+        } else {
+            while self.nodes[at as usize].next != id {
+                at = self.nodes[at as usize].next;
+            }
+            self.nodes[at as usize].next = next;
+        }
+        let node = &mut self.nodes[id as usize];
+        (node.value, node.next) = (T::default(), self.free);
+        self.free = id;
+        self.len -= 1;
+        if self.len == 0 {
+            self.levels = 0;
+        }
+    }
+
+    fn add(&mut self, range: ByteRange) -> Id {
+        if self.free == NIL {
+            self.grow();
+        }
+        let id = self.free;
+        let node = &mut self.nodes[id as usize];
+        self.free = node.next;
+        node.range = range;
+        self.levels |= 1 << level(range);
+        self.len += 1;
+        self.link(id);
+        id
+    }
+
+    fn link(&mut self, id: Id) {
+        let bucket = self.bucket_of(cell(self.range(id)));
+        let next = std::mem::replace(&mut self.nodes[bucket].bucket, id);
+        self.nodes[id as usize].next = next;
+    }
+
+    /// Doubles the nodes, of which none is free, and the buckets.
+    #[cold]
+    fn grow(&mut self) {
+        let used = self.nodes.len();
+        let nodes = (2 * used).max(FIRST_NODES);
+        let last = u32::try_from(nodes - 1).expect("fewer requests than 2^32");
+        self.nodes.reserve_exact(nodes - used);
+        self.nodes.iter_mut().for_each(|node| node.bucket = NIL);
+        for id in used as u32..=last {
+            let next = if id < last { id + 1 } else { NIL };
+            self.nodes.push(Node { range: ByteRange::ALL, next, bucket: NIL, value: T::default() });
+        }
+        self.free = used as u32;
+        (0..used as u32).for_each(|id| self.link(id));
+    }
+
+    fn bucket_of(&self, cell: u64) -> usize {
+        // Vigna's multiplier for congruential generators (2021). Not that of the slots: of what that tells
+        // apart, only one slot's share gets here.
+        let hash = cell.wrapping_mul(0xd134_2543_de82_ef95);
+        (hash >> 32) as usize & (self.nodes.len() - 1)
+    }
+}
+
+fn level(range: ByteRange) -> u32 {
+    (u64::BITS - (range.len() - 1).leading_zeros()).min(LAST_LEVEL)
+}
+
+fn cell(range: ByteRange) -> u64 {
+    range.start() >> level(range)
+}

@@ -45,6 +45,12 @@ struct Waiting<W> {
 struct Class<W> {
     shared: u32,
     exclusive: u32,
+    /// Boxed, as most classes never need it.
+    line: Option<Box<Line<W>>>,
+}
+
+/// Those who wait for one range.
+struct Line<W> {
     waiting: VecDeque<Waiting<W>>,
     /// The ticket of the first exclusive waiter, or `LAST`.
     first_exclusive: Ticket,
@@ -52,7 +58,13 @@ struct Class<W> {
 
 impl<W> Default for Class<W> {
     fn default() -> Self {
-        Self { shared: 0, exclusive: 0, waiting: VecDeque::new(), first_exclusive: LAST }
+        Self { shared: 0, exclusive: 0, line: None }
+    }
+}
+
+impl<W> Default for Line<W> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), first_exclusive: LAST }
     }
 }
 
@@ -66,16 +78,34 @@ impl<W> Class<W> {
 
     /// Whether it has a grant, or a waiter before `ticket`, that excludes `mode`.
     fn blocks(&self, mode: Mode, ticket: Ticket) -> bool {
-        match mode {
-            Mode::Shared => self.exclusive > 0 || self.first_exclusive < ticket,
-            Mode::Exclusive => {
-                self.shared + self.exclusive > 0 || self.waiting.front().is_some_and(|w| w.ticket < ticket)
-            }
-        }
+        let waiting = self.line.as_ref().map_or(LAST, |line| line.first(mode));
+        let granted = match mode {
+            Mode::Shared => self.exclusive,
+            Mode::Exclusive => self.shared + self.exclusive,
+        };
+        granted > 0 || waiting < ticket
     }
 
     fn is_empty(&self) -> bool {
-        self.shared + self.exclusive == 0 && self.waiting.is_empty()
+        self.shared + self.exclusive == 0 && self.first().is_none()
+    }
+
+    fn first(&self) -> Option<&Waiting<W>> {
+        self.waiting().next()
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Waiting<W>> {
+        self.line.iter().flat_map(|line| &line.waiting)
+    }
+}
+
+impl<W> Line<W> {
+    /// The ticket of the first waiter that excludes `mode`, or `LAST`.
+    fn first(&self, mode: Mode) -> Ticket {
+        match mode {
+            Mode::Shared => self.first_exclusive,
+            Mode::Exclusive => self.waiting.front().map_or(LAST, |first| first.ticket),
+        }
     }
 
     fn push(&mut self, waiting: Waiting<W>) {
@@ -132,7 +162,8 @@ impl<W> Queue<W> {
         self.next_ticket += 1;
         self.waiting += 1;
         let id = self.classes.find_or_add(claim.range);
-        self.classes.value_mut(id).push(Waiting { ticket, mode: claim.mode, waker });
+        let line = self.classes.value_mut(id).line.get_or_insert_default();
+        line.push(Waiting { ticket, mode: claim.mode, waker });
     }
 
     /// Takes a grant back, and appends the wakers of the waiters that this grants.
@@ -159,16 +190,12 @@ impl<W> Queue<W> {
     /// waiters that this grants. Takes time linear in the waiters for the same range.
     pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
         let id = self.classes.find(claim.range).expect("a request has a class");
-        let class = self.classes.value_mut(id);
-        match class.waiting.iter().position(|w| is_it(&w.waker)) {
-            None => self.release(claim, granted),
-            Some(index) => {
-                class.take(index);
-                self.waiting -= 1;
-                if !self.planted.is(Fault::GiveUpSilently) {
-                    self.left(id, granted);
-                }
-            }
+        let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
+            return self.release(claim, granted);
+        };
+        self.take(id, index);
+        if !self.planted.is(Fault::GiveUpSilently) {
+            self.left(id, granted);
         }
     }
 
@@ -180,13 +207,13 @@ impl<W> Queue<W> {
     /// Calls `f` with each range and how many requests hold or want it.
     pub(crate) fn each_range(&self, mut f: impl FnMut(ByteRange, usize)) {
         for (range, class) in self.classes.iter() {
-            f(range, (class.shared + class.exclusive) as usize + class.waiting.len());
+            f(range, (class.shared + class.exclusive) as usize + class.waiting().count());
         }
     }
 
     /// The waker of each waiter.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &W> {
-        self.classes.iter().flat_map(|(_, class)| &class.waiting).map(|waiting| &waiting.waker)
+        self.classes.iter().flat_map(|(_, class)| class.waiting()).map(|w| &w.waker)
     }
 
     /// Empties the queue: what is granted, and who waits, in arrival order.
@@ -196,7 +223,8 @@ impl<W> Queue<W> {
             for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
                 granted.extend((0..count).map(|_| Claim { range, mode }));
             }
-            waiting.extend(class.waiting.into_iter().map(|w| (range, w)));
+            let line = class.line.map_or_else(VecDeque::new, |line| line.waiting);
+            waiting.extend(line.into_iter().map(|w| (range, w)));
         }
         self.waiting = 0;
         waiting.sort_unstable_by_key(|(_, w)| w.ticket);
@@ -223,7 +251,7 @@ impl<W> Queue<W> {
         }
         let mut queued = SmallVec::<[(Ticket, Id); 8]>::new();
         self.classes.any_overlapping(range, |id, class| {
-            queued.extend(class.waiting.front().map(|first| (first.ticket, id)));
+            queued.extend(class.first().map(|first| (first.ticket, id)));
             false
         });
         // The order makes no difference to who is granted: a grant unblocks nobody of another class.
@@ -237,17 +265,20 @@ impl<W> Queue<W> {
     /// Grants the waiters of class `id`, from the first up to one that is blocked.
     fn grant_first(&mut self, id: Id, granted: &mut Vec<W>) {
         let range = self.classes.range(id);
-        while let Some(&Waiting { ticket, mode, .. }) = self.classes.value(id).waiting.front() {
+        while let Some(&Waiting { ticket, mode, .. }) = self.classes.value(id).first() {
             if self.blocks_before(Claim { range, mode }, ticket) {
                 return;
             }
-            let class = self.classes.value_mut(id);
-            *class.granted(mode) += 1;
-            let first = class.take(0);
-            self.waiting -= 1;
+            let first = self.take(id, 0);
+            *self.classes.value_mut(id).granted(mode) += 1;
             if !self.planted.is(Fault::LoseWakeUps) {
                 granted.extend(first.map(|w| w.waker));
             }
         }
+    }
+
+    fn take(&mut self, id: Id, index: usize) -> Option<Waiting<W>> {
+        self.waiting -= 1;
+        self.classes.value_mut(id).line.as_mut()?.take(index)
     }
 }

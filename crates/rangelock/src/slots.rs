@@ -108,8 +108,13 @@ impl Slots {
             }
             Err(table) => table,
         };
+        let slots = self.slots_of(range);
+        if slots.is_power_of_two() {
+            let slot = slots.trailing_zeros() as usize;
+            return f(std::slice::from_mut(&mut sync::lock(&table[slot].0)));
+        }
         let mut locked = SmallVec::<[Locked<'_>; SLOTS]>::new();
-        for slot in bits(self.slots_of(range)) {
+        for slot in bits(slots) {
             if self.planted.is(Fault::SlotsOneByOne) && !locked.is_empty() {
                 f(&mut locked);
                 locked.clear();

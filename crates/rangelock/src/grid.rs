@@ -71,6 +71,7 @@ impl<T: Default> Grid<T> {
 
     /// Whether `found` is true for one that overlaps `range`; asks until it is. May ask about one twice, and
     /// about default values.
+    #[inline]
     pub(crate) fn any_overlapping(&self, range: ByteRange, mut found: impl FnMut(Id, &T) -> bool) -> bool {
         let mut levels = self.levels;
         while levels != 0 {
@@ -96,6 +97,7 @@ impl<T: Default> Grid<T> {
     }
 
     /// Exactly this range.
+    #[inline]
     pub(crate) fn find(&self, range: ByteRange) -> Option<Id> {
         if self.len == 0 {
             return None;
@@ -108,10 +110,12 @@ impl<T: Default> Grid<T> {
     }
 
     /// Exactly this range, added with a default value if it is missing.
+    #[inline]
     pub(crate) fn find_or_add(&mut self, range: ByteRange) -> Id {
         self.find(range).unwrap_or_else(|| self.add(range))
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, id: Id) {
         let bucket = self.bucket_of(cell(self.range(id)));
         let next = self.nodes[id as usize].next;
@@ -133,6 +137,7 @@ impl<T: Default> Grid<T> {
         }
     }
 
+    #[inline]
     fn add(&mut self, range: ByteRange) -> Id {
         if self.free == NIL {
             self.grow();
@@ -147,6 +152,7 @@ impl<T: Default> Grid<T> {
         id
     }
 
+    #[inline]
     fn link(&mut self, id: Id) {
         let bucket = self.bucket_of(cell(self.range(id)));
         let next = std::mem::replace(&mut self.nodes[bucket].bucket, id);
@@ -169,6 +175,7 @@ impl<T: Default> Grid<T> {
         (0..used as u32).for_each(|id| self.link(id));
     }
 
+    #[inline]
     fn bucket_of(&self, cell: u64) -> usize {
         // Vigna's multiplier for congruential generators (2021). Not that of the slots: of what that tells
         // apart, only one slot's share gets here.

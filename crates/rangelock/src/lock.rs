@@ -159,6 +159,7 @@ impl RangeLock {
         self.wake(granted);
     }
 
+    #[inline]
     pub(crate) fn release(&self, claim: Claim) {
         let mut granted = Vec::new();
         self.slots.each(claim.range, |_, queue| queue.release(claim, &mut granted));
@@ -180,6 +181,7 @@ impl RangeLock {
     }
 
     /// Blocks until `claim` is granted; returns how long it waited.
+    #[inline]
     fn acquire(&self, claim: Claim) -> Option<Duration> {
         self.enqueue(claim, Waker::thread).map(|waiter| waiter.park())
     }
@@ -196,6 +198,7 @@ impl RangeLock {
     }
 
     /// Grants `claim` at once, or else makes it wait with what `waker` returns.
+    #[inline]
     fn enqueue(&self, claim: Claim, mut waker: impl FnMut() -> Waker) -> Option<Arc<Waiter>> {
         let mut waiter = None;
         self.slots.all(claim.range, |queues| {

@@ -5,7 +5,8 @@
 //! small ones that keep arriving.
 //!
 //! Requests for exactly the same range form a *class*. It counts those granted, who need no names since they
-//! are all alike, and queues those that wait. The classes stand in a [`Grid`], so requests elsewhere
+//! are all alike, and queues those that wait. A request that finds the queue empty gets no class until it has
+//! company. The classes stand in a [`Grid`], so requests elsewhere
 //! cost next to nothing, and of a thousand that wait for one range only the first is ever looked at.
 //!
 //! Invariants:
@@ -24,10 +25,16 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// What a request asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) range: ByteRange,
     pub(crate) mode: Mode,
+}
+
+impl Claim {
+    fn conflicts(&self, other: &Self) -> bool {
+        (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive) && self.range.overlaps(&other.range)
+    }
 }
 
 type Ticket = u64;
@@ -77,6 +84,7 @@ impl<W> Class<W> {
     }
 
     /// Whether it has a grant, or a waiter before `ticket`, that excludes `mode`.
+    #[inline]
     fn blocks(&self, mode: Mode, ticket: Ticket) -> bool {
         let waiting = self.line.as_ref().map_or(LAST, |line| line.first(mode));
         let granted = match mode {
@@ -128,6 +136,8 @@ impl<W> Line<W> {
 
 /// The requests of one slot. `W` is what the caller wants back when a waiter is granted.
 pub(crate) struct Queue<W> {
+    /// A granted request that is the only one; there are no classes then.
+    sole: Option<Claim>,
     classes: Grid<Class<W>>,
     waiting: u32,
     next_ticket: Ticket,
@@ -142,22 +152,29 @@ impl<W> Default for Queue<W> {
 
 impl<W> Queue<W> {
     pub(crate) fn new(planted: Planted) -> Self {
-        Self { classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
+        Self { sole: None, classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
     }
 
     /// Whether a request for `claim` would have to wait now.
+    #[inline]
     pub(crate) fn blocks(&self, claim: Claim) -> bool {
         self.blocks_before(claim, LAST)
     }
 
     /// Grants `claim`, which nothing must block.
+    #[inline]
     pub(crate) fn grant(&mut self, claim: Claim) {
-        let id = self.classes.find_or_add(claim.range);
-        *self.classes.value_mut(id).granted(claim.mode) += 1;
+        if self.ranges() == 0 {
+            self.sole = Some(claim);
+        } else {
+            self.leave_alone();
+            self.grant_in_class(claim);
+        }
     }
 
     /// Makes `claim` wait, which something must block.
     pub(crate) fn wait(&mut self, claim: Claim, waker: W) {
+        self.leave_alone();
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
@@ -167,7 +184,12 @@ impl<W> Queue<W> {
     }
 
     /// Takes a grant back, and appends the wakers of the waiters that this grants.
+    #[inline]
     pub(crate) fn release(&mut self, claim: Claim, granted: &mut Vec<W>) {
+        if self.sole == Some(claim) {
+            self.sole = None;
+            return;
+        }
         let id = self.classes.find(claim.range).expect("a granted range has a class");
         let class = self.classes.value_mut(id);
         let count = class.granted(claim.mode);
@@ -189,6 +211,7 @@ impl<W> Queue<W> {
     /// Removes a request that may wait or be granted; `is_it` knows its waker. Appends the wakers of the
     /// waiters that this grants. Takes time linear in the waiters for the same range.
     pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
+        self.leave_alone();
         let id = self.classes.find(claim.range).expect("a request has a class");
         let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
             return self.release(claim, granted);
@@ -201,11 +224,14 @@ impl<W> Queue<W> {
 
     /// How many different ranges are held or waited for.
     pub(crate) fn ranges(&self) -> usize {
-        self.classes.len()
+        self.classes.len() + usize::from(self.sole.is_some())
     }
 
     /// Calls `f` with each range and how many requests hold or want it.
     pub(crate) fn each_range(&self, mut f: impl FnMut(ByteRange, usize)) {
+        if let Some(sole) = self.sole {
+            f(sole.range, 1);
+        }
         for (range, class) in self.classes.iter() {
             f(range, (class.shared + class.exclusive) as usize + class.waiting().count());
         }
@@ -218,7 +244,7 @@ impl<W> Queue<W> {
 
     /// Empties the queue: what is granted, and who waits, in arrival order.
     pub(crate) fn take_all(&mut self) -> (Vec<Claim>, Vec<(Claim, W)>) {
-        let (mut granted, mut waiting) = (Vec::new(), Vec::new());
+        let (mut granted, mut waiting) = (Vec::from_iter(self.sole.take()), Vec::new());
         for (range, class) in self.classes.take_all() {
             for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
                 granted.extend((0..count).map(|_| Claim { range, mode }));
@@ -232,15 +258,32 @@ impl<W> Queue<W> {
         (granted, waiting.into_iter().map(claim).collect())
     }
 
+    #[inline]
     fn blocks_before(&self, claim: Claim, ticket: Ticket) -> bool {
         if self.planted.is(Fault::SkipOverlapCheck) {
             return false;
+        }
+        if let Some(sole) = self.sole {
+            return sole.conflicts(&claim);
         }
         let ticket = if self.planted.is(Fault::PassWaiters) { 0 } else { ticket };
         self.classes.any_overlapping(claim.range, |_, class| class.blocks(claim.mode, ticket))
     }
 
+    /// Gives the sole request a class.
+    fn leave_alone(&mut self) {
+        if let Some(sole) = self.sole.take() {
+            self.grant_in_class(sole);
+        }
+    }
+
+    fn grant_in_class(&mut self, claim: Claim) {
+        let id = self.classes.find_or_add(claim.range);
+        *self.classes.value_mut(id).granted(claim.mode) += 1;
+    }
+
     /// After a request of class `id` has left: restores Q5 and Q2.
+    #[inline]
     fn left(&mut self, id: Id, granted: &mut Vec<W>) {
         let range = self.classes.range(id);
         if self.classes.value(id).is_empty() {

@@ -88,6 +88,7 @@ impl Slots {
     }
 
     /// Shows `f` the queues of `range`, one after the other.
+    #[inline]
     pub(crate) fn each(&self, range: ByteRange, mut f: impl FnMut(Place, &mut Queue)) {
         let table = match self.lock_one() {
             Ok((mut one, _)) => return f(Place::One, &mut one),
@@ -99,6 +100,7 @@ impl Slots {
     }
 
     /// Shows `f` the queues of `range`, all locked, so that a request can enter them in one moment.
+    #[inline]
     pub(crate) fn all<R>(&self, range: ByteRange, mut f: impl FnMut(&mut [Locked<'_>]) -> R) -> R {
         let table = match self.lock_one() {
             Ok((mut one, collided)) => {
@@ -133,6 +135,7 @@ impl Slots {
     }
 
     /// The one queue, and whether it was waited for; or the slots, if it is not in use any more.
+    #[inline]
     fn lock_one(&self) -> Result<(Locked<'_>, bool), &Table> {
         if let Some(table) = self.spread.get() {
             return Err(table);
@@ -144,6 +147,7 @@ impl Slots {
         }
     }
 
+    #[inline]
     fn spread_if_crowded(&self, one: &mut Queue, collided: bool) {
         // One range that all want would be no better off in a slot.
         let ranges = one.ranges();

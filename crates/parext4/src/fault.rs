@@ -18,6 +18,12 @@ pub enum Fault {
     AppendAtSize,
     /// I2, H12: reads hold nothing.
     ReadUnheld,
+    /// Handles enter the transaction although it is closing.
+    EnterClosed,
+    /// The last handle does not tell the commit that it has ended.
+    LeaveQuietly,
+    /// Credits that are collected for another handle stay where they were, too.
+    SpareTwice,
 }
 
 #[cfg(shuttle)]

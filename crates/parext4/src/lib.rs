@@ -32,6 +32,8 @@ mod volume;
 pub use error::{Error, Result};
 pub use file::{File, Operation, Reason};
 pub use inode::Node;
+#[cfg(shuttle)]
+pub use journal::{Entry, Gate, Pass};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use parext4_device as device;

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use parext4_format::FsBlock;
 
 use super::Journal;
-use super::transaction::{Freed, Participant, Transaction};
+use super::gate::Pass;
+use super::transaction::{Freed, Participant};
 use crate::lock_order::{Held, Rank, hold};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
@@ -19,28 +20,16 @@ use crate::sync::atomic::Ordering;
 #[must_use]
 pub(crate) struct Handle<'a> {
     journal: &'a Journal,
-    transaction: Arc<Transaction>,
-    /// Blocks this handle may still add to the transaction; what is left goes back when it ends.
-    credits: Cell<u32>,
+    /// The place in the running transaction, and the blocks this handle may still add to it.
+    pass: Pass<'a>,
     /// Whether anything was changed under this handle.
     changed: Cell<bool>,
-    /// The commit's own handle, which the commit does not wait for.
-    internal: bool,
     _held: Held,
 }
 
 impl<'a> Handle<'a> {
-    pub(super) fn new(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32) -> Self {
-        Self::with(journal, transaction, credits, false)
-    }
-
-    pub(super) fn internal(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32) -> Self {
-        Self::with(journal, transaction, credits, true)
-    }
-
-    fn with(journal: &'a Journal, transaction: Arc<Transaction>, credits: u32, internal: bool) -> Self {
-        let (credits, changed) = (Cell::new(credits), Cell::new(false));
-        Self { journal, transaction, credits, changed, internal, _held: hold(Rank::Handle) }
+    pub(super) fn new(journal: &'a Journal, pass: Pass<'a>) -> Self {
+        Self { journal, pass, changed: Cell::new(false), _held: hold(Rank::Handle) }
     }
 
     /// Whether anything was changed under this handle. An error after that leaves the transaction half-way,
@@ -51,27 +40,22 @@ impl<'a> Handle<'a> {
 
     /// The transaction that will carry this handle's changes.
     pub(crate) fn tid(&self) -> u64 {
-        self.transaction.tid
+        self.pass.tid()
     }
 
     /// Makes sure that at least `credits` are left, from what the transaction has free. Never waits; `false`
     /// means that the rest of the work belongs to a new handle.
     pub(crate) fn ensure(&self, credits: u32) -> bool {
-        let missing = credits.saturating_sub(self.credits.get());
-        let enough = missing == 0 || (!self.internal && self.journal.extend(missing));
-        if enough {
-            self.credits.set(self.credits.get() + missing);
-        }
-        enough
+        self.pass.ensure(credits)
     }
 
     /// Makes `block` part of the transaction, before its contents change.
     pub(crate) fn register(&self, block: &Arc<MetaBlock>) {
         self.changed.set(true);
-        if block.register_in(self.transaction.tid) {
-            debug_assert!(self.credits.get() > 0, "a handle registered more blocks than it reserved");
-            self.credits.set(self.credits.get().saturating_sub(1));
-            self.transaction.add_block(block);
+        if block.register_in(self.tid()) {
+            let reserved = self.pass.spend();
+            debug_assert!(reserved, "a handle registered more blocks than it reserved");
+            self.journal.running.add_block(block);
         }
     }
 
@@ -83,34 +67,27 @@ impl<'a> Handle<'a> {
 
     /// Has `participant` encode itself when the transaction closes.
     pub(crate) fn join<P: Participant + 'static>(&self, participant: &Arc<P>) {
-        // Relaxed, as in `MetaBlock::register_in`.
-        if participant.joined().swap(self.transaction.tid, Ordering::Relaxed) != self.transaction.tid {
-            self.transaction.add_participant(Arc::clone(participant) as Arc<dyn Participant>);
+        // Relaxed, as in `MetaBlock::register_in`, and looked at first for the same reason.
+        let (joined, tid) = (participant.joined(), self.tid());
+        if joined.load(Ordering::Relaxed) != tid && joined.swap(tid, Ordering::Relaxed) != tid {
+            self.journal.running.add_participant(Arc::clone(participant) as Arc<dyn Participant>);
         }
     }
 
     /// Gives data blocks back; the allocator gets them when the transaction is durable (I7).
     pub(crate) fn release_data(&self, start: FsBlock, len: u32) {
-        self.transaction.add_freed(Freed { start, len });
+        self.journal.running.add_freed(Freed { start, len });
     }
 
     /// Gives a metadata block back and revokes what older transactions logged of it, so that a replay
     /// does not write over its next use.
     pub(crate) fn release_metadata(&self, block: FsBlock) {
         self.journal.cache().forget(block);
-        let revoked = self.transaction.add_revoked(block);
+        let revoked = self.journal.running.add_revoked(block);
         if revoked % self.journal.revokes_per_block() == 1 {
             // One more block of the log.
-            self.credits.set(self.credits.get().saturating_sub(1));
+            self.pass.spend();
         }
-        self.transaction.add_freed(Freed { start: block, len: 1 });
-    }
-}
-
-impl Drop for Handle<'_> {
-    fn drop(&mut self) {
-        if !self.internal {
-            self.journal.end_handle(self.credits.get());
-        }
+        self.journal.running.add_freed(Freed { start: block, len: 1 });
     }
 }

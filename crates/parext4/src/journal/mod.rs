@@ -8,6 +8,7 @@
 //! no promise for a crash in between.
 
 mod checkpoint;
+mod gate;
 mod handle;
 mod log;
 mod replay;
@@ -16,20 +17,24 @@ mod transaction;
 use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 
+#[cfg(shuttle)]
+pub use gate::{Entry, Gate, Pass};
 pub(crate) use handle::Handle;
 pub(crate) use log::{LogExtent, LogMap};
 pub(crate) use replay::{Recovered, read_superblock, replay};
-pub(crate) use transaction::{Freed, Participant, Transaction};
+pub(crate) use transaction::{Freed, Participant};
 
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex};
+use crate::sync::{Arc, Mutex};
 use checkpoint::Pending;
+#[cfg(not(shuttle))]
+use gate::{Entry, Gate};
 use log::Log;
-use transaction::Frozen;
+use transaction::{Frozen, Transaction};
 
 /// The most blocks of one transaction on a volume without a journal.
 const MAX_UNLOGGED: u32 = 8192;
@@ -51,23 +56,12 @@ pub(crate) struct Journal {
     block_size: u32,
     max_transaction: u32,
     hooks: Box<dyn CommitHooks>,
-    state: Mutex<State>,
-    /// Signals that a handle ended or that the transaction opened.
-    changed: Condvar,
+    /// Where handles enter the running transaction.
+    gate: Gate,
+    running: Transaction,
     committer: Mutex<Committer>,
     /// The last durable transaction. Written under the committer's lock.
     committed: AtomicU64,
-}
-
-#[derive(Debug)]
-struct State {
-    running: Arc<Transaction>,
-    handles: u32,
-    /// Credits of open handles and blocks registered by ended ones.
-    reserved: u32,
-    closing: bool,
-    /// The volume is being closed: no handle may begin any more.
-    shut: bool,
 }
 
 /// What only one committer at a time may touch.
@@ -96,7 +90,6 @@ impl Journal {
             None => None,
         };
         let max_transaction = log.as_ref().map_or(MAX_UNLOGGED, Log::max_transaction);
-        let running = Arc::new(Transaction::new(first_tid));
         Ok(Self {
             device,
             cache,
@@ -104,11 +97,8 @@ impl Journal {
             block_size,
             max_transaction,
             hooks,
-            state: Mutex::new(
-                Rank::Transaction,
-                State { running, handles: 0, reserved: 0, closing: false, shut: false },
-            ),
-            changed: Condvar::default(),
+            gate: Gate::new(first_tid, max_transaction),
+            running: Transaction::new(),
             committer: Mutex::new(Rank::Commit, Committer { log, pending: Pending::default() }),
             committed: AtomicU64::new(first_tid - 1),
         })
@@ -136,42 +126,11 @@ impl Journal {
         debug_assert!(credits <= self.max_credits(), "{credits} credits exceed a transaction");
         loop {
             self.health.check()?;
-            let mut state = self.state.lock();
-            while state.closing {
-                self.changed.wait(&mut state);
+            match self.gate.enter(credits) {
+                Entry::Inside(pass) => return Ok(Handle::new(self, pass)),
+                Entry::Full(tid) => self.commit(tid).map(drop)?,
+                Entry::Shut => return Err(Error::Stopped("the volume is closed".into())),
             }
-            if state.shut {
-                return Err(Error::Stopped("the volume is closed".into()));
-            }
-            if state.reserved + credits <= self.max_transaction {
-                state.reserved += credits;
-                state.handles += 1;
-                let running = Arc::clone(&state.running);
-                drop(state);
-                return Ok(Handle::new(self, running, credits));
-            }
-            let tid = state.running.tid;
-            drop(state);
-            self.commit(tid)?;
-        }
-    }
-
-    /// Reserves more for an open handle, if the transaction has room.
-    fn extend(&self, credits: u32) -> bool {
-        let mut state = self.state.lock();
-        let fits = state.reserved + credits <= self.max_transaction;
-        if fits {
-            state.reserved += credits;
-        }
-        fits
-    }
-
-    fn end_handle(&self, unused: u32) {
-        let mut state = self.state.lock();
-        state.reserved -= unused;
-        state.handles -= 1;
-        if state.handles == 0 && state.closing {
-            self.changed.notify_all();
         }
     }
 
@@ -200,8 +159,7 @@ impl Journal {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub(crate) fn commit_all(&self) -> Result<bool> {
-        let tid = self.state.lock().running.tid;
-        self.commit(tid)
+        self.commit(self.gate.tid())
     }
 
     fn commit_running(&self, committer: &mut Committer) -> Result<bool> {
@@ -244,25 +202,16 @@ impl Journal {
 
     /// Closes the running transaction and opens the next. `None` if there was nothing in it.
     fn close_running(&self) -> Result<Option<Frozen>> {
-        let mut state = self.state.lock();
-        state.closing = true;
-        while state.handles > 0 {
-            self.changed.wait(&mut state);
-        }
-        let running = Arc::clone(&state.running);
-        let room = self.max_transaction.saturating_sub(state.reserved);
-        drop(state);
+        let pass = self.gate.close();
+        let tid = pass.tid();
         let _reopen = Reopen(self);
-
-        self.hooks.closing(&Handle::internal(self, Arc::clone(&running), room));
-        let frozen = if running.is_empty() { Ok(None) } else { running.freeze().map(Some) };
-
-        let mut state = self.state.lock();
-        if matches!(frozen, Ok(Some(_))) {
-            state.running = Arc::new(Transaction::new(running.tid + 1));
-            state.reserved = 0;
+        self.hooks.closing(&Handle::new(self, pass));
+        if self.running.is_empty() {
+            return Ok(None);
         }
-        frozen
+        let frozen = self.running.freeze(tid)?;
+        self.gate.advance();
+        Ok(Some(frozen))
     }
 
     /// Flushes the device.
@@ -281,7 +230,7 @@ impl Journal {
     pub(crate) fn shut_down(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut committer = self.committer.lock();
         self.health.check()?;
-        self.state.lock().shut = true;
+        self.gate.shut();
         let result = self.commit_rest(&mut committer).and_then(|()| self.go_home(&mut committer));
         result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
     }
@@ -315,7 +264,6 @@ impl Drop for Reopen<'_> {
             // The transaction is half encoded: nobody may go on, but nobody may hang either.
             self.0.health.stop(Error::corrupt("a commit was cut off by a panic"));
         }
-        self.0.state.lock().closing = false;
-        self.0.changed.notify_all();
+        self.0.gate.open();
     }
 }

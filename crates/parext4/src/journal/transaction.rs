@@ -1,4 +1,4 @@
-//! One transaction: the blocks it will write, the objects it must encode, the blocks it frees.
+//! The running transaction: the blocks it will write, the objects it must encode, the blocks it frees.
 
 use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
@@ -30,9 +30,9 @@ pub(crate) struct Freed {
     pub len: u32,
 }
 
+/// What the running transaction holds. Closing it leaves this empty for the next.
 #[derive(Debug)]
-pub(crate) struct Transaction {
-    pub tid: u64,
+pub(super) struct Transaction {
     lists: Mutex<Lists>,
 }
 
@@ -61,8 +61,8 @@ pub(super) struct FrozenBlock {
 }
 
 impl Transaction {
-    pub(super) fn new(tid: u64) -> Self {
-        Self { tid, lists: Mutex::new(Rank::Transaction, Lists::default()) }
+    pub(super) fn new() -> Self {
+        Self { lists: Mutex::new(Rank::Transaction, Lists::default()) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -89,8 +89,9 @@ impl Transaction {
         lists.revoked.len()
     }
 
-    /// Encodes every participant and freezes every block. The journal has seen to it that no handle is open.
-    pub(super) fn freeze(&self) -> Result<Frozen> {
+    /// Encodes every participant and freezes every block, as transaction `tid`. The journal has seen to it that
+    /// no handle is open.
+    pub(super) fn freeze(&self, tid: u64) -> Result<Frozen> {
         let lists = std::mem::take(&mut *self.lists.lock());
         for participant in &lists.participants {
             participant.encode()?;
@@ -102,6 +103,6 @@ impl Transaction {
             .map(|block| FrozenBlock { bytes: block.freeze(), block })
             .collect();
         blocks.sort_unstable_by_key(|frozen| frozen.block.number());
-        Ok(Frozen { tid: self.tid, blocks, freed: lists.freed, revoked: lists.revoked })
+        Ok(Frozen { tid, blocks, freed: lists.freed, revoked: lists.revoked })
     }
 }

@@ -78,10 +78,11 @@ impl MetaBlock {
 
     /// Notes that transaction `tid` will write this block; says whether it did not know it yet.
     ///
+    /// Looks first, so that those who change one block again and again share the line that says so.
     /// Relaxed: the transaction's list, which is behind a lock, orders what follows from it; and one
     /// transaction runs at a time.
     pub(crate) fn register_in(&self, tid: u64) -> bool {
-        self.registered.swap(tid, Ordering::Relaxed) != tid
+        self.registered.load(Ordering::Relaxed) != tid && self.registered.swap(tid, Ordering::Relaxed) != tid
     }
 
     /// Marks the block as freed, so that no transaction writes it any more.

@@ -1,0 +1,183 @@
+//! Models of the gate to the running transaction, and the same models with a guard taken away, which they must
+//! notice. A thread that is never woken the scheduler reports as a deadlock.
+//!
+//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4 --release --test shuttle_journal`.
+#![cfg(shuttle)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+// Not the checker's: what the models count is no point where they could be interrupted.
+use std::sync::Mutex;
+
+use parext4::fault::{Fault, plant};
+use parext4::{Entry, Gate, Pass};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread::{spawn, yield_now};
+
+/// Credits of a transaction.
+const MAX: u32 = 8;
+
+/// Faults are planted in the whole process, so one model runs at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Checks `model` under many schedules, then that it fails with each of `faults`.
+fn check(iterations: usize, faults: &[Fault], model: fn()) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    plant(Fault::None);
+    shuttle::check_random(model, iterations);
+    shuttle::check_pct(model, iterations, 3);
+    for &fault in faults {
+        plant(fault);
+        let run = || shuttle::check_random(model, iterations * 10);
+        let noticed = catch_unwind(AssertUnwindSafe(run)).is_err();
+        plant(Fault::None);
+        assert!(noticed, "the model does not notice {fault:?}");
+    }
+}
+
+/// A gate, and what happens behind it.
+struct Journal {
+    gate: Gate,
+    seen: Mutex<Seen>,
+    /// One committer at a time.
+    committer: shuttle::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    inside: u32,
+    /// Blocks registered in the running transaction.
+    registered: u32,
+    /// Transactions, and blocks in them.
+    committed: u64,
+    blocks: u32,
+}
+
+impl Journal {
+    fn new() -> Arc<Self> {
+        let seen = Mutex::new(Seen::default());
+        Arc::new(Self { gate: Gate::new(1, MAX), seen, committer: shuttle::sync::Mutex::new(()) })
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Commits transaction `tid`, if nobody has.
+    fn commit(&self, tid: u64) {
+        let _committer = self.committer.lock().unwrap();
+        if self.gate.tid() > tid {
+            return;
+        }
+        let pass = self.gate.close();
+        assert_eq!(self.seen().inside, 0, "a handle is in a transaction that is closed");
+        // The transaction is encoded meanwhile.
+        yield_now();
+        let before = self.seen().registered;
+        while pass.spend() {
+            self.seen().registered += 1;
+        }
+        {
+            let mut seen = self.seen();
+            assert_eq!(seen.inside, 0, "a handle entered a transaction that is closed");
+            assert_eq!(seen.registered, MAX, "credits got lost");
+            seen.blocks += before;
+            seen.registered = 0;
+            seen.committed += 1;
+        }
+        drop(pass);
+        self.gate.advance();
+        self.gate.open();
+    }
+
+    /// Enters with so many credits; commits when the transaction is full.
+    fn begin(&self, credits: u32) -> Option<Pass<'_>> {
+        loop {
+            match self.gate.enter(credits) {
+                Entry::Inside(pass) => {
+                    self.seen().inside += 1;
+                    assert_eq!(pass.tid(), self.gate.tid());
+                    return Some(pass);
+                }
+                Entry::Full(tid) => self.commit(tid),
+                Entry::Shut => return None,
+            }
+        }
+    }
+
+    fn register(&self, pass: &Pass<'_>) {
+        assert!(pass.spend(), "the credits were there");
+        self.seen().registered += 1;
+        assert!(self.seen().registered <= MAX, "more blocks than the transaction has room for");
+    }
+
+    fn end(&self, pass: Pass<'_>) {
+        assert_eq!(pass.tid(), self.gate.tid(), "the transaction changed under a handle");
+        self.seen().inside -= 1;
+        drop(pass);
+    }
+
+    /// A handle that reserves, registers some blocks, and may ask for more. Returns how many it registered.
+    fn handle(&self, credits: u32) -> Option<u32> {
+        let pass = self.begin(credits)?;
+        yield_now();
+        let mut used = thread_rng().gen_range(0..=credits);
+        (0..used).for_each(|_| self.register(&pass));
+        if thread_rng().gen_bool(0.3) && pass.ensure(credits + 1) {
+            self.register(&pass);
+            used += 1;
+        }
+        self.end(pass);
+        Some(used)
+    }
+}
+
+#[test]
+fn no_handle_enters_a_transaction_that_closes() {
+    check(3000, &[Fault::EnterClosed, Fault::LeaveQuietly], || {
+        let journal = Journal::new();
+        let worker = |credits: u32| {
+            let journal = Arc::clone(&journal);
+            spawn(move || (0..2).for_each(|_| assert!(journal.handle(credits).is_some())))
+        };
+        let workers = [worker(0), worker(1), worker(0)];
+        for tid in 1..=2 {
+            journal.commit(tid);
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(journal.gate.tid(), journal.seen().committed + 1);
+    });
+}
+
+#[test]
+fn credits_are_neither_lost_nor_given_twice() {
+    check(3000, &[Fault::SpareTwice], || {
+        let journal = Journal::new();
+        let worker = |credits: u32| {
+            let journal = Arc::clone(&journal);
+            spawn(move || (0..3).map(|_| journal.handle(credits).expect("not shut")).sum::<u32>())
+        };
+        let workers = [worker(1), worker(3), worker(4)];
+        let used: u32 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        journal.commit(journal.gate.tid());
+        assert_eq!(journal.seen().blocks, used, "each block is in one transaction");
+    });
+}
+
+#[test]
+fn nobody_enters_a_gate_that_is_shut() {
+    check(3000, &[Fault::EnterClosed], || {
+        let journal = Journal::new();
+        let worker = |credits: u32| {
+            let journal = Arc::clone(&journal);
+            spawn(move || while journal.handle(credits).is_some() {})
+        };
+        let workers = [worker(0), worker(2)];
+        yield_now();
+        journal.gate.shut();
+        journal.commit(journal.gate.tid());
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(journal.seen().inside, 0);
+        assert!(journal.begin(0).is_none());
+    });
+}

@@ -68,6 +68,12 @@ pub enum Error {
     /// The object is in use.
     #[error("in use: {0}")]
     Busy(String),
+    /// The operation would have to wait, which it was told not to.
+    #[error("would wait: {0}")]
+    WouldWait(&'static str),
+    /// The operation was cancelled before it began.
+    #[error("cancelled")]
+    Cancelled,
     /// More symbolic links than allowed were met while resolving a path.
     #[error("too many levels of symbolic links: {0}")]
     Loop(String),
@@ -112,6 +118,8 @@ impl Error {
             Self::Invalid(_) => libc::EINVAL,
             Self::FileTooLarge => libc::EFBIG,
             Self::Busy(_) => libc::EBUSY,
+            Self::WouldWait(_) => libc::EAGAIN,
+            Self::Cancelled => libc::ECANCELED,
             Self::Loop(_) => libc::ELOOP,
             Self::NotPermitted(_) => libc::EPERM,
         }

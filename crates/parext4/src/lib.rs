@@ -30,14 +30,14 @@ mod sync;
 mod volume;
 
 pub use error::{Error, Result};
-pub use file::{File, Operation, Reason};
+pub use file::{Completion, File, IoFlags, IoQueue, IoRequest, Operation, Reason};
 pub use inode::Node;
 #[cfg(shuttle)]
 pub use journal::{Entry, Gate, Pass};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use parext4_device as device;
-pub use parext4_device::{Device, FileDevice, FileOptions, MemDevice};
+pub use parext4_device::{AlignedBuf, Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};

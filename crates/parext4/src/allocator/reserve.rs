@@ -23,6 +23,11 @@ impl Reservation<'_> {
         enough
     }
 
+    /// How many blocks are reserved; they stay so until [`Allocator::attach`].
+    pub(crate) fn detach(mut self) -> u32 {
+        std::mem::take(&mut self.blocks)
+    }
+
     /// Whether it has what a conversion in a tree of `depth` can need at most.
     pub(crate) fn is_ample(&self, depth: u16) -> bool {
         self.blocks >= ExtentMap::worst_case(depth)
@@ -42,11 +47,18 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.allocator.unclaim(u64::from(self.blocks));
+        if self.blocks > 0 {
+            self.allocator.unclaim(u64::from(self.blocks));
+        }
     }
 }
 
 impl Allocator {
+    /// A reservation that was [detached](Reservation::detach).
+    pub(crate) fn attach(&self, blocks: u32) -> Reservation<'_> {
+        Reservation { allocator: self, blocks }
+    }
+
     /// Claims `blocks` for metadata, from the pool too.
     ///
     /// # Errors

@@ -12,7 +12,9 @@ mod cut;
 mod data;
 mod device_io;
 mod observe;
+mod pieces;
 mod prepare;
+mod queue;
 mod ranges;
 mod read;
 mod reason;
@@ -24,6 +26,7 @@ mod write;
 
 pub use admission::Operation;
 use parext4_format::inode::{FileType, InodeFlags};
+pub use queue::{Completion, IoFlags, IoQueue, IoRequest};
 pub use reason::Reason;
 
 use crate::error::{Error, Result};

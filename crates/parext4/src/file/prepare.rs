@@ -8,10 +8,11 @@
 //! 2. the extent is cut now, and *pinned* so until completion ([`SplitAt::Submission`] begins here);
 //! 3. the write is widened to whole extents, with zeros around the data ([`Widened`]), so that nothing is cut.
 
+use rangelock::ByteRange;
 use smallvec::SmallVec;
 
 use super::File;
-use crate::allocator::Reservation;
+use crate::allocator::{Allocator, Reservation};
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
 use crate::inode::Behind;
@@ -45,6 +46,27 @@ pub(super) struct Debt<'a> {
     pub pinned: bool,
 }
 
+impl<'a> Debt<'a> {
+    /// The debt without its volume, for whoever cannot borrow that; to be [attached](Self::attach) again.
+    pub(super) fn detach(self) -> DetachedDebt {
+        DetachedDebt { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
+    }
+
+    pub(super) fn attach(debt: DetachedDebt, allocator: &'a Allocator) -> Self {
+        let reservation = allocator.attach(debt.blocks);
+        Self { pieces: debt.pieces, reservation, pinned: debt.pinned }
+    }
+}
+
+/// A [`Debt`] whose reservation is not given back when it is dropped.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(super) struct DetachedDebt {
+    pieces: u32,
+    blocks: u32,
+    pinned: bool,
+}
+
 impl File {
     /// Provides blocks for `[first, first + len)` and for the conversion of those that are unwritten.
     ///
@@ -62,6 +84,33 @@ impl File {
             pieces => Some(self.borrow_for(&runs, pieces)?),
         };
         Ok(Prepared { runs, debt })
+    }
+
+    /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. `None` if that is not possible,
+    /// or if the blocks do not lie together in one state.
+    pub(super) fn prepare_at_once(&self, first: u32, len: u32) -> Result<Option<Prepared<'_>>> {
+        let runs = self.runs(first, len)?;
+        let debt = match runs.as_slice() {
+            [Mapping { state: State::Written(_), .. }] => None,
+            [Mapping { state: State::Unwritten(_), .. }] => {
+                let depth = self.volume().map(self.inode())?.depth();
+                match self.volume().allocator.reserve(ExtentMap::worst_case(depth + 1)) {
+                    Ok(reservation) => Some(Debt { pieces: 1, reservation, pinned: false }),
+                    Err(_) => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Prepared { runs, debt }))
+    }
+
+    /// An error if a write of `[offset, end)` would have to wait for its blocks.
+    pub(super) fn check_at_once(&self, offset: u64, end: u64) -> Result<()> {
+        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
+        match self.runs(first, len)?.as_slice() {
+            [run] if run.state != State::Hole => Ok(()),
+            _ => Err(Error::WouldWait("blocks must be found or made first")),
+        }
     }
 
     pub(super) fn runs(&self, first: u32, len: u32) -> Result<Runs> {

@@ -1,7 +1,7 @@
 //! Holding the range that admission asks for.
 
 use parext4_format::FileBlock;
-use rangelock::{ByteRange, RangeGuard, Request};
+use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
 use super::File;
 use super::admission::{self, Admission, FileState, Operation};
@@ -110,13 +110,29 @@ impl File {
         if let Some(waited) = guard.waited() {
             self.note_wait(waited, here.as_ref());
         }
+        let admission = self.confirm(operation, guard.range(), guard.mode())?;
+        Ok(admission.map(|admission| HeldRange { admission, _guard: guard, _here: here, _held: held }))
+    }
+
+    /// The plan for `operation` as it is now that `range` is held in `mode`; `None` if that is not enough.
+    pub(super) fn confirm(
+        &self,
+        operation: Operation,
+        range: ByteRange,
+        mode: Mode,
+    ) -> Result<Option<Admission>> {
         let clean = self.inode().tail.lock().is_clean();
-        let admission = admission::plan(operation, &self.observe(operation, clean)?, self.volume().policy);
-        if !admission.is_met_by(guard.range(), guard.mode()) {
+        let admission = self.plan(operation, clean)?;
+        if !admission.is_met_by(range, mode) {
             return Ok(None);
         }
-        self.record().admitted(admission.reason, guard.mode(), admission.drains);
-        Ok(Some(HeldRange { admission, _guard: guard, _here: here, _held: held }))
+        self.record().admitted(admission.reason, mode, admission.drains);
+        Ok(Some(admission))
+    }
+
+    /// What `operation` needs as far as one can see now.
+    pub(super) fn plan(&self, operation: Operation, tail_clean: bool) -> Result<Admission> {
+        Ok(admission::plan(operation, &self.observe(operation, tail_clean)?, self.volume().policy))
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.

@@ -5,10 +5,9 @@ use rangelock::ByteRange;
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
-use crate::extent_map::{Mapping, State};
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 impl File {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of
@@ -51,28 +50,20 @@ impl File {
         }
         self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == size)?;
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let runs: Vec<Mapping> = self.volume().map(self.inode())?.runs(first, len).collect();
-        for run in runs {
-            self.read_run(buf, offset, end, run)?;
+        let runs = self.runs(first, len)?;
+        for piece in self.read_pieces(offset, end, &runs) {
+            self.read_piece(&mut buf[piece.data], piece.at)?;
         }
         let count = usize::try_from(end - offset).unwrap_or(buf.len());
         Ok(count)
     }
 
-    /// Reads what `[offset, end)` has in one run.
-    fn read_run(&self, buf: &mut [u8], offset: u64, end: u64, run: Mapping) -> Result<()> {
-        let block_size = self.volume().block_size();
-        let run_start = u64::from(run.logical.get()) * block_size;
-        let start = run_start.max(offset);
-        let stop = (run_start + u64::from(run.len) * block_size).min(end);
-        let at = |byte: u64| usize::try_from(byte - offset).unwrap_or(usize::MAX);
-        let piece = &mut buf[at(start)..at(stop)];
-        let State::Written(physical) = run.state else {
+    /// Reads what lies together at a device offset; zeros, if nothing was written.
+    fn read_piece(&self, piece: &mut [u8], at: Option<u64>) -> Result<()> {
+        let Some(from) = at else {
             piece.fill(0);
             return Ok(());
         };
-        let sector = u64::from(self.sector_size());
-        let from = self.device_offset(physical, start - run_start);
         // Only at the end of the file does a piece end inside a sector.
         let whole = piece.len() - piece.len() % self.sector_size() as usize;
         let (sectors, rest) = piece.split_at_mut(whole);
@@ -81,7 +72,6 @@ impl File {
         }
         if !rest.is_empty() {
             let mut last = parext4_device::BufferPool::global().take(self.sector_size() as usize);
-            debug_assert!((from + whole as u64).is_multiple_of(sector));
             self.read_device(from + whole as u64, &mut last)?;
             rest.copy_from_slice(&last[..rest.len()]);
         }

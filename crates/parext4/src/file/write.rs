@@ -4,11 +4,12 @@ use std::io::IoSlice;
 
 use parext4_device::{BufferPool, PooledBuf, zeros};
 use rangelock::ByteRange;
+use smallvec::SmallVec;
 
 use super::File;
 use super::admission::Operation;
 use crate::error::{Error, Result};
-use crate::extent_map::{Mapping, State};
+use crate::extent_map::Mapping;
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -60,35 +61,26 @@ impl File {
         Ok(())
     }
 
-    /// Writes the data run by run. Where a block that holds nothing yet is covered in part, its rest is
-    /// written as zeros with it, so that nothing of its old contents ever shows (I1).
+    /// Writes the data piece by piece.
     fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
-        let block_size = self.volume().block_size();
-        let end = offset + data.len() as u64;
-        for run in runs {
-            let run_start = u64::from(run.logical.get()) * block_size;
-            let run_end = run_start + u64::from(run.len) * block_size;
-            let (start, stop) = (run_start.max(offset), run_end.min(end));
-            let at = |byte: u64| usize::try_from(byte - offset).unwrap_or(usize::MAX);
-            let piece = &data[at(start)..at(stop)];
-            let (physical, pad) = match run.state {
-                State::Written(physical) => (physical, false),
-                State::Unwritten(physical) => (physical, true),
-                State::Hole => unreachable!("holes were filled under the range"),
-            };
-            let head = if pad { start % block_size } else { 0 };
-            let last = Padded::new(piece, self.sector_size());
-            let sectors_end = stop.next_multiple_of(u64::from(self.sector_size()));
-            let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
-            let zeros = |len: u64| IoSlice::new(&zeros()[..usize::try_from(len).unwrap_or(0)]);
-            let slices = [zeros(head), IoSlice::new(last.whole), last.slice(), zeros(tail)];
-            let used: Vec<IoSlice<'_>> = slices.into_iter().filter(|slice| !slice.is_empty()).collect();
-            self.write_device(self.device_offset(physical, start - run_start - head), &used)?;
-            if head + tail > 0 {
-                self.record().zeroed(head + tail);
-            }
+        for piece in self.write_pieces(offset, offset + data.len() as u64, runs) {
+            let padded = Padded::new(&data[piece.data], self.sector_size());
+            let (head, tail) = piece.pads;
+            let zeros = |len: usize| IoSlice::new(&zeros()[..len]);
+            let slices = [zeros(head), IoSlice::new(padded.whole), padded.slice(), zeros(tail)];
+            let used: SmallVec<[IoSlice<'_>; 4]> =
+                slices.into_iter().filter(|slice| !slice.is_empty()).collect();
+            self.record_zeros(head + tail);
+            self.write_device(piece.at.unwrap_or(0), &used)?;
         }
         Ok(())
+    }
+
+    /// Counts zeros written around data.
+    pub(super) fn record_zeros(&self, bytes: usize) {
+        if bytes > 0 {
+            self.record().zeroed(bytes as u64);
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl Inner {
             core: Mutex::new(Rank::InodeCore, raw),
             map: cell,
             map_load: Mutex::new(Rank::MapLoad, ()),
-            ranges: RangeLock::new(),
+            ranges: Arc::new(RangeLock::new()),
             usage: FileUsage::default(),
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),

@@ -54,7 +54,7 @@ pub(crate) struct Inode {
     map: OnceLock<ExtentMap>,
     map_load: Mutex<()>,
     /// Ranges of the file's bytes (I2).
-    pub(crate) ranges: RangeLock,
+    pub(crate) ranges: Arc<RangeLock>,
     /// What operations on the file's data did.
     pub(crate) usage: FileUsage,
     /// Where the next append goes.
@@ -133,6 +133,11 @@ impl Inode {
     /// 512-byte units in use, as `st_blocks`.
     pub(crate) fn sectors(&self) -> u64 {
         self.sectors.load(Ordering::Relaxed)
+    }
+
+    /// Whether the extent map is in memory.
+    pub(crate) fn is_map_loaded(&self) -> bool {
+        self.map.get().is_some()
     }
 
     /// The extent map, read from the device at first use.

@@ -88,7 +88,6 @@ impl<'a> Record<'a> {
     }
 
     /// An operation that must not wait was refused.
-    #[cfg_attr(not(test), expect(dead_code, reason = "every operation may wait so far"))]
     pub(crate) fn refused(self) {
         self.add(|counters| &counters.nowait_refusals, 1);
     }

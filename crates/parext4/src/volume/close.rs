@@ -5,7 +5,8 @@ use parext4_format::superblock::STATE_VALID;
 
 use super::open::seconds;
 use super::{Inner, Volume};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::sync::atomic::Ordering;
 
 impl Volume {
     /// Makes everything done so far durable.
@@ -21,8 +22,12 @@ impl Volume {
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). The journal then recovers the volume at the next open.
+    /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; it then stays open. As
+    /// [`sync`](Self::sync); the journal then recovers the volume at the next open.
     pub fn close(self) -> Result<()> {
+        if self.inner.queues.load(Ordering::Acquire) > 0 {
+            return Err(Error::Busy("the volume still has a queue of operations".into()));
+        }
         self.inner.close()
     }
 }

@@ -93,6 +93,8 @@ pub(crate) struct Inner {
     pub usage: VolumeUsage,
     /// Reads and writes of file data under way.
     pub in_flight: InFlight,
+    /// Queues of operations that are open.
+    pub queues: AtomicU32,
     generation: AtomicU32,
     timer: OnceLock<timer::Timer>,
 }

@@ -225,6 +225,7 @@ fn build(
         policy: options.policy,
         usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
+        queues: AtomicU32::new(0),
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,

@@ -1,0 +1,225 @@
+//! The first steps of a queue's operation: checks, its place in the queue of ranges, and the range itself.
+
+use rangelock::{Mode, OwnedRangeGuard};
+
+use super::super::File;
+use super::super::admission::{Admission, Operation};
+use super::super::read::TRIES;
+use super::IoQueue;
+use super::parked::{Given, OpId};
+use super::pending::{Kind, Pending, Stake};
+use crate::error::{Error, Result};
+use crate::inode::Tail;
+use crate::sync::Arc;
+
+/// What came of asking for a range.
+enum Asked {
+    Held(OwnedRangeGuard),
+    /// Whoever grants it will say so.
+    Parked,
+}
+
+impl IoQueue {
+    /// Checks a new operation and asks for its range.
+    pub(super) fn begin(&mut self, key: usize) -> Result<()> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        match op.kind {
+            Kind::SyncData | Kind::SyncAll => return self.begin_sync(key),
+            Kind::Read => drop(self.volume.in_flight.enter()?),
+            Kind::Write | Kind::Append => drop(file.begin_change()?),
+        }
+        let available = op.buf.as_ref().map_or(0, |buf| buf.len());
+        if op.len > available {
+            return Err(Error::invalid(format_args!("{} bytes of a buffer of {available}", op.len)));
+        }
+        if op.kind != Kind::Append {
+            file.check_offset(op.offset)?;
+            op.end = file.end_of(op.offset, op.len as u64)?;
+        }
+        if op.len == 0 {
+            let result = if op.kind == Kind::Append { file.size() } else { 0 };
+            self.finish(key, Ok(result));
+            return Ok(());
+        }
+        // The map is loaded before any lock is taken.
+        if op.nowait && !file.inode().is_map_loaded() {
+            return Err(Error::WouldWait("the file's map is not in memory"));
+        }
+        self.volume.map(file.inode())?;
+        self.ask(key)
+    }
+
+    /// Asks for the range that the operation needs as far as one can see now.
+    pub(super) fn ask(&mut self, key: usize) -> Result<()> {
+        let op = &self.ops[key];
+        let asked = match op.kind {
+            Kind::Read => return self.ask_to_read(key),
+            Kind::Append => self.ask_to_append(key)?,
+            _ if op.end > self.files.get(op.file).size() => self.ask_to_extend(key)?,
+            _ => {
+                let file = self.files.get(op.file);
+                let clean = file.inode().tail.lock().is_clean();
+                let operation = Operation::Write { offset: op.offset, end: op.end };
+                let admission = file.plan(operation, clean)?;
+                self.ask_for(key, &admission)?
+            }
+        };
+        self.asked(key, asked)
+    }
+
+    fn asked(&mut self, key: usize, asked: Asked) -> Result<()> {
+        match asked {
+            Asked::Held(guard) => self.granted(key, guard),
+            Asked::Parked => Ok(()),
+        }
+    }
+
+    fn ask_to_read(&mut self, key: usize) -> Result<()> {
+        let op = &mut self.ops[key];
+        let (wanted, size) = (op.offset + op.len as u64, self.files.get(op.file).size());
+        // As `File::read_at` does.
+        op.end = if op.attempts < TRIES { wanted.min(size) } else { wanted };
+        op.attempts += 1;
+        if op.end <= op.offset {
+            self.finish(key, Ok(0));
+            return Ok(());
+        }
+        let operation = Operation::Read { offset: op.offset, end: op.end };
+        let admission = self.files.get(op.file).plan(operation, true)?;
+        let asked = self.ask_for(key, &admission)?;
+        self.asked(key, asked)
+    }
+
+    /// The place in the queue of ranges is taken in the moment in which the new end is announced.
+    fn ask_to_extend(&mut self, key: usize) -> Result<Asked> {
+        let op = &self.ops[key];
+        let (operation, end) = (Operation::Write { offset: op.offset, end: op.end }, op.end);
+        let inode = self.files.inode(op.file);
+        let mut tail = inode.tail.lock();
+        let admission = self.files.get(op.file).plan(operation, tail.is_clean())?;
+        let asked = self.ask_for(key, &admission)?;
+        tail.announce(end);
+        self.ops[key].stake = Stake::Announced(end);
+        Ok(asked)
+    }
+
+    /// As [`ask_to_extend`](Self::ask_to_extend), at the end of the file.
+    fn ask_to_append(&mut self, key: usize) -> Result<Asked> {
+        let inode = self.files.inode(self.ops[key].file);
+        let mut tail = inode.tail.lock();
+        let (offset, admission) = self.plan_append(key, &tail)?;
+        let asked = self.ask_for(key, &admission)?;
+        let op = &mut self.ops[key];
+        (op.offset, op.end) = (offset, offset + op.len as u64);
+        op.stake = Stake::Claimed(tail.claim(op.len as u64));
+        Ok(asked)
+    }
+
+    fn plan_append(&self, key: usize, tail: &Tail) -> Result<(u64, Admission)> {
+        let op = &self.ops[key];
+        let (file, offset) = (self.files.get(op.file), tail.end());
+        file.check_offset(offset)?;
+        let end = file.end_of(offset, op.len as u64)?;
+        if op.nowait {
+            file.check_at_once(offset, end)?;
+        }
+        Ok((offset, file.plan(Operation::Write { offset, end }, tail.is_clean())?))
+    }
+
+    fn ask_for(&self, key: usize, admission: &Admission) -> Result<Asked> {
+        let op = &self.ops[key];
+        let ranges = &self.files.get(op.file).inode().ranges;
+        if let Some(guard) = ranges.try_lock_owned(admission.range, admission.mode) {
+            return Ok(Asked::Held(guard));
+        }
+        if op.nowait {
+            return Err(Error::WouldWait("another operation holds part of the range"));
+        }
+        let (parked, id) = (Arc::clone(&self.parked), OpId { key, serial: op.serial });
+        // If it was released just now this is told at once.
+        ranges.lock_with(admission.range, admission.mode, move |guard| parked.give(id, Given::Range(guard)));
+        Ok(Asked::Parked)
+    }
+
+    /// Goes on with operations that were given what they waited for.
+    pub(super) fn take_parked(&mut self) {
+        loop {
+            let given = self.parked.take();
+            if given.is_empty() {
+                return;
+            }
+            for (id, given) in given {
+                // An operation that was cancelled lets go of what it is given.
+                if self.ops.get(id.key).is_none_or(|op| op.serial != id.serial) {
+                    continue;
+                }
+                let result = match given {
+                    Given::Synced(result) => {
+                        self.finish(id.key, result.map(|()| 0));
+                        continue;
+                    }
+                    Given::Range(guard) => self.granted(id.key, guard),
+                };
+                if let Err(error) = result {
+                    self.finish(id.key, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Goes on with an operation that has the range that it asked for, or asks again if that is not enough.
+    fn granted(&mut self, key: usize, guard: OwnedRangeGuard) -> Result<()> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        if let Some(waited) = guard.waited() {
+            file.note_wait(waited, None);
+        }
+        match op.confirm(file, &guard)? {
+            Some(admission) => {
+                op.guard = Some(guard);
+                self.transfer(key, &admission)
+            }
+            None => {
+                op.settle(file, false);
+                drop(guard);
+                self.ask(key)
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// The plan under the range that is held; `None` if the operation must ask again.
+    fn confirm(&self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<Admission>> {
+        let (range, mode) = (guard.range(), guard.mode());
+        if self.kind == Kind::Read {
+            debug_assert_eq!(mode, Mode::Shared, "reads share their range");
+            let (now, wanted) = (file.size(), self.offset + self.len as u64);
+            // As in `File::read_at`: the end may have moved while it waited.
+            if now > self.end && self.end != wanted {
+                return Ok(None);
+            }
+            return file.confirm(Operation::Read { offset: self.offset, end: self.end }, range, mode);
+        }
+        // The size may have been set while it waited.
+        let stale = match self.stake {
+            Stake::Claimed(claim) => !file.inode().tail.lock().holds(claim),
+            Stake::Announced(_) => false,
+            Stake::None => self.end > file.size(),
+        };
+        if stale {
+            return Ok(None);
+        }
+        file.confirm(Operation::Write { offset: self.offset, end: self.end }, range, mode)
+    }
+
+    /// Takes back, or makes good, what was said to appends.
+    pub(super) fn settle(&mut self, file: &File, used: bool) {
+        match std::mem::replace(&mut self.stake, Stake::None) {
+            Stake::None => {}
+            Stake::Announced(end) => file.inode().tail.lock().withdraw(end, file.size()),
+            Stake::Claimed(claim) => file.inode().tail.lock().settle(claim, used, file.size()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The last steps of a queue's operation: the map, the size, the range, the completion.
+
+use parext4_device::{Done, Op};
+
+use super::super::File;
+use super::super::pieces::Piece;
+use super::super::prepare::{Debt, Prepared};
+use super::pending::{Kind, Pending};
+use super::transfer::of_token;
+use super::{Completion, IoQueue};
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+impl IoQueue {
+    /// Notes that the device has done a part of an operation.
+    pub(super) fn device_done(&mut self, done: Done) {
+        let (key, part) = of_token(done.token);
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        op.parts -= 1;
+        if let Err(error) = done.result {
+            let error = op.device_error(file, error);
+            op.error.get_or_insert(error);
+        }
+        op.take_back(file, done.op, part);
+        if op.parts > 0 {
+            return;
+        }
+        // Nobody else has it any more.
+        op.buf = op.buf.take().or_else(|| op.lent.take().and_then(Arc::into_inner));
+        let result = match op.error.take() {
+            Some(error) => Err(error),
+            None => op.complete(file),
+        };
+        self.finish(key, result);
+    }
+
+    /// Ends an operation.
+    pub(super) fn finish(&mut self, key: usize, result: Result<u64>) {
+        let mut op = self.ops.remove(key);
+        let file = self.files.get(op.file);
+        if matches!(result, Err(Error::WouldWait(_))) {
+            file.record().refused();
+        }
+        op.settle(file, result.is_ok());
+        if let Some(debt) = op.debt.take() {
+            // Not completed: what was reserved goes back.
+            drop(Debt::attach(debt, &self.volume.allocator));
+        }
+        // The range last, then the file, which may be its last user.
+        drop(op.guard.take());
+        self.files.release(op.file);
+        self.ready.push(Completion { token: op.token, result, buf: op.buf.take() });
+    }
+}
+
+impl Pending {
+    fn device_error(&self, file: &File, error: std::io::Error) -> Error {
+        if error.raw_os_error() == Some(libc::ECANCELED) {
+            return Error::Cancelled;
+        }
+        let doing = if self.kind == Kind::Read { "reading" } else { "writing" };
+        let error = Error::device(format_args!("{doing} inode {}", file.node().ino()), error);
+        // A failed write stops the volume (I8).
+        if self.kind == Kind::Read { error } else { file.volume().health.stop(error) }
+    }
+
+    /// Takes the buffers of a part back.
+    fn take_back(&mut self, file: &File, op: Op, part: usize) {
+        match op {
+            Op::Read { buf, .. } if self.buf.is_none() => self.buf = Some(buf),
+            Op::Read { buf, .. } => {
+                let pieces = file.read_pieces(self.offset, self.end, &self.runs);
+                if let Some((piece, own)) = { pieces }.nth(part).zip(self.buf.as_mut()) {
+                    let Piece { data, .. } = piece;
+                    let len = data.len();
+                    own[data].copy_from_slice(&buf[..len]);
+                }
+            }
+            Op::Write { .. } | Op::Flush => {}
+        }
+    }
+
+    /// Makes what the device has done visible. Returns the operation's result.
+    fn complete(&mut self, file: &File) -> Result<u64> {
+        let count = self.end - self.offset;
+        if self.kind == Kind::Read {
+            self.forget_rest(count);
+            return Ok(count);
+        }
+        let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator));
+        let runs = std::mem::take(&mut self.runs);
+        file.complete(Prepared { runs, debt }, self.end)?;
+        Ok(if self.kind == Kind::Append { self.offset } else { count })
+    }
+
+    /// Behind the end of the file nothing is shown of what its last sector holds.
+    fn forget_rest(&mut self, count: u64) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count < self.len
+            && let Some(buf) = &mut self.buf
+        {
+            let end = buf.len().min(count.next_multiple_of(4096));
+            buf[count..end].fill(0);
+        }
+    }
+}

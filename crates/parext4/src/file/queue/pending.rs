@@ -1,0 +1,139 @@
+//! An operation of a queue between its steps.
+
+use parext4_device::AlignedBuf;
+use rangelock::OwnedRangeGuard;
+use slab::Slab;
+
+use super::super::File;
+use super::super::prepare::{DetachedDebt, Runs};
+use super::{IoFlags, IoRequest};
+use crate::error::Error;
+use crate::inode::{Claim, Inode};
+use crate::sync::Arc;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Append,
+    SyncData,
+    SyncAll,
+}
+
+/// What an operation has said to appends about the end of the file, until it is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stake {
+    None,
+    Announced(u64),
+    Claimed(Claim),
+}
+
+/// An operation that is not over.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub kind: Kind,
+    pub token: u64,
+    pub serial: u64,
+    /// Its file in [`Files`].
+    pub file: usize,
+    pub nowait: bool,
+    /// The buffer, while the device does not have it.
+    pub buf: Option<AlignedBuf>,
+    /// The buffer of a write, while the device has it too.
+    pub lent: Option<Arc<AlignedBuf>>,
+    /// Bytes asked for.
+    pub len: usize,
+    /// Byte offset; of an append, once it is claimed.
+    pub offset: u64,
+    /// The end of what is read or written, once that is known.
+    pub end: u64,
+    pub stake: Stake,
+    /// The range, once it is held.
+    pub guard: Option<OwnedRangeGuard>,
+    /// How often a read had to begin again.
+    pub attempts: u32,
+    /// What the blocks are mapped to.
+    pub runs: Runs,
+    pub debt: Option<DetachedDebt>,
+    /// Requests on the device.
+    pub parts: u32,
+    /// The first error of a part.
+    pub error: Option<Error>,
+}
+
+impl Pending {
+    pub(super) fn new(request: IoRequest, token: u64, serial: u64, file: usize, flags: IoFlags) -> Self {
+        let (kind, buf, len, offset) = match request {
+            IoRequest::Read { buf, len, offset } => (Kind::Read, Some(buf), len, offset),
+            IoRequest::Write { buf, len, offset } => (Kind::Write, Some(buf), len, offset),
+            IoRequest::Append { buf, len } => (Kind::Append, Some(buf), len, 0),
+            IoRequest::SyncData => (Kind::SyncData, None, 0, 0),
+            IoRequest::SyncAll => (Kind::SyncAll, None, 0, 0),
+        };
+        Self {
+            kind,
+            token,
+            serial,
+            file,
+            nowait: flags.nowait,
+            buf,
+            lent: None,
+            len,
+            offset,
+            end: 0,
+            stake: Stake::None,
+            guard: None,
+            attempts: 0,
+            runs: Runs::new(),
+            debt: None,
+            parts: 0,
+            error: None,
+        }
+    }
+
+    /// Whether it waits for its range.
+    pub(super) fn is_parked(&self) -> bool {
+        self.guard.is_none() && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
+    }
+}
+
+/// The files that operations are under way on, each held once.
+#[derive(Debug, Default)]
+pub(super) struct Files(Slab<Held>);
+
+#[derive(Debug)]
+struct Held {
+    file: File,
+    ops: u32,
+}
+
+impl Files {
+    /// Holds the file for one operation more.
+    pub(super) fn hold(&mut self, file: &File) -> usize {
+        let is_it = |held: &Held| std::ptr::eq::<Inode>(&**held.file.inode(), &**file.inode());
+        // A queue is busy with few files at a time.
+        if let Some((key, held)) = self.0.iter_mut().find(|(_, held)| is_it(held)) {
+            held.ops += 1;
+            return key;
+        }
+        self.0.insert(Held { file: file.clone(), ops: 1 })
+    }
+
+    /// Ends one operation's hold. The file may be gone then.
+    pub(super) fn release(&mut self, key: usize) {
+        self.0[key].ops -= 1;
+        if self.0[key].ops == 0 {
+            self.0.remove(key);
+        }
+    }
+
+    pub(super) fn get(&self, key: usize) -> &File {
+        &self.0[key].file
+    }
+
+    /// The file, with which the queue may be changed.
+    pub(super) fn inode(&self, key: usize) -> Arc<Inode> {
+        Arc::clone(self.get(key).inode())
+    }
+}

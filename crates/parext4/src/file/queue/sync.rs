@@ -1,0 +1,64 @@
+//! Syncs of a queue: a commit takes the device's time in a thread, which is not to be the queue's.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use super::super::File;
+use super::IoQueue;
+use super::parked::{Given, OpId, Parked};
+use super::pending::Kind;
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+/// One file to sync, for an operation.
+struct Job {
+    id: OpId,
+    file: File,
+    all: bool,
+}
+
+/// The thread that syncs, from the first sync of a queue on.
+#[derive(Debug)]
+pub(super) struct Syncer {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Syncer {
+    fn start(parked: Arc<Parked>) -> Result<Self> {
+        let (jobs, work) = channel::<Job>();
+        let run = move || {
+            for Job { id, file, all } in work {
+                let result = if all { file.sync_all() } else { file.sync_data() };
+                drop(file);
+                parked.give(id, Given::Synced(result));
+            }
+        };
+        let thread = std::thread::Builder::new().name("parext4-sync".into()).spawn(run);
+        let thread = thread.map_err(|e| Error::device("starting a thread for syncs", e))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread for syncs panicked");
+        }
+    }
+}
+
+impl IoQueue {
+    pub(super) fn begin_sync(&mut self, key: usize) -> Result<()> {
+        let op = &self.ops[key];
+        let id = OpId { key, serial: op.serial };
+        let job = Job { id, file: self.files.get(op.file).clone(), all: op.kind == Kind::SyncAll };
+        let syncer = match &self.syncer {
+            Some(syncer) => syncer,
+            None => self.syncer.insert(Syncer::start(Arc::clone(&self.parked))?),
+        };
+        let sent = syncer.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent { Ok(()) } else { Err(Error::Stopped("the thread for syncs has ended".into())) }
+    }
+}

@@ -1,0 +1,159 @@
+//! The middle of a queue's operation: its blocks, and its data on the way.
+
+use parext4_device::{AlignedBuf, Op, Request, Segment, zeros};
+use smallvec::SmallVec;
+
+use super::super::File;
+use super::super::admission::Admission;
+use super::super::pieces::Piece;
+use super::super::prepare::{Debt, Prepared};
+use super::IoQueue;
+use super::pending::Kind;
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+use rangelock::ByteRange;
+
+/// The device's token for a part of an operation.
+pub(super) fn token(key: usize, part: usize) -> u64 {
+    (part as u64) << 32 | key as u64
+}
+
+/// The operation, and the part of it, of a device's token.
+pub(super) fn of_token(token: u64) -> (usize, usize) {
+    let narrow = |half: u64| usize::try_from(half).unwrap_or(usize::MAX);
+    (narrow(token & u64::from(u32::MAX)), narrow(token >> 32))
+}
+
+impl IoQueue {
+    /// Hands the data of an operation that has its range to the device.
+    pub(super) fn transfer(&mut self, key: usize, admission: &Admission) -> Result<()> {
+        match self.ops[key].kind {
+            Kind::Read => self.transfer_read(key),
+            _ => self.transfer_write(key, admission.zero_tail),
+        }
+    }
+
+    fn transfer_read(&mut self, key: usize) -> Result<()> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        let (wanted, size) = (op.offset + op.len as u64, file.size());
+        op.end = wanted.min(size);
+        if op.end <= op.offset {
+            self.finish(key, Ok(0));
+            return Ok(());
+        }
+        file.check_len(op.len as u64, op.end < wanted || op.end == size)?;
+        let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
+        op.runs = file.runs(first, len)?;
+        if op.nowait && op.runs.len() > 1 {
+            return Err(Error::WouldWait("the blocks do not lie together"));
+        }
+        let pieces: SmallVec<[Piece; 2]> = file.read_pieces(op.offset, op.end, &op.runs).collect();
+        let sector = file.sector_size() as usize;
+        for (part, piece) in pieces.iter().enumerate() {
+            let Some(offset) = piece.at else {
+                if let Some(buf) = &mut op.buf {
+                    buf[piece.data.clone()].fill(0);
+                }
+                continue;
+            };
+            let len = piece.data.len().next_multiple_of(sector);
+            // The only piece is read where it belongs.
+            let whole = pieces.len() == 1 && op.buf.as_ref().is_some_and(|buf| buf.len() >= len);
+            let buf = if whole { op.buf.take() } else { None };
+            let buf = buf.unwrap_or_else(|| AlignedBuf::zeroed(len));
+            op.parts += 1;
+            self.device.submit(Request { token: token(key, part), op: Op::Read { offset, buf, len } });
+        }
+        if op.parts == 0 {
+            let count = op.end - op.offset;
+            self.finish(key, Ok(count));
+        }
+        Ok(())
+    }
+
+    fn transfer_write(&mut self, key: usize, zero_tail: bool) -> Result<()> {
+        let op = &self.ops[key];
+        let file = self.files.get(op.file);
+        if op.kind == Kind::Write {
+            file.check_len(op.len as u64, op.end >= file.size())?;
+        }
+        let may_widen = op.kind == Kind::Write && !op.nowait;
+        let prepared = prepare(file, op.offset, op.end, zero_tail, op.nowait)
+            .map(|Prepared { runs, debt }| (runs, debt.map(Debt::detach)));
+        if may_widen && matches!(prepared, Err(Error::NoSpace)) {
+            return self.widen(key);
+        }
+        let op = &mut self.ops[key];
+        (op.runs, op.debt) = prepared?;
+        let buf = Arc::new(op.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(0)));
+        op.lent = Some(Arc::clone(&buf));
+        for (part, piece) in file.write_pieces(op.offset, op.end, &op.runs).enumerate() {
+            op.parts += 1;
+            file.record_zeros(piece.pads.0 + piece.pads.1);
+            let offset = piece.at.unwrap_or(0);
+            let segments = segments(&buf, &piece, file.sector_size() as usize);
+            self.device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
+        }
+        Ok(())
+    }
+
+    /// On a full volume a write may have to fill more than its own bytes, which needs another range. That is
+    /// rare enough to be done at once.
+    fn widen(&mut self, key: usize) -> Result<()> {
+        let op = &mut self.ops[key];
+        op.guard = None;
+        let file = self.files.get(op.file).clone();
+        let (offset, len) = (op.offset, op.len);
+        let written = match &op.buf {
+            Some(buf) => file.write_widened(&buf[..len], offset)?,
+            None => None,
+        };
+        written.ok_or(Error::NoSpace)?;
+        self.finish(key, Ok(len as u64));
+        Ok(())
+    }
+}
+
+fn prepare(file: &File, offset: u64, end: u64, zero_tail: bool, nowait: bool) -> Result<Prepared<'_>> {
+    let (first, len) = file.blocks_of(ByteRange::new(offset, end));
+    if nowait {
+        let prepared = if zero_tail { None } else { file.prepare_at_once(first, len)? };
+        return prepared.ok_or(Error::WouldWait("blocks must be found or made first"));
+    }
+    if zero_tail {
+        file.zero_tail()?;
+    }
+    file.volume().with_space(|| file.prepare(first, len))
+}
+
+/// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.
+fn segments(buf: &Arc<AlignedBuf>, piece: &Piece, sector: usize) -> SmallVec<[Segment; 1]> {
+    let (head, tail) = piece.pads;
+    let whole = piece.data.len() - piece.data.len() % sector;
+    let mut segments = SmallVec::new();
+    let mut add = |buf: &Arc<AlignedBuf>, start: usize, len: usize| {
+        if len > 0 {
+            segments.push(Segment { buf: Arc::clone(buf), start, len });
+        }
+    };
+    if head > 0 {
+        add(&zero_buffer(), 0, head);
+    }
+    add(buf, piece.data.start, whole);
+    if whole < piece.data.len() {
+        let mut last = AlignedBuf::zeroed(sector);
+        last[..piece.data.len() - whole].copy_from_slice(&buf[piece.data.start + whole..piece.data.end]);
+        add(&Arc::new(last), 0, sector);
+    }
+    if tail > 0 {
+        add(&zero_buffer(), 0, tail);
+    }
+    segments
+}
+
+/// Zeros for as much as a block.
+fn zero_buffer() -> Arc<AlignedBuf> {
+    static ZEROS: std::sync::OnceLock<Arc<AlignedBuf>> = std::sync::OnceLock::new();
+    Arc::clone(ZEROS.get_or_init(|| Arc::new(AlignedBuf::zeroed(zeros().len()))))
+}

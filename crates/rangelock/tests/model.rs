@@ -1,8 +1,9 @@
-//! Random sequences of operations, one thread: the lock grants exactly when a naive model does.
+//! Random sequences of operations, one thread: the lock grants exactly when a naive model does. The ranges are
+//! made of units of several lengths, so that they fill part of a stripe of the lock, or a few, or all.
 #![cfg(not(shuttle))]
 
 use proptest::prelude::*;
-use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock};
+use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,10 @@ use std::sync::{Arc, Mutex};
 enum Op {
     Request(ByteRange, Mode),
     Try(ByteRange, Mode),
+    /// Takes a place in the queue, which is never waited for.
+    Place(ByteRange, Mode),
+    /// Gives up one of these places, granted or not.
+    GiveUp(prop::sample::Index),
     /// The following act on one of the holders, chosen by the index.
     Release(prop::sample::Index),
     Downgrade(prop::sample::Index),
@@ -58,23 +63,33 @@ impl Model {
 
 type Held = Arc<Mutex<BTreeMap<usize, OwnedRangeGuard>>>;
 
-struct Pair {
-    lock: Arc<RangeLock>,
+struct Pair<'a> {
+    lock: &'a Arc<RangeLock>,
     held: Held,
+    places: BTreeMap<usize, Request<'a>>,
     model: Model,
     next_id: usize,
 }
 
-impl Pair {
+impl<'a> Pair<'a> {
+    fn new(lock: &'a Arc<RangeLock>) -> Self {
+        Self { lock, held: Held::default(), places: BTreeMap::new(), model: Model::default(), next_id: 0 }
+    }
+
     fn apply(&mut self, op: Op) {
         match op {
             Op::Request(range, mode) => self.request(range, mode),
             Op::Try(range, mode) => self.try_request(range, mode),
-            Op::Release(index) => {
-                if let Some(id) = self.choose(index) {
-                    self.release(id);
-                }
+            Op::Place(range, mode) => {
+                let id = self.new_id();
+                self.places.insert(id, self.lock.request(range, mode));
+                self.model.request(id, range, mode);
             }
+            Op::GiveUp(index) => {
+                let ids = self.places.keys().copied().collect();
+                self.release(choose(ids, index));
+            }
+            Op::Release(index) => self.release(self.choose_holder(index)),
             Op::Downgrade(index) => self.narrow(index, |guard| {
                 guard.downgrade();
             }),
@@ -106,16 +121,17 @@ impl Pair {
         }
     }
 
-    fn release(&mut self, id: usize) {
+    fn release(&mut self, id: Option<usize>) {
+        let Some(id) = id else { return };
         // Out of the map first: the release runs callbacks that insert into it.
         let guard = self.held.lock().unwrap().remove(&id);
-        drop(guard);
+        drop((guard, self.places.remove(&id)));
         self.model.0.retain(|c| c.id != id);
         self.model.regrant();
     }
 
     fn narrow(&mut self, index: prop::sample::Index, change: impl FnOnce(&mut OwnedRangeGuard)) {
-        let Some(id) = self.choose(index) else { return };
+        let Some(id) = self.choose_holder(index) else { return };
         let mut guard = self.held.lock().unwrap().remove(&id).expect("chosen among the holders");
         change(&mut guard);
         let claim = self.model.get(id);
@@ -124,9 +140,8 @@ impl Pair {
         self.held.lock().unwrap().insert(id, guard);
     }
 
-    fn choose(&self, index: prop::sample::Index) -> Option<usize> {
-        let ids: Vec<_> = self.held.lock().unwrap().keys().copied().collect();
-        (!ids.is_empty()).then(|| *index.get(&ids))
+    fn choose_holder(&self, index: prop::sample::Index) -> Option<usize> {
+        choose(self.held.lock().unwrap().keys().copied().collect(), index)
     }
 
     fn new_id(&mut self) -> usize {
@@ -137,47 +152,75 @@ impl Pair {
     fn check(&self) {
         let held: Vec<_> =
             self.held.lock().unwrap().iter().map(|(id, g)| (*id, g.range(), g.mode())).collect();
-        assert_eq!(held, self.model.holders());
-        let waiting = self.model.0.len() - held.len();
-        assert_eq!(self.lock.holders_and_waiters(), (held.len(), waiting));
-        assert_eq!(self.lock.is_idle(), held.is_empty());
+        let mut holders = self.model.holders();
+        let (granted, present) = (holders.len(), self.model.0.len());
+        holders.retain(|(id, ..)| !self.places.contains_key(id));
+        assert_eq!(held, holders);
+        assert_eq!(self.lock.holders_and_waiters(), (granted, present - granted));
+        assert_eq!(self.lock.is_idle(), present == 0);
     }
 }
 
-fn range() -> impl Strategy<Value = ByteRange> {
+fn choose(ids: Vec<usize>, index: prop::sample::Index) -> Option<usize> {
+    (!ids.is_empty()).then(|| *index.get(&ids))
+}
+
+/// Within one stripe, across stripes at odd places, whole stripes, and wide.
+const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
+
+/// Many in a row hold ranges at first, so that the lock soon has to spread.
+const CROWD: u64 = 20;
+
+fn range(unit: u64) -> impl Strategy<Value = ByteRange> {
     prop_oneof![
-        8 => (0u64..32, 1u64..12).prop_map(|(start, len)| ByteRange::new(start, start + len)),
-        1 => (0u64..32).prop_map(ByteRange::from),
+        8 => (0u64..32, 1u64..12).prop_map(move |(start, len)| (start, start + len)),
+        2 => (0u64..32).prop_map(move |start| (start, start + 1)),
+        // Everybody wants this one.
+        2 => Just((7, 8)),
+        1 => (0u64..32).prop_map(move |start| (start, u64::MAX)),
     ]
+    .prop_map(move |(start, end)| ByteRange::new(start * unit, end.saturating_mul(unit)))
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op(unit: u64) -> impl Strategy<Value = Op> {
     prop_oneof![
-        4 => (range(), mode()).prop_map(|(r, m)| Op::Request(r, m)),
-        1 => (range(), mode()).prop_map(|(r, m)| Op::Try(r, m)),
+        4 => (range(unit), mode()).prop_map(|(r, m)| Op::Request(r, m)),
+        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Try(r, m)),
         3 => any::<prop::sample::Index>().prop_map(Op::Release),
+        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Place(r, m)),
+        1 => any::<prop::sample::Index>().prop_map(Op::GiveUp),
         1 => any::<prop::sample::Index>().prop_map(Op::Downgrade),
-        1 => (any::<prop::sample::Index>(), range()).prop_map(|(i, r)| Op::Shrink(i, r)),
+        1 => (any::<prop::sample::Index>(), range(unit)).prop_map(|(i, r)| Op::Shrink(i, r)),
     ]
+}
+
+/// A number of requests that the lock gets before those that are random, and the latter.
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let crowd = prop_oneof![Just(0), 0..=CROWD];
+    (prop::sample::select(UNITS.to_vec()), crowd).prop_flat_map(|(unit, count)| {
+        let crowd = move |i: u64| Op::Request(ByteRange::new(i * unit, (i + 1) * unit), Mode::Shared);
+        let first: Vec<_> = (0..count).map(crowd).collect();
+        prop::collection::vec(op(unit), 1..80).prop_map(move |ops| [first.clone(), ops].concat())
+    })
 }
 
 proptest! {
     #[test]
-    fn grants_exactly_when_the_model_does(ops in prop::collection::vec(op(), 1..80)) {
-        let mut pair =
-            Pair { lock: Arc::default(), held: Held::default(), model: Model::default(), next_id: 0 };
+    fn grants_exactly_when_the_model_does(ops in ops()) {
+        let lock = Arc::new(RangeLock::new());
+        let mut pair = Pair::new(&lock);
         for op in ops {
             pair.apply(op);
             pair.check();
         }
         while let Some((id, ..)) = pair.model.holders().first().copied() {
-            pair.release(id);
+            pair.release(Some(id));
             pair.check();
         }
-        prop_assert!(pair.lock.is_idle());
+        prop_assert!(lock.is_idle());
     }
 }

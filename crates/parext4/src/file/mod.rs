@@ -41,8 +41,8 @@ use crate::volume::{Entered, Inner};
 /// of it, and so are lengths, unless the request reaches the end of the file.
 ///
 /// A read never sees half of a write, and what a write that has returned has written is what every later
-/// read returns, until overwritten. Data is durable after [`sync_data`](Self::sync_data) or
-/// [`sync_all`](Self::sync_all).
+/// read returns, until overwritten. (A [`Policy`](crate::Policy) other than the default promises less.) Data is
+/// durable after [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 #[derive(Clone, Debug)]
 pub struct File {
     node: Node,

@@ -111,7 +111,7 @@ impl fmt::Display for Stats {
         let (total, longest) = (Time(self.waited), Time(self.longest_wait));
         writeln!(f, "waits for others: {}, {total} in all, {longest} at most", self.waits)?;
         if self.policy.locks_whole_file() {
-            writeln!(f, "waits until no I/O was in flight: {}", self.drains)?;
+            writeln!(f, "times that all I/O on the file had to end first: {}", self.drains)?;
         }
         let (writes, merged) = (self.conversions, self.conversions_merged);
         writeln!(

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
 use crate::lock_order::Rank;
 use crate::meta::MetaBlock;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::stripes::Stripes;
+use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
 /// The fields of the superblock that change while the volume is open.
@@ -16,8 +17,8 @@ pub(crate) struct SuperCounts {
     /// Byte offset of the superblock in its block.
     offset: usize,
     superblock: Mutex<Superblock>,
-    free_blocks: AtomicU64,
-    free_inodes: AtomicU32,
+    free_blocks: Count,
+    free_inodes: Count,
     last_orphan: AtomicU32,
     joined: AtomicU64,
 }
@@ -29,54 +30,47 @@ impl SuperCounts {
         Self {
             block,
             offset,
-            free_blocks: AtomicU64::new(superblock.free_blocks()),
-            free_inodes: AtomicU32::new(superblock.free_inodes()),
+            free_blocks: Count::new(superblock.free_blocks()),
+            free_inodes: Count::new(superblock.free_inodes().into()),
             last_orphan: AtomicU32::new(superblock.last_orphan()),
             superblock: Mutex::new(Rank::Leaf, superblock),
             joined: AtomicU64::new(0),
         }
     }
 
-    // All counters are Relaxed: they change under handles only, and the commit that reads them has waited
-    // for every handle (the journal's lock orders that). They saturate, as a wrapped count is one that the
-    // next open refuses; it does not come to that, because the groups check theirs against the bitmaps.
-
     /// Free blocks, those held until their commit included.
     pub(crate) fn free_blocks(&self) -> u64 {
-        self.free_blocks.load(Ordering::Relaxed)
+        self.free_blocks.get()
     }
 
     pub(crate) fn free_inodes(&self) -> u32 {
-        self.free_inodes.load(Ordering::Relaxed)
+        u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn take_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
-        let less = |free: u64| Some(free.saturating_sub(blocks.into()));
-        let _ = self.free_blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.free_blocks.add(-i64::from(blocks));
     }
 
     pub(super) fn give_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
-        let more = |free: u64| Some(free.saturating_add(blocks.into()));
-        let _ = self.free_blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        self.free_blocks.add(blocks.into());
     }
 
     pub(super) fn take_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
-        let less = |free: u32| Some(free.saturating_sub(1));
-        let _ = self.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.free_inodes.add(-1);
     }
 
     pub(super) fn give_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
-        let more = |free: u32| Some(free.saturating_add(1));
-        let _ = self.free_inodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        self.free_inodes.add(1);
     }
 
     /// Sets the head of the orphan list.
     pub(crate) fn set_last_orphan(self: &Arc<Self>, handle: &Handle<'_>, ino: u32) {
         self.touch(handle);
+        // Relaxed, as a `Count`.
         self.last_orphan.store(ino, Ordering::Relaxed);
     }
 
@@ -117,5 +111,31 @@ impl Participant for SuperCounts {
 
     fn joined(&self) -> &AtomicU64 {
         &self.joined
+    }
+}
+
+/// A count that many threads change under their handles.
+///
+/// Relaxed: the commit that reads it has waited for every handle, and the journal's gate orders that. It
+/// saturates, as a wrapped count is one that the next open refuses; it does not come to that, because the
+/// groups check theirs against the bitmaps.
+#[derive(Debug)]
+struct Count {
+    at_open: u64,
+    changes: Stripes<AtomicI64, 16>,
+}
+
+impl Count {
+    fn new(at_open: u64) -> Self {
+        Self { at_open, changes: Stripes::default() }
+    }
+
+    fn add(&self, change: i64) {
+        self.changes.mine().fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        let changes = self.changes.iter().map(|change| change.load(Ordering::Relaxed)).sum();
+        self.at_open.saturating_add_signed(changes)
     }
 }

@@ -7,7 +7,6 @@ use parext4_format::InodeNo;
 use super::Inode;
 use crate::error::Result;
 use crate::lock_order::Rank;
-use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex};
 
 const SHARDS: usize = 64;
@@ -47,7 +46,7 @@ impl InodeCache {
             let mut drop_every_second = false;
             shard.retain(|_, inode| {
                 drop_every_second = !drop_every_second;
-                let in_use = Arc::strong_count(inode) > 1 || inode.lazy.load(Ordering::Acquire);
+                let in_use = Arc::strong_count(inode) > 1 || inode.has_lazy_times();
                 drop_every_second || in_use || !durable(inode.changed_in())
             });
         }

@@ -6,6 +6,7 @@ use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use rangelock::RangeLock;
 
+use super::time::Written;
 use super::{Inode, Tail};
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
@@ -90,13 +91,14 @@ impl Inner {
             sectors: AtomicU64::new(raw.blocks),
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
+            written: Written::new(),
             map: cell,
             map_load: Mutex::new(Rank::MapLoad, ()),
             ranges: Arc::new(RangeLock::new()),
             usage: FileUsage::default(),
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
-            lazy: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             behind: AtomicU8::new(0),
             joined: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),

@@ -21,6 +21,7 @@ use rangelock::RangeLock;
 pub(crate) use cache::InodeCache;
 pub use node::Node;
 pub(crate) use tail::{Claim, Tail};
+use time::Written;
 pub(crate) use time::now;
 
 use crate::error::{Error, Result};
@@ -44,8 +45,10 @@ pub(crate) struct Inode {
     table_offset: usize,
     /// `i_flags`, which nothing changes while the inode is in memory.
     flags: InodeFlags,
-    /// Mode, owner, links, times, flags. Its size, blocks and extent root are stale but at commit.
+    /// Mode, owner, links, times, flags. Its size, blocks and extent root are stale but at commit, its times
+    /// while a newer one waits in `written`.
     core: Mutex<RawInode>,
+    written: Written,
     /// Visible size in bytes. Changes only inside a handle (so that size and map commit together, I3) and
     /// under a range that covers the change.
     size: AtomicU64,
@@ -63,8 +66,8 @@ pub(crate) struct Inode {
     pub(crate) entries: RwLock<()>,
     /// `Node`s that refer to this inode.
     references: AtomicU32,
-    /// Whether timestamps wait to ride along with the next transaction (H25).
-    lazy: AtomicBool,
+    /// Whether the inode is on the list of those whose times ride along with the next transaction (H25).
+    listed: AtomicBool,
     /// What is mapped behind the size: a [`Behind`].
     behind: AtomicU8,
     joined: AtomicU64,
@@ -103,7 +106,9 @@ impl Inode {
     /// Raises the size to at least `size` (I3). Within a handle whose transaction also carries what the
     /// size newly covers.
     pub(crate) fn raise_size(&self, size: u64) {
-        self.size.fetch_max(size, Ordering::AcqRel);
+        if self.size() < size {
+            self.size.fetch_max(size, Ordering::AcqRel);
+        }
     }
 
     /// Sets the size, within a handle. For truncation and directories, whose callers exclude every other
@@ -172,7 +177,10 @@ impl Inode {
     pub(crate) fn join(self: &Arc<Self>, handle: &Handle<'_>) {
         handle.register(&self.table_block);
         handle.join(self);
-        self.changed_in.fetch_max(handle.tid(), Ordering::AcqRel);
+        // Looked at first, for those who share the line.
+        if self.changed_in.load(Ordering::Acquire) < handle.tid() {
+            self.changed_in.fetch_max(handle.tid(), Ordering::AcqRel);
+        }
     }
 
     /// The transaction that fsync must wait for.
@@ -180,32 +188,54 @@ impl Inode {
         self.changed_in.load(Ordering::Acquire)
     }
 
-    /// Sets modification and change time to now.
-    pub(crate) fn touch_modified(&self) {
-        let now = now();
-        let mut core = self.core.lock();
-        core.mtime = now;
-        core.ctime = now;
+    /// As [`core`](Self::core), to set times in it: those that wait are set first, so that the newer win.
+    pub(crate) fn core_with_times(&self) -> MutexGuard<'_, RawInode> {
+        let mut core = self.core();
+        if let Some(time) = self.written.take() {
+            (core.mtime, core.ctime) = (time, time);
+        }
+        core
     }
 
-    /// Sets the change time to now.
+    /// Modification and change time; `core` is the inode's own.
+    pub(crate) fn times(&self, core: &RawInode) -> (Timestamp, Timestamp) {
+        self.written.get().map_or((core.mtime, core.ctime), |time| (time, time))
+    }
+
+    /// Sets modification and change time to now, inside a handle that the inode has joined.
+    pub(crate) fn touch_modified(&self) {
+        self.written.set_now();
+    }
+
+    /// Sets the change time to now, inside a handle that the inode has joined.
     pub(crate) fn touch_changed(&self) {
-        let now = now();
-        self.core.lock().ctime = now;
+        self.core_with_times().ctime = now();
     }
 
     /// As [`touch_modified`](Self::touch_modified) without a transaction (H25). Returns whether the inode
     /// must be put on the list of those that ride along with the next one.
     pub(crate) fn touch_lazily(&self) -> bool {
-        let now = now();
-        let mut core = self.core.lock();
-        if same_tick(core.mtime, now) {
-            return false;
-        }
-        core.mtime = now;
-        core.ctime = now;
-        drop(core);
-        !self.lazy.swap(true, Ordering::AcqRel)
+        // If the time waits already, a transaction that is still open takes it, or whoever set it lists it.
+        self.written.set_now()
+            && !self.listed.load(Ordering::SeqCst)
+            && !self.listed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Takes the inode off the list, before a look whether times wait: later ones list it again.
+    pub(crate) fn unlist(&self) {
+        self.listed.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether timestamps wait for a transaction.
+    pub(crate) fn has_lazy_times(&self) -> bool {
+        self.written.is_waiting()
+    }
+
+    /// Adds the waiting timestamps to a transaction.
+    pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
+        // In this order: who finds no times waiting must find the transaction that took them.
+        self.join(handle);
+        drop(self.core_with_times());
     }
 
     /// What may be mapped behind the size.
@@ -223,18 +253,6 @@ impl Inode {
         let (from, to) = (from as u8, to as u8);
         self.behind.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
-
-    /// Whether timestamps wait for a transaction.
-    pub(crate) fn has_lazy_times(&self) -> bool {
-        self.lazy.load(Ordering::Acquire)
-    }
-
-    /// Adds the waiting timestamps to a transaction.
-    pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
-        // In this order: who finds no times waiting must find the transaction that took them.
-        self.join(handle);
-        self.lazy.store(false, Ordering::Release);
-    }
 }
 
 /// What may be mapped behind the size of a file.
@@ -249,14 +267,9 @@ pub(crate) enum Behind {
     Kept = 2,
 }
 
-/// Whether two times fall into the same 4 ms, the grain of the kernel's coarse clock.
-fn same_tick(a: Timestamp, b: Timestamp) -> bool {
-    a.seconds == b.seconds && a.nanoseconds / 4_000_000 == b.nanoseconds / 4_000_000
-}
-
 impl Participant for Inode {
     fn encode(&self) -> Result<()> {
-        let mut core = self.core.lock();
+        let mut core = self.core_with_times();
         core.size = self.size();
         core.blocks = self.sectors();
         if let Some(map) = self.map.get() {

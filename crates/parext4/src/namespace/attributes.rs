@@ -68,6 +68,7 @@ impl Node {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let core = self.inode.core();
+        let (mtime, ctime) = self.inode.times(&core);
         let is_device = matches!(self.file_type(), FileType::CharDevice | FileType::BlockDevice);
         Metadata {
             ino: self.ino(),
@@ -79,8 +80,8 @@ impl Node {
             sectors: self.inode.sectors(),
             links: core.links,
             atime: core.atime,
-            mtime: core.mtime,
-            ctime: core.ctime,
+            mtime,
+            ctime,
             crtime: core.crtime,
             generation: core.generation,
             flags: core.flags,
@@ -98,7 +99,7 @@ impl Node {
         // The inode's block.
         self.volume.transact(1, |handle| {
             self.inode.join(handle);
-            let mut core = self.inode.core();
+            let mut core = self.inode.core_with_times();
             let mut permissions = set.permissions.unwrap_or(core.mode) & PERMISSIONS;
             let changes_owner = set.uid.is_some() || set.gid.is_some();
             if set.permissions.is_none() && changes_owner && !self.inode.is_dir() {

@@ -22,7 +22,7 @@ pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 /// same time under other directories' locks.
 pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     inode.join(handle);
-    let mut core = inode.core();
+    let mut core = inode.core_with_times();
     match core.links {
         0 => Err(Error::NotFound(format!("inode {} was removed", inode.ino()))),
         MAX_LINKS.. => Err(Error::TooManyLinks(format!("inode {}", inode.ino()))),
@@ -52,7 +52,7 @@ fn drop_to(
 ) -> Result<()> {
     inode.join(handle);
     let gone = {
-        let mut core = inode.core();
+        let mut core = inode.core_with_times();
         core.links = links(core.links);
         core.ctime = now();
         core.links == 0

@@ -198,14 +198,14 @@ impl CommitHooks for Hooks {
         let mut waiting = std::mem::take(&mut *self.lazy.0.lock());
         // What does not fit this transaction waits for the next.
         while let Some(inode) = waiting.pop() {
-            if !inode.has_lazy_times() {
-                continue;
-            }
             if !handle.ensure(1) {
                 waiting.push(inode);
                 break;
             }
-            inode.fold_lazy(handle);
+            inode.unlist();
+            if inode.has_lazy_times() {
+                inode.fold_lazy(handle);
+            }
         }
         self.lazy.0.lock().append(&mut waiting);
     }

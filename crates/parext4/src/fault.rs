@@ -24,6 +24,8 @@ pub enum Fault {
     LeaveQuietly,
     /// Credits that are collected for another handle stay where they were, too.
     SpareTwice,
+    /// A window that was taken back still gives out its blocks.
+    WindowOutlivesReturn,
 }
 
 #[cfg(shuttle)]

@@ -118,6 +118,11 @@ impl Layout {
         FsBlock(u64::from(self.first_data_block) + u64::from(group.get()) * u64::from(self.blocks_per_group))
     }
 
+    /// Whether a block lies in the groups.
+    pub(crate) fn contains(&self, block: FsBlock) -> bool {
+        (u64::from(self.first_data_block)..self.blocks_count).contains(&block.get())
+    }
+
     /// How many blocks a group has; the last may be short.
     pub(crate) fn group_blocks(&self, group: GroupNo) -> u32 {
         let rest = self.blocks_count - self.group_start(group).get();

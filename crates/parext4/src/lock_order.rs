@@ -29,6 +29,12 @@ pub(crate) enum Rank {
     InodeCore,
     /// The extent map of one inode.
     ExtentMap,
+    /// The allocation windows of one file.
+    FileWindows,
+    /// All allocation windows, by age.
+    WindowTable,
+    /// What is left of one allocation window.
+    Window,
     /// The free extents and counters, or the inodes, of one block group.
     AllocGroup,
     /// The journal's running transaction: its lists and counters.

@@ -20,17 +20,15 @@ pub(crate) struct Run {
 }
 
 impl Allocator {
-    /// Allocates up to `want` blocks for data in one call: together if possible, at `goal` if free.
-    ///
-    /// Returns at least one block, and fewer than wanted only if they would come from too many groups for
-    /// the handle's credits ([`super::ALLOCATE_CREDITS`]).
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] unless all `want` blocks are free, with nothing changed; corruption.
-    pub(crate) fn allocate(&self, handle: &Handle<'_>, goal: FsBlock, want: u32) -> Result<Runs> {
-        self.claim_data(u64::from(want))?;
-        let mut runs = Runs::new();
-        let found = self.find(handle, goal, want, &mut runs);
+    /// Ends an allocation that has claimed `want` blocks and taken `runs`: what `found` says counts only if it
+    /// got none.
+    pub(super) fn settle(
+        &self,
+        handle: &Handle<'_>,
+        want: u32,
+        runs: Runs,
+        found: Result<()>,
+    ) -> Result<Runs> {
         let got: u32 = runs.iter().map(|run| run.len).sum();
         self.unclaim(u64::from(want - got));
         self.counts.take_blocks(handle, got);
@@ -67,24 +65,29 @@ impl Allocator {
         }
     }
 
-    /// Looks for claimed blocks: first for a group that has them together, then whatever there is, from
-    /// the goal on. Takes at least one, or fails.
-    fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
+    /// Looks for claimed blocks: first for a group that has them together, or a window that has; then
+    /// whatever there is, from the goal on. Takes at least one, or fails.
+    pub(super) fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
         let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
         let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
         let (goal_group, goal_offset) = self.layout.group_of(goal);
         let goal_in = |group| (group == goal_group).then_some(goal_offset);
 
-        for group in self.groups_from(goal_group) {
-            let slot = self.group(group);
-            if slot.largest_hint() >= want
-                && let Some((start, len)) = slot.take(&self.cache, handle, goal_in(group), want, true)?
-            {
+        let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
+        for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
+            let taken = self.group(group).take(&self.cache, handle, goal_in(group), want, true)?;
+            if let Some((start, len)) = taken {
                 runs.push(Run { start, len });
                 return Ok(());
             }
         }
         for look in 0..LOOKS {
+            // The first look may miss what just goes into a window or comes back from one; the others do not.
+            let _windows = match look {
+                0 => None,
+                1 => Some(self.reclaim(want)),
+                _ => Some(self.reclaim(u32::MAX)),
+            };
             let (mut left, mut groups) = (want, 0);
             for group in self.groups_from(goal_group) {
                 if look == 0 && self.group(group).largest_hint() == 0 {
@@ -119,10 +122,7 @@ impl Allocator {
                 return Ok(());
             };
             *left -= len;
-            match runs.last_mut() {
-                Some(last) if last.start + u64::from(last.len) == start => last.len += len,
-                _ => runs.push(Run { start, len }),
-            }
+            append(runs, Run { start, len });
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Allocator {
     pub(crate) fn release(&self, freed: &[Freed]) {
         for freed in freed {
             for (group, offset, len) in self.split(freed.start, freed.len) {
-                self.group(group).release(offset, len);
+                self.group(group).release([(offset, len)]);
             }
             self.unclaim(u64::from(freed.len));
             self.held.fetch_sub(u64::from(freed.len), Ordering::Relaxed);
@@ -212,6 +212,14 @@ impl Allocator {
         let slice = self.layout.blocks_per_group / 16;
         let goal = self.layout.group_start(group) + u64::from(salt % 16 * slice);
         if goal.get() < self.layout.blocks_count { goal } else { self.layout.group_start(group) }
+    }
+}
+
+/// Adds a run, as part of the last one where it continues that.
+pub(super) fn append(runs: &mut Runs, run: Run) {
+    match runs.last_mut() {
+        Some(last) if last.start + u64::from(last.len) == run.start => last.len += run.len,
+        _ => runs.push(run),
     }
 }
 

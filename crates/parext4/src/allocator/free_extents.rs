@@ -26,18 +26,27 @@ impl FreeExtents {
 
     /// Takes up to `want` blocks: from `goal` on if it is free, else from the largest run.
     pub(super) fn take_part(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
-        let largest = || self.by_len.last().map(|&(len, start)| (start, len));
-        let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(largest)?;
+        let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(|| self.largest_run())?;
         let len = len.min(want);
         self.remove(start, len);
         Some((start, len))
     }
 
+    /// What is free around `block` within `[low, high)`, if it is free.
+    pub(super) fn around(&self, block: u32, low: u32, high: u32) -> Option<(u32, u32)> {
+        let (&start, &len) = self.by_start.range(..=block).next_back()?;
+        let (start, end) = (start.max(low), (start + len).min(high));
+        (start..end).contains(&block).then(|| (start, end - start))
+    }
+
+    /// The largest free run.
+    pub(super) fn largest_run(&self) -> Option<(u32, u32)> {
+        self.by_len.last().map(|&(len, start)| (start, len))
+    }
+
     /// The free run from `block` on, if it is free.
     fn at(&self, block: u32) -> Option<(u32, u32)> {
-        let (&start, &len) = self.by_start.range(..=block).next_back()?;
-        let end = start + len;
-        (block < end).then(|| (block, end - block))
+        self.around(block, block, u32::MAX)
     }
 
     /// Adds a run; returns `false`, and changes nothing, if part of it is free already.
@@ -60,7 +69,7 @@ impl FreeExtents {
     }
 
     /// Removes blocks that are free.
-    fn remove(&mut self, start: u32, len: u32) {
+    pub(super) fn remove(&mut self, start: u32, len: u32) {
         let Some((&run_start, &run_len)) = self.by_start.range(..=start).next_back() else { return };
         let (run_end, end) = (run_start + run_len, start + len);
         debug_assert!(end <= run_end, "removing blocks that are not free");

@@ -130,12 +130,54 @@ impl Group {
             self.update_hints(&blocks);
             return Ok(None);
         };
-        handle.change(&bitmap, |bytes| bitmap::set_range(bytes, start, len));
+        self.mark(handle, &mut blocks, &bitmap, start, len);
+        self.update_hints(&blocks);
+        Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
+    }
+
+    /// Takes a free run that `choose` names out of the free extents, in memory only; [`release`](Self::release)
+    /// brings back what is not [used](Self::mark_used).
+    pub(super) fn set_aside(
+        &self,
+        cache: &MetaCache,
+        choose: impl FnOnce(&FreeExtents) -> Option<(u32, u32)>,
+    ) -> Result<Option<(u32, u32)>> {
+        let mut blocks = self.blocks.lock();
+        self.load_blocks(cache, &mut blocks)?;
+        let chosen = choose(&blocks.free);
+        if let Some((start, len)) = chosen {
+            blocks.free.remove(start, len);
+        }
+        self.update_hints(&blocks);
+        Ok(chosen)
+    }
+
+    /// Marks blocks that were set aside as in use.
+    pub(super) fn mark_used(
+        self: &Arc<Self>,
+        cache: &MetaCache,
+        handle: &Handle<'_>,
+        start: u32,
+        len: u32,
+    ) -> Result<()> {
+        let mut blocks = self.blocks.lock();
+        let bitmap = self.load_blocks(cache, &mut blocks)?;
+        self.mark(handle, &mut blocks, &bitmap, start, len);
+        Ok(())
+    }
+
+    fn mark(
+        self: &Arc<Self>,
+        handle: &Handle<'_>,
+        blocks: &mut Blocks,
+        bitmap: &Arc<MetaBlock>,
+        start: u32,
+        len: u32,
+    ) {
+        handle.change(bitmap, |bytes| bitmap::set_range(bytes, start, len));
         blocks.free_count -= len;
         blocks.uninit = false;
         self.touch(handle);
-        self.update_hints(&blocks);
-        Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
     }
 
     /// Marks blocks free in the bitmap and the counters; they are reused only after [`release`](Self::release).
@@ -159,11 +201,14 @@ impl Group {
         Ok(())
     }
 
-    /// Makes freed blocks allocatable, now that the transaction that freed them is durable.
-    pub(super) fn release(&self, start: u32, len: u32) {
+    /// Makes runs of blocks allocatable: freed ones, now that the transaction that freed them is durable, or
+    /// those of a window.
+    pub(super) fn release(&self, runs: impl IntoIterator<Item = (u32, u32)>) {
         let mut blocks = self.blocks.lock();
-        let added = blocks.free.insert(start, len);
-        debug_assert!(added, "blocks released twice");
+        for (start, len) in runs {
+            let added = blocks.free.insert(start, len);
+            debug_assert!(added, "blocks released twice");
+        }
         self.update_hints(&blocks);
     }
 

@@ -3,13 +3,22 @@
 //! A request first claims its number of blocks from one atomic counter, then finds them, so that a claim
 //! that succeeded cannot run out of space half-way. The last few blocks are for metadata that completions
 //! need (I5, H10), as ext4's reserved clusters are.
+//!
+//! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of it, so that it
+//! lies together whoever else allocates. They are kept in memory only and are taken back, oldest first, when
+//! somebody finds no other blocks, so nothing runs out of space because of them.
 
 mod blocks;
 mod free_extents;
 mod group;
 mod inodes;
+mod placement;
+mod request;
 mod reserve;
+mod scattered;
 mod super_counts;
+mod window;
+mod windows;
 
 use parext4_format::GroupNo;
 use parext4_format::group_desc::GroupDesc;
@@ -17,14 +26,17 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::Run;
+pub(crate) use request::{Growth, Request};
 pub(crate) use reserve::Reservation;
 pub(crate) use super_counts::SuperCounts;
+pub(crate) use windows::FileWindows;
 
 use crate::layout::Layout;
 use crate::meta::{MetaBlock, MetaCache};
-use crate::sync::Arc;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex};
 use group::Group;
+use windows::WindowTable;
 
 /// Groups that one call may take blocks from; what is then missing is for the next call.
 const MAX_GROUPS: u32 = 4;
@@ -53,6 +65,11 @@ pub(crate) struct Allocator {
     /// Claims for data leave this many blocks for metadata.
     pool: i64,
     counts: Arc<SuperCounts>,
+    windows: Mutex<WindowTable>,
+    /// Requests for fewer blocks are served a block at a time; `None`: all are.
+    serialize_from: Option<u32>,
+    /// Where such a request looks first: behind the last.
+    shared_goal: AtomicU64,
     /// Blocks freed by transactions that are not durable yet.
     held: AtomicU64,
     /// How often such blocks became allocatable.
@@ -61,6 +78,7 @@ pub(crate) struct Allocator {
 
 impl Allocator {
     /// An allocator over descriptors that were read and checked; `desc_blocks` holds their blocks in order.
+    /// Requests for data of at least `serialize_from` blocks are served in one step.
     pub(crate) fn new(
         layout: Arc<Layout>,
         cache: Arc<MetaCache>,
@@ -68,6 +86,7 @@ impl Allocator {
         desc_blocks: &[Arc<MetaBlock>],
         descs: Vec<GroupDesc>,
         counts: Arc<SuperCounts>,
+        serialize_from: Option<u32>,
     ) -> Self {
         let per_block = layout.descs_per_block as usize;
         let desc_size = usize::from(layout.desc_size);
@@ -91,6 +110,9 @@ impl Allocator {
             unclaimed: AtomicI64::new(free),
             pool,
             counts,
+            windows: WindowTable::new(),
+            serialize_from,
+            shared_goal: AtomicU64::new(0),
             held: AtomicU64::new(0),
             releases: AtomicU64::new(0),
         }

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{ALLOCATE_CREDITS, FREE_CREDITS, Run};
+use super::{ALLOCATE_CREDITS, FREE_CREDITS, FileWindows, Growth, Request, Run};
+use crate::extent_map::ExtentMap;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::volume::Inner;
@@ -20,7 +21,10 @@ fn volume() -> Volume {
 
 fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
-        inner.allocator.allocate(handle, FsBlock(goal), want).map(|runs| runs.to_vec())
+        let (windows, map) = (FileWindows::new(), ExtentMap::empty(1024, None));
+        let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
+        let request = Request { growth, windows: &windows, map: &map, holes, goal };
+        inner.allocator.allocate(handle, &request).map(|runs| runs.to_vec())
     })
 }
 

@@ -4,6 +4,7 @@ use rangelock::ByteRange;
 
 use super::File;
 use super::admission::Operation;
+use crate::allocator::Growth;
 use crate::error::{Error, Result};
 
 /// Blocks asked for at once: what one extent can hold.
@@ -32,7 +33,7 @@ impl File {
         self.volume().with_space(|| {
             let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
             for start in (first..first + blocks).step_by(CHUNK as usize) {
-                self.fill_holes(start, CHUNK.min(first + blocks - start), 0)?;
+                self.fill_holes(start, CHUNK.min(first + blocks - start), 0, Growth::Exact)?;
             }
             self.finish_allocation(end, keep_size)
         })

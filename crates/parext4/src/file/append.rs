@@ -3,6 +3,7 @@
 use super::File;
 use super::admission::Operation;
 use super::ranges::Queued;
+use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::inode::Claim;
@@ -46,7 +47,8 @@ impl File {
                 continue;
             }
             let offset = claimed.claim.offset;
-            self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail))?;
+            let zero_tail = held.admission.zero_tail;
+            self.volume().with_space(|| self.write_held(data, offset, zero_tail, Growth::Append))?;
             claimed.used = true;
             return Ok(offset);
         }

@@ -12,7 +12,7 @@ use rangelock::ByteRange;
 use smallvec::SmallVec;
 
 use super::File;
-use crate::allocator::{Allocator, Reservation};
+use crate::allocator::{Allocator, Growth, Reservation};
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
 use crate::inode::Behind;
@@ -72,10 +72,10 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing but blocks behind it that no write has used.
-    pub(super) fn prepare(&self, first: u32, len: u32) -> Result<Prepared<'_>> {
+    pub(super) fn prepare(&self, first: u32, len: u32, growth: Growth) -> Result<Prepared<'_>> {
         let mut runs = self.runs(first, len)?;
         if runs.iter().any(|run| run.state == State::Hole) {
-            self.fill_holes(first, len, self.ahead(first, len)?)?;
+            self.fill_holes(first, len, self.ahead(first, len)?, growth)?;
             runs = self.runs(first, len)?;
         }
         let pieces = runs.iter().filter(|run| run.is_unwritten()).count();
@@ -133,9 +133,9 @@ impl File {
 
     /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file; and
     /// `ahead` blocks more if there is space for them.
-    pub(super) fn fill_holes(&self, first: u32, len: u32, ahead: u32) -> Result<()> {
+    pub(super) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
-            match self.fill(first, len + ahead) {
+            match self.fill(first, len + ahead, growth) {
                 Ok(()) => {
                     self.volume().note_ahead(self.inode());
                     return Ok(());
@@ -144,16 +144,16 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
-        self.fill(first, len)
+        self.fill(first, len, growth)
     }
 
-    fn fill(&self, first: u32, len: u32) -> Result<()> {
+    fn fill(&self, first: u32, len: u32, growth: Growth) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
         let mut done = 0;
         while done < len {
             let credits = volume.map_credits(inode)?;
             done += volume.transact(credits, |handle| {
-                volume.add_blocks(handle, inode, first + done, len - done, false)
+                volume.fill_holes(handle, inode, first + done, len - done, false, growth)
             })?;
         }
         Ok(())
@@ -170,7 +170,8 @@ impl File {
         let last = self.volume().map(self.inode())?.last().map_or(0, |last| last.end());
         let spare = self.volume().counts().free_blocks() / AHEAD_SPARE;
         let free = self.inode().behind() != Behind::Kept && last <= end;
-        let sensible = grows && len < ahead && free && u64::from(ahead) <= spare;
+        let together = self.volume().allocator.keeps_together(len);
+        let sensible = grows && together && len < ahead && free && u64::from(ahead) <= spare;
         let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;
         Ok(if sensible && fits { ahead } else { 0 })
     }

@@ -9,6 +9,7 @@ use rangelock::ByteRange;
 
 use super::File;
 use super::admission::Operation;
+use crate::allocator::Growth;
 use crate::error::Result;
 
 /// The most zeros written for one request, bytes.
@@ -29,7 +30,7 @@ impl File {
         let at = |byte: u64| usize::try_from(byte - wide.start()).unwrap_or(usize::MAX);
         let mut bytes = AlignedBuf::zeroed(at(wide.end()));
         bytes[at(offset)..at(end)].copy_from_slice(data);
-        self.write_held(&bytes, wide.start(), held.admission.zero_tail)?;
+        self.write_held(&bytes, wide.start(), held.admission.zero_tail, Growth::Exact)?;
         self.record().zeroed_out();
         self.record().zeroed(wide.len() - data.len() as u64);
         Ok(Some(()))

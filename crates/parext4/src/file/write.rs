@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::File;
 use super::admission::Operation;
+use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
 
@@ -39,17 +40,17 @@ impl File {
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
         let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
         self.check_len(data.len() as u64, end >= self.size())?;
-        self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail))
+        self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail, Growth::Write))
     }
 
     /// Writes `data` at `offset`; the range that admission asked for is held.
-    pub(super) fn write_held(&self, data: &[u8], offset: u64, zero_tail: bool) -> Result<()> {
+    pub(super) fn write_held(&self, data: &[u8], offset: u64, zero_tail: bool, growth: Growth) -> Result<()> {
         let end = offset + data.len() as u64;
         if zero_tail {
             self.zero_tail()?;
         }
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let prepared = self.prepare(first, len)?;
+        let prepared = self.prepare(first, len, growth)?;
         self.write_runs(data, offset, &prepared.runs)?;
         self.complete(prepared, end)
     }

@@ -4,7 +4,7 @@ use parext4_format::extent::{self, Extent};
 use parext4_format::{FileBlock, FsBlock};
 
 use super::Inode;
-use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Reservation, Run};
+use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Growth, Request, Reservation, Run};
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
 use crate::journal::Handle;
@@ -55,14 +55,7 @@ impl Inner {
         Ok(self.allocator.goal_in_group(group, inode.ino().get()))
     }
 
-    /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
-    /// `written` says that the caller owns their contents (metadata). Joins the inode.
-    ///
-    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, or
-    /// the free blocks lie too far apart; the caller goes on with a new handle.
-    ///
-    /// # Errors
-    /// No space: the map is as before, but for what earlier calls added.
+    /// As [`fill_holes`](Self::fill_holes), for blocks of which no more will follow.
     pub(crate) fn add_blocks(
         &self,
         handle: &Handle<'_>,
@@ -70,6 +63,27 @@ impl Inner {
         start: u32,
         len: u32,
         written: bool,
+    ) -> Result<u32> {
+        self.fill_holes(handle, inode, start, len, written, Growth::Exact)
+    }
+
+    /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
+    /// `written` says that the caller owns their contents (metadata). Joins the inode. `growth` says how the file
+    /// grows by it.
+    ///
+    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, or
+    /// the free blocks lie too far apart; the caller goes on with a new handle.
+    ///
+    /// # Errors
+    /// No space: the map is as before, but for what earlier calls added.
+    pub(crate) fn fill_holes(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        start: u32,
+        len: u32,
+        written: bool,
+        growth: Growth,
     ) -> Result<u32> {
         let mut map = self.map(inode)?.lock();
         let holes: Vec<(u32, u32)> = map
@@ -82,7 +96,8 @@ impl Inner {
 
         let goal = self.goal(inode, &map, first)?;
         inode.join(handle);
-        let runs = self.allocator.allocate(handle, goal, missing)?;
+        let request = Request { growth, windows: &inode.windows, map: &map, holes: &holes, goal };
+        let runs = self.allocator.allocate(handle, &request)?;
         let mut pieces = pair(&holes, &runs).peekable();
         let mut done = start;
         while let Some((logical, run)) = pieces.peek().copied() {
@@ -237,6 +252,7 @@ impl Inner {
     pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
         inode.join(handle);
         let mut map = self.map(inode)?.lock();
+        self.allocator.close_windows(&inode.windows, from);
         let metadata = inode.holds_metadata();
         let (mut first, mut revoked) = (true, 0);
         while let Some(last) = map.last().filter(|last| last.end() > u64::from(from)) {

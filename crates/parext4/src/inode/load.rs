@@ -8,6 +8,7 @@ use rangelock::RangeLock;
 
 use super::time::Written;
 use super::{Inode, Tail};
+use crate::allocator::FileWindows;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 
@@ -96,6 +97,7 @@ impl Inner {
             map_load: Mutex::new(Rank::MapLoad, ()),
             ranges: Arc::new(RangeLock::new()),
             usage: FileUsage::default(),
+            windows: FileWindows::new(),
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
             listed: AtomicBool::new(false),

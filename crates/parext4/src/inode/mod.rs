@@ -24,6 +24,7 @@ pub(crate) use tail::{Claim, Tail};
 use time::Written;
 pub(crate) use time::now;
 
+use crate::allocator::FileWindows;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::journal::{Handle, Participant};
@@ -56,6 +57,8 @@ pub(crate) struct Inode {
     sectors: AtomicU64,
     map: OnceLock<ExtentMap>,
     map_load: Mutex<()>,
+    /// Free blocks kept for it.
+    pub(crate) windows: FileWindows,
     /// Ranges of the file's bytes (I2).
     pub(crate) ranges: Arc<RangeLock>,
     /// What operations on the file's data did.

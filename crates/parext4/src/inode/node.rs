@@ -63,7 +63,7 @@ impl Drop for Node {
         // Under the lock, so that of the drops of an inode one alone sees the last reference gone and no link
         // left: links only go while somebody holds a reference. Between the two looks another thread could
         // otherwise take a reference, unlink the inode and delete it first.
-        let deleted = {
+        let (last, deleted) = {
             let mut core = self.inode.core();
             if self.inode.behind() == Behind::Ahead && core.links > 0 && self.is_only() {
                 // While this reference still keeps the inode.
@@ -72,8 +72,12 @@ impl Drop for Node {
                 core = self.inode.core();
             }
             // AcqRel: whoever sees zero sees all that was done through the other references.
-            self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1 && core.links == 0
+            let last = self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1;
+            (last, last && core.links == 0)
         };
+        if last {
+            self.volume.allocator.close_windows(&self.inode.windows, 0);
+        }
         if deleted {
             // Nobody can be told here; the orphan list keeps the inode for the next open, and an error of
             // the device has stopped the volume.

@@ -43,6 +43,10 @@ pub struct OpenOptions {
     /// Note why operations on files wait for each other, for [`Volume::explain`]. It takes a lock of the file twice
     /// for every operation, which many threads on one file feel.
     pub explain: bool,
+    /// Writes that need at least so many new blocks get them in one step, in a window kept for the file as it
+    /// grows; smaller ones a block at a time, each where the last one of any file ended. `None`: all do. Only to
+    /// compare is it of use to set it.
+    pub serialize_allocation_from: Option<u32>,
 }
 
 impl Default for OpenOptions {
@@ -54,6 +58,7 @@ impl Default for OpenOptions {
             split_at: SplitAt::default(),
             policy: Policy::default(),
             explain: false,
+            serialize_allocation_from: Some(0),
         }
     }
 }
@@ -193,6 +198,7 @@ fn build(
         &desc_blocks,
         descs,
         counts,
+        options.serialize_allocation_from,
     ));
     let lazy = Arc::new(LazyTimes::new());
     let hooks = Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy) };

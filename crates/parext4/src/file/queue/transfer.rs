@@ -8,7 +8,8 @@ use super::super::admission::Admission;
 use super::super::pieces::Piece;
 use super::super::prepare::{Debt, Prepared};
 use super::IoQueue;
-use super::pending::Kind;
+use super::pending::{Kind, Pending};
+use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use rangelock::ByteRange;
@@ -79,8 +80,8 @@ impl IoQueue {
             file.check_len(op.len as u64, op.end >= file.size())?;
         }
         let may_widen = op.kind == Kind::Write && !op.nowait;
-        let prepared = prepare(file, op.offset, op.end, zero_tail, op.nowait)
-            .map(|Prepared { runs, debt }| (runs, debt.map(Debt::detach)));
+        let prepared =
+            prepare(file, op, zero_tail).map(|Prepared { runs, debt }| (runs, debt.map(Debt::detach)));
         if may_widen && matches!(prepared, Err(Error::NoSpace)) {
             return self.widen(key);
         }
@@ -115,16 +116,17 @@ impl IoQueue {
     }
 }
 
-fn prepare(file: &File, offset: u64, end: u64, zero_tail: bool, nowait: bool) -> Result<Prepared<'_>> {
-    let (first, len) = file.blocks_of(ByteRange::new(offset, end));
-    if nowait {
+fn prepare<'a>(file: &'a File, op: &Pending, zero_tail: bool) -> Result<Prepared<'a>> {
+    let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
+    let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
+    if op.nowait {
         let prepared = if zero_tail { None } else { file.prepare_at_once(first, len)? };
         return prepared.ok_or(Error::WouldWait("blocks must be found or made first"));
     }
     if zero_tail {
         file.zero_tail()?;
     }
-    file.volume().with_space(|| file.prepare(first, len))
+    file.volume().with_space(|| file.prepare(first, len, growth))
 }
 
 /// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.

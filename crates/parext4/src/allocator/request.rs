@@ -1,0 +1,127 @@
+//! Blocks for holes of a file, with regard to how the file grows.
+
+use parext4_format::{FsBlock, GroupNo};
+use smallvec::SmallVec;
+
+use super::window::TakenBack;
+use super::windows::{FileWindows, covering};
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
+use crate::error::Result;
+use crate::extent_map::ExtentMap;
+use crate::journal::Handle;
+
+/// A file whose first write is of no more blocks may well be all written by it.
+const SMALL: u32 = 16;
+
+/// What is known of how a file grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// Just the blocks of the request: directories, and what is allocated ahead.
+    Exact,
+    /// It is written. If that is not the whole file, more will follow.
+    Write,
+    /// It is appended to, and more will follow.
+    Append,
+}
+
+/// A request for blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub growth: Growth,
+    /// The windows of the file, and its map.
+    pub windows: &'a FileWindows,
+    pub map: &'a ExtentMap,
+    /// The holes to fill, as `(file block, length)`, ascending.
+    pub holes: &'a [(u32, u32)],
+    /// Where the first block should lie, by what the map has or else by where its inode lies.
+    pub goal: FsBlock,
+}
+
+impl Request<'_> {
+    /// Whether the file may get a window for it.
+    fn wants_window(&self, want: u32) -> bool {
+        match self.growth {
+            Growth::Exact => false,
+            Growth::Append => true,
+            Growth::Write => {
+                let first = self.holes.first().is_some_and(|&(logical, _)| logical == 0);
+                !(first && want <= SMALL && self.map.last().is_none())
+            }
+        }
+    }
+}
+
+impl Allocator {
+    /// Whether a file that grows gets `want` blocks in one step.
+    pub(crate) fn keeps_together(&self, want: u32) -> bool {
+        self.serialize_from.is_some_and(|least| want >= least)
+    }
+
+    /// Allocates blocks for the holes of a request, in one call and in the order of the holes: out of windows of
+    /// the file, else together if possible, at the goal if free.
+    ///
+    /// Returns at least one block, and fewer than wanted only if they would come from too many groups for the
+    /// handle's credits ([`super::ALLOCATE_CREDITS`]), or where windows end.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) unless all blocks wanted are free, with nothing changed;
+    /// corruption.
+    pub(crate) fn allocate(&self, handle: &Handle<'_>, request: &Request<'_>) -> Result<Runs> {
+        let want: u32 = request.holes.iter().map(|&(_, len)| len).sum();
+        if request.growth != Growth::Exact && !self.keeps_together(want) {
+            return self.allocate_scattered(handle, want);
+        }
+        self.claim_data(u64::from(want))?;
+        let mut runs = Runs::new();
+        let mut found = self.take_from_windows(handle, request, want, &mut runs);
+        if found.is_ok() && runs.is_empty() {
+            found = self.find(handle, request.goal, want, &mut runs);
+        }
+        self.settle(handle, want, runs, found)
+    }
+
+    /// Takes blocks out of windows of the file, which are opened as needed, up to where that ends.
+    fn take_from_windows(
+        &self,
+        handle: &Handle<'_>,
+        request: &Request<'_>,
+        want: u32,
+        runs: &mut Runs,
+    ) -> Result<()> {
+        let mut file = request.windows.lock();
+        let may_open = request.wants_window(want);
+        let mut opened = 0;
+        let mut groups: SmallVec<[GroupNo; MAX_GROUPS as usize]> = SmallVec::new();
+        for &(logical, len) in request.holes {
+            let (mut at, end) = (logical, logical + len);
+            while at < end {
+                let Some(index) = covering(&file, at) else {
+                    opened += 1;
+                    let opens = may_open && opened <= MAX_GROUPS;
+                    if opens && self.open_window(&mut file, request.map, request.goal, at, end - at)? {
+                        continue;
+                    }
+                    return Ok(());
+                };
+                let (group, _) = self.layout.group_of(file[index].run.start);
+                if !groups.contains(&group) {
+                    groups.push(group);
+                }
+                if groups.len() > MAX_GROUPS as usize || runs.len() == MAX_RUNS {
+                    return Ok(());
+                }
+                match file[index].take(at, end - at) {
+                    Err(TakenBack) => drop(file.remove(index)),
+                    Ok(None) => return Ok(()),
+                    Ok(Some(run)) => {
+                        let (_, offset) = self.layout.group_of(run.start);
+                        self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
+                        runs.push(run);
+                        at += run.len;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! Allocation a block at a time, all files from one place on, so that requests interleave: what there is to
+//! compare with (`OpenOptions::serialize_allocation_from`).
+
+use parext4_format::FsBlock;
+
+use super::blocks::append;
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
+use crate::error::Result;
+use crate::journal::Handle;
+use crate::sync::atomic::Ordering;
+
+impl Allocator {
+    /// Allocates up to `want` blocks for data, each on its own.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(super) fn allocate_scattered(&self, handle: &Handle<'_>, want: u32) -> Result<Runs> {
+        self.claim_data(u64::from(want))?;
+        let mut runs = Runs::new();
+        let mut found = Ok(());
+        let (mut group, mut groups) = (None, 0);
+        let mut left = want;
+        while found.is_ok() && left > 0 && runs.len() < MAX_RUNS && groups < MAX_GROUPS {
+            // Relaxed: a hint, that two may have or none.
+            let goal = FsBlock(self.shared_goal.fetch_add(1, Ordering::Relaxed));
+            let mut block = Runs::new();
+            found = self.find(handle, goal, 1, &mut block);
+            for run in block {
+                if run.start != goal {
+                    self.shared_goal.store(run.start.get() + 1, Ordering::Relaxed);
+                }
+                let of = Some(self.layout.group_of(run.start).0);
+                groups += u32::from(group.replace(of) != Some(of));
+                left -= run.len;
+                append(&mut runs, run);
+            }
+        }
+        self.settle(handle, want, runs, found)
+    }
+}

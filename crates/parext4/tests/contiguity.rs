@@ -1,0 +1,139 @@
+//! Files that grow side by side lie together: by appends of many threads to files of their own or to one file,
+//! or by fills in any order.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parext4::{Device, File, MemDevice, Volume};
+
+use common::memory::{Shape, assert_clean, untimed};
+
+const WRITERS: usize = 32;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn open(device: &Arc<MemDevice>) -> Volume {
+    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens")
+}
+
+/// Pieces that the file lies in, however its map describes them.
+fn pieces(file: &File) -> u64 {
+    let (mut at, mut pieces) = (0, 0);
+    while at < file.size() {
+        let (_, len) = file.device_range(at).expect("a map").expect("no holes");
+        at += len;
+        pieces += 1;
+    }
+    pieces
+}
+
+/// The pieces that a file of `bytes` needs, as one extent maps 128 MiB.
+fn ideal(bytes: u64) -> u64 {
+    bytes.div_ceil(128 * MIB)
+}
+
+/// Asserts that files lie in at most 1.1 times as many pieces as they need.
+fn assert_together(files: &[File], what: &str) {
+    let found: u64 = files.iter().map(pieces).sum();
+    let needed: u64 = files.iter().map(|file| ideal(file.size())).sum();
+    eprintln!("{what}: {found} pieces, {needed} needed");
+    assert!(found * 10 <= needed * 11, "{what}: {found} pieces, {needed} needed");
+}
+
+/// Bytes that tell where they were meant to go.
+fn stamped(request: u64, writer: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(request).unwrap()];
+    for sector in bytes.chunks_mut(512) {
+        sector[..8].copy_from_slice(&writer.to_le_bytes());
+    }
+    bytes
+}
+
+/// Closes the volume, has e2fsck look, and counts again in what was written.
+fn close_and_check(device: &Arc<MemDevice>, volume: Volume, paths: &[String], what: &str) {
+    volume.close().expect("the volume closes");
+    assert_clean(device, what);
+    let volume = open(device);
+    let files: Vec<File> = paths.iter().map(|path| volume.open_file(path).expect("a file")).collect();
+    assert_together(&files, &format!("{what}, opened again"));
+}
+
+/// Every writer appends `each` bytes to a file of its own, `request` at a time, as `write` does it.
+fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&File, &[u8]) + Sync) {
+    let device = Arc::new(Shape::new(mib, 4096, true).make());
+    let volume = open(&device);
+    let paths: Vec<String> = (0..WRITERS).map(|writer| format!("/f{writer}")).collect();
+    let files: Vec<File> = paths.iter().map(|path| volume.create(path, 0o644).expect("create")).collect();
+    std::thread::scope(|scope| {
+        for (writer, file) in (0..).zip(&files) {
+            let write = &write;
+            scope.spawn(move || {
+                let bytes = stamped(request, writer);
+                (0..each / request).for_each(|_| write(file, &bytes));
+            });
+        }
+    });
+    assert_together(&files, what);
+    for (writer, file) in (0_u64..).zip(&files) {
+        let mut sector = [0; 512];
+        file.read_at(&mut sector, each - 512).expect("read");
+        assert_eq!(sector[..8], writer.to_le_bytes(), "{what}: another file's data");
+    }
+    drop(files);
+    close_and_check(&device, volume, &paths, what);
+}
+
+fn append(file: &File, bytes: &[u8]) {
+    file.append(bytes).expect("append");
+}
+
+#[test]
+fn files_appended_side_by_side_4k() {
+    grow_files(1024, 4 * MIB, 4 * KIB, "32 files, appends of 4k", append);
+}
+
+#[test]
+fn files_appended_side_by_side_128k() {
+    grow_files(1536, 16 * MIB, 128 * KIB, "32 files, appends of 128k", append);
+}
+
+#[test]
+fn files_appended_side_by_side_2m() {
+    grow_files(1536, 16 * MIB, 2 * MIB, "32 files, appends of 2M", append);
+}
+
+#[test]
+fn files_written_at_their_ends_side_by_side() {
+    let write = |file: &File, bytes: &[u8]| file.write_at(bytes, file.size()).expect("write");
+    grow_files(1536, 16 * MIB, 128 * KIB, "32 files, writes of 128k", write);
+}
+
+/// All writers append to one file, `request` bytes at a time, `bytes` in all.
+fn grow_one(mib: u64, bytes: u64, request: u64, what: &str) {
+    let device = Arc::new(Shape::new(mib, 4096, true).make());
+    let volume = open(&device);
+    let (file, done) = (volume.create("/f", 0o644).expect("create"), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS as u64 {
+            let (file, done) = (&file, &done);
+            scope.spawn(move || {
+                let data = stamped(request, writer);
+                while done.fetch_add(request, Ordering::Relaxed) < bytes {
+                    append(file, &data);
+                }
+            });
+        }
+    });
+    assert_together(std::slice::from_ref(&file), what);
+    drop(file);
+    close_and_check(&device, volume, &["/f".into()], what);
+}
+
+#[test]
+fn one_file_appended_by_all() {
+    grow_one(1024, 32 * MIB, 4 * KIB, "one file, appends of 4k");
+    grow_one(1024, 256 * MIB, 128 * KIB, "one file, appends of 128k");
+    grow_one(1024, 256 * MIB, 2 * MIB, "one file, appends of 2M");
+}

@@ -134,6 +134,6 @@ fn grow_one(mib: u64, bytes: u64, request: u64, what: &str) {
 #[test]
 fn one_file_appended_by_all() {
     grow_one(1024, 32 * MIB, 4 * KIB, "one file, appends of 4k");
-    grow_one(1024, 256 * MIB, 128 * KIB, "one file, appends of 128k");
-    grow_one(1024, 256 * MIB, 2 * MIB, "one file, appends of 2M");
+    grow_one(1024, 96 * MIB, 128 * KIB, "one file, appends of 128k");
+    grow_one(1024, 96 * MIB, 2 * MIB, "one file, appends of 2M");
 }

@@ -2,6 +2,7 @@
 
 use parext4_format::{FsBlock, GroupNo};
 
+use super::free_extents::End;
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -52,7 +53,8 @@ impl Allocator {
             return Err(Error::NoSpace);
         }
         let mut runs = Runs::new();
-        let found = self.find(handle, goal, 1, &mut runs);
+        // Not where the file that it is for grows.
+        let found = self.find(handle, goal, 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
                 self.counts.take_blocks(handle, 1);
@@ -66,8 +68,16 @@ impl Allocator {
     }
 
     /// Looks for claimed blocks: first for a group that has them together, or a window that has; then
-    /// whatever there is, from the goal on. Takes at least one, or fails.
-    pub(super) fn find(&self, handle: &Handle<'_>, goal: FsBlock, want: u32, runs: &mut Runs) -> Result<()> {
+    /// whatever there is, from the goal on. Takes at least one, or fails. Takes `end` of a run elsewhere than
+    /// at the goal.
+    pub(super) fn find(
+        &self,
+        handle: &Handle<'_>,
+        goal: FsBlock,
+        want: u32,
+        end: End,
+        runs: &mut Runs,
+    ) -> Result<()> {
         let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
         let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
         let (goal_group, goal_offset) = self.layout.group_of(goal);
@@ -75,7 +85,7 @@ impl Allocator {
 
         let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
-            let taken = self.group(group).take(&self.cache, handle, goal_in(group), want, true)?;
+            let taken = self.group(group).take(&self.cache, handle, goal_in(group), want, Some(end))?;
             if let Some((start, len)) = taken {
                 runs.push(Run { start, len });
                 return Ok(());
@@ -118,7 +128,7 @@ impl Allocator {
     ) -> Result<()> {
         let slot = self.group(group);
         while *left > 0 && runs.len() < MAX_RUNS {
-            let Some((start, len)) = slot.take(&self.cache, handle, goal.take(), *left, false)? else {
+            let Some((start, len)) = slot.take(&self.cache, handle, goal.take(), *left, None)? else {
                 return Ok(());
             };
             *left -= len;

@@ -2,6 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Which end of a free run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    First,
+    /// Away from what grows into the run.
+    Last,
+}
+
 /// Free runs of blocks, counted from the start of the group. Neighbouring runs are always joined.
 #[derive(Debug, Default)]
 pub(super) struct FreeExtents {
@@ -15,11 +23,14 @@ impl FreeExtents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Takes `want` blocks that lie together: at `goal` if they are free there, else the best fit.
-    pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
+    /// Takes `want` blocks that lie together: at `goal` if they are free there, else this end of the best fit.
+    pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32, end: End) -> Option<(u32, u32)> {
         let at_goal = goal.and_then(|goal| self.at(goal)).filter(|&(_, len)| len >= want);
-        let fits = || self.by_len.range((want, 0)..).next().map(|&(len, start)| (start, len));
-        let (start, _) = at_goal.or_else(fits)?;
+        let fits = || {
+            let &(len, start) = self.by_len.range((want, 0)..).next()?;
+            Some(if end == End::First { start } else { start + len - want })
+        };
+        let start = at_goal.map(|(start, _)| start).or_else(fits)?;
         self.remove(start, want);
         Some((start, want))
     }
@@ -102,10 +113,13 @@ mod tests {
     fn whole_at_goal_or_best_fit_then_parts() {
         let mut free = FreeExtents::default();
         assert!(free.insert(10, 10) && free.insert(40, 100) && free.insert(200, 4));
-        assert_eq!(free.take_whole(Some(12), 3), Some((12, 3)));
-        assert_eq!(free.take_whole(Some(0), 4), Some((200, 4)));
-        assert_eq!(free.take_whole(Some(45), 1000), None);
-        assert_eq!(free.take_part(Some(0), 1000), Some((40, 100)));
+        assert_eq!(free.take_whole(Some(12), 3, End::First), Some((12, 3)));
+        assert_eq!(free.take_whole(Some(0), 4, End::First), Some((200, 4)));
+        assert_eq!(free.take_whole(Some(45), 1000, End::First), None);
+        assert_eq!(free.take_whole(Some(0), 8, End::Last), Some((132, 8)));
+        assert_eq!(free.around(50, 45, 60), Some((45, 15)));
+        assert_eq!((free.around(39, 0, 99), free.around(50, 55, 60)), (None, None));
+        assert_eq!(free.take_part(Some(0), 1000), Some((40, 92)));
         assert!(!free.insert(10, 1), "a double free is noticed");
         assert!(free.insert(12, 3));
         assert_eq!(free.largest(), 10);
@@ -117,8 +131,9 @@ mod tests {
             let mut free = FreeExtents::default();
             let mut model = [false; 256];
             for (start, len, take) in ops {
+                let end = if len % 2 == 0 { End::First } else { End::Last };
                 if take {
-                    let part = free.take_whole(Some(start), len).or_else(|| free.take_part(Some(start), len));
+                    let part = free.take_whole(Some(start), len, end).or_else(|| free.take_part(Some(start), len));
                     if let Some((start, len)) = part {
                         for bit in &mut model[start as usize..(start + len) as usize] {
                             prop_assert!(*bit);

@@ -8,7 +8,7 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
 
-use super::free_extents::FreeExtents;
+use super::free_extents::{End, FreeExtents};
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
@@ -112,20 +112,23 @@ impl Group {
         self.desc.inode_table
     }
 
-    /// Takes `want` blocks that lie together, or fewer if not `whole`, near `goal` (counted from the group's
-    /// start) if given. Returns the first block and how many, or `None` if the group has nothing to give.
+    /// Takes `want` blocks that lie together, at `goal` (counted from the group's start) if they are free there,
+    /// else from this end of another free run; or fewer, if no end is given. Returns the first block and how
+    /// many, or `None` if the group has nothing to give.
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
         handle: &Handle<'_>,
         goal: Option<u32>,
         want: u32,
-        whole: bool,
+        whole: Option<End>,
     ) -> Result<Option<(FsBlock, u32)>> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        let taken =
-            if whole { blocks.free.take_whole(goal, want) } else { blocks.free.take_part(goal, want) };
+        let taken = match whole {
+            Some(end) => blocks.free.take_whole(goal, want, end),
+            None => blocks.free.take_part(goal, want),
+        };
         let Some((start, len)) = taken else {
             self.update_hints(&blocks);
             return Ok(None);

@@ -3,6 +3,7 @@
 use parext4_format::{FsBlock, GroupNo};
 use smallvec::SmallVec;
 
+use super::free_extents::End;
 use super::window::TakenBack;
 use super::windows::{FileWindows, covering};
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
@@ -75,7 +76,7 @@ impl Allocator {
         let mut runs = Runs::new();
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
-            found = self.find(handle, request.goal, want, &mut runs);
+            found = self.find(handle, request.goal, want, End::First, &mut runs);
         }
         self.settle(handle, want, runs, found)
     }

@@ -4,6 +4,7 @@
 use parext4_format::FsBlock;
 
 use super::blocks::append;
+use super::free_extents::End;
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -24,7 +25,7 @@ impl Allocator {
             // Relaxed: a hint, that two may have or none.
             let goal = FsBlock(self.shared_goal.fetch_add(1, Ordering::Relaxed));
             let mut block = Runs::new();
-            found = self.find(handle, goal, 1, &mut block);
+            found = self.find(handle, goal, 1, End::First, &mut block);
             for run in block {
                 if run.start != goal {
                     self.shared_goal.store(run.start.get() + 1, Ordering::Relaxed);

@@ -118,9 +118,14 @@ impl Layout {
         FsBlock(u64::from(self.first_data_block) + u64::from(group.get()) * u64::from(self.blocks_per_group))
     }
 
-    /// Whether a block lies in the groups.
+    /// Whether a block lies in a group.
     pub(crate) fn contains(&self, block: FsBlock) -> bool {
         (u64::from(self.first_data_block)..self.blocks_count).contains(&block.get())
+    }
+
+    /// A goal that may lie outside the volume, or else the first block in a group.
+    pub(crate) fn nearest(&self, goal: FsBlock) -> FsBlock {
+        if self.contains(goal) { goal } else { FsBlock(u64::from(self.first_data_block)) }
     }
 
     /// How many blocks a group has; the last may be short.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parext4::{Device, File, MemDevice, Volume};
 
 use common::memory::{Shape, assert_clean, untimed};
+use common::rng::Rng;
 
 const WRITERS: usize = 32;
 const KIB: u64 = 1 << 10;
@@ -136,4 +137,84 @@ fn one_file_appended_by_all() {
     grow_one(1024, 32 * MIB, 4 * KIB, "one file, appends of 4k");
     grow_one(1024, 96 * MIB, 128 * KIB, "one file, appends of 128k");
     grow_one(1024, 96 * MIB, 2 * MIB, "one file, appends of 2M");
+}
+
+/// Numbers below `count` in an order of `seed`.
+fn shuffled(count: u64, seed: u64) -> Vec<u64> {
+    let (mut numbers, mut rng): (Vec<u64>, _) = ((0..count).collect(), Rng::new(seed, 0));
+    for last in (1..numbers.len()).rev() {
+        numbers.swap(last, usize::try_from(rng.below(last as u64 + 1)).unwrap());
+    }
+    numbers
+}
+
+#[test]
+fn a_sparse_file_filled_in_any_order() {
+    const BYTES: u64 = 32 * MIB;
+    let device = Arc::new(Shape::new(2048, 4096, true).make());
+    let volume = open(&device);
+    let file = volume.create("/f", 0o644).expect("create");
+    file.set_len(BYTES).expect("set_len");
+    let blocks = shuffled(BYTES / 4096, 7);
+    std::thread::scope(|scope| {
+        for part in blocks.chunks(blocks.len() / 8) {
+            let file = &file;
+            scope.spawn(move || {
+                part.iter().for_each(|block| file.write_at(&[1; 4096], block * 4096).expect("write"));
+            });
+        }
+    });
+    let found = pieces(&file);
+    eprintln!("a sparse file filled in any order: {found} pieces");
+    assert!(found <= 4, "{found} pieces");
+    drop(file);
+    volume.close().expect("the volume closes");
+    assert_clean(&device, "a sparse file filled in any order");
+}
+
+#[test]
+fn small_files_written_at_once_stay_packed() {
+    const FILES: u64 = 400;
+    let device = Arc::new(Shape::new(512, 4096, true).make());
+    let volume = open(&device);
+    let mut places = Vec::new();
+    for nth in 0..FILES {
+        let file = volume.create(format!("/{nth}"), 0o644).expect("create");
+        file.write_at(&vec![1; usize::try_from(4096 * (1 + nth % 4)).unwrap()], 0).expect("write");
+        places.push(file.device_range(0).expect("a map").expect("data"));
+    }
+    places.sort_unstable();
+    let gaps = places.windows(2).filter(|pair| pair[0].0 + pair[0].1 != pair[1].0).count();
+    // A group has sixteen places where small files begin.
+    assert!(gaps < 20, "{FILES} small files lie in {gaps} places");
+    volume.close().expect("the volume closes");
+}
+
+#[test]
+fn what_one_file_keeps_another_can_have() {
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let volume = open(&device);
+    let kept: Vec<File> = (0..WRITERS).map(|n| volume.create(format!("/kept{n}"), 0o644).unwrap()).collect();
+    let free = volume.space().free_blocks;
+    kept.iter().for_each(|file| append(file, &[1; 4096]));
+    assert_eq!(volume.space().free_blocks, free - WRITERS as u64, "a window counts as used");
+
+    // All the space, though every file is open, and then again in one piece when none is.
+    let all = volume.create("/all", 0o644).unwrap();
+    let mut rest = usize::try_from(volume.space().free_blocks * 4096).unwrap();
+    let mut request = 1 << 20;
+    while request >= 4096 {
+        match all.append(&vec![2; request]) {
+            Ok(_) => rest -= request,
+            Err(parext4::Error::NoSpace) => request /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // Data leaves 2 % to metadata, of which the map of a file in pieces has some.
+    let left = rest as u64 / 4096;
+    assert!(left <= volume.space().blocks / 50 + 8, "{left} blocks cannot be had");
+    kept.iter().for_each(|file| assert_eq!(file.size(), 4096));
+    drop((kept, all));
+    volume.close().expect("the volume closes");
+    assert_clean(&device, "a full volume");
 }

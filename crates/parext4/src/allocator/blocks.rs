@@ -78,8 +78,7 @@ impl Allocator {
         end: End,
         runs: &mut Runs,
     ) -> Result<()> {
-        let goal = if goal.get() < self.layout.blocks_count { goal } else { FsBlock(0) };
-        let goal = FsBlock(goal.get().max(u64::from(self.layout.first_data_block)));
+        let goal = self.layout.nearest(goal);
         let (goal_group, goal_offset) = self.layout.group_of(goal);
         let goal_in = |group| (group == goal_group).then_some(goal_offset);
 

@@ -140,3 +140,5 @@ impl Allocator {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

@@ -38,7 +38,7 @@ impl Allocator {
     /// Opens a window for the hole in `map` at file block `at`, of which `want` blocks are to be allocated now.
     /// Returns whether there is one now that covers `at`.
     ///
-    /// `home` is where a file that has nothing yet should lie.
+    /// `home` is where a file that has nothing yet should lie, if it is in the volume.
     pub(super) fn open_window(
         &self,
         file: &mut Windows,
@@ -62,7 +62,7 @@ impl Allocator {
             found = self.place_at(goal, &wish)?;
         }
         if found.is_none() {
-            found = self.place_apart(&table, goal.unwrap_or(home), &wish)?;
+            found = self.place_apart(&table, goal.unwrap_or(self.layout.nearest(home)), &wish)?;
         }
         let Some((first, run)) = found else { return Ok(false) };
         self.add_window(&mut table, file, first, run);
@@ -121,10 +121,10 @@ impl Allocator {
         Ok(None)
     }
 
-    /// A group that seems to have a free run of at least `least` blocks: the first from `near` on that is half
-    /// empty, else that with the largest run.
+    /// A group that seems to have a free run of at least `least` blocks: the first from `near` on with most of it
+    /// free, else that with the largest run.
     fn roomiest_group(&self, near: GroupNo, least: u32) -> Option<GroupNo> {
-        let plenty = self.layout.blocks_per_group / 2;
+        let plenty = self.layout.blocks_per_group / 4 * 3;
         let mut best = (least.max(1) - 1, None);
         for group in self.groups_from(near).take(GROUPS_LOOKED_AT) {
             let hint = self.group(group).largest_hint();

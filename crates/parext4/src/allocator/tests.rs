@@ -11,7 +11,7 @@ use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
 use parext4_format::FsBlock;
 
 /// A volume of four groups, of which the last is short.
-fn volume() -> Volume {
+pub(super) fn volume() -> Volume {
     let device = Arc::new(MemDevice::new(28 << 20));
     let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
     mkfs(&*device, &options).unwrap();
@@ -19,7 +19,7 @@ fn volume() -> Volume {
     Volume::open(device, &options).unwrap()
 }
 
-fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
+pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
         let (windows, map) = (FileWindows::new(), ExtentMap::empty(1024, None));
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));

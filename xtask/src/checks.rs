@@ -6,7 +6,7 @@ use crate::campaign::{Scope, dirty, kill, mkfs, tree};
 use crate::report::Report;
 use crate::sh::Cmd;
 use crate::workspace::{cargo, target};
-use crate::{cargo_test, debian, tsan};
+use crate::{asan, cargo_test, debian, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -47,6 +47,12 @@ pub const STEPS: &[Step] = &[
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
     Step { name: "tsan", about: "the stress test under ThreadSanitizer", mounts: false, run: tsan::run },
+    Step {
+        name: "asan",
+        about: "the tests of the device queues under AddressSanitizer",
+        mounts: false,
+        run: asan::run,
+    },
 ];
 
 /// Runs all steps, or those named; returns whether all passed.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asan;
 mod campaign;
 mod cargo_test;
 mod checks;
@@ -9,6 +10,7 @@ mod debian;
 mod image;
 mod interrupt;
 mod kernel;
+mod nightly;
 mod report;
 mod sh;
 mod tree;
@@ -50,6 +52,8 @@ enum Command {
     Kill(Length),
     /// The stress test under ThreadSanitizer
     Tsan(Length),
+    /// The tests of the device queues under AddressSanitizer
+    Asan(Length),
 }
 
 #[derive(Args)]
@@ -83,6 +87,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),
         Command::Tsan(length) => ("tsan", length),
+        Command::Asan(length) => ("asan", length),
     };
     Ok(checks::one(name, if length.long { Scope::Long } else { Scope::Short }))
 }

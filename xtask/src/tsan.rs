@@ -6,17 +6,16 @@ use anyhow::{Result, ensure};
 
 use crate::campaign::Scope;
 use crate::cargo_test;
+use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
-use crate::sh::{Cmd, cmd};
 use crate::workspace;
 
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// For the standard library as rustup ships it; each line says why.
 const SUPPRESSIONS: &str = "crates/parext4/tests/tsan.supp";
 
 /// Runs the stress test under ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let Some(sysroot) = nightly_sysroot()? else {
+    let Some(sysroot) = nightly::sysroot()? else {
         // Allowed under CI too: the project's toolchain is the stable one.
         report.skip_allowed("tsan", "no nightly toolchain (rustup toolchain install nightly -c rust-src)");
         return Ok(());
@@ -37,19 +36,6 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
         .env("CARGO_TARGET_DIR", workspace::target().join("tsan"))
         .env("PAREXT4_STRESS_SECONDS", scope.pick("1", "30"));
     cargo_test::run(command, "tsan", report)
-}
-
-fn nightly(words: &str) -> Cmd {
-    cmd("rustup").args("run nightly").args(words)
-}
-
-/// Where the nightly toolchain is, if there is one.
-fn nightly_sysroot() -> Result<Option<String>> {
-    match nightly("rustc --print sysroot").output() {
-        Ok(output) if output.status.success() => Ok(Some(output.text.trim().to_owned())),
-        // Without rustup, or without the toolchain.
-        _ => crate::interrupt::check().map(|()| None),
-    }
 }
 
 fn suppressions() -> Result<String> {

@@ -1,0 +1,28 @@
+//! The tests of the device queues under AddressSanitizer, which only the nightly toolchain has.
+//!
+//! It sees what we do to memory, not what the kernel does: that a buffer is free too early shows as soon as it
+//! is used again.
+
+use anyhow::Result;
+
+use crate::campaign::Scope;
+use crate::cargo_test;
+use crate::nightly::{self, TARGET, nightly};
+use crate::report::Report;
+use crate::workspace;
+
+/// Runs the tests of the device queues under AddressSanitizer.
+pub fn run(_: Scope, report: &mut Report) -> Result<()> {
+    if nightly::sysroot()?.is_none() {
+        // Allowed under CI too: the project's toolchain is the stable one.
+        report.skip_allowed("asan", "no nightly toolchain (rustup toolchain install nightly)");
+        return Ok(());
+    }
+    let command = nightly("cargo test -p parext4-device --test device --target")
+        .args(TARGET)
+        .args("queue")
+        .dir(workspace::root())
+        .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("CARGO_TARGET_DIR", workspace::target().join("asan"));
+    cargo_test::run(command, "asan", report)
+}

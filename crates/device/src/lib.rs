@@ -39,6 +39,7 @@
 //! A sector is written whole or not at all. A write may be lost, alone or with any others, until a flush that
 //! was *issued after the write completed* has completed.
 
+// Allowed in queue/uring/ring.rs only.
 #![deny(unsafe_code)]
 
 mod aligned;

@@ -119,3 +119,43 @@ pub(super) fn parts(segments: &[Segment], mut skip: usize) -> impl Iterator<Item
         (skipped < segment.len).then(|| &segment.buf[segment.start + skipped..segment.start + segment.len])
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuf;
+
+    fn read(len: usize, alignment: Option<Alignment>) -> Transfer {
+        let op = Op::Read { offset: 4096, buf: AlignedBuf::zeroed(len), len };
+        Transfer::new(Request { token: 1, op }, len, 8192, alignment)
+    }
+
+    #[test]
+    fn what_came_short_goes_on_where_it_stopped() {
+        let mut transfer = read(4096, None);
+        assert!(transfer.advance(1000).is_none());
+        let (offset, step) = transfer.step();
+        assert!(matches!(step, Step::Read(rest) if rest.len() == 3096));
+        assert_eq!(offset, 8192 + 4096 + 1000);
+        transfer.advance(3096).unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_the_file_is_an_error() {
+        let kind = |result: Option<io::Result<()>>| result.unwrap().unwrap_err().kind();
+        assert_eq!(kind(read(4096, None).advance(0)), io::ErrorKind::UnexpectedEof);
+        let direct = Some(Alignment { memory: 512, offset: 512 });
+        assert!(read(4096, direct).advance(1024).is_none());
+        assert_eq!(kind(read(4096, direct).advance(1000)), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_interruption_is_tried_again_but_not_for_ever() {
+        let mut transfer = read(4096, None);
+        for _ in 0..RETRIES {
+            assert!(transfer.advance(-Errno::AGAIN.raw_os_error()).is_none());
+        }
+        assert!(transfer.advance(-Errno::AGAIN.raw_os_error()).unwrap().is_err());
+        assert!(read(4096, None).advance(-Errno::IO.raw_os_error()).unwrap().is_err());
+    }
+}

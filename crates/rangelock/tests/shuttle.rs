@@ -18,23 +18,41 @@ const SLOTS: u64 = 4;
 /// Added by a writer; readers add 1.
 const WRITER: u64 = 1 << 32;
 
-type Model = fn(Option<Fault>);
+type Model = fn(Arc<RangeLock>);
+
+/// A lock has two states for good, so each model starts from both.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// One queue for all ranges; most models let it spread on the way.
+    New,
+    /// A queue for each slot.
+    Spread,
+}
+
+impl Start {
+    fn lock(self, fault: Option<Fault>) -> Arc<RangeLock> {
+        let lock = Arc::new(RangeLock::with_fault(fault));
+        if matches!(self, Self::Spread) {
+            drop([0, 1, 2].map(|byte| lock.lock_owned(ByteRange::new(byte, byte + 1), Mode::Shared)));
+        }
+        lock
+    }
+}
 
 fn check(model: Model) {
-    shuttle::check_random(move || model(None), ITERATIONS);
-    shuttle::check_pct(move || model(None), ITERATIONS, PCT_DEPTH);
+    for start in [Start::New, Start::Spread] {
+        shuttle::check_random(move || model(start.lock(None)), ITERATIONS);
+        shuttle::check_pct(move || model(start.lock(None)), ITERATIONS, PCT_DEPTH);
+    }
 }
 
 /// Both schedulers must find that `model` does not hold for a lock with this defect.
-fn check_finds(fault: Fault, model: Model) {
-    let random = catch_unwind(|| shuttle::check_random(move || model(Some(fault)), ITERATIONS));
-    assert!(random.is_err(), "the random scheduler misses {fault:?}");
-    let pct = catch_unwind(|| shuttle::check_pct(move || model(Some(fault)), ITERATIONS, PCT_DEPTH));
-    assert!(pct.is_err(), "the PCT scheduler misses {fault:?}");
-}
-
-fn new_lock(fault: Option<Fault>) -> Arc<RangeLock> {
-    Arc::new(RangeLock::with_fault(fault))
+fn check_finds(fault: Fault, start: Start, model: Model) {
+    let run = move || model(start.lock(Some(fault)));
+    let random = catch_unwind(|| shuttle::check_random(run, ITERATIONS));
+    assert!(random.is_err(), "the random scheduler misses {fault:?} from {start:?}");
+    let pct = catch_unwind(|| shuttle::check_pct(run, ITERATIONS, PCT_DEPTH));
+    assert!(pct.is_err(), "the PCT scheduler misses {fault:?} from {start:?}");
 }
 
 /// Slots that notice any two holders that should exclude each other. Each access is a scheduling point.
@@ -81,8 +99,8 @@ fn join_all<const N: usize>(threads: [thread::JoinHandle<()>; N]) {
 }
 
 /// Overlapping readers and writers exclude each other, and each blocked one is woken.
-fn mutual_exclusion(fault: Option<Fault>) {
-    let (lock, slots) = (new_lock(fault), Slots::new());
+fn mutual_exclusion(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
     let requests = [
         (ByteRange::new(0, 2), Mode::Exclusive),
         (ByteRange::new(1, 3), Mode::Shared),
@@ -102,18 +120,17 @@ fn mutual_exclusion(fault: Option<Fault>) {
 }
 
 /// Small requests keep coming; none that arrives after the whole-range request is granted before it.
-fn whole_range_is_not_passed(fault: Option<Fault>) {
-    let lock = new_lock(fault);
+fn whole_range_is_not_passed(lock: Arc<RangeLock>) {
     // The order of grants; a small one says whether it was requested after the whole range.
     let grants = Arc::new(Mutex::new(Vec::new()));
     let whole_has_arrived = Arc::new(AtomicU64::new(0));
-    let small = [(); 3].map(|()| {
+    let small = [0, 0, 1].map(|byte| {
         let (lock, grants, arrived) =
             (Arc::clone(&lock), Arc::clone(&grants), Arc::clone(&whole_has_arrived));
         thread::spawn(move || {
             for _ in 0..3 {
                 let after_whole = arrived.load(Ordering::SeqCst) == 1;
-                let _guard = lock.shared(ByteRange::new(0, 1));
+                let _guard = lock.shared(ByteRange::new(byte, byte + 1));
                 grants.lock().unwrap().push(if after_whole { "after" } else { "before" });
             }
         })
@@ -128,8 +145,8 @@ fn whole_range_is_not_passed(fault: Option<Fault>) {
 }
 
 /// Guards that a callback hands to another thread are released there, as with completed I/O.
-fn callback_release_elsewhere(fault: Option<Fault>) {
-    let (lock, slots) = (new_lock(fault), Slots::new());
+fn callback_release_elsewhere(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
     let (send, completions) = mpsc::channel::<OwnedRangeGuard>();
     let completer = {
         let slots = Arc::clone(&slots);
@@ -161,8 +178,8 @@ fn callback_release_elsewhere(fault: Option<Fault>) {
 }
 
 /// A downgrade lets readers in and keeps writers out; a shrink lets in who wants what it gave back.
-fn downgrade_and_shrink(fault: Option<Fault>) {
-    let (lock, slots) = (new_lock(fault), Slots::new());
+fn downgrade_and_shrink(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
     let mut all = lock.lock_owned(ByteRange::ALL, Mode::Exclusive);
     let requests = [
         (ByteRange::new(0, 2), Mode::Shared),
@@ -187,8 +204,7 @@ fn downgrade_and_shrink(fault: Option<Fault>) {
 }
 
 /// What a shrink or a downgrade gives back is granted then, not only at the release.
-fn narrowing_wakes(fault: Option<Fault>) {
-    let lock = new_lock(fault);
+fn narrowing_wakes(lock: Arc<RangeLock>) {
     let mut held = lock.lock_owned(ByteRange::ALL, Mode::Exclusive);
     let taken = |range, mode| {
         let lock = Arc::clone(&lock);
@@ -203,8 +219,8 @@ fn narrowing_wakes(fault: Option<Fault>) {
 }
 
 /// `try_lock` never blocks and never breaks exclusion, whatever blocks and releases beside it.
-fn try_beside_lock(fault: Option<Fault>) {
-    let (lock, slots) = (new_lock(fault), Slots::new());
+fn try_beside_lock(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
     let range = ByteRange::new(0, 2);
     join_all([0, 1, 2].map(|thread| {
         let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
@@ -217,6 +233,123 @@ fn try_beside_lock(fault: Option<Fault>) {
             }
         })
     }));
+    assert!(lock.is_idle());
+}
+
+/// Requests are granted in the order in which they took their places, and one that gives up wakes the next.
+fn requests_in_order(lock: Arc<RangeLock>) {
+    let order = Arc::new(Mutex::new((0, Vec::new())));
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
+            thread::spawn(move || {
+                let (place, request) = {
+                    let mut order = order.lock().unwrap();
+                    order.0 += 1;
+                    (order.0, lock.request(ByteRange::new(0, 10), Mode::Exclusive))
+                };
+                if thread == 1 {
+                    return;
+                }
+                let _guard = request.wait();
+                order.lock().unwrap().1.push(place);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let granted = &order.lock().unwrap().1;
+    assert!(granted.len() == 2 && granted.is_sorted(), "{granted:?}");
+    assert!(lock.is_idle());
+}
+
+/// A request that gives up while it waits lets those pass at once who waited for it alone.
+fn giving_up_lets_others_pass(lock: Arc<RangeLock>) {
+    let held = lock.shared(ByteRange::new(0, 2));
+    let writer = lock.request(ByteRange::new(1, 4), Mode::Exclusive);
+    let readers = [ByteRange::new(1, 2), ByteRange::new(1, 4), ByteRange::new(3, 4)].map(|range| {
+        let lock = Arc::clone(&lock);
+        thread::spawn(move || drop(lock.shared(range)))
+    });
+    drop(writer);
+    join_all(readers);
+    drop(held);
+    assert!(lock.is_idle());
+}
+
+/// A request that gives up while it is being granted leaves nothing behind, and keeps nobody waiting.
+fn giving_up_beside_a_grant(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let (head, tail) = (ByteRange::new(0, 1), ByteRange::new(3, 4));
+    let holders = [head, tail].map(|range| {
+        let held = lock.lock_owned(range, Mode::Exclusive);
+        thread::spawn(move || drop(held))
+    });
+    let asker = {
+        let lock = Arc::clone(&lock);
+        thread::spawn(move || drop(lock.request(ByteRange::ALL, Mode::Exclusive)))
+    };
+    for range in [head, tail] {
+        let guard = lock.exclusive(range);
+        slots.visit(guard.range(), guard.mode());
+    }
+    join_all(holders);
+    asker.join().unwrap();
+    assert!(lock.is_idle());
+}
+
+/// A wide request goes on when the last of those in its way has gone, wherever that is.
+fn wide_waits_for_all(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let held = [0, 1, 3].map(|byte| {
+        let range = ByteRange::new(byte, byte + 1);
+        slots.enter(range, Mode::Exclusive);
+        lock.lock_owned(range, Mode::Exclusive)
+    });
+    let wide = lock.request(ByteRange::ALL, Mode::Exclusive);
+    let small = held.map(|guard| {
+        let slots = Arc::clone(&slots);
+        thread::spawn(move || {
+            slots.leave(guard.range(), guard.mode());
+            drop(guard);
+        })
+    });
+    let later = {
+        let (lock, slots, range) = (Arc::clone(&lock), Arc::clone(&slots), ByteRange::from(1));
+        thread::spawn(move || {
+            let _guard = lock.exclusive(range);
+            slots.visit(range, Mode::Exclusive);
+        })
+    };
+    let guard = wide.wait();
+    slots.visit(guard.range(), guard.mode());
+    drop(guard);
+    join_all(small);
+    later.join().unwrap();
+    assert!(lock.is_idle());
+}
+
+/// Requests that the lock meets with one queue are excluded, granted and released with many.
+fn spreading(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let wants = |range, mode| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let guard = lock.lock(range, mode);
+            slots.visit(range, mode);
+            drop(guard);
+        })
+    };
+    let pair = ByteRange::new(0, 2);
+    let held = lock.lock_owned(pair, Mode::Exclusive);
+    slots.enter(pair, Mode::Exclusive);
+    let waiting = [wants(pair, Mode::Exclusive), wants(ByteRange::new(1, 3), Mode::Shared)];
+    let crowd = [wants(ByteRange::new(2, 3), Mode::Shared), wants(ByteRange::new(3, 4), Mode::Exclusive)];
+    slots.leave(pair, Mode::Exclusive);
+    drop(held);
+    join_all(waiting);
+    join_all(crowd);
     assert!(lock.is_idle());
 }
 
@@ -245,40 +378,9 @@ fn narrowing_grants_at_once() {
     check(narrowing_wakes);
 }
 
-/// Requests are granted in the order in which they took their places, and one that gives up wakes the next.
-fn requests_in_order(fault: Option<Fault>) {
-    let lock = Arc::new(RangeLock::with_fault(fault));
-    let order = Arc::new(Mutex::new((0, Vec::new())));
-    let threads: Vec<_> = (0..3)
-        .map(|thread| {
-            let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
-            thread::spawn(move || {
-                let (place, request) = {
-                    let mut order = order.lock().unwrap();
-                    order.0 += 1;
-                    (order.0, lock.request(ByteRange::new(0, 10), Mode::Exclusive))
-                };
-                if thread == 1 {
-                    return;
-                }
-                let _guard = request.wait();
-                order.lock().unwrap().1.push(place);
-            })
-        })
-        .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    let granted = &order.lock().unwrap().1;
-    assert!(granted.len() == 2 && granted.is_sorted(), "{granted:?}");
-    assert!(lock.is_idle());
-}
-
 #[test]
 fn requests_keep_their_places() {
     check(requests_in_order);
-    check_finds(Fault::SkipOverlapCheck, requests_in_order);
-    check_finds(Fault::LoseWakeUps, requests_in_order);
 }
 
 #[test]
@@ -287,20 +389,69 @@ fn try_lock_excludes() {
 }
 
 #[test]
+fn requests_can_be_given_up() {
+    check(giving_up_lets_others_pass);
+    check(giving_up_beside_a_grant);
+}
+
+#[test]
+fn a_wide_request_waits_for_all_in_its_way() {
+    check(wide_waits_for_all);
+}
+
+#[test]
+fn a_lock_that_spreads_forgets_nobody() {
+    check(spreading);
+}
+
+#[test]
 fn the_models_find_a_skipped_overlap_check() {
-    check_finds(Fault::SkipOverlapCheck, mutual_exclusion);
-    check_finds(Fault::SkipOverlapCheck, callback_release_elsewhere);
-    check_finds(Fault::SkipOverlapCheck, downgrade_and_shrink);
-    check_finds(Fault::SkipOverlapCheck, try_beside_lock);
+    for start in [Start::New, Start::Spread] {
+        check_finds(Fault::SkipOverlapCheck, start, mutual_exclusion);
+        check_finds(Fault::SkipOverlapCheck, start, callback_release_elsewhere);
+        check_finds(Fault::SkipOverlapCheck, start, downgrade_and_shrink);
+        check_finds(Fault::SkipOverlapCheck, start, try_beside_lock);
+        check_finds(Fault::SkipOverlapCheck, start, requests_in_order);
+        check_finds(Fault::SkipOverlapCheck, start, wide_waits_for_all);
+    }
 }
 
 #[test]
 fn the_models_find_a_lost_wake_up() {
-    check_finds(Fault::LoseWakeUps, mutual_exclusion);
-    check_finds(Fault::LoseWakeUps, narrowing_wakes);
+    for start in [Start::New, Start::Spread] {
+        check_finds(Fault::LoseWakeUps, start, mutual_exclusion);
+        check_finds(Fault::LoseWakeUps, start, narrowing_wakes);
+        check_finds(Fault::LoseWakeUps, start, requests_in_order);
+        check_finds(Fault::LoseWakeUps, start, giving_up_lets_others_pass);
+    }
 }
 
 #[test]
 fn the_models_find_requests_that_pass_waiters() {
-    check_finds(Fault::PassWaiters, whole_range_is_not_passed);
+    check_finds(Fault::PassWaiters, Start::New, whole_range_is_not_passed);
+    check_finds(Fault::PassWaiters, Start::Spread, whole_range_is_not_passed);
+}
+
+#[test]
+fn the_models_find_defects_of_ranges_with_several_slots() {
+    check_finds(Fault::WakeAtFirstSlot, Start::Spread, wide_waits_for_all);
+    check_finds(Fault::WakeAtFirstSlot, Start::Spread, mutual_exclusion);
+    check_finds(Fault::FirstSlotOnly, Start::Spread, wide_waits_for_all);
+    check_finds(Fault::FirstSlotOnly, Start::Spread, downgrade_and_shrink);
+    check_finds(Fault::SlotsOneByOne, Start::Spread, mutual_exclusion);
+    check_finds(Fault::ShrinkKeepsSlots, Start::Spread, narrowing_wakes);
+}
+
+#[test]
+fn the_models_find_defects_of_spreading() {
+    check_finds(Fault::SpreadForgetsHolders, Start::New, spreading);
+    check_finds(Fault::SpreadForgetsWaiters, Start::New, spreading);
+    check_finds(Fault::MissSpread, Start::New, spreading);
+    check_finds(Fault::MissSpread, Start::New, mutual_exclusion);
+}
+
+#[test]
+fn the_models_find_a_silent_surrender() {
+    check_finds(Fault::GiveUpSilently, Start::New, giving_up_lets_others_pass);
+    check_finds(Fault::GiveUpSilently, Start::Spread, giving_up_lets_others_pass);
 }

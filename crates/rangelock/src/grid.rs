@@ -191,3 +191,52 @@ fn level(range: ByteRange) -> u32 {
 fn cell(range: ByteRange) -> u64 {
     range.start() >> level(range)
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::Grid;
+    use crate::ByteRange;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn range() -> impl Strategy<Value = ByteRange> {
+        let bytes = |start: u64, len: u64| ByteRange::new(start, start.saturating_add(len));
+        prop_oneof![
+            (0u64..100, 1u64..20).prop_map(move |(start, len)| bytes(start, len)),
+            (any::<u64>(), 0u32..63, 1u64..3)
+                .prop_map(move |(start, shift, len)| bytes((start >> shift).min(u64::MAX - 1), len << shift)),
+            Just(ByteRange::ALL),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_overlaps(ranges in prop::collection::vec(range(), 1..60), probe in range()) {
+            let (mut grid, mut naive) = (Grid::<()>::default(), BTreeSet::new());
+            for range in ranges {
+                let key = (range.start(), range.end());
+                match grid.find(range) {
+                    Some(id) => grid.remove(id),
+                    None => { grid.find_or_add(range); }
+                }
+                if !naive.remove(&key) {
+                    naive.insert(key);
+                }
+                prop_assert_eq!(grid.len(), naive.len());
+                for probe in [probe, range] {
+                    let mut found = BTreeSet::new();
+                    grid.any_overlapping(probe, |id, ()| {
+                        let range = grid.range(id);
+                        // It may also show what was removed.
+                        if grid.find(range) == Some(id) {
+                            found.insert((range.start(), range.end()));
+                        }
+                        false
+                    });
+                    let overlaps = |&(start, end): &(u64, u64)| ByteRange::new(start, end).overlaps(&probe);
+                    prop_assert_eq!(found, naive.iter().copied().filter(overlaps).collect::<BTreeSet<_>>());
+                }
+            }
+        }
+    }
+}

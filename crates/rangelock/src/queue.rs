@@ -11,8 +11,8 @@
 //!
 //! Invariants:
 //! - Q1: tickets are in arrival order, and those of a class's waiters rise.
-//! - Q2: the first waiter of each class conflicts with a granted request, or with an earlier waiter. Then so
-//!   do those behind it: an exclusive one with the first, and a shared one with whatever blocks a shared first.
+//! - Q2: the first waiter of each class conflicts with a granted request, or with an earlier waiter. Then those
+//!   behind it wait too: they conflict with the first or, if both are shared, with whatever blocks the first.
 //! - Q3: no two granted requests conflict.
 //! - Q4: a granted request that conflicts with a waiter is earlier, as it would have had to wait otherwise.
 //!   So grants need no tickets.
@@ -323,5 +323,91 @@ impl<W> Queue<W> {
     fn take(&mut self, id: Id, index: usize) -> Option<Waiting<W>> {
         self.waiting -= 1;
         self.classes.value_mut(id).line.as_mut()?.take(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Claim, Queue};
+    use crate::{ByteRange, Mode};
+
+    fn claim(start: u64, end: u64, mode: Mode) -> Claim {
+        Claim { range: ByteRange::new(start, end), mode }
+    }
+
+    /// Whether it was granted at once.
+    fn request(queue: &mut Queue<&'static str>, claim: Claim, name: &'static str) -> bool {
+        let blocked = queue.blocks(claim);
+        if blocked {
+            queue.wait(claim, name)
+        } else {
+            queue.grant(claim)
+        }
+        !blocked
+    }
+
+    fn release(queue: &mut Queue<&'static str>, claim: Claim) -> Vec<&'static str> {
+        let mut granted = Vec::new();
+        queue.release(claim, &mut granted);
+        granted
+    }
+
+    #[test]
+    fn a_release_grants_in_arrival_order_and_stops_at_a_conflict() {
+        let mut queue = Queue::default();
+        let (all, reader) = (claim(0, 10, Mode::Exclusive), claim(0, 10, Mode::Shared));
+        let writer = claim(5, 6, Mode::Exclusive);
+        assert!(request(&mut queue, all, "holder"));
+        for (claim, name) in [(reader, "first"), (reader, "second"), (writer, "writer"), (reader, "late")] {
+            assert!(!request(&mut queue, claim, name));
+        }
+        assert_eq!(queue.wakers().count(), 4);
+        assert_eq!(release(&mut queue, all), ["first", "second"]);
+        assert_eq!(release(&mut queue, reader), [""; 0]);
+        assert_eq!(release(&mut queue, reader), ["writer"]);
+        assert_eq!(release(&mut queue, writer), ["late"]);
+        assert_eq!(release(&mut queue, reader), [""; 0]);
+        assert_eq!(queue.ranges(), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_blocks_nobody() {
+        let mut queue = Queue::default();
+        let (held, waiter) = (claim(0, 10, Mode::Exclusive), claim(5, 20, Mode::Exclusive));
+        assert!(request(&mut queue, held, "holder"));
+        assert!(!request(&mut queue, waiter, "waiter"));
+        assert!(!request(&mut queue, claim(15, 20, Mode::Exclusive), "behind it"));
+        assert!(!request(&mut queue, claim(0, 5, Mode::Exclusive), "elsewhere"));
+        let mut granted = Vec::new();
+        queue.give_up(waiter, |name| *name == "waiter", &mut granted);
+        assert_eq!(granted, ["behind it"]);
+        assert_eq!(release(&mut queue, held), ["elsewhere"]);
+    }
+
+    #[test]
+    fn a_waiter_blocks_later_conflicts_but_nobody_else() {
+        let mut queue = Queue::default();
+        assert!(request(&mut queue, claim(0, 10, Mode::Shared), "holder"));
+        assert!(!request(&mut queue, claim(5, 20, Mode::Exclusive), "waiter"));
+        assert!(queue.blocks(claim(15, 25, Mode::Shared)));
+        assert!(!queue.blocks(claim(0, 5, Mode::Shared)));
+        assert!(!queue.blocks(claim(20, 30, Mode::Exclusive)));
+    }
+
+    #[test]
+    fn narrowing_grants_what_it_gives_back() {
+        let mut queue = Queue::default();
+        let [whole, head, read] = [(30, Mode::Exclusive), (10, Mode::Exclusive), (10, Mode::Shared)]
+            .map(|(end, m)| claim(0, end, m));
+        assert!(request(&mut queue, whole, "holder"));
+        assert!(!request(&mut queue, claim(20, 30, Mode::Exclusive), "tail"));
+        assert!(!request(&mut queue, claim(0, 5, Mode::Shared), "reader"));
+        assert!(!request(&mut queue, claim(4, 6, Mode::Exclusive), "writer"));
+        let mut granted = Vec::new();
+        queue.narrow(whole, head, &mut granted);
+        assert_eq!(granted, ["tail"]);
+        queue.narrow(head, read, &mut granted);
+        assert_eq!(granted, ["tail", "reader"]);
+        assert_eq!(release(&mut queue, read), [""; 0]);
     }
 }

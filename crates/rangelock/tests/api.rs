@@ -22,6 +22,11 @@ fn the_lock_is_shared_and_guards_travel() {
 }
 
 #[test]
+fn an_unused_lock_is_small() {
+    assert!(size_of::<RangeLock>() <= 256, "{}", size_of::<RangeLock>());
+}
+
+#[test]
 fn disjoint_ranges_are_granted_at_once() {
     let lock = RangeLock::new();
     let head = lock.exclusive(HEAD);

@@ -1,7 +1,8 @@
 //! What it costs to take a range and give it back, beside the locks of one piece that it could be replaced by.
 //!
-//! `cargo bench -p rangelock`. Times are per operation and thread: where threads do not hinder each other the
-//! columns for 1 and 2 threads (and more, with as many processors) show the same time.
+//! `cargo bench -p rangelock`. Times are per operation and thread: where threads do not hinder each other they
+//! are the same for 1 thread as for 2 (and more, with as many processors). The samples are long enough for
+//! the threads of each to run side by side.
 
 use divan::{Bencher, black_box};
 use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock};
@@ -43,57 +44,57 @@ fn spread() -> RangeLock {
     lock
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn mutex(bencher: Bencher) {
     let lock = Mutex::new(0);
     bencher.bench(|| drop(black_box(lock.lock())));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn rwlock_read(bencher: Bencher) {
     let lock = parking_lot::RwLock::new(0);
     bencher.bench(|| drop(black_box(lock.read())));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn disjoint_new(bencher: Bencher) {
     let lock = RangeLock::new();
     bencher.bench(|| drop(black_box(lock.exclusive(next_block()))));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn disjoint(bencher: Bencher) {
     let lock = spread();
     bencher.bench(|| drop(black_box(lock.exclusive(next_block()))));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn two_stripes(bencher: Bencher) {
     let lock = spread();
     let shift = |range: ByteRange| ByteRange::new(range.start() + 62 * KIB, range.end() + 62 * KIB);
     bencher.bench(|| drop(black_box(lock.exclusive(shift(next_block().round_out(64 * KIB))))));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn whole_file_shared(bencher: Bencher) {
     let lock = spread();
     bencher.bench(|| drop(black_box(lock.shared(ByteRange::ALL))));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn same_block_shared(bencher: Bencher) {
     let lock = spread();
     bencher.bench(|| drop(black_box(lock.shared(ByteRange::new(0, 4 * KIB)))));
 }
 
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn same_block_exclusive(bencher: Bencher) {
     let lock = spread();
     bencher.bench(|| drop(black_box(lock.exclusive(ByteRange::new(0, 4 * KIB)))));
 }
 
 /// Of 16 requests 14 are for a block, one for a MiB, and one for everything from there on, shared.
-#[divan::bench(threads = THREADS)]
+#[divan::bench(threads = THREADS, sample_count = 20, sample_size = 20_000)]
 fn mixed_widths(bencher: Bencher) {
     let lock = spread();
     bencher.bench(|| {
@@ -108,7 +109,7 @@ fn mixed_widths(bencher: Bencher) {
 }
 
 /// How long a block takes while so many others are held.
-#[divan::bench(args = [0, 32, 2048])]
+#[divan::bench(args = [0, 32, 2048], sample_count = 20, sample_size = 20_000)]
 fn among_holders(bencher: Bencher, holders: u64) {
     let lock = RangeLock::new();
     let blocks = (0..holders).map(|i| ByteRange::new(i * 4 * KIB, (i + 1) * 4 * KIB));
@@ -120,7 +121,7 @@ fn among_holders(bencher: Bencher, holders: u64) {
 
 /// How long it takes to get into the queue for one byte, and to be granted from it by a release, with so many
 /// others in it.
-#[divan::bench(args = [1, 32, 2048])]
+#[divan::bench(args = [1, 32, 2048], sample_count = 20, sample_size = 20_000)]
 fn in_queue_for_a_byte(bencher: Bencher, waiters: usize) {
     let (lock, byte) = (Arc::new(RangeLock::new()), ByteRange::new(0, 1));
     let (send, granted) = std::sync::mpsc::channel::<OwnedRangeGuard>();

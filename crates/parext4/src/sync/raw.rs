@@ -4,6 +4,15 @@ pub(crate) use shuttle::sync::atomic;
 pub(crate) use shuttle::thread::yield_now;
 #[cfg(debug_assertions)]
 pub(crate) use shuttle::thread_local;
+use std::sync::LockResult;
+
+/// What a lock gives. A model that failed is torn down with whatever its tasks hold, and may take locks for that.
+fn not_poisoned<T>(result: LockResult<T>) -> T {
+    result.unwrap_or_else(|poisoned| {
+        assert!(std::thread::panicking(), "no model panics with a lock held");
+        poisoned.into_inner()
+    })
+}
 
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
@@ -18,7 +27,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().expect("no model panics with a lock held")))
+        MutexGuard(Some(not_poisoned(self.0.lock())))
     }
 }
 
@@ -46,11 +55,11 @@ impl<T> RwLock<T> {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().expect("no model panics with a lock held")
+        not_poisoned(self.0.read())
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().expect("no model panics with a lock held")
+        not_poisoned(self.0.write())
     }
 }
 

@@ -11,9 +11,10 @@ use anyhow::{Context, Result};
 use parext4::device::{AlignedBuf, Direct};
 use parext4::{File, FileDevice, FileOptions, OpenOptions, Volume};
 
+use super::BLOCK;
 use super::lane::Lane;
 use super::pattern::Stamp;
-use super::{BLOCK, check_interrupted};
+use crate::interrupt;
 
 /// Blocks read at a time.
 const BATCH: usize = 256;
@@ -87,7 +88,7 @@ impl Checked {
     fn read_back(&mut self, file: &File, path: &Path, stamps: &[Stamp]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(BATCH * BLOCK);
         for batch in stamps.chunk_by(|a, b| a.block as usize / BATCH == b.block as usize / BATCH) {
-            check_interrupted()?;
+            interrupt::check()?;
             let first = batch[0].block as usize / BATCH * BATCH;
             buffer.fill(0);
             file.read_at(&mut buffer, first as u64 * BLOCK as u64)?;

@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use parext4::File;
 use parext4::device::AlignedBuf;
 
+use super::BLOCK;
 use super::pattern::Stamp;
-use super::{BLOCK, check_interrupted};
+use crate::interrupt;
 
 /// One thread's blocks of one file, written in random order, each once before any is written again.
 pub struct Lane {
@@ -44,7 +45,7 @@ impl Lane {
     pub fn write(&mut self, file: &File, count: usize) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(BLOCK);
         for _ in 0..count {
-            check_interrupted()?;
+            interrupt::check()?;
             if self.next == self.order.len() {
                 self.random.shuffle(&mut self.order);
                 self.next = 0;

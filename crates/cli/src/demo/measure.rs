@@ -8,6 +8,7 @@ use parext4::{File, Volume};
 
 use super::lane::Lane;
 use super::{BLOCK, THREADS};
+use crate::median::median;
 
 /// Rounds in which all blocks are written once.
 const ROUNDS: u32 = 4;
@@ -155,27 +156,6 @@ fn lane_blocks(volume: &Volume, time: Duration) -> Result<u32> {
     Ok(blocks - blocks % ROUNDS)
 }
 
-fn medians(mut rates: (Vec<f64>, Vec<f64>)) -> Pair {
-    Pair { one: median(&mut rates.0), each: median(&mut rates.1) }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values {
-        [] => 0.0,
-        _ if values.len().is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
-        _ => values[middle],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
+fn medians((one, each): (Vec<f64>, Vec<f64>)) -> Pair {
+    Pair { one: median(&one), each: median(&each) }
 }

@@ -9,14 +9,13 @@ mod report;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use parext4::{FileDevice, FileOptions, MkfsOptions, Volume};
 
 use crate::policy::PolicyArgs;
-use crate::size;
+use crate::{interrupt, size};
 use lane::Lane;
 use measure::Measured;
 use place::Place;
@@ -52,18 +51,9 @@ pub const THREADS: usize = 8;
 /// Bytes of one write.
 pub const BLOCK: usize = 4096;
 
-/// Set by Ctrl-C and its like; what is under way then fails, so that the image is removed on the way out.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Fails after Ctrl-C.
-pub fn check_interrupted() -> Result<()> {
-    ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
-    Ok(())
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).context("catching Ctrl-C")?;
+    interrupt::install()?;
     let place = Place::new(args.image.as_deref(), args.size, args.keep)?;
     let started = Instant::now();
     let (measured, lanes) = measure_on(&place, Duration::from_secs(args.seconds), args.policy)?;

@@ -1,237 +1,264 @@
-//! What is measured: a kind of write, and what it goes to.
+//! What one run does, in fio's words.
 
-use std::io::IoSlice;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
-use parext4::device::AlignedBuf;
-use parext4::{Device, File, FileDevice, Volume};
+use anyhow::{Result, ensure};
 
-/// Bytes of every write.
-pub const BLOCK: u64 = 4096;
-/// Bytes written at once when a file is filled.
-const CHUNK: u64 = 1 << 20;
+use crate::size;
 
-/// A kind of write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    /// Over blocks that are written, at random.
-    Overwrite,
-    /// Half a block over blocks that are written, at random.
-    UnalignedOverwrite,
-    /// Into blocks that are allocated but not written, at random.
-    Unwritten,
-    /// Into a hole, at random.
-    HoleFill,
-    /// At the end.
+/// What the operations are, and where they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Rw {
+    /// Reads from the start of the file to its end
+    Read,
+    /// Writes from the start of the file to its end
+    Write,
+    /// Reads of blocks in a scattered order
+    #[value(name = "randread")]
+    RandRead,
+    /// Writes of blocks in a scattered order
+    #[value(name = "randwrite")]
+    RandWrite,
+    /// Both, in a scattered order
+    #[value(name = "randrw")]
+    RandMixed,
+    /// Writes at the end of the file
     Append,
 }
 
-/// What the threads write to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// All threads to one file.
-    OneFile,
-    /// Each thread to a file of its own.
-    FilePerThread,
-    /// To the image file itself, without a file system on it.
-    Raw,
+/// What the files hold before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Layout {
+    /// All blocks written
+    Written,
+    /// Blocks allocated but not written
+    Unwritten,
+    /// Nothing: one hole
+    Hole,
+    /// An empty file, which the run extends
+    Append,
 }
 
-/// One row of the report.
+/// How the jobs share files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// All jobs use one file.
+    One,
+    /// Each job has a file of its own.
+    PerJob,
+}
+
+/// Bytes of each operation, drawn evenly between two bounds in multiples of the lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    pub min: u64,
+    pub max: u64,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
 pub struct Job {
-    pub case: Case,
-    pub target: Target,
+    pub rw: Rw,
+    pub layout: Layout,
+    pub files: Files,
+    /// Bytes of the one file, or of all files together.
+    pub size: u64,
+    pub block: BlockSize,
+    /// Offsets are multiples of this many bytes ...
+    pub align: u64,
+    /// ... plus this many.
+    pub shift: u64,
+    /// Percent of reads among mixed operations.
+    pub read_percent: u8,
+    pub numjobs: u32,
+    /// Operations that each job keeps under way.
+    pub iodepth: u32,
+    /// Past the page cache.
+    pub direct: bool,
+    /// The run ends after this time, or when a fresh file is full.
+    pub runtime: Duration,
+    /// Time before `runtime` in which nothing is counted.
+    pub ramp: Duration,
 }
 
-impl Case {
-    pub const ALL: [Self; 5] =
-        [Self::Overwrite, Self::UnalignedOverwrite, Self::Unwritten, Self::HoleFill, Self::Append];
+impl BlockSize {
+    /// Parses `4k` or `4k-1024k`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once('-').unwrap_or((text, text));
+        let block = Self { min: size::parse(min)?, max: size::parse(max)? };
+        match block {
+            Self { min, max } if min == 0 || max < min => Err("expected a size above 0, or MIN-MAX".into()),
+            Self { max, .. } if max > MAX_BLOCK => Err("blocks may have 64M at most".into()),
+            Self { min, max } if !max.is_multiple_of(min) => Err("MAX is not a multiple of MIN".into()),
+            block => Ok(block),
+        }
+    }
+}
 
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let k = |bytes: u64| match bytes.is_multiple_of(1024) {
+            true => format!("{}k", bytes / 1024),
+            false => bytes.to_string(),
+        };
+        match self.min == self.max {
+            true => f.write_str(&k(self.max)),
+            false => write!(f, "{}-{}", k(self.min), k(self.max)),
+        }
+    }
+}
+
+/// The most bytes of one operation: each one under way has a buffer of its own.
+const MAX_BLOCK: u64 = 64 << 20;
+
+impl Files {
+    /// Its name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Overwrite => "overwrite-4k",
-            Self::UnalignedOverwrite => "unaligned-overwrite-2k",
-            Self::Unwritten => "unwritten-4k",
-            Self::HoleFill => "hole-4k",
-            Self::Append => "append-4k",
+            Self::One => "one",
+            Self::PerJob => "per-job",
         }
     }
 
-    /// Bytes of one write.
-    pub fn write_len(self) -> u64 {
-        if self == Self::UnalignedOverwrite { BLOCK / 2 } else { BLOCK }
+    /// Parses `1` or `per-job`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "1" | "one" => Ok(Self::One),
+            "per-job" => Ok(Self::PerJob),
+            _ => Err("expected 1 or per-job".into()),
+        }
     }
 }
 
-/// The files that the jobs write.
-pub struct Files {
-    volume: Volume,
-    device: Arc<FileDevice>,
-    threads: u32,
-    share: u64,
-    one: File,
-    each: Vec<File>,
-    /// Where on the device each thread's raw writes go.
-    raw: Vec<u64>,
-}
-
-impl Files {
-    /// Makes them and writes every block once.
-    pub fn make(volume: &Volume, device: &Arc<FileDevice>, threads: u32, share: u64) -> Result<Self> {
-        let one = written(volume, "/one", u64::from(threads) * share)?;
-        let each =
-            (0..threads).map(|nth| written(volume, &format!("/each-{nth}"), share)).collect::<Result<_>>()?;
-        let raw =
-            (0..threads).map(|nth| reserve(volume, &format!("/raw-{nth}"), share)).collect::<Result<_>>()?;
-        volume.sync()?;
-        let (volume, device) = (volume.clone(), Arc::clone(device));
-        Ok(Self { volume, device, threads, share, one, each, raw })
+impl Layout {
+    /// Its name in options and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Unwritten => "unwritten",
+            Self::Hole => "hole",
+            Self::Append => "append",
+        }
     }
 }
 
-/// A file of so many bytes, all written.
-fn written(volume: &Volume, path: &str, len: u64) -> Result<File> {
-    let file = volume.create(path, 0o644)?;
-    fill(&file, len)?;
-    Ok(file)
-}
-
-/// Takes `len` bytes that lie together out of the volume, for writes that go straight to the device behind
-/// it. Returns where they are.
-fn reserve(volume: &Volume, path: &str, len: u64) -> Result<u64> {
-    let file = volume.create(path, 0o644)?;
-    file.allocate(0, len, false)?;
-    fill(&file, len)?;
-    match file.device_range(0)? {
-        Some((start, together)) if together >= len => Ok(start),
-        _ => bail!("the raw writes need {len} bytes that lie together on the device"),
+impl Rw {
+    /// Its name in options and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::RandMixed => "randrw",
+            Self::Append => "append",
+        }
     }
-}
 
-fn fill(file: &File, len: u64) -> Result<()> {
-    let chunk = AlignedBuf::zeroed(CHUNK as usize);
-    for offset in (0..len).step_by(CHUNK as usize) {
-        file.write_at(&chunk, offset)?;
+    /// Whether any operation changes the file.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
     }
-    Ok(())
+
+    /// Whether any operation reads.
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::RandRead | Self::RandMixed)
+    }
+
+    /// Whether blocks are visited in a scattered order.
+    pub fn is_random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandMixed)
+    }
 }
 
 impl Job {
-    /// All rows: every case on one file and on a file per thread, and raw where the device has such a thing.
-    pub fn all() -> Vec<Self> {
-        let mut jobs = Vec::new();
-        for case in Case::ALL {
-            let raw = matches!(case, Case::Overwrite | Case::UnalignedOverwrite).then_some(Target::Raw);
-            let targets = [Target::OneFile, Target::FilePerThread].into_iter().chain(raw);
-            jobs.extend(targets.map(|target| Self { case, target }));
+    /// Files that it uses.
+    pub fn file_count(&self) -> u32 {
+        if self.files == Files::One { 1 } else { self.numjobs }
+    }
+
+    /// Bytes of each file.
+    pub fn file_size(&self) -> u64 {
+        let each = self.size / u64::from(self.file_count());
+        each - each % self.align
+    }
+
+    /// Places in each file where an operation may start.
+    pub fn spots(&self) -> u64 {
+        (self.file_size().saturating_sub(self.shift + self.block.max) / self.align)
+            + u64::from(self.file_size() >= self.shift + self.block.max)
+    }
+
+    /// Whether the blocks may be visited again: on fresh files a second visit would be another job.
+    pub fn repeats(&self) -> bool {
+        self.layout == Layout::Written || !self.rw.writes()
+    }
+
+    /// Says what cannot be done.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.numjobs > 0 && self.numjobs <= 1024, "--numjobs must be 1 to 1024");
+        ensure!(self.iodepth > 0 && self.iodepth <= 4096, "--iodepth must be 1 to 4096");
+        ensure!(!self.runtime.is_zero(), "--runtime must be above 0");
+        ensure!(self.align > 0, "--offset-align must be above 0");
+        ensure!(
+            (self.rw == Rw::Append) <= (self.layout == Layout::Append),
+            "--rw=append starts from an empty file: it goes with --layout=append only"
+        );
+        ensure!(
+            self.layout != Layout::Append || self.rw.writes(),
+            "--layout=append is an empty file, which has nothing to read"
+        );
+        ensure!(self.spots() > 0, "--size={}: a file has not one block", size::display(self.size));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Job {
+    /// Random writes of 4 KiB.
+    pub fn sample(size: u64) -> Self {
+        Self {
+            rw: Rw::RandWrite,
+            layout: Layout::Written,
+            files: Files::One,
+            size,
+            block: BlockSize { min: 4096, max: 4096 },
+            align: 4096,
+            shift: 0,
+            read_percent: 50,
+            numjobs: 10,
+            iodepth: 10,
+            direct: true,
+            runtime: Duration::from_secs(1),
+            ramp: Duration::ZERO,
         }
-        jobs
     }
+}
 
-    /// One round. Returns writes per second.
-    pub fn run(self, files: &Files, time: Duration) -> Result<f64> {
-        match (self.target, self.case) {
-            (Target::Raw, _) => {
-                let write = |thread: u32, nth: u64, bytes: &[u8]| {
-                    let offset = files.raw[thread as usize] + self.place(files.share, nth);
-                    Ok(files.device.write_at(offset, &[IoSlice::new(bytes)])?)
-                };
-                self.round(files, time, write)
-            }
-            (_, Case::Overwrite | Case::UnalignedOverwrite) => {
-                self.files(files, time, &files.one, &files.each)
-            }
-            _ => self.fresh(files, time),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_are_parsed() {
+        assert_eq!(BlockSize::parse("4k"), Ok(BlockSize { min: 4096, max: 4096 }));
+        assert_eq!(BlockSize::parse("4k-1m"), Ok(BlockSize { min: 4096, max: 1 << 20 }));
+        for text in ["", "0", "8k-4k", "4k-", "3k-4k", "128m"] {
+            assert!(BlockSize::parse(text).is_err(), "{text}");
         }
     }
 
-    /// A round on files that are made for it and removed after.
-    fn fresh(self, files: &Files, time: Duration) -> Result<f64> {
-        let make = |path: &str, share: u64| -> Result<File> {
-            let file = files.volume.create(path, 0o644)?;
-            match self.case {
-                Case::Unwritten => file.allocate(0, share, false)?,
-                Case::HoleFill => file.set_len(share)?,
-                _ => {}
-            }
-            Ok(file)
-        };
-        let paths: Vec<String> = match self.target {
-            Target::OneFile => vec!["/fresh".into()],
-            _ => (0..files.threads).map(|nth| format!("/fresh-{nth}")).collect(),
-        };
-        let share = files.share * u64::from(files.threads) / paths.len() as u64;
-        let fresh = paths.iter().map(|path| make(path, share)).collect::<Result<Vec<_>>>()?;
-        files.volume.sync()?;
-        let rate = self.files(files, time, &fresh[0], &fresh)?;
-        drop(fresh);
-        for path in &paths {
-            files.volume.remove_file(path)?;
-        }
-        files.volume.sync()?;
-        Ok(rate)
-    }
-
-    /// A round on one file, or on one file per thread.
-    fn files(self, files: &Files, time: Duration, one: &File, each: &[File]) -> Result<f64> {
-        self.round(files, time, |thread, nth, bytes| {
-            let (file, base) = match self.target {
-                Target::OneFile => (one, u64::from(thread) * files.share),
-                _ => (&each[thread as usize], 0),
-            };
-            if self.case == Case::Append {
-                return Ok(file.append(bytes).map(drop)?);
-            }
-            Ok(file.write_at(bytes, base + self.place(files.share, nth))?)
-        })
-    }
-
-    /// Byte offset of a thread's `nth` write in its share: every block once in a scattered order.
-    fn place(self, share: u64, nth: u64) -> u64 {
-        // Odd, so it reaches every block of a power of two of them.
-        const STEP: u64 = 0x9e37_79b1;
-        let blocks = share / BLOCK;
-        nth.wrapping_mul(STEP) % blocks * BLOCK + if self.case == Case::UnalignedOverwrite { 1024 } else { 0 }
-    }
-
-    /// Runs all threads for `time`, or until every block of their shares was written once where a second
-    /// write would be another case.
-    fn round(
-        self,
-        files: &Files,
-        time: Duration,
-        write: impl Fn(u32, u64, &[u8]) -> Result<()> + Sync,
-    ) -> Result<f64> {
-        let repeats = matches!(self.case, Case::Overwrite | Case::UnalignedOverwrite);
-        let most = if repeats { u64::MAX } else { files.share / BLOCK };
-        let done = AtomicU64::new(0);
-        let started = Instant::now();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..files.threads)
-                .map(|thread| {
-                    let (write, done) = (&write, &done);
-                    scope.spawn(move || -> Result<()> {
-                        let mut bytes = AlignedBuf::zeroed(BLOCK as usize);
-                        bytes.fill(u8::try_from(thread).unwrap_or(0));
-                        let bytes = &bytes[..usize::try_from(self.case.write_len())?];
-                        let mut nth = 0;
-                        while nth < most && started.elapsed() < time {
-                            write(thread, nth, bytes)?;
-                            nth += 1;
-                        }
-                        done.fetch_add(nth, Ordering::Relaxed);
-                        Ok(())
-                    })
-                })
-                .collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })?;
-        Ok(done.into_inner() as f64 / started.elapsed().as_secs_f64())
+    #[test]
+    fn no_operation_passes_the_end_of_its_file() {
+        let mut job = Job::sample(1 << 20);
+        assert_eq!((job.file_size(), job.spots()), (1 << 20, 256));
+        job.shift = 2048;
+        assert_eq!(job.spots(), 255);
+        job.files = Files::PerJob;
+        assert_eq!((job.file_size(), job.spots()), (25 * 4096, 24));
+        job.size = 0;
+        assert_eq!(job.spots(), 0);
+        assert!(job.check().is_err());
     }
 }

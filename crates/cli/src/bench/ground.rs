@@ -1,0 +1,64 @@
+//! The storage under a volume: image files, memory, and memory that takes its time.
+
+use std::fs;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use parext4::device::{Direct, SimDevice, SimProfile};
+use parext4::{Device, FileDevice, FileOptions, MemDevice};
+
+use super::target::fill;
+
+/// An image file; removed when dropped.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+}
+
+impl Image {
+    /// Makes an image of `size` bytes, which must not exist, and writes all of it: whatever lies under it is
+    /// to have no first writes left that would be measured with ours.
+    pub fn make(path: &Path, size: u64) -> Result<Self> {
+        let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
+        let image = Self { path: path.to_owned() };
+        file.set_len(size)?;
+        let device = open(path, true)?;
+        device.allocate().with_context(|| format!("allocating {}", path.display()))?;
+        write_all(&device)?;
+        device.flush()?;
+        Ok(image)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Opens an image or device, past the page cache if `direct` and where that is possible.
+pub fn open(path: &Path, direct: bool) -> Result<FileDevice> {
+    let direct = if direct { Direct::Auto } else { Direct::Never };
+    Ok(FileDevice::open(path, &FileOptions::new().direct(direct))?)
+}
+
+/// A volume in memory that has taken all of its memory.
+pub fn memory(size: u64) -> Result<Arc<MemDevice>> {
+    let device = MemDevice::new(size);
+    write_all(&device)?;
+    Ok(Arc::new(device))
+}
+
+/// A device that takes `latency` for each request, and does `parallel` of them at a time.
+pub fn simulated(inner: Arc<dyn Device>, latency: Duration, parallel: usize) -> Arc<dyn Device> {
+    let profile =
+        SimProfile { read_latency: latency, write_latency: latency, flush_latency: latency, parallel };
+    Arc::new(SimDevice::new(inner, profile))
+}
+
+fn write_all(device: &dyn Device) -> Result<()> {
+    fill(device.size(), |bytes, offset| Ok(device.write_at(offset, &[IoSlice::new(bytes)])?))
+}

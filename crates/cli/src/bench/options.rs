@@ -1,0 +1,196 @@
+//! The command line of one job.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ArgAction::Set;
+use clap::builder::BoolishValueParser;
+use parext4::{Policy, SplitAt};
+
+use super::engine::Engine;
+use super::job::{BlockSize, Files, Job, Layout, Rw};
+use crate::size;
+
+/// One job.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// What to do
+    #[arg(long, value_enum, default_value = "randwrite")]
+    rw: Rw,
+    /// Bytes of each operation, or MIN-MAX
+    #[arg(long, default_value = "4k", value_parser = BlockSize::parse)]
+    bs: BlockSize,
+    /// Threads
+    #[arg(long, default_value_t = 10)]
+    numjobs: u32,
+    /// Operations that each thread keeps under way
+    #[arg(long, default_value_t = 10)]
+    iodepth: u32,
+    /// 1: past the page cache; 0: through it
+    #[arg(long, default_value = "1", action = Set, value_parser = BoolishValueParser::new())]
+    direct: bool,
+    /// Bytes of the file, or of all files together
+    #[arg(long, default_value = "512m", value_parser = size::parse)]
+    size: u64,
+    /// How long to measure; a run on fresh blocks ends when all are written
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    runtime: Duration,
+    /// How long to run before measuring
+    #[arg(long, alias = "ramp_time", default_value = "0", value_parser = duration)]
+    ramp_time: Duration,
+    /// What the files hold at the start; written unless --rw=append
+    #[arg(long, value_enum)]
+    layout: Option<Layout>,
+    /// 1: all jobs share a file; per-job: each has its own
+    #[arg(long, default_value = "1", value_parser = Files::parse)]
+    files: Files,
+    /// Offsets are multiples of this; the largest block by default
+    #[arg(long, alias = "blockalign", value_parser = size::parse)]
+    offset_align: Option<u64>,
+    /// Move all offsets up by half a block (of --bs)
+    #[arg(long)]
+    unaligned: bool,
+    /// Percent of reads in --rw=randrw
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: u8,
+    /// Which writes exclude others from the file: range, shared-overwrite or exclusive
+    #[arg(long, default_value_t)]
+    policy: Policy,
+    /// When unwritten extents are split: completion or submission
+    #[arg(long, default_value_t)]
+    split_at: SplitAt,
+    /// Requests of this many blocks or more allocate all of them in one step
+    #[arg(long, value_name = "BLOCKS")]
+    serialize_allocation_from: Option<u32>,
+    /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem
+    ///
+    /// lib: the library on an image or device; an image that does not exist is made, and removed. raw: the
+    /// device or image itself. dir: a directory of any mounted file system. sim: the library on memory that
+    /// takes LATENCY for each request and PARALLEL of them at a time. mem: the library on memory.
+    #[arg(long, default_value = "mem", verbatim_doc_comment)]
+    pub target: Spec,
+    /// Let raw: write over what the device holds
+    #[arg(long)]
+    pub force: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spec {
+    Lib(PathBuf),
+    Raw(PathBuf),
+    Dir(PathBuf),
+    Sim { latency: Duration, parallel: usize },
+    Mem,
+}
+
+impl Args {
+    /// The job.
+    pub fn job(&self) -> Job {
+        Job {
+            rw: self.rw,
+            layout: self.layout.unwrap_or(match self.rw {
+                Rw::Append => Layout::Append,
+                _ => Layout::Written,
+            }),
+            files: self.files,
+            size: self.size,
+            block: self.bs,
+            align: self.offset_align.unwrap_or(self.bs.max),
+            shift: if self.unaligned { self.bs.min / 2 } else { 0 },
+            read_percent: self.rwmixread,
+            numjobs: self.numjobs,
+            iodepth: self.iodepth,
+            direct: self.direct,
+            runtime: self.runtime,
+            ramp: self.ramp_time,
+        }
+    }
+
+    /// The engine's settings.
+    pub fn engine(&self) -> Engine {
+        Engine {
+            policy: self.policy,
+            split_at: self.split_at,
+            serialize_from: self.serialize_allocation_from,
+        }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (kind, rest) {
+            ("mem", "") => Ok(Self::Mem),
+            ("lib" | "raw" | "dir", "") => Err(format!("{kind}: lacks a path")),
+            ("lib", path) => Ok(Self::Lib(path.into())),
+            ("raw", path) => Ok(Self::Raw(path.into())),
+            ("dir", path) => Ok(Self::Dir(path.into())),
+            ("sim", both) => {
+                let (latency, parallel) = both.split_once(',').ok_or("expected sim:LATENCY,PARALLEL")?;
+                let parallel = parallel.parse().ok().filter(|&parallel| parallel > 0);
+                let parallel = parallel.ok_or("PARALLEL must be a number above 0")?;
+                Ok(Self::Sim { latency: duration(latency)?, parallel })
+            }
+            _ => Err("expected lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem".into()),
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lib(path) => write!(f, "lib:{}", path.display()),
+            Self::Raw(path) => write!(f, "raw:{}", path.display()),
+            Self::Dir(path) => write!(f, "dir:{}", path.display()),
+            Self::Sim { latency, parallel } => write!(f, "sim:{}us,{parallel}", latency.as_micros()),
+            Self::Mem => write!(f, "mem"),
+        }
+    }
+}
+
+/// Parses `90us`, `100ms`, `1.5s` or a number of seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits.parse().map_err(|_| "expected a time like 90us, 100ms or 5s".to_owned())?;
+    let unit = match &text[digits.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        other => return Err(format!("unknown unit {other:?}: use us, ms or s")),
+    };
+    Duration::try_from_secs_f64(number * unit).map_err(|_| "expected a time of 0 or more".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_parsed() {
+        assert_eq!(duration("90us"), Ok(Duration::from_micros(90)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        for text in ["", "s", "-1s", "5m", "nan"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_are_parsed_and_shown_alike() {
+        for text in ["lib:/tmp/x.img", "raw:/dev/loop0", "dir:.", "sim:90us,8", "mem"] {
+            assert_eq!(text.parse::<Spec>().map(|spec| spec.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["", "lib:", "sim:90us", "sim:90us,0", "mem:1", "disk:x"] {
+            assert!(text.parse::<Spec>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a run measured.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+/// What one thread, or all of them, did.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    pub ops: u64,
+    pub bytes: u64,
+    /// Nanoseconds of each operation, from its submission to its harvest.
+    latency: Histogram<u64>,
+}
+
+impl Tally {
+    pub fn new() -> Result<Self> {
+        const LONGEST: u64 = 1_000_000_000_000;
+        let latency = Histogram::new_with_bounds(1, LONGEST, 2).context("making a histogram")?;
+        Ok(Self { ops: 0, bytes: 0, latency })
+    }
+
+    /// Counts an operation.
+    pub fn add(&mut self, bytes: u64, took: Duration) {
+        self.ops += 1;
+        self.bytes += bytes;
+        self.latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds what another thread did.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        self.ops += other.ops;
+        self.bytes += other.bytes;
+        self.latency.add(&other.latency).context("adding histograms")
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub tally: Tally,
+    pub elapsed: Duration,
+    /// Of this process; the kernel's own threads, those of a loop device say, are not in it.
+    pub cpu: Duration,
+    /// Contiguous pieces on the device of all files, where known, and the fewest there could be.
+    pub extents: Option<(u64, u64)>,
+}
+
+impl Outcome {
+    pub fn iops(&self) -> f64 {
+        self.tally.ops as f64 / self.elapsed.as_secs_f64()
+    }
+
+    pub fn mib_s(&self) -> f64 {
+        self.tally.bytes as f64 / self.elapsed.as_secs_f64() / f64::from(1 << 20)
+    }
+
+    /// Microseconds of CPU time per operation.
+    pub fn cpu_us_per_op(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.tally.ops.max(1) as f64
+    }
+
+    /// A percentile of the latency, in microseconds.
+    pub fn latency_us(&self, percentile: f64) -> f64 {
+        self.tally.latency.value_at_percentile(percentile) as f64 / 1e3
+    }
+
+    /// Fields for a JSON object.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "iops": self.iops(),
+            "mib_s": self.mib_s(),
+            "ops": self.tally.ops,
+            "seconds": self.elapsed.as_secs_f64(),
+            "latency_us": {
+                "mean": self.tally.latency.mean() / 1e3,
+                "p50": self.latency_us(50.0),
+                "p90": self.latency_us(90.0),
+                "p99": self.latency_us(99.0),
+                "p99.9": self.latency_us(99.9),
+                "max": self.latency_us(100.0),
+            },
+            "cpu_us_per_op": self.cpu_us_per_op(),
+            "extents": self.extents.map(|(found, _)| found),
+            "extents_ideal": self.extents.map(|(_, ideal)| ideal),
+        })
+    }
+
+    /// For people.
+    pub fn print(&self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let (iops, mib_s, seconds) = (self.iops(), self.mib_s(), self.elapsed.as_secs_f64());
+        writeln!(out, "{iops:.0} IOPS, {mib_s:.1} MiB/s: {} operations in {seconds:.2} s", self.tally.ops)?;
+        let [p50, p90, p99, most] = [50.0, 90.0, 99.0, 100.0].map(|percentile| self.latency_us(percentile));
+        writeln!(out, "latency in us: 50 % {p50:.0}, 90 % {p90:.0}, 99 % {p99:.0}, longest {most:.0}")?;
+        writeln!(out, "CPU time of this process: {:.2} us an operation", self.cpu_us_per_op())?;
+        if let Some((found, ideal)) = self.extents {
+            writeln!(out, "extents: {found}, at best {ideal}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Runs a job: threads that keep their lanes full, and count.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::job::{Files, Job};
+use super::lane::Lane;
+use super::order::Order;
+use super::outcome::{Outcome, Tally};
+use super::target::Laid;
+use crate::interrupt;
+
+/// A thread's work.
+struct Worker {
+    lane: Box<dyn Lane>,
+    order: Order,
+    depth: usize,
+}
+
+/// What the threads of a run share.
+struct Run<'a> {
+    job: &'a Job,
+    /// Set to end the run before its time.
+    stop: AtomicBool,
+}
+
+/// Runs `job` on files laid out for it.
+pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
+    let workers = workers(job, laid)?;
+    let run = Run { job, stop: AtomicBool::new(false) };
+    let ready = Barrier::new(workers.len() + 1);
+    let (tallies, cpu, start) = std::thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .into_iter()
+            .map(|worker| {
+                let (run, ready) = (&run, &ready);
+                scope.spawn(move || {
+                    ready.wait();
+                    run.stop_if_err(worker.drive(run))
+                })
+            })
+            .collect();
+        ready.wait();
+        let start = Instant::now() + job.ramp;
+        std::thread::sleep(job.ramp);
+        let cpu = cpu_time();
+        let tallies: Vec<Result<(Tally, Instant)>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the run panicked"))))
+            .collect();
+        (tallies, cpu_time().saturating_sub(cpu), start)
+    });
+    interrupt::check()?;
+    let mut tally = Tally::new()?;
+    let mut end = start;
+    for one in tallies {
+        let (one, last) = one?;
+        tally.merge(&one)?;
+        end = end.max(last);
+    }
+    ensure!(tally.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
+    Ok(Outcome { tally, elapsed: end - start, cpu, extents: None })
+}
+
+/// A worker for each job.
+fn workers(job: &Job, laid: &dyn Laid) -> Result<Vec<Worker>> {
+    let sharers = job.numjobs / job.file_count();
+    let orders: Vec<Order> = (0..job.file_count()).map(|_| Order::new(job, sharers)).collect();
+    let worker = |nth: u32| {
+        let file = nth % job.file_count();
+        let order = orders[file as usize].clone();
+        let depth = job.iodepth;
+        Ok(Worker { lane: laid.lane(job, file, depth)?, order, depth: depth as usize })
+    };
+    (0..job.numjobs).map(worker).collect()
+}
+
+impl Run<'_> {
+    fn stop(&self) {
+        // Relaxed: publishes nothing but itself.
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Where each job has its own file, the first that is full ends the run: all that is counted was done by
+    /// all of them. Those that share one are done at about the same time.
+    fn file_is_full(&self) {
+        if self.job.files == Files::PerJob {
+            self.stop();
+        }
+    }
+
+    fn is_over(&self, now: Instant, end: Instant) -> bool {
+        now >= end || self.stop.load(Ordering::Relaxed) || interrupt::requested()
+    }
+
+    fn stop_if_err<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.stop();
+        }
+        result
+    }
+}
+
+impl Worker {
+    /// Keeps the lane full until the run is over. Returns what was done after the ramp, and when the last of
+    /// it was. The clock is read once for each batch that the lane gives back.
+    fn drive(mut self, run: &Run<'_>) -> Result<(Tally, Instant)> {
+        let mut tally = Tally::new()?;
+        let mut now = Instant::now();
+        let begin = now + run.job.ramp;
+        let end = begin + run.job.runtime;
+        let mut free: Vec<usize> = (0..self.depth).rev().collect();
+        let mut started = vec![(now, 0); self.depth];
+        let mut in_flight = 0;
+        let mut over = false;
+        loop {
+            while !over && let Some(slot) = free.pop() {
+                let Some(io) = self.order.next() else {
+                    run.file_is_full();
+                    over = true;
+                    break;
+                };
+                self.lane.submit(slot, &io)?;
+                started[slot] = (now, io.len);
+                in_flight += 1;
+            }
+            if in_flight == 0 {
+                return Ok((tally, now));
+            }
+            let old = free.len();
+            self.lane.harvest(&mut free)?;
+            now = Instant::now();
+            in_flight -= free.len() - old;
+            if now >= begin {
+                for &slot in &free[old..] {
+                    let (start, len) = started[slot];
+                    tally.add(len, now - start);
+                }
+            }
+            over = over || run.is_over(now, end);
+        }
+    }
+}
+
+/// Of this process, user and system.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,122 @@
+//! Files in a directory of any mounted file system, through plain system calls.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use parext4::device::open_file_queue;
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::io::{Errno, pread, pwrite, retry_on_intr, write};
+use tempfile::TempDir;
+
+use super::{Laid, Target, buffer, fill};
+use crate::bench::job::{Job, Layout, Rw};
+use crate::bench::lane::{Lane, Sync};
+use crate::bench::order::{Io, Kind};
+use crate::bench::queue_lane::QueueLane;
+
+/// A directory.
+pub struct DirTarget {
+    dir: PathBuf,
+}
+
+impl DirTarget {
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+}
+
+impl Target for DirTarget {
+    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+        let dir = tempfile::Builder::new().prefix("parext4-bench-").tempdir_in(&self.dir);
+        let dir = dir.with_context(|| self.dir.display().to_string())?;
+        let files = Files { dir };
+        for nth in 0..job.file_count() {
+            let path = files.path(nth);
+            make(&path, job).with_context(|| path.display().to_string())?;
+        }
+        Ok(Box::new(files))
+    }
+}
+
+/// Files in a directory made for them.
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn path(&self, nth: u32) -> PathBuf {
+        self.dir.path().join(nth.to_string())
+    }
+}
+
+/// Makes a file in the job's layout.
+fn make(path: &Path, job: &Job) -> Result<()> {
+    let file = open(path, job, OFlags::CREATE | OFlags::EXCL)?;
+    let size = job.file_size();
+    match job.layout {
+        Layout::Written => fill(size, |bytes, offset| write_at(&file, bytes, offset))?,
+        Layout::Unwritten => {
+            fallocate(&file, FallocateFlags::empty(), 0, size).context("no allocation of blocks")?;
+        }
+        Layout::Hole => file.set_len(size)?,
+        Layout::Append => {}
+    }
+    Ok(file.sync_all()?)
+}
+
+/// Opens a file as the job uses it.
+fn open(path: &Path, job: &Job, mut flags: OFlags) -> Result<File> {
+    flags |= OFlags::RDWR | OFlags::CLOEXEC;
+    flags.set(OFlags::DIRECT, job.direct);
+    flags.set(OFlags::APPEND, job.rw == Rw::Append);
+    match rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)) {
+        Err(Errno::INVAL) if job.direct => Err(Errno::INVAL).context("no direct I/O (--direct=0)"),
+        file => Ok(File::from(file?)),
+    }
+}
+
+impl Laid for Files {
+    fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
+        // Each thread has an open file of its own, as in programs that do not know of each other.
+        let file = open(&self.path(file), job, OFlags::empty())?;
+        if depth > 1 {
+            let queue = open_file_queue(file, depth, job.direct)?;
+            return Ok(Box::new(QueueLane::new(queue, job, depth)?));
+        }
+        let mut buf = buffer(job.block.max)?;
+        Ok(Box::new(Sync::new(move |io: &Io| {
+            let bytes = &mut buf[..io.len as usize];
+            match io.kind {
+                Kind::Read => check_len(retry_on_intr(|| pread(&file, &mut *bytes, io.offset))?, io.len),
+                Kind::Write => write_at(&file, bytes, io.offset),
+                Kind::Append => check_len(retry_on_intr(|| write(&file, bytes))?, io.len),
+            }
+        })))
+    }
+
+    fn extents(&self) -> Result<Option<u64>> {
+        let files = std::fs::read_dir(self.dir.path())?.collect::<Result<Vec<_>, _>>()?;
+        Ok(files.iter().map(|file| filefrag(&file.path())).sum())
+    }
+}
+
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<()> {
+    check_len(retry_on_intr(|| pwrite(file, bytes, offset))?, bytes.len() as u64)
+}
+
+fn check_len(done: usize, asked: u64) -> Result<()> {
+    ensure!(done as u64 == asked, "a request of {asked} bytes ended after {done}");
+    Ok(())
+}
+
+/// The file's extents as e2fsprogs' filefrag counts them; it finds none where the file system does not tell.
+fn filefrag(path: &Path) -> Option<u64> {
+    ["filefrag", "/usr/sbin/filefrag"].into_iter().find_map(|program| {
+        let output =
+            Command::new(program).arg(path).output().ok().filter(|output| output.status.success())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.rsplit(": ").next()?.split(' ').next()?.parse().ok().filter(|&extents| extents > 0)
+    })
+}

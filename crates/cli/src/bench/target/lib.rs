@@ -1,0 +1,144 @@
+//! The library on any device.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use parext4::{Device, File, MkfsOptions, Volume, mkfs};
+
+use super::{LONGEST_EXTENT, Laid, Target, buffer, fill};
+use crate::bench::engine::Engine;
+use crate::bench::job::{Job, Layout};
+use crate::bench::lane::{Lane, Sync};
+use crate::bench::order::{Io, Kind};
+use crate::bench::outcome::Outcome;
+use crate::bench::queue_lane::LibLane;
+
+/// Blocks of the journal of a volume made here: as many as mke2fs gives one of some gigabytes.
+const JOURNAL_BLOCKS: u32 = 16384;
+/// A journal may have this part of a volume.
+const JOURNAL_PART: u64 = 8;
+
+/// A volume that the library has open.
+pub struct LibTarget {
+    volume: Volume,
+}
+
+impl LibTarget {
+    /// Makes a volume on `device`, whatever it holds, and opens it.
+    pub fn make(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
+        let block_size = 4096;
+        let most = device.size() / u64::from(block_size) / JOURNAL_PART;
+        let options = MkfsOptions {
+            block_size: Some(block_size),
+            journal_blocks: Some(JOURNAL_BLOCKS.min(u32::try_from(most).unwrap_or(u32::MAX))),
+            ..MkfsOptions::default()
+        };
+        mkfs(&*device, &options).context("making a volume")?;
+        Self::open(device, engine)
+    }
+
+    /// Opens the volume on `device`.
+    pub fn open(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
+        Ok(Self { volume: Volume::open(device, &engine.open_options()?)? })
+    }
+
+    /// Runs a job and closes the volume.
+    pub fn run_and_close(self, job: &Job) -> Result<Outcome> {
+        let outcome = self.run(job);
+        let closed = self.volume.close().context("closing the volume");
+        // What failed first says more.
+        let outcome = outcome?;
+        closed.map(|()| outcome)
+    }
+}
+
+impl Target for LibTarget {
+    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+        let mut files = Files { volume: self.volume.clone(), files: Vec::new(), paths: Vec::new() };
+        for nth in 0..job.file_count() {
+            files.add(format!("/bench-{}-{nth}", std::process::id()), job)?;
+        }
+        self.volume.sync()?;
+        Ok(Box::new(files))
+    }
+}
+
+/// Files in a volume.
+struct Files {
+    volume: Volume,
+    files: Vec<File>,
+    paths: Vec<String>,
+}
+
+impl Files {
+    fn add(&mut self, path: String, job: &Job) -> Result<()> {
+        let file = self.volume.create(&path, 0o644).with_context(|| format!("making {path}"))?;
+        self.paths.push(path);
+        self.files.push(file.clone());
+        let size = job.file_size();
+        match job.layout {
+            Layout::Written => fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?,
+            Layout::Unwritten => file.allocate(0, size, false)?,
+            Layout::Hole => file.set_len(size)?,
+            Layout::Append => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.files.clear();
+        // A volume that has failed says so when it is closed.
+        for path in &self.paths {
+            let _ = self.volume.remove_file(path);
+        }
+        let _ = self.volume.sync();
+    }
+}
+
+impl Laid for Files {
+    fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
+        let file = self.files[file as usize].clone();
+        if depth > 1 {
+            return Ok(Box::new(LibLane::new(self.volume.io_queue(depth), file, job, depth)?));
+        }
+        let mut buf = buffer(job.block.max)?;
+        Ok(Box::new(Sync::new(move |io: &Io| {
+            let bytes = &mut buf[..io.len as usize];
+            match io.kind {
+                Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
+                Kind::Write => file.write_at(bytes, io.offset)?,
+                Kind::Append => drop(file.append(bytes)?),
+            }
+            Ok(())
+        })))
+    }
+
+    fn extents(&self) -> Result<Option<u64>> {
+        let mut found = 0;
+        for file in &self.files {
+            let (mut offset, size) = (0, file.size());
+            // Where nothing is written there is nothing to count.
+            while offset < size
+                && let Some((start, end)) = file.data_range(offset)?
+            {
+                offset = start;
+                while offset < end
+                    && let Some((_, together)) = file.device_range(offset)?
+                {
+                    found += together.div_ceil(LONGEST_EXTENT);
+                    offset += together;
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+}
+
+fn check_len(got: usize, io: &Io) -> Result<()> {
+    if got as u64 != io.len {
+        bail!("a read of {} bytes at {} ended after {got}", io.len, io.offset);
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! The benchmark: that it runs and says what it should, not how fast anything is.
+
+mod common;
+
+use common::{Bench, text};
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A short job on a small file.
+fn job(bench: &Bench, target: &str, options: &[&str]) -> Value {
+    let mut arguments = vec!["bench", "--json", "--size=4m", "--runtime=50ms", "--numjobs=2", "--iodepth=2"];
+    let target = format!("--target={target}");
+    arguments.push(&target);
+    arguments.extend(options);
+    json(&bench.ok(&arguments))
+}
+
+#[test]
+fn every_target_is_measured() {
+    let bench = Bench::new(&[]);
+    let dir = bench.path("dir");
+    std::fs::create_dir(&dir).unwrap();
+    let fresh = bench.path("fresh.img");
+    let targets = [
+        "mem".to_owned(),
+        "sim:50us,4".to_owned(),
+        format!("lib:{}", text(&bench.image())),
+        format!("lib:{}", text(&fresh)),
+        format!("raw:{}", text(&fresh)),
+        format!("dir:{}", text(&dir)),
+    ];
+    for target in &targets {
+        let report = job(&bench, target, &["--direct=0"]);
+        assert_eq!((&report["target"], &report["rw"]), (&Value::from(&**target), &"randwrite".into()));
+        assert!(report["iops"].as_f64().unwrap() > 0.0 && report["mib_s"].as_f64().unwrap() > 0.0);
+        let latency = |name: &str| report["latency_us"][name].as_f64().unwrap();
+        assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
+    }
+    assert!(!fresh.exists() && std::fs::read_dir(&dir).unwrap().next().is_none());
+    assert_eq!(bench.ok(&["ls", &bench.inside("/")]), "lost+found\n");
+    bench.fsck();
+}
+
+#[test]
+fn fresh_files_are_filled_once() {
+    let bench = Bench::new(&[]);
+    for layout in ["unwritten", "hole"] {
+        let report = job(&bench, "mem", &["--runtime=60s", "--layout", layout]);
+        assert_eq!(report["ops"], 1024, "{layout}");
+    }
+    let report = job(&bench, "mem", &["--runtime=60s", "--rw=append", "--bs=4k-16k", "--files=per-job"]);
+    assert_eq!((&report["files"], &report["bs"]), (&"per-job".into(), &"4k-16k".into()));
+    assert!(report["extents"].as_u64() >= report["extents_ideal"].as_u64());
+    for rw in ["read", "write", "randread", "randrw"] {
+        job(&bench, "mem", &["--rw", rw, "--policy=exclusive"]);
+    }
+}
+
+#[test]
+fn a_job_that_cannot_be_done_is_refused() {
+    let bench = Bench::new(&[]);
+    let fails = |options: &[&str]| bench.fails(&[&["bench"], options].concat());
+    assert!(fails(&["--size=1k"]).contains("--size"));
+    assert!(fails(&["--rw=append", "--layout=hole"]).contains("--layout=append"));
+    assert!(fails(&["--rw=randread", "--layout=append"]).contains("nothing to read"));
+    let raw = format!("raw:{}", text(&bench.image()));
+    assert!(fails(&["--target", &raw, "--size=4m"]).contains("ext2/3/4"));
+    bench.fsck();
+    assert!(fails(&["--target", "dir:/nowhere"]).contains("/nowhere"));
+}

@@ -71,3 +71,31 @@ fn a_job_that_cannot_be_done_is_refused() {
     bench.fsck();
     assert!(fails(&["--target", "dir:/nowhere"]).contains("/nowhere"));
 }
+
+#[test]
+fn the_sources_are_measured() {
+    let bench = Bench::new(&[]);
+    let out = text(&bench.path("out"));
+    let only = "--only=written-unwritten-4k-mem,unaligned-overwrite-2k-qd256x8-sim";
+    let table = bench.ok(&["bench", "sources", "--quick", only, "--out", &out]);
+    assert!(table.contains("S3 unaligned-overwrite-2k-qd256x8-sim"), "{table}");
+    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let policies: Vec<&str> =
+        lines.as_array().unwrap().iter().filter_map(|line| line["policy"].as_str()).collect();
+    assert_eq!(policies, ["range", "range", "exclusive", "shared-overwrite", "range"]);
+    for line in lines.as_array().unwrap() {
+        assert!(line["iops"].as_f64().unwrap() > 0.0 && line["mib_s"].as_f64().unwrap() > 0.0);
+        assert_eq!(
+            (&line["runs"], &line["files"], &line["failure"]),
+            (&1.into(), &"one".into(), &Value::Null)
+        );
+        assert_eq!(line["iops_of_each_run"].as_array().unwrap().len(), 1);
+        assert!(["S1", "S3"].contains(&line["source"].as_str().unwrap()));
+        assert!(["lib", "sim"].contains(&line["target"].as_str().unwrap()));
+        assert!(line["case"].is_string());
+    }
+    for picture in ["out/results.svg", "out/results.png"] {
+        assert!(std::fs::metadata(bench.path(picture)).unwrap().len() > 1000);
+    }
+    assert!(bench.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
+}

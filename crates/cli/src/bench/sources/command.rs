@@ -1,0 +1,32 @@
+//! Other programs: mkfs, mount and their like.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The command line of `program`, found in `PATH` or in the administrator's folders.
+pub fn command(program: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
+    command.args(args).stdin(Stdio::null());
+    // Ctrl-C is for this program alone: what cleans up must not be ended by it.
+    command.process_group(0);
+    command
+}
+
+/// Runs a command and returns what it prints; any exit status but 0 is an error with what it said.
+pub fn run(mut command: Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("starting {name}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}: {}", output.status, said.trim().replace('\n', "; "));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether there is such a program.
+pub fn exists(program: &str) -> bool {
+    command(program, ["-V"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}

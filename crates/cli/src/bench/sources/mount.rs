@@ -1,0 +1,147 @@
+//! The peers: other implementations of file systems, made, mounted, and taken away again.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::command::{command, run};
+
+/// An implementation of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The kernel's ext4.
+    Ext4,
+    /// The kernel's XFS.
+    Xfs,
+    /// ext4 by e2fsprogs, through FUSE.
+    Fuse2fs,
+}
+
+impl Peer {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Fuse2fs => "fuse2fs",
+        }
+    }
+
+    /// Programs that it takes.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &["mkfs.ext4", "mount"],
+            Self::Xfs => &["mkfs.xfs", "mount"],
+            Self::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
+        }
+    }
+
+    /// Makes its file system on a device or image, whatever that holds.
+    fn make(self, path: &Path) -> Result<()> {
+        let options: &[&str] = match self {
+            // All is written now: nothing is left to be done in the background of the measurement. Nothing is
+            // discarded, which would punch holes into the image.
+            Self::Ext4 | Self::Fuse2fs => {
+                &["-q", "-F", "-b4096", "-Jsize=64", "-Enodiscard,lazy_itable_init=0,lazy_journal_init=0"]
+            }
+            Self::Xfs => &["-q", "-f", "-K"],
+        };
+        run(command(self.programs()[0], options.iter().map(Path::new).chain([path]))).map(drop)
+    }
+}
+
+/// A loop device over an image; detached when dropped.
+#[derive(Debug)]
+pub struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    /// Attaches `image`, past the page cache: there would be two caches otherwise.
+    pub fn attach(image: &Path) -> Result<Self> {
+        let options = ["--find", "--show", "--direct-io=on"].map(Path::new);
+        let device = run(command("losetup", options.into_iter().chain([image])))?;
+        Ok(Self { device: device.trim().into() })
+    }
+
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Err(error) = run(command("losetup", [Path::new("--detach"), &self.device])) {
+            eprintln!("parext4: cannot detach {}: {error:#}", self.device.display());
+        }
+    }
+}
+
+/// A mounted peer; unmounted when dropped.
+#[derive(Debug)]
+pub struct Mount {
+    dir: TempDir,
+    /// The program that serves it.
+    server: Option<Child>,
+}
+
+impl Mount {
+    /// Makes the peer's file system on `path` and mounts it.
+    pub fn new(peer: Peer, path: &Path) -> Result<Self> {
+        peer.make(path)?;
+        let dir = tempfile::Builder::new().prefix("parext4-mount-").tempdir()?;
+        if peer == Peer::Fuse2fs {
+            return serve(path, dir);
+        }
+        run(command("mount", [Path::new("-t"), Path::new(peer.name()), path, dir.path()]))?;
+        Ok(Self { dir, server: None })
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmount = |program, option: &str| run(command(program, [Path::new(option), self.dir.path()]));
+        let unmounted = match &self.server {
+            None => unmount("umount", "-v").or_else(|_| unmount("umount", "--lazy")),
+            Some(_) => unmount("fusermount", "-u").or_else(|_| unmount("fusermount3", "-u")),
+        };
+        if let Err(error) = unmounted {
+            eprintln!("parext4: cannot unmount {}: {error:#}", self.dir.path().display());
+        }
+        if let Some(server) = &mut self.server {
+            // It writes its cache now; whoever uses the image next must not meet it.
+            let _ = server.wait();
+        }
+    }
+}
+
+/// Mounts an image by fuse2fs in the foreground, so that its end can be waited for.
+fn serve(image: &Path, dir: TempDir) -> Result<Mount> {
+    const LONGEST: Duration = Duration::from_secs(10);
+    let before = fs::metadata(dir.path())?.dev();
+    let options = ["-f", "-o", "fakeroot,rw"].map(Path::new);
+    let mut program = command("fuse2fs", options.into_iter().chain([image, dir.path()]));
+    let mut server =
+        program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting fuse2fs")?;
+    let started = Instant::now();
+    while fs::metadata(dir.path())?.dev() == before {
+        if let Some(status) = server.try_wait()? {
+            bail!("fuse2fs: {status}");
+        }
+        if started.elapsed() > LONGEST {
+            server.kill()?;
+            server.wait()?;
+            bail!("fuse2fs has not mounted the image after {} s", LONGEST.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(Mount { dir, server: Some(server) })
+}

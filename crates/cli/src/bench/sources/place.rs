@@ -1,0 +1,200 @@
+//! Where the runs take place: memory, the image or device, its loop device; made once for all of them.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{Device, MemDevice};
+use tempfile::TempDir;
+
+use super::mount::{Loop, Mount, Peer};
+use super::rows::{On, Place, Row, Run, Scale};
+use super::{calibrate, command};
+use crate::bench::ground::{self, Image};
+use crate::bench::outcome::Outcome;
+use crate::bench::target::{DirTarget, LibTarget, RawTarget, Target};
+use crate::{signature, size};
+
+/// Requests that the simulated device does at a time.
+const PARALLEL: usize = 64;
+/// The image for files of so many bytes: room for a journal too, and as much as XFS takes at least.
+fn image_size(scale: Scale) -> u64 {
+    (scale.size * 3).max(384 << 20)
+}
+
+/// All places. What lies over another comes before it, so that it is taken away first.
+#[derive(Debug)]
+pub struct Places {
+    loop_device: Option<Loop>,
+    /// The image or the device given.
+    plain: PathBuf,
+    is_device: bool,
+    memory: Option<Arc<MemDevice>>,
+    /// Latency by operations a second, once found.
+    latencies: Mutex<BTreeMap<u64, Duration>>,
+    peers: Vec<Peer>,
+    _image: Option<Image>,
+    _dir: Option<TempDir>,
+}
+
+impl Places {
+    /// Makes what the rows take.
+    pub fn set_up(
+        device: Option<&Path>,
+        dir: Option<&Path>,
+        force: bool,
+        scale: Scale,
+        rows: &[Row],
+    ) -> Result<Self> {
+        let uses = |wanted: fn(On) -> bool| rows.iter().flat_map(|row| &row.runs).any(|run| wanted(run.on));
+        let uses_memory = uses(|on| matches!(on, On::Lib(Place::Memory | Place::Simulated)));
+        let uses_disk = uses(|on| !matches!(on, On::Lib(Place::Memory | Place::Simulated)));
+        let mut places = Self {
+            loop_device: None,
+            plain: PathBuf::new(),
+            is_device: device.is_some(),
+            memory: None,
+            latencies: Mutex::default(),
+            peers: Vec::new(),
+            _image: None,
+            _dir: None,
+        };
+        if uses_memory {
+            places.memory = Some(ground::memory(scale.size * 3 / 2)?);
+        }
+        match device {
+            _ if !uses_disk => {}
+            Some(device) => places.use_device(device, force, scale)?,
+            None => places.make_image(dir, scale)?,
+        }
+        if uses_disk {
+            places.peers = usable_peers();
+        }
+        Ok(places)
+    }
+
+    fn use_device(&mut self, path: &Path, force: bool, scale: Scale) -> Result<()> {
+        let is_block_device = std::fs::metadata(path)?.file_type().is_block_device();
+        let device = ground::open(path, true)?;
+        ensure!(is_block_device, "{}: is not a block device", path.display());
+        let least = image_size(scale);
+        ensure!(device.size() >= least, "{}: needs {}", path.display(), size::display(least));
+        if let Some(what) = signature::find(&device)?
+            && !force
+        {
+            bail!("{}: holds {what}, which would be destroyed; --force does it", path.display());
+        }
+        self.plain = path.to_owned();
+        Ok(())
+    }
+
+    fn make_image(&mut self, dir: Option<&Path>, scale: Scale) -> Result<()> {
+        let parent = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+        let dir = tempfile::Builder::new().prefix("parext4-bench-").tempdir_in(&parent);
+        let dir = dir.with_context(|| parent.display().to_string())?;
+        self.plain = dir.path().join("bench.img");
+        self._dir = Some(dir);
+        self._image = Some(Image::make(&self.plain, image_size(scale))?);
+        if rustix::process::geteuid().is_root() {
+            match Loop::attach(&self.plain) {
+                Ok(device) => self.loop_device = Some(device),
+                Err(error) => eprintln!("parext4: no loop device, so no kernel file systems: {error:#}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a run can take place here.
+    pub fn have(&self, on: On) -> bool {
+        match on {
+            On::Lib(Place::Loop) | On::Raw(Place::Loop) => self.loop_device.is_some(),
+            On::Lib(_) | On::Raw(_) => true,
+            On::Peer(peer) => {
+                let has_block_device = self.is_device || self.loop_device.is_some();
+                self.peers.contains(&peer) && (has_block_device || peer == Peer::Fuse2fs)
+            }
+        }
+    }
+
+    /// The name of the device under a run.
+    pub fn device_of(&self, on: On) -> String {
+        match on {
+            On::Lib(Place::Memory) => "memory".into(),
+            On::Lib(Place::Simulated) | On::Raw(Place::Memory | Place::Simulated) => "simulated".into(),
+            _ if self.is_device => self.plain.display().to_string(),
+            On::Lib(Place::Plain) | On::Raw(Place::Plain) | On::Peer(Peer::Fuse2fs) => "image".into(),
+            _ => "loop".into(),
+        }
+    }
+
+    /// Does one run of a row.
+    pub fn measure(&self, row: &Row, run: &Run) -> Result<Outcome> {
+        let job = row.job_of(run);
+        match run.on {
+            On::Peer(peer) => {
+                let mount = Mount::new(peer, self.path_of(run.on))?;
+                DirTarget::new(mount.dir()).run(&job)
+            }
+            On::Lib(place) => LibTarget::make(self.device(place, row)?, run.engine)?.run_and_close(&job),
+            On::Raw(place) => RawTarget::new(self.device(place, row)?).run(&job),
+        }
+    }
+
+    fn device(&self, place: Place, row: &Row) -> Result<Arc<dyn Device>> {
+        match place {
+            Place::Memory => Ok(self.memory()?),
+            Place::Simulated => Ok(ground::simulated(self.memory()?, self.latency(row)?, PARALLEL)),
+            Place::Plain | Place::Loop => Ok(Arc::new(ground::open(self.path_of(On::Lib(place)), true)?)),
+        }
+    }
+
+    fn memory(&self) -> Result<Arc<MemDevice>> {
+        self.memory.clone().context("no memory was set aside")
+    }
+
+    /// The image, its loop device, or the device given.
+    fn path_of(&self, on: On) -> &Path {
+        match (&self.loop_device, on) {
+            (Some(device), On::Lib(Place::Loop) | On::Raw(Place::Loop)) => device.device(),
+            (Some(device), On::Peer(Peer::Ext4 | Peer::Xfs)) => device.device(),
+            _ => &self.plain,
+        }
+    }
+
+    /// The latency of the simulated device in a row, found when it is first needed.
+    pub fn latency(&self, row: &Row) -> Result<Duration> {
+        let before = row.before.context("a row on a simulated device says how slow it is")?;
+        let mut latencies = self.latencies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(&latency) = latencies.get(&before.to_bits()) {
+            return Ok(latency);
+        }
+        let memory = self.memory()?;
+        let latency = calibrate::latency(before, |latency| {
+            let device = ground::simulated(Arc::<MemDevice>::clone(&memory), latency, PARALLEL);
+            LibTarget::make(device, calibrate::BEFORE)?.run_and_close(&row.job)
+        })?;
+        latencies.insert(before.to_bits(), latency);
+        Ok(latency)
+    }
+}
+
+/// Peers whose programs are installed and, if they take it, for whom this is root.
+fn usable_peers() -> Vec<Peer> {
+    let is_root = rustix::process::geteuid().is_root();
+    [Peer::Ext4, Peer::Xfs, Peer::Fuse2fs]
+        .into_iter()
+        .filter(|peer| {
+            let missing = peer.programs().iter().find(|program| !command::exists(program));
+            let why = match missing {
+                Some(program) => format!("{program} is not installed"),
+                None if !is_root && *peer != Peer::Fuse2fs => "only root can mount it".into(),
+                None => return true,
+            };
+            eprintln!("parext4: without {}: {why}", peer.name());
+            false
+        })
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! The cases: what each source measured, and what takes part in it.
+
+use std::time::Duration;
+
+use parext4::{Policy, SplitAt};
+
+use super::mount::Peer;
+use crate::bench::engine::Engine;
+use crate::bench::job::{BlockSize, Files, Job, Layout, Rw};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Bytes of the files.
+    pub size: u64,
+    /// The longest time of one run.
+    pub runtime: Duration,
+}
+
+/// One case of a source.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub source: &'static str,
+    pub case: String,
+    pub job: Job,
+    /// Operations a second that the source measured before its work; a simulated device is made as slow.
+    pub before: Option<f64>,
+    /// What takes turns; the first is what the others are compared with.
+    pub runs: Vec<Run>,
+}
+
+/// What takes part in a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub on: On,
+    pub files: Files,
+    pub engine: Engine,
+    /// If not as the job says.
+    pub layout: Option<Layout>,
+}
+
+/// What is measured, and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    Lib(Place),
+    Raw(Place),
+    Peer(Peer),
+}
+
+/// Where a volume lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Memory.
+    Memory,
+    /// Memory that takes its time.
+    Simulated,
+    /// The image file, or the device if one was given.
+    Plain,
+    /// The loop device under the kernel's file systems.
+    Loop,
+}
+
+/// All cases.
+pub fn all(scale: Scale) -> Vec<Row> {
+    [s1(scale), s1_disk(scale), s2(scale), s3(scale), one_file(scale)].concat()
+}
+
+const PLAIN: Run = on(On::Lib(Place::Plain));
+const LOOP: Run = on(On::Lib(Place::Loop));
+const RAW: Run = on(On::Raw(Place::Plain));
+const RAW_LOOP: Run = on(On::Raw(Place::Loop));
+const EXT4: Run = on(On::Peer(Peer::Ext4));
+const XFS: Run = on(On::Peer(Peer::Xfs));
+const FUSE2FS: Run = on(On::Peer(Peer::Fuse2fs));
+
+/// With the default engine, all in one file.
+const fn on(on: On) -> Run {
+    let engine = Engine { policy: Policy::Range, split_at: SplitAt::Completion, serialize_from: None };
+    Run { on, files: Files::One, engine, layout: None }
+}
+
+impl Run {
+    const fn policy(self, policy: Policy) -> Self {
+        Self { engine: Engine { policy, ..self.engine }, ..self }
+    }
+
+    const fn split_at(self, split_at: SplitAt) -> Self {
+        Self { engine: Engine { split_at, ..self.engine }, ..self }
+    }
+
+    const fn serialize_from(self, serialize_from: Option<u32>) -> Self {
+        Self { engine: Engine { serialize_from, ..self.engine }, ..self }
+    }
+
+    const fn layout(self, layout: Layout) -> Self {
+        Self { layout: Some(layout), ..self }
+    }
+
+    const fn per_job(self) -> Self {
+        Self { files: Files::PerJob, ..self }
+    }
+}
+
+/// S1: writes into preallocated blocks share the file. The source's table, on a device as slow as its own.
+fn s1(scale: Scale) -> Vec<Row> {
+    let sim = on(On::Lib(Place::Simulated));
+    let runs = [
+        sim.policy(Policy::Exclusive),
+        sim.policy(Policy::SharedOverwrite),
+        sim.split_at(SplitAt::Submission),
+        sim,
+    ];
+    let mut rows: Vec<Row> = [4, 16, 64]
+        .into_iter()
+        .map(|k| {
+            let job = job(scale, Layout::Unwritten, k << 10, 10, 10);
+            Row { before: Some(11_100.0), ..row("S1", &format!("unwritten-{k}k-qd10x10-sim"), job, &runs) }
+        })
+        .collect();
+    let mem = on(On::Lib(Place::Memory));
+    let mem = [Layout::Written, Layout::Unwritten].map(|layout| mem.layout(layout));
+    rows.push(row("S1", "written-unwritten-4k-mem", job(scale, Layout::Unwritten, 4096, 8, 1), &mem));
+    rows
+}
+
+/// S1's job on a disk, beside its peers.
+fn s1_disk(scale: Scale) -> Vec<Row> {
+    let peers = [RAW.layout(Layout::Written), LOOP, RAW_LOOP.layout(Layout::Written), EXT4, XFS, FUSE2FS];
+    let exclusive = PLAIN.policy(Policy::Exclusive);
+    let overwrite = [&[exclusive, PLAIN], &peers[..]].concat();
+    let shared = PLAIN.policy(Policy::SharedOverwrite);
+    let unwritten = [&[exclusive, shared, PLAIN.split_at(SplitAt::Submission), PLAIN], &peers[..]].concat();
+    let job = |layout| job(scale, layout, 4096, 10, 10);
+    vec![
+        row("S1", "overwrite-4k-qd10x10", job(Layout::Written), &overwrite),
+        row("S1", "unwritten-4k-qd10x10", job(Layout::Unwritten), &unwritten),
+    ]
+}
+
+/// S2: a large request's blocks are allocated in one step.
+fn s2(scale: Scale) -> Vec<Row> {
+    const JOBS: u32 = 32;
+    let settings = [None, Some(1), Some(33)].map(|from| PLAIN.serialize_from(from));
+    let mut append = settings.to_vec();
+    append.extend(settings.map(Run::per_job));
+    append.extend([LOOP, EXT4, XFS]);
+    let mixed = BlockSize { min: 4 << 10, max: 1 << 20 };
+    let sizes = [4, 128, 2048].map(|k| fixed(k << 10)).into_iter().chain([mixed]);
+    let appends = sizes.map(|block| {
+        let job = with_block(job(scale, Layout::Append, 4096, JOBS, 1), block);
+        row("S2", &format!("append-{block}-32"), Job { rw: Rw::Append, ..job }, &append)
+    });
+    let overwrites = [fixed(4 << 10), fixed(32 << 10), mixed].map(|block| {
+        let job = with_block(job(scale, Layout::Written, 4096, JOBS, 1), block);
+        row("S2", &format!("overwrite-{block}-32"), job, &settings[..2])
+    });
+    appends.chain(overwrites).collect()
+}
+
+/// S3: overwrites of parts of blocks share the file.
+fn s3(scale: Scale) -> Vec<Row> {
+    let sim = on(On::Lib(Place::Simulated));
+    let runs = [sim.policy(Policy::Exclusive), sim.policy(Policy::SharedOverwrite), sim];
+    let overwrite = job(scale, Layout::Written, 2048, 8, 256);
+    let unwritten = half_blocks(job(scale, Layout::Unwritten, 2048, 8, 16), 0);
+    vec![
+        Row { before: Some(4_328.0), ..row("S3", "unaligned-overwrite-2k-qd256x8-sim", overwrite, &runs) },
+        row(
+            "S3",
+            "unaligned-unwritten-2k-qd16x8",
+            unwritten,
+            &[PLAIN.policy(Policy::Exclusive), PLAIN, LOOP, EXT4, XFS],
+        ),
+    ]
+}
+
+/// What all sources are about: threads that share a file beside threads that have a file each.
+fn one_file(scale: Scale) -> Vec<Row> {
+    let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
+    let with_fuse = [&runs[..], &[FUSE2FS, FUSE2FS.per_job()]].concat();
+    let threads = |layout, bytes| job(scale, layout, bytes, 8, 1);
+    let case = |case, job, runs: &[Run]| row("one-file", case, job, runs);
+    vec![
+        case("overwrite-4k", threads(Layout::Written, 4096), &runs),
+        case("unwritten-4k", threads(Layout::Unwritten, 4096), &runs),
+        case("unaligned-overwrite-2k", half_blocks(threads(Layout::Written, 2048), 1024), &runs),
+        case("unaligned-unwritten-2k", half_blocks(threads(Layout::Unwritten, 2048), 1024), &runs),
+        case("hole-4k", threads(Layout::Hole, 4096), &with_fuse),
+        case("append-4k", Job { rw: Rw::Append, ..threads(Layout::Append, 4096) }, &with_fuse),
+    ]
+}
+
+fn row(source: &'static str, case: &str, job: Job, runs: &[Run]) -> Row {
+    Row { source, case: case.into(), job, before: None, runs: runs.to_vec() }
+}
+
+/// Random writes.
+fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> Job {
+    Job {
+        rw: Rw::RandWrite,
+        layout,
+        files: Files::One,
+        size: scale.size,
+        block: fixed(bytes),
+        align: bytes,
+        shift: 0,
+        read_percent: 0,
+        numjobs,
+        iodepth,
+        direct: true,
+        runtime: scale.runtime,
+        ramp: Duration::ZERO,
+    }
+}
+
+/// All operations of one size.
+fn fixed(bytes: u64) -> BlockSize {
+    BlockSize { min: bytes, max: bytes }
+}
+
+fn with_block(job: Job, block: BlockSize) -> Job {
+    Job { block, align: block.max, ..job }
+}
+
+/// One write in each block of 4 KiB, `shift` bytes from its start.
+fn half_blocks(job: Job, shift: u64) -> Job {
+    Job { align: 4096, shift, ..job }
+}
+
+impl Row {
+    /// Whether the user asked for it: by its source, or by part of its name.
+    pub fn is_wanted(&self, only: &[String]) -> bool {
+        only.is_empty()
+            || only.iter().any(|name| self.source.eq_ignore_ascii_case(name) || self.case.contains(name))
+    }
+
+    /// What the files of a run hold at its start.
+    pub fn layout_of(&self, run: &Run) -> Layout {
+        run.layout.unwrap_or(self.job.layout)
+    }
+
+    /// The job of a run.
+    pub fn job_of(&self, run: &Run) -> Job {
+        Job { files: run.files, layout: self.layout_of(run), ..self.job.clone() }
+    }
+
+    /// What one of its runs is called beside the others: whatever differs between them.
+    pub fn label(&self, which: usize) -> String {
+        let run = &self.runs[which];
+        let lib: Vec<Engine> =
+            self.runs.iter().filter(|run| matches!(run.on, On::Lib(_))).map(|run| run.engine).collect();
+        let differ = |one: fn(&Engine) -> String| {
+            let is_lib = matches!(run.on, On::Lib(_));
+            (is_lib && lib.iter().any(|engine| one(engine) != one(&lib[0]))).then(|| one(&run.engine))
+        };
+        let mut words = vec![run.on.name().to_owned()];
+        words.extend(differ(|engine| engine.policy.to_string()));
+        words.extend(differ(|engine| format!("split at {}", engine.split_at)));
+        words.extend(differ(|engine| match engine.serialize_from {
+            None => "serialize none".into(),
+            Some(1) => "serialize all".into(),
+            Some(blocks) => format!("serialize from {blocks}"),
+        }));
+        if self.runs.iter().any(|other| other.files != run.files) {
+            words.push(match run.files {
+                Files::One => "one file".into(),
+                Files::PerJob => "a file per job".into(),
+            });
+        }
+        words.extend(run.layout.map(|layout| layout.name().to_owned()));
+        words.join(", ")
+    }
+}
+
+impl On {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lib(Place::Memory | Place::Simulated | Place::Plain) => "parext4",
+            Self::Lib(Place::Loop) => "parext4 on loop",
+            Self::Raw(Place::Loop) => "raw loop",
+            Self::Raw(_) => "raw",
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+
+    /// Its name in the JSON.
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::Lib(Place::Simulated) => "sim",
+            Self::Lib(_) => "lib",
+            Self::Raw(_) => "raw",
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+}

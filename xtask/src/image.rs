@@ -10,6 +10,11 @@ use crate::sh::cmd;
 /// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go.
 pub fn mke2fs(path: &Path, size: u64, options: &str) -> Result<()> {
     File::create(path)?.set_len(size)?;
+    mke2fs_on(path, options)
+}
+
+/// Makes a volume of all of the image that there is.
+pub fn mke2fs_on(path: &Path, options: &str) -> Result<()> {
     cmd("mke2fs").args("-q -F -t ext4").args(options).arg(path).run()?;
     Ok(())
 }

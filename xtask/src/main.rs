@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod asan;
+mod bench_check;
 mod campaign;
 mod cargo_test;
 mod checks;
@@ -54,6 +55,8 @@ enum Command {
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
     Asan(Length),
+    /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
+    BenchCheck(bench_check::Args),
 }
 
 #[derive(Args)]
@@ -88,6 +91,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Kill(length) => ("kill", length),
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
+        Command::BenchCheck(args) => return bench_check::run(&args),
     };
     Ok(checks::one(name, if length.long { Scope::Long } else { Scope::Short }))
 }

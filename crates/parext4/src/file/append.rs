@@ -47,8 +47,7 @@ impl File {
                 continue;
             }
             let offset = claimed.claim.offset;
-            let zero_tail = held.admission.zero_tail;
-            self.volume().with_space(|| self.write_held(data, offset, zero_tail, Growth::Append))?;
+            self.volume().with_space(|| self.write_held(data, offset, &held, Growth::Append))?;
             claimed.used = true;
             return Ok(offset);
         }
@@ -61,7 +60,7 @@ impl File {
         let offset = if planted(Fault::AppendAtSize) { self.size() } else { tail.end() };
         self.check_offset(offset)?;
         let operation = Operation::Write { offset, end: self.end_of(offset, len)? };
-        let queued = self.queue_under(&tail, operation)?;
+        let queued = self.queue(operation)?;
         let mut claim = tail.claim(len);
         claim.offset = offset;
         Ok((Claimed { file: self, claim, used: false }, operation, queued))

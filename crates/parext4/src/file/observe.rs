@@ -3,27 +3,51 @@
 use rangelock::ByteRange;
 
 use super::File;
-use super::admission::{Blocks, FileState, Operation};
+use super::admission::{self, Admission, Blocks, FileState, Operation};
+use super::prepare::Runs;
 use crate::error::Result;
-use crate::extent_map::{ExtentMap, State};
+use crate::extent_map::{Mapping, State};
+use crate::policy::Policy;
+
+/// What was seen of a file.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub state: FileState,
+    /// What the blocks of a write are mapped to.
+    pub runs: Runs,
+}
 
 impl File {
-    /// What admission must know of the file for `operation`.
-    pub(super) fn observe(&self, operation: Operation, tail_clean: bool) -> Result<FileState> {
-        let blocks = match operation {
-            Operation::Write { offset, end } => self.look_at(offset, end)?,
-            _ => Blocks::NOT_LOOKED_AT,
-        };
-        Ok(FileState { size: self.size(), block_size: self.volume().block_size(), blocks, tail_clean })
+    /// What `operation` needs as far as one can see before it has its range.
+    pub(super) fn foresee(&self, operation: Operation) -> Result<Admission> {
+        let (policy, volume) = (self.volume().policy, self.volume());
+        // Whole blocks of its own are what it needs, whatever they are mapped to. Only who explains wants to know.
+        let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(volume.block_size());
+        if let Operation::Write { offset, end } = operation
+            && policy == Policy::Range
+            && whole_blocks(offset, end)
+            && !volume.usage.explains()
+        {
+            return Ok(admission::plan(operation, &self.state(Blocks::NOT_LOOKED_AT), policy));
+        }
+        Ok(admission::plan(operation, &self.observe(operation)?.state, policy))
     }
 
-    /// What the blocks of `[offset, end)` are mapped to.
-    fn look_at(&self, offset: u64, end: u64) -> Result<Blocks> {
+    /// What admission must know of the file for `operation`.
+    pub(super) fn observe(&self, operation: Operation) -> Result<Seen> {
+        let Operation::Write { offset, end } = operation else {
+            return Ok(Seen { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
+        };
         let block_size = self.volume().block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let covered = (offset.is_multiple_of(block_size), end.is_multiple_of(block_size));
-        let map = self.volume().map(self.inode())?;
-        Ok(Blocks::of(map, first, len, covered))
+        let runs = self.runs(first, len)?;
+        Ok(Seen { state: self.state(Blocks::of(&runs, covered)), runs })
+    }
+
+    fn state(&self, blocks: Blocks) -> FileState {
+        let (size, block_size) = (self.size(), self.volume().block_size());
+        FileState { size, block_size, blocks, tail_clean: self.inode().is_tail_clean() }
     }
 }
 
@@ -32,33 +56,15 @@ impl Blocks {
     const NOT_LOOKED_AT: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
-    /// The blocks `[first, first + len)`; `covered` says of the first and the last whether all of it is meant.
-    fn of(map: &ExtentMap, first: u32, len: u32, covered: (bool, bool)) -> Self {
-        let is_written = |state: State| matches!(state, State::Written(_));
-        let mut blocks = Self { all_written: true, edges_written: true, holes: false, one_extent: true };
-        // What the next run is like if it goes on where this one ends.
-        let mut next = None;
-        for run in map.runs(first, len) {
-            let state = run.state;
-            blocks.all_written &= is_written(state);
-            blocks.holes |= state == State::Hole;
-            blocks.one_extent &= next.is_none_or(|next| next == state);
-            let at_edge =
-                (next.is_none() && !covered.0) || (run.logical.get() + run.len == first + len && !covered.1);
-            blocks.edges_written &= is_written(state) || !at_edge;
-            next = Some(state.behind(run.len));
-        }
-        blocks
-    }
-}
-
-impl State {
-    /// The state `len` blocks behind this one in the same extent.
-    fn behind(self, len: u32) -> Self {
-        match self {
-            Self::Hole => Self::Hole,
-            Self::Unwritten(start) => Self::Unwritten(start + u64::from(len)),
-            Self::Written(start) => Self::Written(start + u64::from(len)),
+    /// The blocks that `runs` are; `covered` says of the first and the last whether all of it is meant.
+    fn of(runs: &[Mapping], covered: (bool, bool)) -> Self {
+        let is_written = |run: &Mapping| matches!(run.state, State::Written(_));
+        Self {
+            all_written: runs.iter().all(is_written),
+            edges_written: (covered.0 || runs.first().is_some_and(is_written))
+                && (covered.1 || runs.last().is_some_and(is_written)),
+            holes: runs.iter().any(|run| run.state == State::Hole),
+            one_extent: runs.len() == 1,
         }
     }
 }

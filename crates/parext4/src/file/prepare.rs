@@ -68,12 +68,18 @@ pub(super) struct DetachedDebt {
 }
 
 impl File {
-    /// Provides blocks for `[first, first + len)` and for the conversion of those that are unwritten.
+    /// Provides blocks for `[first, first + len)`, which are mapped to `runs` now, and for the conversion of those
+    /// that are unwritten.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing but blocks behind it that no write has used.
-    pub(super) fn prepare(&self, first: u32, len: u32, growth: Growth) -> Result<Prepared<'_>> {
-        let mut runs = self.runs(first, len)?;
+    pub(super) fn prepare(
+        &self,
+        first: u32,
+        len: u32,
+        mut runs: Runs,
+        growth: Growth,
+    ) -> Result<Prepared<'_>> {
         if runs.iter().any(|run| run.state == State::Hole) {
             self.fill_holes(first, len, self.ahead(first, len)?, growth)?;
             runs = self.runs(first, len)?;
@@ -88,8 +94,7 @@ impl File {
 
     /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. `None` if that is not possible,
     /// or if the blocks do not lie together in one state.
-    pub(super) fn prepare_at_once(&self, first: u32, len: u32) -> Result<Option<Prepared<'_>>> {
-        let runs = self.runs(first, len)?;
+    pub(super) fn prepare_at_once(&self, runs: Runs) -> Result<Option<Prepared<'_>>> {
         let debt = match runs.as_slice() {
             [Mapping { state: State::Written(_), .. }] => None,
             [Mapping { state: State::Unwritten(_), .. }] => {

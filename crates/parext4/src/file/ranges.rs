@@ -4,9 +4,9 @@ use parext4_format::FileBlock;
 use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
 use super::File;
-use super::admission::{self, Admission, FileState, Operation};
+use super::admission::{self, Admission, Operation};
+use super::prepare::Runs;
 use crate::error::Result;
-use crate::inode::Tail;
 use crate::lock_order::{Held, Rank, hold};
 use crate::stats::Here;
 
@@ -21,6 +21,8 @@ pub(super) struct Queued<'a> {
 #[must_use]
 pub(super) struct HeldRange<'a> {
     pub admission: Admission,
+    /// What the blocks of a write are mapped to.
+    pub runs: Runs,
     _guard: RangeGuard<'a>,
     // After the guard, so that the range is released before.
     _here: Option<Here<'a>>,
@@ -45,8 +47,7 @@ impl File {
     /// saw of the file is true as long as the range is held (I2).
     pub(super) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
         loop {
-            let state = self.observe(operation, self.inode().tail.lock().is_clean())?;
-            let queued = self.queue(operation, &state);
+            let queued = self.queue(operation)?;
             // While we waited the file may have changed so that a larger range is needed.
             if let Some(held) = self.wait(operation, queued)? {
                 return Ok(held);
@@ -74,7 +75,7 @@ impl File {
             self.volume().map(self.inode())?;
             let (queued, announced) = {
                 let mut tail = self.inode().tail.lock();
-                let queued = self.queue_under(&tail, operation)?;
+                let queued = self.queue(operation)?;
                 tail.announce(end);
                 (queued, Announced { file: self, end })
             };
@@ -84,17 +85,12 @@ impl File {
         }
     }
 
-    /// Takes a place in the queue under the lock of the tail.
-    pub(super) fn queue_under(&self, tail: &Tail, operation: Operation) -> Result<Queued<'_>> {
-        let state = self.observe(operation, tail.is_clean())?;
-        Ok(self.queue(operation, &state))
-    }
-
-    fn queue(&self, operation: Operation, state: &FileState) -> Queued<'_> {
-        let admission = admission::plan(operation, state, self.volume().policy);
+    /// Takes a place in the queue.
+    pub(super) fn queue(&self, operation: Operation) -> Result<Queued<'_>> {
+        let admission = self.foresee(operation)?;
         let here = self.enter(operation, &admission);
         // The place in the queue is taken without waiting; the order of locks matters when we wait.
-        Queued { request: self.inode().ranges.request(admission.range, admission.mode), here }
+        Ok(Queued { request: self.inode().ranges.request(admission.range, admission.mode), here })
     }
 
     /// Waits for the range; `None` if by then a larger one is needed, or a shared one exclusively. One that is
@@ -110,29 +106,31 @@ impl File {
         if let Some(waited) = guard.waited() {
             self.note_wait(waited, here.as_ref());
         }
-        let admission = self.confirm(operation, guard.range(), guard.mode())?;
-        Ok(admission.map(|admission| HeldRange { admission, _guard: guard, _here: here, _held: held }))
+        let confirmed = self.confirm(operation, guard.range(), guard.mode())?;
+        Ok(confirmed.map(|(admission, runs)| HeldRange {
+            admission,
+            runs,
+            _guard: guard,
+            _here: here,
+            _held: held,
+        }))
     }
 
-    /// The plan for `operation` as it is now that `range` is held in `mode`; `None` if that is not enough.
+    /// The plan for `operation` as it is now that `range` is held in `mode`, and what the blocks of a write are
+    /// mapped to; `None` if that is not enough.
     pub(super) fn confirm(
         &self,
         operation: Operation,
         range: ByteRange,
         mode: Mode,
-    ) -> Result<Option<Admission>> {
-        let clean = self.inode().tail.lock().is_clean();
-        let admission = self.plan(operation, clean)?;
+    ) -> Result<Option<(Admission, Runs)>> {
+        let seen = self.observe(operation)?;
+        let admission = admission::plan(operation, &seen.state, self.volume().policy);
         if !admission.is_met_by(range, mode) {
             return Ok(None);
         }
         self.record().admitted(admission.reason, mode, admission.drains);
-        Ok(Some(admission))
-    }
-
-    /// What `operation` needs as far as one can see now.
-    pub(super) fn plan(&self, operation: Operation, tail_clean: bool) -> Result<Admission> {
-        Ok(admission::plan(operation, &self.observe(operation, tail_clean)?, self.volume().policy))
+        Ok(Some((admission, seen.runs)))
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.

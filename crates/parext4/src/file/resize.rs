@@ -22,7 +22,7 @@ impl File {
         } else {
             // What is cut off must not come back when the file grows again.
             self.zero_rest_of_block(size)?;
-            self.inode().tail.lock().set_clean();
+            self.inode().set_tail_clean();
         }
         let result = self.change_size(size, old);
         if size <= old && result.is_ok() {

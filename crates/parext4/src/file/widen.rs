@@ -30,7 +30,7 @@ impl File {
         let at = |byte: u64| usize::try_from(byte - wide.start()).unwrap_or(usize::MAX);
         let mut bytes = AlignedBuf::zeroed(at(wide.end()));
         bytes[at(offset)..at(end)].copy_from_slice(data);
-        self.write_held(&bytes, wide.start(), held.admission.zero_tail, Growth::Exact)?;
+        self.write_held(&bytes, wide.start(), &held, Growth::Exact)?;
         self.record().zeroed_out();
         self.record().zeroed(wide.len() - data.len() as u64);
         Ok(Some(()))

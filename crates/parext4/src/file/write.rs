@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::File;
 use super::admission::Operation;
+use super::ranges::HeldRange;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
@@ -40,17 +41,23 @@ impl File {
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
         let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
         self.check_len(data.len() as u64, end >= self.size())?;
-        self.volume().with_space(|| self.write_held(data, offset, held.admission.zero_tail, Growth::Write))
+        self.volume().with_space(|| self.write_held(data, offset, &held, Growth::Write))
     }
 
-    /// Writes `data` at `offset`; the range that admission asked for is held.
-    pub(super) fn write_held(&self, data: &[u8], offset: u64, zero_tail: bool, growth: Growth) -> Result<()> {
+    /// Writes `data` at `offset`, under the range that admission asked for.
+    pub(super) fn write_held(
+        &self,
+        data: &[u8],
+        offset: u64,
+        held: &HeldRange<'_>,
+        growth: Growth,
+    ) -> Result<()> {
         let end = offset + data.len() as u64;
-        if zero_tail {
+        if held.admission.zero_tail {
             self.zero_tail()?;
         }
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let prepared = self.prepare(first, len, growth)?;
+        let prepared = self.prepare(first, len, held.runs.clone(), growth)?;
         self.write_runs(data, offset, &prepared.runs)?;
         self.complete(prepared, end)
     }
@@ -58,7 +65,7 @@ impl File {
     /// Zeroes the rest of the last block; its range is held.
     pub(super) fn zero_tail(&self) -> Result<()> {
         self.zero_rest_of_block(self.size())?;
-        self.inode().tail.lock().set_clean();
+        self.inode().set_tail_clean();
         Ok(())
     }
 

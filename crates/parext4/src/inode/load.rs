@@ -80,6 +80,7 @@ impl Inner {
         if let Some(map) = map {
             let _ = cell.set(map);
         }
+        let raw_size = raw.size;
         Ok(Inode {
             ino,
             file_type,
@@ -101,6 +102,8 @@ impl Inner {
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
             listed: AtomicBool::new(false),
+            // No block is larger, so a size on this boundary leaves no rest of a block.
+            tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
             behind: AtomicU8::new(0),
             joined: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),

@@ -65,6 +65,9 @@ pub(crate) struct Inode {
     pub(crate) usage: FileUsage,
     /// Where the next append goes.
     pub(crate) tail: Mutex<Tail>,
+    /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
+    /// written by others does not promise it (H3).
+    tail_clean: AtomicBool,
     /// The entries of a directory.
     pub(crate) entries: RwLock<()>,
     /// `Node`s that refer to this inode.
@@ -239,6 +242,17 @@ impl Inode {
         // In this order: who finds no times waiting must find the transaction that took them.
         self.join(handle);
         drop(self.core_with_times());
+    }
+
+    /// Whether the rest of the last block is known to be zeros. True as long as a range is held that has the
+    /// end of the file in it.
+    pub(crate) fn is_tail_clean(&self) -> bool {
+        self.tail_clean.load(Ordering::Acquire)
+    }
+
+    /// Notes that the rest of the last block is zeros.
+    pub(crate) fn set_tail_clean(&self) {
+        self.tail_clean.store(true, Ordering::Release);
     }
 
     /// What may be mapped behind the size.

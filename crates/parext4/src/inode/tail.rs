@@ -15,9 +15,6 @@ pub(crate) struct Tail {
     announced: Vec<u64>,
     /// Raised by every operation that sets the size outright; claims from before are void.
     epoch: u64,
-    /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
-    /// written by others does not promise it (H3).
-    clean: bool,
 }
 
 /// Bytes handed out to an append.
@@ -30,10 +27,7 @@ pub(crate) struct Claim {
 
 impl Tail {
     pub(crate) fn at(size: u64) -> Self {
-        // No block is larger, so a size on this boundary leaves no rest of a block.
-        const LARGEST_BLOCK: u64 = 65536;
-        let clean = size.is_multiple_of(LARGEST_BLOCK);
-        Self { end: size, claims: 0, announced: Vec::new(), epoch: 0, clean }
+        Self { end: size, claims: 0, announced: Vec::new(), epoch: 0 }
     }
 
     /// Where the next claim will start.
@@ -89,14 +83,6 @@ impl Tail {
     pub(crate) fn set(&mut self, size: u64) {
         self.epoch += 1;
         self.end = self.announced.iter().copied().fold(size, u64::max);
-    }
-
-    pub(crate) fn is_clean(&self) -> bool {
-        self.clean
-    }
-
-    pub(crate) fn set_clean(&mut self) {
-        self.clean = true;
     }
 }
 

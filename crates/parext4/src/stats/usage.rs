@@ -38,6 +38,11 @@ impl VolumeUsage {
         Record::new(&self.counters, &self.used(file).counters)
     }
 
+    /// Whether waits are to be explained.
+    pub(crate) fn explains(&self) -> bool {
+        self.waits.is_some()
+    }
+
     /// Who is at work in `file`, if waits are to be explained.
     pub(crate) fn present<'a>(&self, file: &'a FileUsage) -> Option<&'a Present> {
         self.used(file).present.as_ref()

@@ -4,6 +4,7 @@ use rangelock::{Mode, OwnedRangeGuard};
 
 use super::super::File;
 use super::super::admission::{Admission, Operation};
+use super::super::prepare::Runs;
 use super::super::read::TRIES;
 use super::IoQueue;
 use super::parked::{Given, OpId};
@@ -59,9 +60,8 @@ impl IoQueue {
             _ if op.end > self.files.get(op.file).size() => self.ask_to_extend(key)?,
             _ => {
                 let file = self.files.get(op.file);
-                let clean = file.inode().tail.lock().is_clean();
                 let operation = Operation::Write { offset: op.offset, end: op.end };
-                let admission = file.plan(operation, clean)?;
+                let admission = file.foresee(operation)?;
                 self.ask_for(key, &admission)?
             }
         };
@@ -86,7 +86,7 @@ impl IoQueue {
             return Ok(());
         }
         let operation = Operation::Read { offset: op.offset, end: op.end };
-        let admission = self.files.get(op.file).plan(operation, true)?;
+        let admission = self.files.get(op.file).foresee(operation)?;
         let asked = self.ask_for(key, &admission)?;
         self.asked(key, asked)
     }
@@ -97,7 +97,7 @@ impl IoQueue {
         let (operation, end) = (Operation::Write { offset: op.offset, end: op.end }, op.end);
         let inode = self.files.inode(op.file);
         let mut tail = inode.tail.lock();
-        let admission = self.files.get(op.file).plan(operation, tail.is_clean())?;
+        let admission = self.files.get(op.file).foresee(operation)?;
         let asked = self.ask_for(key, &admission)?;
         tail.announce(end);
         self.ops[key].stake = Stake::Announced(end);
@@ -124,7 +124,7 @@ impl IoQueue {
         if op.nowait {
             file.check_at_once(offset, end)?;
         }
-        Ok((offset, file.plan(Operation::Write { offset, end }, tail.is_clean())?))
+        Ok((offset, file.foresee(Operation::Write { offset, end })?))
     }
 
     fn ask_for(&self, key: usize, admission: &Admission) -> Result<Asked> {
@@ -176,8 +176,8 @@ impl IoQueue {
             file.note_wait(waited, None);
         }
         match op.confirm(file, &guard)? {
-            Some(admission) => {
-                op.guard = Some(guard);
+            Some((admission, runs)) => {
+                (op.guard, op.runs) = (Some(guard), runs);
                 self.transfer(key, &admission)
             }
             None => {
@@ -191,7 +191,7 @@ impl IoQueue {
 
 impl Pending {
     /// The plan under the range that is held; `None` if the operation must ask again.
-    fn confirm(&self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<Admission>> {
+    fn confirm(&self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
         let (range, mode) = (guard.range(), guard.mode());
         if self.kind == Kind::Read {
             debug_assert_eq!(mode, Mode::Shared, "reads share their range");

@@ -120,13 +120,13 @@ fn prepare<'a>(file: &'a File, op: &Pending, zero_tail: bool) -> Result<Prepared
     let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
-        let prepared = if zero_tail { None } else { file.prepare_at_once(first, len)? };
+        let prepared = if zero_tail { None } else { file.prepare_at_once(op.runs.clone())? };
         return prepared.ok_or(Error::WouldWait("blocks must be found or made first"));
     }
     if zero_tail {
         file.zero_tail()?;
     }
-    file.volume().with_space(|| file.prepare(first, len, growth))
+    file.volume().with_space(|| file.prepare(first, len, op.runs.clone(), growth))
 }
 
 /// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.

@@ -62,9 +62,9 @@ pub struct Args {
     /// When unwritten extents are split: completion or submission
     #[arg(long, default_value_t)]
     split_at: SplitAt,
-    /// Requests of this many blocks or more allocate all of them in one step
-    #[arg(long, value_name = "BLOCKS")]
-    serialize_allocation_from: Option<u32>,
+    /// Requests of this many blocks or more allocate all of them in one step; or none
+    #[arg(long, value_name = "BLOCKS", default_value = "0", value_parser = threshold)]
+    serialize_allocation_from: Threshold,
     /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem
     ///
     /// lib: the library on an image or device; an image that does not exist is made, and removed. raw: the
@@ -118,7 +118,7 @@ impl Args {
         Engine {
             policy: self.policy,
             split_at: self.split_at,
-            serialize_from: self.serialize_allocation_from,
+            serialize_from: self.serialize_allocation_from.0,
         }
     }
 }
@@ -153,6 +153,19 @@ impl fmt::Display for Spec {
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
             Self::Sim { latency, parallel } => write!(f, "sim:{}us,{parallel}", latency.as_micros()),
             Self::Mem => write!(f, "mem"),
+        }
+    }
+}
+
+/// From how many blocks on, if at all.
+#[derive(Clone, Copy, Debug)]
+struct Threshold(Option<u32>);
+
+fn threshold(text: &str) -> Result<Threshold, String> {
+    match text {
+        "none" => Ok(Threshold(None)),
+        _ => {
+            text.parse().map(|blocks| Threshold(Some(blocks))).map_err(|_| "expected a number or none".into())
         }
     }
 }

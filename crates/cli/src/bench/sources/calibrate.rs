@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use parext4::{Policy, SplitAt};
+use parext4::Policy;
 
 use crate::bench::engine::Engine;
 use crate::bench::outcome::Outcome;
 
 /// The engine as it was before: one write at a time.
-pub const BEFORE: Engine =
-    Engine { policy: Policy::Exclusive, split_at: SplitAt::Completion, serialize_from: None };
+pub const BEFORE: Engine = Engine { policy: Policy::Exclusive, ..Engine::DEFAULT };
 
 /// The latency at which `run` does `rate` operations a second one after another. Where all else takes longer
 /// than that already, it is nothing.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::place::Places;
 use super::plot;
 use super::rows::{On, Place, Row, Run};
+use crate::bench::engine::Engine;
 use crate::bench::outcome::Outcome;
 use crate::median::median;
 
@@ -150,7 +151,7 @@ impl Line {
 
     /// Whether the engine is as by default.
     pub fn is_default(&self) -> bool {
-        self.run.engine == Default::default()
+        self.run.engine == Engine::DEFAULT
     }
 
     /// What it did, in short.
@@ -205,7 +206,7 @@ impl Line {
             "sim_latency_us": matches!(on, On::Lib(Place::Simulated)).then_some(measured.latency_us),
             "policy": is_lib.then(|| engine.policy.to_string()),
             "split_at": is_lib.then(|| engine.split_at.to_string()),
-            "serialize_allocation_from": engine.serialize_from,
+            "serialize_allocation_from": is_lib.then_some(engine.serialize_from),
             "files": files.name(),
             "layout": measured.row.layout_of(&self.run).name(),
             "rw": measured.row.job.rw.name(),

@@ -75,8 +75,7 @@ const FUSE2FS: Run = on(On::Peer(Peer::Fuse2fs));
 
 /// With the default engine, all in one file.
 const fn on(on: On) -> Run {
-    let engine = Engine { policy: Policy::Range, split_at: SplitAt::Completion, serialize_from: None };
-    Run { on, files: Files::One, engine, layout: None }
+    Run { on, files: Files::One, engine: Engine::DEFAULT, layout: None }
 }
 
 impl Run {
@@ -140,7 +139,7 @@ fn s1_disk(scale: Scale) -> Vec<Row> {
 /// S2: a large request's blocks are allocated in one step.
 fn s2(scale: Scale) -> Vec<Row> {
     const JOBS: u32 = 32;
-    let settings = [None, Some(1), Some(33)].map(|from| PLAIN.serialize_from(from));
+    let settings = [None, Some(0), Some(33)].map(|from| PLAIN.serialize_from(from));
     let mut append = settings.to_vec();
     append.extend(settings.map(Run::per_job));
     append.extend([LOOP, EXT4, XFS]);
@@ -258,7 +257,7 @@ impl Row {
         words.extend(differ(|engine| format!("split at {}", engine.split_at)));
         words.extend(differ(|engine| match engine.serialize_from {
             None => "serialize none".into(),
-            Some(1) => "serialize all".into(),
+            Some(0) => "serialize all".into(),
             Some(blocks) => format!("serialize from {blocks}"),
         }));
         if self.runs.iter().any(|other| other.files != run.files) {

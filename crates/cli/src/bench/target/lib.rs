@@ -39,7 +39,7 @@ impl LibTarget {
 
     /// Opens the volume on `device`.
     pub fn open(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
-        Ok(Self { volume: Volume::open(device, &engine.open_options()?)? })
+        Ok(Self { volume: Volume::open(device, &engine.open_options())? })
     }
 
     /// Runs a job and closes the volume.

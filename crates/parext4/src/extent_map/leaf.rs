@@ -17,9 +17,16 @@ use crate::sync::{Arc, Swap};
 /// The place of a leaf in the tree, with its present version.
 pub(super) type LeafCell = Swap<Leaf>;
 
+/// Extents between two heads of a leaf: their starts are a line of a processor's cache.
+const STRIDE: usize = 16;
+
 /// One version of a leaf.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leaf {
+    /// Where each extent starts, and of those every [`STRIDE`]th. A look-up searches here: a leaf is seldom in a
+    /// processor's caches as a whole, and so it takes few of their lines.
+    heads: SmallVec<[u32; 24]>,
+    starts: Vec<u32>,
     /// Sorted, disjoint.
     pub extents: Vec<Extent>,
     pub marks: Option<Arc<Marks>>,
@@ -35,23 +42,40 @@ pub(super) struct Base {
 
 impl Leaf {
     pub(super) fn cell(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<LeafCell> {
-        Arc::new(Swap::new(Arc::new(Self { extents, marks })))
+        Arc::new(Swap::new(Self::new(extents, marks)))
+    }
+
+    pub(super) fn new(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<Self> {
+        let starts: Vec<u32> = extents.iter().map(|extent| extent.logical.get()).collect();
+        let heads = starts.iter().copied().step_by(STRIDE).collect();
+        Arc::new(Self { heads, starts, extents, marks })
+    }
+
+    /// How many extents start before `end`, which may be 2^32.
+    fn starting_before(&self, end: u64) -> usize {
+        let before = |&start: &u32| u64::from(start) < end;
+        let Some(stride) = self.heads.partition_point(before).checked_sub(1) else { return 0 };
+        let from = stride * STRIDE;
+        let to = self.starts.len().min(from + STRIDE);
+        from + self.starts[from..to].partition_point(before)
     }
 
     /// The first file block mapped; none in an empty root.
     pub(super) fn first(&self) -> u32 {
-        self.extents.first().map_or(0, |extent| extent.logical.get())
+        self.starts.first().copied().unwrap_or(0)
     }
 
     /// The first extent that ends behind `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
-        let at = self.extents.partition_point(|extent| extent.end() <= u64::from(block));
-        self.extents.get(at).copied()
+        let after = self.starting_before(u64::from(block) + 1);
+        let holds = |extent: &&Extent| extent.end() > u64::from(block);
+        let before = after.checked_sub(1).and_then(|at| self.extents.get(at)).filter(holds);
+        before.or_else(|| self.extents.get(after)).copied()
     }
 
     /// The last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
-        let at = self.extents.partition_point(|extent| extent.logical.get() < block);
+        let at = self.starting_before(u64::from(block));
         self.extents.get(at.checked_sub(1)?).copied()
     }
 

@@ -27,8 +27,11 @@ pub(super) struct Marks {
     armed: u64,
     /// The first slot that nobody has claimed.
     next: AtomicUsize,
-    /// `0`, or the first block and the length of a range; [`RETIRED`] may be added to either.
-    slots: Box<[AtomicU64]>,
+    /// How many slots are used.
+    room: usize,
+    /// `0`, or the first block and the length of a range; [`RETIRED`] may be added to either. In place, as who
+    /// looks up a block has to come by here.
+    slots: [AtomicU64; MOST],
 }
 
 /// What became of a mark.
@@ -44,8 +47,9 @@ pub(super) enum Marking {
 impl Marks {
     /// A set of `room` marks for transaction `tid`; `None` if there is no room.
     pub(super) fn armed(tid: u64, room: usize) -> Option<Arc<Self>> {
-        let slots: Box<[AtomicU64]> = (0..room.min(MOST)).map(|_| AtomicU64::new(0)).collect();
-        (room > 0).then(|| Arc::new(Self { armed: tid, next: AtomicUsize::new(0), slots }))
+        let slots = || std::array::from_fn(|_| AtomicU64::new(0));
+        let room = room.min(MOST);
+        (room > 0).then(|| Arc::new(Self { armed: tid, next: AtomicUsize::new(0), room, slots: slots() }))
     }
 
     pub(super) fn is_armed_for(&self, tid: u64) -> bool {
@@ -54,7 +58,7 @@ impl Marks {
 
     /// How many marks the set has room for in all.
     pub(super) fn room(&self) -> usize {
-        self.slots.len()
+        self.room
     }
 
     /// Whether anything was marked.
@@ -70,10 +74,10 @@ impl Marks {
         // Relaxed: it only hands out slots, and the slot publishes the mark. Looked at first, so that a full
         // set is not written to.
         let mut at = self.next.load(Ordering::Relaxed);
-        if at < self.slots.len() {
+        if at < self.room {
             at = self.next.fetch_add(1, Ordering::Relaxed);
         }
-        match self.slots.get(at) {
+        match self.slots[..self.room].get(at) {
             // Release pairs with the Acquire in `iter`. Only `retire` can have been faster.
             Some(slot) => {
                 match slot.compare_exchange(0, pack(start, len), Ordering::Release, Ordering::Relaxed) {
@@ -88,7 +92,7 @@ impl Marks {
 
     /// Takes no marks from now on; those that were taken stay, for readers of this version of the leaf.
     pub(super) fn retire(&self) {
-        let claimed = self.next.swap(CLOSED, Ordering::Relaxed).min(self.slots.len());
+        let claimed = self.next.swap(CLOSED, Ordering::Relaxed).min(self.room);
         for slot in &self.slots[..claimed] {
             // Whoever claimed the slot has marked it before this, or will find it retired.
             slot.fetch_or(RETIRED, Ordering::AcqRel);
@@ -97,7 +101,7 @@ impl Marks {
 
     /// What is marked, as `(start, end)` in file blocks, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let claimed = self.next.load(Ordering::Relaxed).min(self.slots.len());
+        let claimed = self.next.load(Ordering::Relaxed).min(self.room);
         self.slots[..claimed].iter().filter_map(|slot| unpack(slot.load(Ordering::Acquire) & !RETIRED))
     }
 }

@@ -214,7 +214,7 @@ impl Node {
             return Ok(None);
         }
         let marks = marks.or_else(|| work.arm(extents.len(), capacity));
-        cell.store(Arc::new(Leaf { extents, marks }));
+        cell.store(Leaf::new(extents, marks));
         self.touch(work)?;
         Ok(None)
     }
@@ -279,7 +279,7 @@ impl Node {
             // In a block there is room for marks.
             let extents = cell.load().folded();
             let marks = work.arm(extents.len(), work.capacity);
-            cell.store(Arc::new(Leaf { extents, marks }));
+            cell.store(Leaf::new(extents, marks));
         }
         let mut child = Self::new(Some(block), content);
         child.dirty_below = self.dirty_below;
@@ -329,7 +329,7 @@ impl Node {
         let Content::Leaf(cell) = &self.content else { return };
         let leaf = cell.load();
         if leaf.marks.as_ref().is_some_and(|marks| !marks.is_empty()) {
-            cell.store(Arc::new(Leaf { extents: leaf.folded(), marks: None }));
+            cell.store(Leaf::new(leaf.folded(), None));
         }
     }
 

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parext4::{Device, File, MemDevice, Volume};
+use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
 use common::memory::{Shape, assert_clean, untimed};
 use common::rng::Rng;
@@ -16,7 +16,11 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn open(device: &Arc<MemDevice>) -> Volume {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens")
+    open_with(device, &untimed())
+}
+
+fn open_with(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
+    Volume::open(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
 }
 
 /// Pieces that the file lies in, however its map describes them.
@@ -217,4 +221,28 @@ fn what_one_file_keeps_another_can_have() {
     drop((kept, all));
     volume.close().expect("the volume closes");
     assert_clean(&device, "a full volume");
+}
+
+/// Pieces of the first of two files that are appended to in turns, 16 times, `request` bytes at a time.
+fn pieces_in_turns(serialize_allocation_from: Option<u32>, request: usize) -> u64 {
+    let device = Arc::new(Shape::new(256, 4096, true).make());
+    let volume = open_with(&device, &OpenOptions { serialize_allocation_from, ..untimed() });
+    let files = ["/a", "/b"].map(|path| volume.create(path, 0o644).expect("create"));
+    for _ in 0..16 {
+        files.iter().for_each(|file| append(file, &vec![1; request]));
+    }
+    let found = pieces(&files[0]);
+    drop(files);
+    volume.close().expect("the volume closes");
+    assert_clean(&device, "appends in turns");
+    found
+}
+
+#[test]
+fn files_interleave_only_where_allocation_is_not_serialized() {
+    const SMALL: usize = 4096;
+    const LARGE: usize = 64 * 4096;
+    assert_eq!([pieces_in_turns(Some(0), SMALL), pieces_in_turns(Some(0), LARGE)], [1, 1]);
+    assert_eq!([pieces_in_turns(None, SMALL), pieces_in_turns(None, LARGE)], [16, 16]);
+    assert_eq!([pieces_in_turns(Some(33), SMALL), pieces_in_turns(Some(33), LARGE)], [16, 1]);
 }

@@ -162,7 +162,6 @@ fn reads_never_see_half_an_overwrite() {
     check(300, &[Fault::ReadUnheld], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
-        // Two extents, so that the write takes two requests.
         write(&file, 1, 2, 0);
         write(&volume.create("/g", 0o644).unwrap(), 9, 64, 0);
         write(&file, 1, 2, 4096);

@@ -80,11 +80,10 @@ impl Allocator {
     ) -> Result<()> {
         let goal = self.layout.nearest(goal);
         let (goal_group, goal_offset) = self.layout.group_of(goal);
-        let goal_in = |group| (group == goal_group).then_some(goal_offset);
-
         let groups = self.groups_from(goal_group).filter(|&group| self.group(group).largest_hint() >= want);
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
-            let taken = self.group(group).take(&self.cache, handle, goal_in(group), want, Some(end))?;
+            let goal = (group == goal_group).then_some(goal_offset);
+            let taken = self.group(group).take(&self.cache, handle, goal, want, Some(end))?;
             if let Some((start, len)) = taken {
                 runs.push(Run { start, len });
                 return Ok(());
@@ -97,23 +96,37 @@ impl Allocator {
                 1 => Some(self.reclaim(want)),
                 _ => Some(self.reclaim(u32::MAX)),
             };
-            let (mut left, mut groups) = (want, 0);
-            for group in self.groups_from(goal_group) {
-                if look == 0 && self.group(group).largest_hint() == 0 {
-                    continue;
-                }
-                let before = left;
-                self.take_parts(handle, group, goal_in(group), &mut left, runs)?;
-                groups += u32::from(left != before);
-                if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
-                    break;
-                }
-            }
+            self.find_parts(handle, goal, want, look == 0, runs)?;
             if !runs.is_empty() {
                 return Ok(());
             }
         }
         Err(lost())
+    }
+
+    /// Takes what there is from the goal on, for which it may trust the groups' `hints`.
+    fn find_parts(
+        &self,
+        handle: &Handle<'_>,
+        goal: FsBlock,
+        want: u32,
+        hints: bool,
+        runs: &mut Runs,
+    ) -> Result<()> {
+        let (goal_group, goal_offset) = self.layout.group_of(goal);
+        let (mut left, mut groups) = (want, 0);
+        for group in self.groups_from(goal_group) {
+            if hints && self.group(group).largest_hint() == 0 {
+                continue;
+            }
+            let (goal, before) = ((group == goal_group).then_some(goal_offset), left);
+            self.take_parts(handle, group, goal, &mut left, runs)?;
+            groups += u32::from(left != before);
+            if left == 0 || groups == MAX_GROUPS || runs.len() >= MAX_RUNS {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Takes what one group has, in as many runs as it takes and may be returned.

@@ -4,6 +4,8 @@
 //! the bitmap and the counters are what the transactions say, where blocks freed by a transaction that is
 //! not durable yet are free already (I7).
 
+mod aside;
+
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
@@ -136,37 +138,6 @@ impl Group {
         self.mark(handle, &mut blocks, &bitmap, start, len);
         self.update_hints(&blocks);
         Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
-    }
-
-    /// Takes a free run that `choose` names out of the free extents, in memory only; [`release`](Self::release)
-    /// brings back what is not [used](Self::mark_used).
-    pub(super) fn set_aside(
-        &self,
-        cache: &MetaCache,
-        choose: impl FnOnce(&FreeExtents) -> Option<(u32, u32)>,
-    ) -> Result<Option<(u32, u32)>> {
-        let mut blocks = self.blocks.lock();
-        self.load_blocks(cache, &mut blocks)?;
-        let chosen = choose(&blocks.free);
-        if let Some((start, len)) = chosen {
-            blocks.free.remove(start, len);
-        }
-        self.update_hints(&blocks);
-        Ok(chosen)
-    }
-
-    /// Marks blocks that were set aside as in use.
-    pub(super) fn mark_used(
-        self: &Arc<Self>,
-        cache: &MetaCache,
-        handle: &Handle<'_>,
-        start: u32,
-        len: u32,
-    ) -> Result<()> {
-        let mut blocks = self.blocks.lock();
-        let bitmap = self.load_blocks(cache, &mut blocks)?;
-        self.mark(handle, &mut blocks, &bitmap, start, len);
-        Ok(())
     }
 
     fn mark(

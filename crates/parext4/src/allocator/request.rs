@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::free_extents::End;
 use super::window::TakenBack;
-use super::windows::{FileWindows, covering};
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
+use super::windows::{FileWindows, Windows, covering};
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Run, Runs};
 use crate::error::Result;
 use crate::extent_map::ExtentMap;
 use crate::journal::Handle;
@@ -24,6 +24,9 @@ pub(crate) enum Growth {
     /// It is appended to, and more will follow.
     Append,
 }
+
+/// The groups that an allocation has changed.
+type Groups = SmallVec<[GroupNo; MAX_GROUPS as usize]>;
 
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]
@@ -90,39 +93,62 @@ impl Allocator {
         runs: &mut Runs,
     ) -> Result<()> {
         let mut file = request.windows.lock();
-        let may_open = request.wants_window(want);
-        let mut opened = 0;
-        let mut groups: SmallVec<[GroupNo; MAX_GROUPS as usize]> = SmallVec::new();
+        let mut may_open = if request.wants_window(want) { MAX_GROUPS } else { 0 };
+        let mut groups = Groups::new();
         for &(logical, len) in request.holes {
             let (mut at, end) = (logical, logical + len);
-            while at < end {
-                let Some(index) = covering(&file, at) else {
-                    opened += 1;
-                    let opens = may_open && opened <= MAX_GROUPS;
-                    if opens && self.open_window(&mut file, request.map, request.goal, at, end - at)? {
-                        continue;
+            while at < end && runs.len() < MAX_RUNS {
+                if covering(&file, at).is_none() {
+                    let opens = may_open > 0
+                        && self.open_window(&mut file, request.map, request.goal, at, end - at)?;
+                    if !opens {
+                        return Ok(());
                     }
-                    return Ok(());
-                };
-                let (group, _) = self.layout.group_of(file[index].run.start);
-                if !groups.contains(&group) {
-                    groups.push(group);
+                    may_open -= 1;
                 }
-                if groups.len() > MAX_GROUPS as usize || runs.len() == MAX_RUNS {
-                    return Ok(());
-                }
-                match file[index].take(at, end - at) {
-                    Err(TakenBack) => drop(file.remove(index)),
-                    Ok(None) => return Ok(()),
+                match self.take_from_window(handle, &mut file, &mut groups, at, end - at)? {
                     Ok(Some(run)) => {
-                        let (_, offset) = self.layout.group_of(run.start);
-                        self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
                         runs.push(run);
                         at += run.len;
                     }
+                    Ok(None) => return Ok(()),
+                    Err(TakenBack) => {}
                 }
+            }
+            if at < end {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Takes blocks for file blocks `[at, at + max)` out of the window that covers `at`; nothing, if its group
+    /// would be one too many. A window that was taken back is forgotten.
+    fn take_from_window(
+        &self,
+        handle: &Handle<'_>,
+        file: &mut Windows,
+        groups: &mut Groups,
+        at: u32,
+        max: u32,
+    ) -> Result<Result<Option<Run>, TakenBack>> {
+        let Some(index) = covering(file, at) else { return Ok(Ok(None)) };
+        let (group, _) = self.layout.group_of(file[index].run.start);
+        if !groups.contains(&group) {
+            if groups.len() == MAX_GROUPS as usize {
+                return Ok(Ok(None));
+            }
+            groups.push(group);
+        }
+        let taken = file[index].take(at, max);
+        match taken {
+            Ok(Some(run)) => {
+                let (_, offset) = self.layout.group_of(run.start);
+                self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
+            }
+            Ok(None) => {}
+            Err(TakenBack) => drop(file.remove(index)),
+        }
+        Ok(taken)
     }
 }

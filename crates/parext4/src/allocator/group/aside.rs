@@ -1,0 +1,41 @@
+//! Blocks kept for a window: out of the free extents, but not in use.
+
+use super::Group;
+use crate::allocator::free_extents::FreeExtents;
+use crate::error::Result;
+use crate::journal::Handle;
+use crate::meta::MetaCache;
+use crate::sync::Arc;
+
+impl Group {
+    /// Takes a free run that `choose` names out of the free extents, in memory only; [`release`](Self::release)
+    /// brings back what is not [used](Self::mark_used).
+    pub(in crate::allocator) fn set_aside(
+        &self,
+        cache: &MetaCache,
+        choose: impl FnOnce(&FreeExtents) -> Option<(u32, u32)>,
+    ) -> Result<Option<(u32, u32)>> {
+        let mut blocks = self.blocks.lock();
+        self.load_blocks(cache, &mut blocks)?;
+        let chosen = choose(&blocks.free);
+        if let Some((start, len)) = chosen {
+            blocks.free.remove(start, len);
+        }
+        self.update_hints(&blocks);
+        Ok(chosen)
+    }
+
+    /// Marks blocks that were set aside as in use.
+    pub(in crate::allocator) fn mark_used(
+        self: &Arc<Self>,
+        cache: &MetaCache,
+        handle: &Handle<'_>,
+        start: u32,
+        len: u32,
+    ) -> Result<()> {
+        let mut blocks = self.blocks.lock();
+        let bitmap = self.load_blocks(cache, &mut blocks)?;
+        self.mark(handle, &mut blocks, &bitmap, start, len);
+        Ok(())
+    }
+}

@@ -48,7 +48,7 @@ impl Allocator {
         want: u32,
     ) -> Result<bool> {
         let mut table = self.windows.lock();
-        let size = self.window_size(table.len());
+        let size = self.window_size(table.len().saturating_sub(file.len()));
         let (first, end) = region(file, map, at, size);
         // One allocation takes all there is to keep.
         if size < SMALLEST || want >= end - first {
@@ -69,7 +69,7 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Blocks of a new window besides `open` others: a power of two, so that regions of different sizes nest.
+    /// Blocks of a new window besides `open` others of other files: a power of two, so that regions of different sizes nest.
     fn window_size(&self, open: usize) -> u32 {
         let free = u64::try_from(self.unclaimed.load(Ordering::Relaxed)).unwrap_or(0);
         let share = free / (open.max(EXPECTED) * SHARES) as u64;

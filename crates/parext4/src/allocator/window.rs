@@ -4,6 +4,8 @@
 //! Its blocks are out of their group's free extents, and that is all: bitmap, descriptor and counts know nothing
 //! of it. They may be taken back at any time, by anybody who finds no others.
 
+use std::collections::BTreeMap;
+
 use parext4_format::FsBlock;
 
 use super::Run;
@@ -24,12 +26,13 @@ pub(super) struct Window {
     rest: Mutex<Option<Spans>>,
 }
 
-/// Blocks counted from the start of a window, as `(start, end)`: ascending, not empty, not touching.
-type Spans = Vec<(u32, u32)>;
+/// Blocks counted from the start of a window, by start, with their end: not empty, not touching. A file filled at
+/// random leaves thousands of them.
+type Spans = BTreeMap<u32, u32>;
 
 impl Window {
     pub(super) fn new(age: u64, first: u32, run: Run) -> Self {
-        Self { age, first, run, rest: Mutex::new(Rank::Window, Some(vec![(0, run.len)])) }
+        Self { age, first, run, rest: Mutex::new(Rank::Window, Some(BTreeMap::from([(0, run.len)]))) }
     }
 
     /// The file block behind the last.
@@ -52,18 +55,16 @@ impl Window {
         let at = block - self.first;
         let mut rest = self.rest.lock();
         let spans = rest.as_mut().ok_or(TakenBack)?;
-        let after = spans.partition_point(|&(start, _)| start <= at);
-        let Some(index) = after.checked_sub(1).filter(|&index| at < spans[index].1) else { return Ok(None) };
-        let (start, end) = spans[index];
-        let stop = end.min(at.saturating_add(max));
-        match (start < at, stop < end) {
-            (false, false) => drop(spans.remove(index)),
-            (false, true) => spans[index].0 = stop,
-            (true, false) => spans[index].1 = at,
-            (true, true) => {
-                spans[index].1 = at;
-                spans.insert(index + 1, (stop, end));
-            }
+        let Some((&start, end)) = spans.range_mut(..=at).next_back().filter(|(_, end)| at < **end) else {
+            return Ok(None);
+        };
+        let stop = (*end).min(at.saturating_add(max));
+        let end = std::mem::replace(end, at);
+        if start == at {
+            spans.remove(&start);
+        }
+        if stop < end {
+            spans.insert(stop, end);
         }
         Ok(Some(Run { start: self.run.start + u64::from(at), len: stop - at }))
     }
@@ -78,12 +79,12 @@ impl Window {
 
     /// Whether `len` blocks are left that lie together.
     pub(super) fn has_together(&self, len: u32) -> bool {
-        self.run.len >= len && self.rest.lock().iter().flatten().any(|&(start, end)| end - start >= len)
+        self.run.len >= len && self.rest.lock().iter().flatten().any(|(start, end)| end - start >= len)
     }
 
     /// Whether nothing is left in it.
     pub(super) fn is_used_up(&self) -> bool {
-        self.rest.lock().as_ref().is_none_or(Vec::is_empty)
+        self.rest.lock().as_ref().is_none_or(BTreeMap::is_empty)
     }
 }
 

@@ -109,6 +109,15 @@ impl File {
         Ok(Some(Prepared { runs, debt }))
     }
 
+    /// Lets go of what was prepared for a write that is not completed.
+    ///
+    /// # Errors
+    /// A corrupt map.
+    pub(super) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
+        let Prepared { runs, debt } = prepared;
+        if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
+    }
+
     /// An error if a write of `[offset, end)` would have to wait for its blocks.
     pub(super) fn check_at_once(&self, offset: u64, end: u64) -> Result<()> {
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));

@@ -15,37 +15,56 @@ use crate::error::Result;
 /// The most zeros written for one request, bytes.
 const MOST_ZEROS: u64 = 1 << 20;
 
+/// What came of widening a write.
+pub(super) enum Widened {
+    Written,
+    /// It is no way: it would pass the end of the file, take too many zeros, or change nothing.
+    NoWay,
+    /// Another write was there while this one waited; all may be different now.
+    Changed,
+}
+
 impl File {
-    /// Writes `data` at `offset` with zeros around it up to the edges of the unwritten extents there. `None` if
-    /// that is no way: it would pass the end of the file, take too many zeros, or change nothing. No range is
+    /// Writes `data` at `offset` with zeros around it up to the edges of the unwritten extents there. No range is
     /// held.
-    pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<Option<()>> {
+    pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<Widened> {
         let end = offset + data.len() as u64;
-        let Some(wide) = self.widened(offset, end)? else { return Ok(None) };
+        let Some(wide) = self.widened(offset, end)? else { return Ok(Widened::NoWay) };
         let held = self.admit(Operation::Write { offset: wide.start(), end: wide.end() })?;
-        // Another write may have been there while we waited.
         if self.widened(offset, end)? != Some(wide) {
-            return Ok(None);
+            return Ok(Widened::Changed);
         }
-        let at = |byte: u64| usize::try_from(byte - wide.start()).unwrap_or(usize::MAX);
-        let mut bytes = AlignedBuf::zeroed(at(wide.end()));
-        bytes[at(offset)..at(end)].copy_from_slice(data);
-        self.write_held(&bytes, wide.start(), &held, Growth::Exact)?;
-        self.record().zeroed_out();
-        self.record().zeroed(wide.len() - data.len() as u64);
-        Ok(Some(()))
+        let bytes = self.among_zeros(data, offset, wide);
+        let len = usize::try_from(wide.len()).unwrap_or(usize::MAX);
+        self.write_held(&bytes[..len], wide.start(), &held, Growth::Exact)?;
+        Ok(Widened::Written)
     }
 
-    /// The bytes of a request and of the unwritten extents that it cuts.
-    fn widened(&self, offset: u64, end: u64) -> Result<Option<ByteRange>> {
+    /// The bytes of `wide`: `data`, which belongs at `offset`, and zeros.
+    pub(super) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
+        let narrow = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
+        let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
+        let mut bytes = AlignedBuf::zeroed(len.next_multiple_of(self.sector_size() as usize));
+        bytes[start..start + data.len()].copy_from_slice(data);
+        self.record().zeroed_out();
+        self.record_zeros(len - data.len());
+        bytes
+    }
+
+    /// The bytes of a request and of the unwritten extents that it cuts. What else it covers in part is written,
+    /// and keeps what is beside the request.
+    pub(super) fn widened(&self, offset: u64, end: u64) -> Result<Option<ByteRange>> {
         let block_size = self.volume().block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let map = self.volume().map(self.inode())?;
-        let last = first + len - 1;
-        let start = if map.lookup(first, 1).is_unwritten() { map.unwritten_around(first).0 } else { first };
-        let stop = if map.lookup(last, 1).is_unwritten() { map.unwritten_around(last).1 } else { last + 1 };
-        let wide =
-            ByteRange::new(offset.min(u64::from(start) * block_size), end.max(u64::from(stop) * block_size));
+        let around = |block: u32| {
+            let (start, stop) = map.unwritten_around(block);
+            let bytes = (u64::from(start) * block_size, u64::from(stop) * block_size);
+            map.lookup(block, 1).is_unwritten().then_some(bytes)
+        };
+        let start = around(first).map_or(offset, |(start, _)| start);
+        let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
+        let wide = ByteRange::new(start, stop);
         let zeros = wide.len() - (end - offset);
         let sensible = zeros > 0 && zeros <= MOST_ZEROS && wide.end() <= self.size();
         Ok(sensible.then_some(wide))

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::File;
 use super::admission::Operation;
 use super::ranges::HeldRange;
+use super::widen::Widened;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
@@ -31,10 +32,16 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
-        match self.write_admitted(data, offset, end) {
-            // Into blocks that were allocated before, a full volume must take a write.
-            Err(Error::NoSpace) => self.write_widened(data, offset)?.ok_or(Error::NoSpace),
-            other => other,
+        loop {
+            match self.write_admitted(data, offset, end) {
+                // Into blocks that were allocated before, a full volume must take a write.
+                Err(Error::NoSpace) => match self.write_widened(data, offset)? {
+                    Widened::Written => return Ok(()),
+                    Widened::NoWay => return Err(Error::NoSpace),
+                    Widened::Changed => {}
+                },
+                other => return other,
+            }
         }
     }
 

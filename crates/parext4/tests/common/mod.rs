@@ -4,6 +4,7 @@
 pub mod chopped;
 pub mod durable;
 pub mod explain;
+pub mod gated;
 pub mod history;
 pub mod memory;
 pub mod rng;

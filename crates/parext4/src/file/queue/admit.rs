@@ -7,7 +7,7 @@ use super::super::admission::{Admission, Operation};
 use super::super::prepare::Runs;
 use super::super::read::TRIES;
 use super::IoQueue;
-use super::parked::{Given, OpId};
+use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
 use crate::inode::Tail;
@@ -94,10 +94,10 @@ impl IoQueue {
     /// The place in the queue of ranges is taken in the moment in which the new end is announced.
     fn ask_to_extend(&mut self, key: usize) -> Result<Asked> {
         let op = &self.ops[key];
-        let (operation, end) = (Operation::Write { offset: op.offset, end: op.end }, op.end);
+        let (offset, end) = (op.offset, op.end);
         let inode = self.files.inode(op.file);
         let mut tail = inode.tail.lock();
-        let admission = self.files.get(op.file).foresee(operation)?;
+        let admission = self.plan_extending(key, offset, end)?;
         let asked = self.ask_for(key, &admission)?;
         tail.announce(end);
         self.ops[key].stake = Stake::Announced(end);
@@ -121,10 +121,34 @@ impl IoQueue {
         let (file, offset) = (self.files.get(op.file), tail.end());
         file.check_offset(offset)?;
         let end = file.end_of(offset, op.len as u64)?;
+        Ok((offset, self.plan_extending(key, offset, end)?))
+    }
+
+    /// The plan of a write behind the end. One that would have to wait for its blocks is refused before appends
+    /// hear of it.
+    fn plan_extending(&self, key: usize, offset: u64, end: u64) -> Result<Admission> {
+        let op = &self.ops[key];
+        let file = self.files.get(op.file);
+        let admission = file.foresee(Operation::Write { offset, end })?;
         if op.nowait {
+            if admission.zero_tail {
+                return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
+            }
             file.check_at_once(offset, end)?;
         }
-        Ok((offset, file.foresee(Operation::Write { offset, end })?))
+        Ok(admission)
+    }
+
+    /// On a full volume a write may have to fill more than its own bytes, which needs another range.
+    pub(super) fn ask_to_widen(&mut self, key: usize) -> Result<()> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        let wide = file.widened(op.offset, op.end)?.ok_or(Error::NoSpace)?;
+        op.wide = Some(wide);
+        drop(op.guard.take());
+        let admission = file.foresee(Operation::Write { offset: wide.start(), end: wide.end() })?;
+        let asked = self.ask_for(key, &admission)?;
+        self.asked(key, asked)
     }
 
     fn ask_for(&self, key: usize, admission: &Admission) -> Result<Asked> {
@@ -136,7 +160,7 @@ impl IoQueue {
         if op.nowait {
             return Err(Error::WouldWait("another operation holds part of the range"));
         }
-        let (parked, id) = (Arc::clone(&self.parked), OpId { key, serial: op.serial });
+        let (parked, id) = (Arc::clone(&self.parked), op.id(key));
         // If it was released just now this is told at once.
         ranges.lock_with(admission.range, admission.mode, move |guard| parked.give(id, Given::Range(guard)));
         Ok(Asked::Parked)
@@ -150,7 +174,7 @@ impl IoQueue {
                 return;
             }
             for (id, given) in given {
-                // An operation that was cancelled lets go of what it is given.
+                // It may have been cancelled meanwhile.
                 if self.ops.get(id.key).is_none_or(|op| op.serial != id.serial) {
                     continue;
                 }
@@ -182,6 +206,7 @@ impl IoQueue {
             }
             None => {
                 op.settle(file, false);
+                op.wide = None;
                 drop(guard);
                 self.ask(key)
             }
@@ -208,10 +233,12 @@ impl Pending {
             Stake::Announced(_) => false,
             Stake::None => self.end > file.size(),
         };
-        if stale {
+        // Another write may have been there meanwhile.
+        if stale || (self.wide.is_some() && file.widened(self.offset, self.end)? != self.wide) {
             return Ok(None);
         }
-        file.confirm(Operation::Write { offset: self.offset, end: self.end }, range, mode)
+        let target = self.target();
+        file.confirm(Operation::Write { offset: target.start(), end: target.end() }, range, mode)
     }
 
     /// Takes back, or makes good, what was said to appends.

@@ -44,8 +44,13 @@ impl IoQueue {
         }
         op.settle(file, result.is_ok());
         if let Some(debt) = op.debt.take() {
-            // Not completed: what was reserved goes back.
-            drop(Debt::attach(debt, &self.volume.allocator));
+            let prepared = Prepared {
+                runs: std::mem::take(&mut op.runs),
+                debt: Some(Debt::attach(debt, &self.volume.allocator)),
+            };
+            if let Err(error) = file.abandon(prepared) {
+                tracing::debug!("letting go of what a write had prepared: {error}");
+            }
         }
         // The range last, then the file, which may be its last user.
         drop(op.guard.take());
@@ -85,7 +90,7 @@ impl Pending {
     fn complete(&mut self, file: &File) -> Result<u64> {
         let count = self.end - self.offset;
         if self.kind == Kind::Read {
-            self.forget_rest(count);
+            self.forget_rest(count, file.sector_size());
             return Ok(count);
         }
         let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator));
@@ -95,12 +100,10 @@ impl Pending {
     }
 
     /// Behind the end of the file nothing is shown of what its last sector holds.
-    fn forget_rest(&mut self, count: u64) {
+    fn forget_rest(&mut self, count: u64, sector: u32) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count < self.len
-            && let Some(buf) = &mut self.buf
-        {
-            let end = buf.len().min(count.next_multiple_of(4096));
+        if let Some(buf) = &mut self.buf {
+            let end = buf.len().min(count.next_multiple_of(sector as usize));
             buf[count..end].fill(0);
         }
     }

@@ -211,7 +211,7 @@ impl IoQueue {
         let mut cancelled = false;
         for key in ours {
             if self.ops[key].is_parked() {
-                self.finish(key, Err(Error::Cancelled));
+                self.give_up(key);
                 cancelled = true;
             } else if self.ops[key].parts == 1 {
                 // It comes back from the device with that error.
@@ -220,13 +220,19 @@ impl IoQueue {
         }
         cancelled
     }
+
+    /// Ends an operation that waits for its range.
+    fn give_up(&mut self, key: usize) {
+        self.parked.give_up(self.ops[key].id(key));
+        self.finish(key, Err(Error::Cancelled));
+    }
 }
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
         let parked: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.is_parked()).map(|(key, _)| key).collect();
-        parked.into_iter().for_each(|key| self.finish(key, Err(Error::Cancelled)));
+        parked.into_iter().for_each(|key| self.give_up(key));
         // What the device has done is completed; nobody hears of it. If the queue has failed, its own drop waits.
         let mut forgotten = Vec::new();
         while self.device.in_flight() > 0 && self.harvest(true, &mut forgotten).is_ok() {

@@ -26,35 +26,72 @@ pub(super) enum Given {
 /// What other threads have given to the operations of one queue.
 #[derive(Debug)]
 pub(super) struct Parked {
-    given: Mutex<Vec<(OpId, Given)>>,
+    gifts: Mutex<Gifts>,
     /// Whether the queue's thread is about to sleep and wants to be woken. Who gives looks at it after giving,
     /// the queue looks for gifts after setting it; both are sequentially consistent, so one sees the other.
     asleep: AtomicBool,
     waker: QueueWaker,
 }
 
+#[derive(Debug, Default)]
+struct Gifts {
+    given: Vec<(OpId, Given)>,
+    /// Operations that are over and still have a place in the queue for a range.
+    given_up: Vec<OpId>,
+}
+
+impl Gifts {
+    /// Takes a gift, or hands it back if nobody wants it any more.
+    fn add(&mut self, id: OpId, given: Given) -> Option<Given> {
+        match self.given_up.iter().position(|&other| other == id) {
+            Some(at) => {
+                self.given_up.swap_remove(at);
+                Some(given)
+            }
+            None => {
+                self.given.push((id, given));
+                None
+            }
+        }
+    }
+}
+
 impl Parked {
     pub(super) fn new(waker: QueueWaker) -> Self {
-        Self { given: Mutex::new(Rank::Leaf, Vec::new()), asleep: AtomicBool::new(false), waker }
+        Self { gifts: Mutex::new(Rank::Leaf, Gifts::default()), asleep: AtomicBool::new(false), waker }
     }
 
-    /// Gives something to an operation, from any thread.
+    /// Gives something to an operation, from any thread. One that is over lets go of it at once, for nobody may
+    /// look after the queue any more.
     pub(super) fn give(&self, id: OpId, given: Given) {
-        self.given.lock().push((id, given));
-        if self.asleep.swap(false, Ordering::SeqCst) {
+        let unwanted = self.gifts.lock().add(id, given);
+        if unwanted.is_none() && self.asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
         }
     }
 
     /// Takes all that was given.
     pub(super) fn take(&self) -> Vec<(OpId, Given)> {
-        std::mem::take(&mut *self.given.lock())
+        std::mem::take(&mut self.gifts.lock().given)
+    }
+
+    /// An operation that waits for a range is over: lets go of it now, or when it is given.
+    pub(super) fn give_up(&self, id: OpId) {
+        let mut gifts = self.gifts.lock();
+        match gifts.given.iter().position(|&(other, _)| other == id) {
+            Some(at) => {
+                let gift = gifts.given.swap_remove(at);
+                drop(gifts);
+                drop(gift);
+            }
+            None => gifts.given_up.push(id),
+        }
     }
 
     /// Announces that the queue's thread goes to sleep; false if it must not, because something was given.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        self.given.lock().is_empty()
+        self.gifts.lock().given.is_empty()
     }
 
     /// The queue's thread does not sleep.

@@ -1,11 +1,12 @@
 //! An operation of a queue between its steps.
 
 use parext4_device::AlignedBuf;
-use rangelock::OwnedRangeGuard;
+use rangelock::{ByteRange, OwnedRangeGuard};
 use slab::Slab;
 
 use super::super::File;
 use super::super::prepare::{DetachedDebt, Runs};
+use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::error::Error;
 use crate::inode::{Claim, Inode};
@@ -51,6 +52,8 @@ pub(super) struct Pending {
     pub stake: Stake,
     /// The range, once it is held.
     pub guard: Option<OwnedRangeGuard>,
+    /// What it writes with zeros around its data, for want of space.
+    pub wide: Option<ByteRange>,
     /// How often a read had to begin again.
     pub attempts: u32,
     /// What the blocks are mapped to.
@@ -84,12 +87,23 @@ impl Pending {
             end: 0,
             stake: Stake::None,
             guard: None,
+            wide: None,
             attempts: 0,
             runs: Runs::new(),
             debt: None,
             parts: 0,
             error: None,
         }
+    }
+
+    /// The operation at `key`.
+    pub(super) fn id(&self, key: usize) -> OpId {
+        OpId { key, serial: self.serial }
+    }
+
+    /// The bytes that it writes: its own, unless it is widened.
+    pub(super) fn target(&self) -> ByteRange {
+        self.wide.unwrap_or(ByteRange::new(self.offset, self.end))
     }
 
     /// Whether it waits for its range.

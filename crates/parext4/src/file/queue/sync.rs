@@ -52,8 +52,8 @@ impl Drop for Syncer {
 impl IoQueue {
     pub(super) fn begin_sync(&mut self, key: usize) -> Result<()> {
         let op = &self.ops[key];
-        let id = OpId { key, serial: op.serial };
-        let job = Job { id, file: self.files.get(op.file).clone(), all: op.kind == Kind::SyncAll };
+        let job =
+            Job { id: op.id(key), file: self.files.get(op.file).clone(), all: op.kind == Kind::SyncAll };
         let syncer = match &self.syncer {
             Some(syncer) => syncer,
             None => self.syncer.insert(Syncer::start(Arc::clone(&self.parked))?),

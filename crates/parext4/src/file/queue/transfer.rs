@@ -79,17 +79,16 @@ impl IoQueue {
         if op.kind == Kind::Write {
             file.check_len(op.len as u64, op.end >= file.size())?;
         }
-        let may_widen = op.kind == Kind::Write && !op.nowait;
+        let may_widen = op.kind == Kind::Write && !op.nowait && op.wide.is_none();
         let prepared =
             prepare(file, op, zero_tail).map(|Prepared { runs, debt }| (runs, debt.map(Debt::detach)));
         if may_widen && matches!(prepared, Err(Error::NoSpace)) {
-            return self.widen(key);
+            return self.ask_to_widen(key);
         }
         let op = &mut self.ops[key];
         (op.runs, op.debt) = prepared?;
-        let buf = Arc::new(op.buf.take().unwrap_or_else(|| AlignedBuf::zeroed(0)));
-        op.lent = Some(Arc::clone(&buf));
-        for (part, piece) in file.write_pieces(op.offset, op.end, &op.runs).enumerate() {
+        let (buf, target) = (op.lend(file), op.target());
+        for (part, piece) in file.write_pieces(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
             file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
@@ -98,26 +97,10 @@ impl IoQueue {
         }
         Ok(())
     }
-
-    /// On a full volume a write may have to fill more than its own bytes, which needs another range. That is
-    /// rare enough to be done at once.
-    fn widen(&mut self, key: usize) -> Result<()> {
-        let op = &mut self.ops[key];
-        op.guard = None;
-        let file = self.files.get(op.file).clone();
-        let (offset, len) = (op.offset, op.len);
-        let written = match &op.buf {
-            Some(buf) => file.write_widened(&buf[..len], offset)?,
-            None => None,
-        };
-        written.ok_or(Error::NoSpace)?;
-        self.finish(key, Ok(len as u64));
-        Ok(())
-    }
 }
 
 fn prepare<'a>(file: &'a File, op: &Pending, zero_tail: bool) -> Result<Prepared<'a>> {
-    let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
+    let (first, len) = file.blocks_of(op.target());
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
         let prepared = if zero_tail { None } else { file.prepare_at_once(op.runs.clone())? };
@@ -127,6 +110,20 @@ fn prepare<'a>(file: &'a File, op: &Pending, zero_tail: bool) -> Result<Prepared
         file.zero_tail()?;
     }
     file.volume().with_space(|| file.prepare(first, len, op.runs.clone(), growth))
+}
+
+impl Pending {
+    /// What the device is to write: the operation's buffer, or its data among zeros.
+    fn lend(&mut self, file: &File) -> Arc<AlignedBuf> {
+        let data = self.buf.as_ref().map_or(&[][..], |buf| &buf[..self.len]);
+        let buf = match self.wide {
+            Some(wide) => Some(file.among_zeros(data, self.offset, wide)),
+            None => self.buf.take(),
+        };
+        let buf = Arc::new(buf.unwrap_or_else(|| AlignedBuf::zeroed(0)));
+        self.lent = Some(Arc::clone(&buf));
+        buf
+    }
 }
 
 /// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.

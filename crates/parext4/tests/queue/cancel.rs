@@ -1,0 +1,139 @@
+//! Cancelled operations and dropped queues: nothing stays held.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use parext4::{Error, File, IoRequest, OpenOptions, SplitAt, Volume};
+
+use super::bed::{WAIT, append, contents, harvest_all, read, write};
+use crate::common::gated::Gated;
+use crate::common::memory::{Shape, assert_clean, untimed};
+use crate::common::watchdog::Watchdog;
+
+/// A volume behind a gate.
+fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<Gated>, Volume) {
+    let memory = Arc::new(Shape::new(16, 4096, true).make_poisoned());
+    let gate = Arc::new(Gated::new(Arc::clone(&memory) as _));
+    let volume = Volume::open(Arc::clone(&gate) as _, &OpenOptions { split_at, ..untimed() }).unwrap();
+    (memory, gate, volume)
+}
+
+/// Says whether a write over `[0, 64 KiB)` gets through.
+fn is_free(file: &File) -> bool {
+    let (file, (done, wait)) = (file.clone(), channel());
+    std::thread::spawn(move || done.send(file.write_at(&[9; 64 << 10], 0)));
+    wait.recv_timeout(Duration::from_secs(10)).is_ok_and(|result| result.is_ok())
+}
+
+#[test]
+fn a_parked_operation_is_cancelled_and_lets_go_of_what_it_is_given() {
+    let (memory, gate, volume) = gated(SplitAt::Completion);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 64 << 10], 0).unwrap();
+    let mut queue = volume.io_queue(4);
+    gate.shut();
+    std::thread::scope(|scope| {
+        let (holder, gate) = (&file, &gate);
+        scope.spawn(move || holder.write_at(&[2; 4096], 4096).unwrap());
+        gate.wait_for(1);
+        queue.submit(&file, write(&[3; 8192], 0), 7, WAIT);
+        queue.submit(&file, write(&[4; 4096], 4096), 8, WAIT);
+        queue.submit(&file, read(4096, 4096), 7, WAIT);
+        assert!(!queue.cancel(1));
+        assert!(queue.cancel(7));
+        assert!(!queue.cancel(7));
+        let mut done = Vec::new();
+        queue.harvest(false, &mut done).unwrap();
+        assert_eq!(done.len(), 2);
+        for completion in &done {
+            assert!(matches!(completion.result, Err(Error::Cancelled)) && completion.token == 7);
+            assert!(completion.buf.is_some());
+        }
+        assert!(queue.cancel(8));
+        queue.harvest(false, &mut done).unwrap();
+        assert!(done.len() == 3 && queue.in_flight() == 0);
+        gate.open();
+    });
+    // Nobody looks after the queue from here on.
+    assert!(is_free(&file), "a cancelled operation holds its range");
+    assert!(contents(&file)[..64 << 10] == [9; 64 << 10]);
+    drop((queue, file));
+    volume.close().unwrap();
+    assert_clean(&memory, "cancelled");
+}
+
+#[test]
+fn a_queue_is_dropped_with_operations_that_wait_for_each_other() {
+    for (holder_first, others, appends) in [(true, 3, true), (false, 3, true), (true, 3, false)] {
+        let (memory, gate, volume) = gated(SplitAt::Completion);
+        let file = volume.create("/file", 0o644).unwrap();
+        file.write_at(&[1; 64 << 10], 0).unwrap();
+        let watchdog = Watchdog::start("drop", 0, 1);
+        let mut queue = volume.io_queue(4);
+        gate.shut();
+        std::thread::scope(|scope| {
+            if holder_first {
+                let file = &file;
+                scope.spawn(move || file.write_at(&[2; 4096], 4096).unwrap());
+                gate.wait_for(1);
+            }
+            for token in 0..others {
+                // The first is on the device unless another thread holds the range.
+                queue.submit(&file, write(&[3; 8192], 0), token, WAIT);
+                if appends {
+                    queue.submit(&file, append(&[4; 4096]), token, WAIT);
+                }
+            }
+            queue.submit(&file, IoRequest::SyncData, 99, WAIT);
+            let gate = &gate;
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                gate.open();
+            });
+            watchdog.watch(0, || drop(queue));
+        });
+        assert!(is_free(&file), "a dropped queue holds a range");
+        let size = file.size();
+        assert_eq!(file.append(&[5; 512]).unwrap(), size, "a dropped queue left a claim");
+        drop(file);
+        volume.close().unwrap();
+        assert_clean(&memory, "dropped");
+    }
+}
+
+#[test]
+fn what_has_not_begun_on_the_device_is_cancelled() {
+    for split_at in [SplitAt::Completion, SplitAt::Submission] {
+        let (memory, gate, volume) = gated(split_at);
+        let file = volume.create("/file", 0o644).unwrap();
+        file.allocate(0, 64 << 10, false).unwrap();
+        let free = volume.space();
+        // One thread makes the calls: the second waits for the first.
+        let mut queue = volume.io_queue(1);
+        gate.shut();
+        queue.submit(&file, write(&[1; 512], 0), 1, WAIT);
+        queue.submit(&file, write(&[2; 512], 8192), 2, WAIT);
+        queue.submit(&file, append(&[3; 512]), 3, WAIT);
+        gate.wait_for(1);
+        assert!(!queue.cancel(1), "it is on the device");
+        assert!(queue.cancel(2) && queue.cancel(3));
+        gate.open();
+        let done = harvest_all(&mut queue);
+        assert_eq!(done[0].result.as_ref().unwrap(), &512);
+        assert!(
+            done[1..].iter().all(|done| matches!(done.result, Err(Error::Cancelled)) && done.buf.is_some())
+        );
+        assert_eq!(file.size(), 64 << 10);
+        assert_eq!(file.append(&[4; 512]).unwrap(), 64 << 10);
+        let seen = contents(&file);
+        assert!(seen[..512] == [1; 512] && seen[512..64 << 10].iter().all(|&byte| byte == 0));
+        // The token is free again, and so is the range.
+        queue.submit(&file, write(&[5; 512], 8192), 2, WAIT);
+        assert_eq!(harvest_all(&mut queue)[0].result.as_ref().unwrap(), &512);
+        assert!(volume.space().free_blocks >= free.free_blocks - 32);
+        drop((queue, file));
+        volume.close().unwrap();
+        assert_clean(&memory, "cancelled");
+    }
+}

@@ -1,0 +1,165 @@
+//! Requests that fail: each comes back with its buffer, and what it held is free.
+
+use std::sync::Arc;
+
+use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
+use parext4::{Error, IoRequest, OpenOptions, SplitAt, Volume};
+
+use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
+use crate::common::Image;
+use crate::common::memory::{Shape, assert_recovers, untimed};
+
+#[test]
+fn bad_requests_come_back_with_their_buffers() {
+    let bed = Bed::new(Kind::Threads, 4096);
+    let other = Bed::new(Kind::Inline, 4096);
+    let file = bed.volume.create("/file", 0o644).unwrap();
+    let stranger = other.volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    let mut queue = bed.volume.io_queue(4);
+    let buf = || buffer(&[7; 1024]);
+    let invalid = |error: &Error| matches!(error, Error::Invalid(_));
+    let too_large = |error: &Error| matches!(error, Error::FileTooLarge);
+    let cases: [(&_, _, fn(&Error) -> bool); 10] = [
+        (&file, IoRequest::Write { buf: buf(), len: 1025, offset: 0 }, invalid),
+        (&file, IoRequest::Read { buf: buf(), len: 1025, offset: 0 }, invalid),
+        (&file, IoRequest::Append { buf: buf(), len: usize::MAX }, invalid),
+        (&file, IoRequest::Write { buf: buf(), len: 512, offset: 100 }, invalid),
+        (&file, IoRequest::Read { buf: buf(), len: 512, offset: 100 }, invalid),
+        (&file, IoRequest::Write { buf: buf(), len: 100, offset: 0 }, invalid),
+        (&file, IoRequest::Read { buf: buf(), len: 100, offset: 0 }, invalid),
+        (&file, IoRequest::Write { buf: buf(), len: 512, offset: u64::MAX - 511 }, too_large),
+        (&file, IoRequest::Read { buf: buf(), len: 512, offset: 1 << 50 }, too_large),
+        (&stranger, IoRequest::Write { buf: buf(), len: 512, offset: 0 }, invalid),
+    ];
+    for (file, request, is_it) in cases {
+        let what = format!("{request:?}");
+        let done = one(&mut queue, file, request, WAIT);
+        let error = done.result.unwrap_err();
+        assert!(is_it(&error), "{what}: {error}");
+        assert!(done.buf.unwrap()[..] == [7; 1024], "{what}");
+    }
+    assert!(matches!(one(&mut queue, &stranger, IoRequest::SyncAll, WAIT).result, Err(Error::Invalid(_))));
+    // All is free, and an odd end stops appends, as it does without a queue.
+    file.write_at(&[2; 8192], 0).unwrap();
+    one(&mut queue, &file, append(&[3; 100]), WAIT).result.unwrap();
+    assert!(matches!(one(&mut queue, &file, append(&[3; 512]), WAIT).result, Err(Error::Invalid(_))));
+    file.set_len(8192).unwrap();
+    assert_eq!(one(&mut queue, &file, append(&[3; 512]), WAIT).result.unwrap(), 8192);
+    drop((queue, file, stranger));
+    bed.close();
+    other.close();
+}
+
+#[test]
+fn immutable_files_and_read_only_volumes_refuse_writes_only() {
+    let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
+    let volume = image.open();
+    volume.create("/file", 0o644).unwrap().write_at(&[1; 4096], 0).unwrap();
+    volume.close().unwrap();
+    image.debugfs_write("sif /file flags 0x80010");
+    let volume = image.open();
+    let file = volume.open_file("/file").unwrap();
+    let mut queue = volume.io_queue(4);
+    assert!(matches!(one(&mut queue, &file, write(&[1; 512], 0), WAIT).result, Err(Error::NotPermitted(_))));
+    assert!(matches!(one(&mut queue, &file, append(&[1; 512]), WAIT).result, Err(Error::NotPermitted(_))));
+    assert_eq!(one(&mut queue, &file, read(4096, 0), WAIT).result.unwrap(), 4096);
+    drop((queue, file));
+    volume.close().unwrap();
+    image.fsck();
+}
+
+#[test]
+fn a_volume_with_a_queue_does_not_close() {
+    let bed = Bed::new(Kind::Threads, 4096);
+    let file = bed.volume.create("/file", 0o644).unwrap();
+    let mut queue = bed.volume.io_queue(4);
+    assert!(matches!(bed.volume.clone().close(), Err(Error::Busy(_))));
+    one(&mut queue, &file, append(&[1; 512]), WAIT).result.unwrap();
+    drop((queue, file));
+    bed.close();
+}
+
+/// One queue, one write of each sort, reads, appends, syncs.
+fn requests() -> Vec<IoRequest> {
+    vec![
+        write(&[2; 4096], 0),
+        write(&[3; 512], 5 * 1024 + 512),
+        write(&[4; 3 * 1024], 20 * 1024),
+        read(8192, 0),
+        append(&[5; 1024]),
+        write(&[6; 700], 70 * 1024),
+        IoRequest::SyncData,
+        read(512, 512),
+        append(&[7; 2048]),
+        IoRequest::SyncAll,
+    ]
+}
+
+/// Runs the requests with a fault at one call; false if there was no such call.
+fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> bool {
+    let what = format!("{kind:?} call {call} fails, at once: {at_once}, {split_at}");
+    let memory = Arc::new(Shape::new(8, 1024, true).make_poisoned());
+    let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
+    let volume = Volume::open(Arc::clone(&device) as _, &OpenOptions { split_at, ..untimed() }).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.allocate(0, 32 << 10, false).unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    volume.sync().unwrap();
+
+    device.arm(FaultPlan { kind, ..FaultPlan::at(call) });
+    let mut queue = volume.io_queue(4);
+    let mut done = Vec::new();
+    for (token, request) in (0..).zip(requests()) {
+        queue.submit(&file, request, token, WAIT);
+        if !at_once {
+            done.extend(harvest_all(&mut queue));
+        }
+    }
+    done.extend(harvest_all(&mut queue));
+    assert_eq!(done.len(), requests().len());
+    for (completion, request) in done.iter().zip(requests()) {
+        let (IoRequest::Write { buf, .. } | IoRequest::Append { buf, .. }) = request else { continue };
+        assert!(
+            completion.buf.as_ref().unwrap()[..] == buf[..],
+            "{what}: the buffer of {}",
+            completion.token
+        );
+    }
+    let failed = device.failed();
+    if let Some(failed) = failed {
+        let errors: Vec<_> = done.iter().filter_map(|done| done.result.as_ref().err()).collect();
+        assert!(
+            errors.iter().any(|error| matches!(error, Error::Device { .. } | Error::Stopped(_))),
+            "{what}: nobody heard of {failed:?}"
+        );
+        if failed.kind != CallKind::Read {
+            assert!(matches!(file.write_at(&[1; 512], 0), Err(Error::Stopped(_))), "{what}: not stopped");
+            let done = one(&mut queue, &file, append(&[9; 512]), WAIT);
+            assert!(matches!(done.result, Err(Error::Stopped(_))), "{what}");
+            assert!(done.buf.unwrap()[..] == [9; 512]);
+        }
+    }
+    device.disarm();
+    // No range is held, and what is there is what was written.
+    assert!(contents(&file).iter().all(|&byte| byte < 10), "{what}: something else shows");
+    drop((queue, file));
+    assert_eq!(volume.close().is_ok(), failed.is_none_or(|failed| failed.kind == CallKind::Read), "{what}");
+    assert_recovers(&memory, &what);
+    failed.is_some()
+}
+
+#[test]
+fn every_call_to_the_device_may_fail() {
+    for (at_once, split_at) in
+        [(true, SplitAt::Completion), (false, SplitAt::Completion), (true, SplitAt::Submission)]
+    {
+        for kind in [FaultKind::Writes, FaultKind::Reads, FaultKind::Flushes] {
+            for call in 1.. {
+                if !with_fault(kind, call, at_once, split_at) {
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Queues of operations: on every back end, with errors, cancelled, parked, told not to wait.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test queue`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basics;
+mod bed;
+mod cancel;
+mod edges;
+mod errors;
+mod nowait;
+mod parking;

@@ -1,0 +1,247 @@
+//! Operations that are told not to wait: what is refused has changed nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parext4::{Error, File, IoQueue, IoRequest, Volume};
+
+use super::bed::{Bed, Kind, NOWAIT, WAIT, append, at_once, contents, harvest_all, one, read, write};
+use crate::common::Image;
+use crate::common::gated::Gated;
+
+/// Asserts that a request is refused without a trace.
+fn refused(volume: &Volume, queue: &mut IoQueue, file: &File, request: IoRequest) {
+    let before = (file.size(), volume.space(), file.stats().nowait_refusals);
+    let what = format!("{request:?}");
+    let bytes = match &request {
+        IoRequest::Read { buf, .. } | IoRequest::Write { buf, .. } | IoRequest::Append { buf, .. } => {
+            buf.to_vec()
+        }
+        IoRequest::SyncData | IoRequest::SyncAll => Vec::new(),
+    };
+    let done = one(queue, file, request, NOWAIT);
+    assert!(matches!(done.result, Err(Error::WouldWait(_))), "{what}: {:?}", done.result);
+    assert!(done.buf.unwrap()[..] == bytes[..], "{what}: the buffer");
+    let (size, space, refusals) = before;
+    assert_eq!(
+        (file.size(), volume.space(), file.stats().nowait_refusals),
+        (size, space, refusals + 1),
+        "{what}"
+    );
+}
+
+/// Fills the volume. Data leaves 2 % of it alone; what is left beyond that was reserved by somebody.
+fn assert_nothing_is_reserved(volume: &Volume) {
+    volume.sync().unwrap();
+    let filler = volume.create("/filler", 0o644).unwrap();
+    let (mut at, mut len) = (0, 1 << 20);
+    while len >= 1024 {
+        match filler.allocate(at, len, true) {
+            Ok(()) => at += len,
+            Err(Error::NoSpace) => len /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let space = volume.space();
+    assert_eq!(space.free_blocks, space.blocks / 50, "blocks are reserved for nobody");
+    drop(filler);
+    volume.remove_file("/filler").unwrap();
+}
+
+#[test]
+fn holes_and_requests_in_two_places_are_refused() {
+    for kind in Kind::ALL {
+        let bed = Bed::new(kind, 4096);
+        let volume = &bed.volume;
+        let file = volume.create("/file", 0o644).unwrap();
+        let mut queue = volume.io_queue(4);
+        file.write_at(&[1; 8192], 0).unwrap();
+        file.allocate(8192, 8192, false).unwrap();
+        file.set_len(65536).unwrap();
+        // A hole, a hole behind a block, two states, behind the end, over the end.
+        for (offset, len) in
+            [(32768, 4096), (12288, 8192), (4096, 8192), (65536, 4096), (61440, 8192), (131072, 512)]
+        {
+            refused(volume, &mut queue, &file, write(&vec![9; len], offset));
+        }
+        refused(volume, &mut queue, &file, append(&[9; 512]));
+        refused(volume, &mut queue, &file, read(12288, 4096));
+        refused(volume, &mut queue, &file, read(8192, 12288));
+        // In one place, written and not.
+        assert_eq!(at_once(&mut queue, &file, write(&[2; 512], 4096)).unwrap(), 512);
+        assert_eq!(at_once(&mut queue, &file, write(&[3; 8192], 0)).unwrap(), 8192);
+        assert_eq!(at_once(&mut queue, &file, write(&[4; 512], 12288 + 512)).unwrap(), 512);
+        assert_eq!(at_once(&mut queue, &file, read(8192, 0)).unwrap(), 8192);
+        assert_eq!(at_once(&mut queue, &file, read(4096, 8192)).unwrap(), 4096);
+        assert_eq!(at_once(&mut queue, &file, read(4096, 1 << 20)).unwrap(), 0);
+        let mut want = vec![3; 8192];
+        want.extend([0; 4096 + 512]);
+        want.extend([4; 512]);
+        want.resize(65536, 0);
+        assert!(contents(&file) == want, "{kind:?}");
+        assert_nothing_is_reserved(volume);
+        // What was refused has left no trace for appends.
+        assert_eq!(file.append(&[5; 512]).unwrap(), 65536);
+        drop((queue, file));
+        bed.close();
+    }
+}
+
+#[test]
+fn appends_go_on_into_blocks_mapped_ahead() {
+    for kind in Kind::ALL {
+        let bed = Bed::new(kind, 1024);
+        let volume = &bed.volume;
+        let file = volume.create("/file", 0o644).unwrap();
+        let mut queue = volume.io_queue(4);
+        refused(volume, &mut queue, &file, append(&[1; 1024]));
+        for _ in 0..40 {
+            file.append(&[1; 1024]).unwrap();
+        }
+        let (mut end, mut accepted) = (file.size(), 0);
+        for number in 0..200_u64 {
+            match at_once(&mut queue, &file, append(&[2; 512])) {
+                Ok(offset) => {
+                    assert_eq!(offset, end);
+                    accepted += 1;
+                }
+                Err(Error::WouldWait(_)) => {
+                    assert_eq!(file.size(), end);
+                    let again = if number % 2 == 0 {
+                        one(&mut queue, &file, append(&[3; 512]), WAIT).result
+                    } else {
+                        file.append(&[3; 512])
+                    };
+                    assert_eq!(again.unwrap(), end, "a refused append left a gap");
+                }
+                Err(error) => panic!("{error}"),
+            }
+            end += 512;
+        }
+        assert!(accepted > 100, "{kind:?}: {accepted} appends into blocks mapped ahead");
+        // Extending writes too.
+        assert_eq!(
+            at_once(&mut queue, &file, write(&[4; 512], end)).is_ok(),
+            at_once(&mut queue, &file, read(512, end)).unwrap() == 512
+        );
+        assert!(contents(&file).iter().all(|&byte| byte != 0), "{kind:?}: a gap");
+        assert_nothing_is_reserved(volume);
+        drop((queue, file));
+        bed.close();
+    }
+}
+
+#[test]
+fn a_range_that_is_held_is_refused() {
+    let mut gate = None;
+    let bed = Bed::behind(4096, |memory| {
+        let device = Arc::new(Gated::new(memory));
+        gate = Some(Arc::clone(&device));
+        device
+    });
+    let (gate, volume) = (gate.unwrap(), &bed.volume);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 32768], 0).unwrap();
+    // Blocks behind the end, so that only the range is in the way.
+    file.allocate(32768, 32768, true).unwrap();
+    let mut queue = volume.io_queue(4);
+    gate.shut();
+    std::thread::scope(|scope| {
+        let held = &file;
+        scope.spawn(move || held.write_at(&[2; 8192], 28672).unwrap());
+        gate.wait_for(1);
+        refused(volume, &mut queue, &file, write(&[9; 4096], 28672));
+        refused(volume, &mut queue, &file, read(4096, 28672));
+        // It overlaps what is announced, and what is to become of the end is not known.
+        refused(volume, &mut queue, &file, write(&[9; 4096], 32768));
+        gate.open();
+    });
+    assert_eq!(file.size(), 36864);
+    assert_eq!(file.append(&[3; 512]).unwrap(), 36864);
+    assert_eq!(at_once(&mut queue, &file, append(&[4; 512])).unwrap(), 37376);
+    // What the queue itself has in flight is in the way too.
+    gate.shut();
+    queue.submit(&file, write(&[5; 4096], 0), 1, WAIT);
+    queue.submit(&file, write(&[6; 4096], 0), 2, NOWAIT);
+    queue.submit(&file, write(&[7; 4096], 4096), 3, NOWAIT);
+    gate.open();
+    let done = harvest_all(&mut queue);
+    assert!(done[0].result.is_ok() && done[2].result.is_ok());
+    assert!(matches!(done[1].result, Err(Error::WouldWait(_))));
+    assert!(contents(&file)[..8192] == [[5; 4096], [7; 4096]].concat());
+    drop((queue, file));
+    bed.close();
+}
+
+/// An image whose file ends over rubbish, and one that nobody has looked at yet.
+#[test]
+fn rubbish_behind_the_end_and_maps_on_the_device_are_refused() {
+    let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
+    let volume = image.open();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 8192], 0).unwrap();
+    drop(file);
+    volume.close().unwrap();
+    image.debugfs_write("sif /file size 4708");
+
+    let volume = image.open();
+    let file = volume.open_file("/file").unwrap();
+    let mut queue = volume.io_queue(4);
+    refused(&volume, &mut queue, &file, read(4096, 0));
+    refused(&volume, &mut queue, &file, write(&[2; 512], 0));
+    refused(&volume, &mut queue, &file, append(&[2; 512]));
+    let done = one(
+        &mut queue,
+        &file,
+        IoRequest::Read { buf: super::bed::buffer(&[0; 1024]), len: 612, offset: 4096 },
+        WAIT,
+    );
+    assert_eq!(done.result.unwrap(), 612);
+    assert!(done.buf.unwrap()[612..].iter().all(|&byte| byte == 0), "rubbish behind the end");
+    file.set_len(4608).unwrap();
+    drop((queue, file));
+    volume.close().unwrap();
+    image.fsck();
+    image.debugfs_write("sif /file size 5120");
+
+    let volume = image.open();
+    let file = volume.open_file("/file").unwrap();
+    let mut queue = volume.io_queue(4);
+    one(&mut queue, &file, read(4096, 0), WAIT).result.unwrap();
+    refused(&volume, &mut queue, &file, append(&[2; 512]));
+    refused(&volume, &mut queue, &file, write(&[2; 512], 5120));
+    assert_eq!(one(&mut queue, &file, append(&[3; 512]), WAIT).result.unwrap(), 5120);
+    assert_eq!(at_once(&mut queue, &file, append(&[4; 512])).unwrap(), 5632);
+    file.set_len(8192).unwrap();
+    assert!(contents(&file)[6144..] == [0; 2048]);
+    drop((queue, file));
+    volume.close().unwrap();
+    image.fsck();
+}
+
+/// Extending writes that are refused announce nothing: appends by others have no gaps between them, whenever
+/// the refusals come.
+#[test]
+fn refused_writes_behind_the_end_move_no_append() {
+    let bed = Bed::new(Kind::Inline, 4096);
+    let file = bed.volume.create("/file", 0o644).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (file, stop, volume) = (&file, &stop, &bed.volume);
+            scope.spawn(move || {
+                let mut queue = volume.io_queue(4);
+                while !stop.load(Ordering::Relaxed) {
+                    assert!(at_once(&mut queue, file, write(&[9; 512], 8 << 20)).is_err());
+                    assert!(at_once(&mut queue, file, append(&[9; 1 << 20])).is_err());
+                }
+            });
+        }
+        for number in 0..4000 {
+            assert_eq!(file.append(&[1; 512]).unwrap(), number * 512, "a gap");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(file);
+    bed.close();
+}

@@ -38,7 +38,7 @@ impl PolicyArgs {
 }
 
 /// The counters, and the waits that took the most time, for people.
-fn describe(volume: &Volume) -> String {
+pub fn describe(volume: &Volume) -> String {
     let mut text = format!("{}\n", volume.stats());
     let waits = volume.explain();
     for wait in waits.iter().take(MOST) {

@@ -9,12 +9,18 @@ pub struct Engine {
     pub split_at: SplitAt,
     /// Requests of at least this many blocks allocate all of them in one step; `None`: no request does.
     pub serialize_from: Option<u32>,
+    /// Whether waits are explained in the end.
+    pub explain: bool,
 }
 
 impl Engine {
     /// As the library works if it is told nothing.
-    pub const DEFAULT: Self =
-        Self { policy: Policy::Range, split_at: SplitAt::Completion, serialize_from: Some(0) };
+    pub const DEFAULT: Self = Self {
+        policy: Policy::Range,
+        split_at: SplitAt::Completion,
+        serialize_from: Some(0),
+        explain: false,
+    };
 
     /// Options that open a volume so.
     pub fn open_options(self) -> OpenOptions {
@@ -22,6 +28,7 @@ impl Engine {
             policy: self.policy,
             split_at: self.split_at,
             serialize_allocation_from: self.serialize_from,
+            explain: self.explain,
             ..OpenOptions::default()
         }
     }

@@ -72,6 +72,9 @@ pub struct Args {
     /// takes LATENCY for each request and PARALLEL of them at a time. mem: the library on memory.
     #[arg(long, default_value = "mem", verbatim_doc_comment)]
     pub target: Spec,
+    /// Say in the end, on stderr, what was counted and why operations waited; for lib:, sim: and mem
+    #[arg(long)]
+    explain: bool,
     /// Let raw: write over what the device holds
     #[arg(long)]
     pub force: bool,
@@ -119,6 +122,7 @@ impl Args {
             policy: self.policy,
             split_at: self.split_at,
             serialize_from: self.serialize_allocation_from.0,
+            explain: self.explain,
         }
     }
 }

@@ -8,13 +8,13 @@ use super::admission::{self, Admission, Operation};
 use super::prepare::Runs;
 use crate::error::Result;
 use crate::lock_order::{Held, Rank, hold};
-use crate::stats::Here;
+use crate::stats::{Here, Present};
 
 /// A place in the queue for a range, with the plan that asked for it.
 #[must_use]
 pub(super) struct Queued<'a> {
     request: Request<'a>,
-    here: Option<Here<'a>>,
+    here: Option<Here<&'a Present>>,
 }
 
 /// A range that is held, with the plan that was made under it.
@@ -25,7 +25,7 @@ pub(super) struct HeldRange<'a> {
     pub runs: Runs,
     _guard: RangeGuard<'a>,
     // After the guard, so that the range is released before.
-    _here: Option<Here<'a>>,
+    _here: Option<Here<&'a Present>>,
     _held: Held,
 }
 

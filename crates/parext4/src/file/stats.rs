@@ -1,12 +1,15 @@
 //! What was counted of a file.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use rangelock::Mode;
 
 use super::File;
 use super::admission::{Admission, Operation};
-use crate::stats::{Explanation, Here, Party, Record, Stats};
+use crate::inode::Inode;
+use crate::stats::{Explanation, Here, Party, Present, Record, Stats};
+use crate::sync::Arc;
 
 impl File {
     /// What the operations on this file's data did since it came into memory, where it stays at least as long as
@@ -28,14 +31,24 @@ impl File {
     }
 
     /// Notes that `operation` is about to ask for what it needs, if waits are explained.
-    pub(super) fn enter(&self, operation: Operation, admission: &Admission) -> Option<Here<'_>> {
+    pub(super) fn enter(&self, operation: Operation, admission: &Admission) -> Option<Here<&Present>> {
         let present = self.volume().usage.present(&self.inode().usage)?;
-        let exclusive = admission.mode == Mode::Exclusive;
-        Some(present.enter(admission.range, Party { operation, reason: admission.reason, exclusive }))
+        Some(Here::enter(present, admission.range, party(operation, admission)))
+    }
+
+    /// As [`enter`](Self::enter), for operations that outlive the call.
+    pub(super) fn enter_queued(
+        &self,
+        operation: Operation,
+        admission: &Admission,
+    ) -> Option<Here<PresentOf>> {
+        self.volume().usage.present(&self.inode().usage)?;
+        let present = PresentOf(Arc::clone(self.inode()));
+        Some(Here::enter(present, admission.range, party(operation, admission)))
     }
 
     /// Counts a wait, and explains it if `here` is what [`enter`](Self::enter) gave.
-    pub(super) fn note_wait(&self, waited: Duration, here: Option<&Here<'_>>) {
+    pub(super) fn note_wait<P: Deref<Target = Present>>(&self, waited: Duration, here: Option<&Here<P>>) {
         self.record().waited(waited);
         let Some(here) = here else { return };
         let wait = Explanation {
@@ -48,5 +61,20 @@ impl File {
             total: waited,
         };
         self.volume().usage.explain(&self.inode().usage, &wait);
+    }
+}
+
+fn party(operation: Operation, admission: &Admission) -> Party {
+    Party { operation, reason: admission.reason, exclusive: admission.mode == Mode::Exclusive }
+}
+
+/// The operations on a file, which it keeps alive. Only made where waits are explained.
+#[derive(Debug)]
+pub(super) struct PresentOf(Arc<Inode>);
+
+impl Deref for PresentOf {
+    type Target = Present;
+    fn deref(&self) -> &Present {
+        self.0.usage.entered().expect("waits of this file are explained")
     }
 }

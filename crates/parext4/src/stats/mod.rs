@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(crate) use counters::Record;
 pub use explanation::{Explanation, Party};
-pub(crate) use present::Here;
+pub(crate) use present::{Here, Present};
 pub(crate) use usage::{FileUsage, VolumeUsage};
 
 use crate::file::Reason;

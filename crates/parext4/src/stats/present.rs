@@ -4,6 +4,8 @@
 //! is not the same moment as that of the range lock: once in a while a wait has no holder, or one too many is
 //! seen, who then had not to be waited for. Nothing but the text of an explanation depends on it.
 
+use std::ops::Deref;
+
 use rangelock::ByteRange;
 
 use super::explanation::Party;
@@ -35,11 +37,11 @@ struct Entry {
     party: Party,
 }
 
-/// An operation that is entered, until it is dropped.
+/// An operation that is entered, until it is dropped. `P` is how it refers to the operations on its file.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Here<'a> {
-    present: &'a Present,
+pub(crate) struct Here<P: Deref<Target = Present>> {
+    present: P,
     number: u64,
     pub party: Party,
     /// The first of those in its way when it came.
@@ -50,10 +52,12 @@ impl Present {
     pub(crate) fn new() -> Self {
         Self { waits: Waits::new(), inside: Mutex::new(Rank::Leaf, Inside::default()) }
     }
+}
 
+impl<P: Deref<Target = Present>> Here<P> {
     /// Enters an operation that will ask for `range`.
-    pub(crate) fn enter(&self, range: ByteRange, party: Party) -> Here<'_> {
-        let mut inside = self.inside.lock();
+    pub(crate) fn enter(present: P, range: ByteRange, party: Party) -> Self {
+        let mut inside = present.inside.lock();
         let in_the_way =
             |entry: &&Entry| (party.exclusive || entry.party.exclusive) && entry.range.overlaps(&range);
         let holder = inside.entries.iter().find(in_the_way).map(|entry| entry.party);
@@ -62,11 +66,12 @@ impl Present {
         if inside.entries.len() < MOST {
             inside.entries.push(Entry { number, range, party });
         }
-        Here { present: self, number, party, holder }
+        drop(inside);
+        Self { present, number, party, holder }
     }
 }
 
-impl Drop for Here<'_> {
+impl<P: Deref<Target = Present>> Drop for Here<P> {
     fn drop(&mut self) {
         self.present.inside.lock().entries.retain(|entry| entry.number != self.number);
     }
@@ -77,9 +82,10 @@ mod tests {
     use super::*;
     use crate::file::{Operation, Reason};
 
-    fn enter(present: &Present, start: u64, end: u64, exclusive: bool) -> Here<'_> {
+    fn enter(present: &Present, start: u64, end: u64, exclusive: bool) -> Here<&Present> {
         let operation = Operation::Write { offset: start, end };
-        present.enter(ByteRange::new(start, end), Party { operation, reason: Reason::Read, exclusive })
+        let party = Party { operation, reason: Reason::Read, exclusive };
+        Here::enter(present, ByteRange::new(start, end), party)
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl VolumeUsage {
 }
 
 impl FileUsage {
+    /// Who is at work in the file, if that was ever asked and waits are to be explained.
+    pub(crate) fn entered(&self) -> Option<&Present> {
+        self.0.get().and_then(|used| used.present.as_ref())
+    }
+
     /// What happened to the file under `policy`.
     pub(crate) fn stats(&self, policy: Policy) -> Stats {
         let stats = Stats::new(policy);
@@ -74,8 +79,7 @@ impl FileUsage {
 
     /// Why operations on the file waited.
     pub(crate) fn explanations(&self) -> Vec<Explanation> {
-        let present = self.0.get().and_then(|used| used.present.as_ref());
-        present.map_or_else(Vec::new, |present| present.waits.explain())
+        self.entered().map_or_else(Vec::new, |present| present.waits.explain())
     }
 }
 

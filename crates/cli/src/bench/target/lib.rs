@@ -12,6 +12,7 @@ use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
 use crate::bench::outcome::Outcome;
 use crate::bench::queue_lane::LibLane;
+use crate::policy;
 
 /// Blocks of the journal of a volume made here: as many as mke2fs gives one of some gigabytes.
 const JOURNAL_BLOCKS: u32 = 16384;
@@ -21,6 +22,7 @@ const JOURNAL_PART: u64 = 8;
 /// A volume that the library has open.
 pub struct LibTarget {
     volume: Volume,
+    explain: bool,
 }
 
 impl LibTarget {
@@ -39,12 +41,15 @@ impl LibTarget {
 
     /// Opens the volume on `device`.
     pub fn open(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
-        Ok(Self { volume: Volume::open(device, &engine.open_options())? })
+        Ok(Self { volume: Volume::open(device, &engine.open_options())?, explain: engine.explain })
     }
 
     /// Runs a job and closes the volume.
     pub fn run_and_close(self, job: &Job) -> Result<Outcome> {
         let outcome = self.run(job);
+        if self.explain {
+            eprint!("{}", policy::describe(&self.volume));
+        }
         let closed = self.volume.close().context("closing the volume");
         // What failed first says more.
         let outcome = outcome?;

@@ -109,9 +109,10 @@ impl IoQueue {
         let inode = self.files.inode(self.ops[key].file);
         let mut tail = inode.tail.lock();
         let (offset, admission) = self.plan_append(key, &tail)?;
-        let asked = self.ask_for(key, &admission)?;
         let op = &mut self.ops[key];
         (op.offset, op.end) = (offset, offset + op.len as u64);
+        let asked = self.ask_for(key, &admission)?;
+        let op = &mut self.ops[key];
         op.stake = Stake::Claimed(tail.claim(op.len as u64));
         Ok(asked)
     }
@@ -151,9 +152,11 @@ impl IoQueue {
         self.asked(key, asked)
     }
 
-    fn ask_for(&self, key: usize, admission: &Admission) -> Result<Asked> {
-        let op = &self.ops[key];
-        let ranges = &self.files.get(op.file).inode().ranges;
+    fn ask_for(&mut self, key: usize, admission: &Admission) -> Result<Asked> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
+        op.here = file.enter_queued(op.operation(), admission);
+        let ranges = &file.inode().ranges;
         if let Some(guard) = ranges.try_lock_owned(admission.range, admission.mode) {
             return Ok(Asked::Held(guard));
         }
@@ -197,7 +200,7 @@ impl IoQueue {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
         if let Some(waited) = guard.waited() {
-            file.note_wait(waited, None);
+            file.note_wait(waited, op.here.as_ref());
         }
         match op.confirm(file, &guard)? {
             Some((admission, runs)) => {

@@ -5,11 +5,14 @@ use rangelock::{ByteRange, OwnedRangeGuard};
 use slab::Slab;
 
 use super::super::File;
+use super::super::admission::Operation;
 use super::super::prepare::{DetachedDebt, Runs};
+use super::super::stats::PresentOf;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::error::Error;
 use crate::inode::{Claim, Inode};
+use crate::stats::Here;
 use crate::sync::Arc;
 
 /// What an operation is.
@@ -52,6 +55,8 @@ pub(super) struct Pending {
     pub stake: Stake,
     /// The range, once it is held.
     pub guard: Option<OwnedRangeGuard>,
+    /// For explanations, if they are asked for. After the guard, so that the range is released before.
+    pub here: Option<Here<PresentOf>>,
     /// What it writes with zeros around its data, for want of space.
     pub wide: Option<ByteRange>,
     /// How often a read had to begin again.
@@ -87,6 +92,7 @@ impl Pending {
             end: 0,
             stake: Stake::None,
             guard: None,
+            here: None,
             wide: None,
             attempts: 0,
             runs: Runs::new(),
@@ -99,6 +105,15 @@ impl Pending {
     /// The operation at `key`.
     pub(super) fn id(&self, key: usize) -> OpId {
         OpId { key, serial: self.serial }
+    }
+
+    /// What it wants to do: with its own bytes, unless it is widened.
+    pub(super) fn operation(&self) -> Operation {
+        let (offset, end) = self.wide.map_or((self.offset, self.end), |wide| (wide.start(), wide.end()));
+        match self.kind {
+            Kind::Read => Operation::Read { offset, end },
+            _ => Operation::Write { offset, end },
+        }
     }
 
     /// The bytes that it writes: its own, unless it is widened.

@@ -24,6 +24,8 @@ pub enum Fault {
     LeaveQuietly,
     /// Credits that are collected for another handle stay where they were, too.
     SpareTwice,
+    /// H25: no commit hears of the times of overwrites.
+    TimesUnlisted,
     /// A window that was taken back still gives out its blocks.
     WindowOutlivesReturn,
 }

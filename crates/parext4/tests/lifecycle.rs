@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use parext4::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4::{Error, MemDevice, MkfsOptions, OpenOptions, SetAttributes, Timestamp, Volume, mkfs};
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
@@ -40,6 +40,32 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
     let mtime = file.node().metadata().mtime;
     drop((file, volume));
     assert_eq!(open(&device).metadata("/file").unwrap().mtime, mtime);
+}
+
+#[test]
+fn of_two_times_the_later_set_wins() {
+    let (device, volume) = fresh(16 << 20);
+    let file = volume.create("/file", 0o644).unwrap();
+    let times = |file: &parext4::File| (file.node().metadata().mtime, file.node().metadata().ctime);
+    let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
+    for _ in 0..2 {
+        // First a write that allocates, then one whose time waits.
+        file.write_at(&[1; 4096], 0).unwrap();
+        assert!(times(&file).0 < far, "a write sets the time even if that goes back");
+        let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
+        file.node().set_attributes(&set).unwrap();
+        assert_eq!(times(&file).0, far);
+        volume.sync().unwrap();
+        assert_eq!(times(&file).0, far);
+    }
+    file.write_at(&[2; 4096], 0).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    volume.link("/file", "/link").unwrap();
+    let (mtime, ctime) = times(&file);
+    assert!(mtime < ctime, "a new name changes the inode, not its data");
+    drop((file, volume));
+    let file = open(&device).open_file("/link").unwrap();
+    assert_eq!(times(&file), (mtime, ctime));
 }
 
 #[test]

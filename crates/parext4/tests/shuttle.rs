@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use shuttle::rand::Rng;
 
 use parext4::fault::{Fault, plant};
-use parext4::{Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, Volume, mkfs};
+use parext4::{
+    Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, SetAttributes, Timestamp, Volume, mkfs,
+};
 
 const SECTOR: usize = 512;
 
@@ -411,5 +413,29 @@ fn a_window_that_was_taken_back_gives_out_nothing() {
         );
         assert!(read(&owner, 34, 0).iter().all(|&byte| byte == 1), "the owner's data is overwritten");
         assert!(read(&other, 32, 0).iter().all(|&byte| byte == 2), "the other's data is overwritten");
+    });
+}
+
+#[test]
+fn the_time_of_an_overwrite_rides_along_with_a_commit() {
+    check(300, &[Fault::TimesUnlisted], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 2, 0);
+        volume.sync().unwrap();
+        // Its time waits, until it is set outright.
+        write(&file, 2, 2, 0);
+        let long_ago = Timestamp { seconds: 5, nanoseconds: 0 };
+        let set = SetAttributes { mtime: Some(long_ago), ..SetAttributes::default() };
+        file.node().set_attributes(&set).unwrap();
+        assert_eq!(file.node().metadata().mtime, long_ago);
+        let syncer = volume.clone();
+        race(&file, |f| write(f, 3, 2, 0), move |_: &File| syncer.sync().unwrap());
+        volume.sync().unwrap();
+        let mtime = file.node().metadata().mtime;
+        assert_ne!(mtime, long_ago);
+        let after = open(Arc::new(device.fork()));
+        assert_eq!(after.metadata("/f").unwrap().mtime, mtime, "the time of a write is lost");
     });
 }

@@ -20,6 +20,7 @@ pub use recover::{Replayed, replay_journal};
 
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
 use crate::journal::{CommitHooks, Freed, Handle, Journal};
@@ -154,7 +155,7 @@ impl Inner {
 
     /// Has the inode's timestamps ride along with the next transaction.
     pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
-        if inode.touch_lazily() {
+        if inode.touch_lazily() && !planted(Fault::TimesUnlisted) {
             self.lazy.0.lock().push(Arc::clone(inode));
         }
     }

@@ -9,6 +9,8 @@ use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, re
 use crate::common::Image;
 use crate::common::memory::{Shape, assert_recovers, untimed};
 
+type Check = fn(&Error) -> bool;
+
 #[test]
 fn bad_requests_come_back_with_their_buffers() {
     let bed = Bed::new(Kind::Threads, 4096);
@@ -20,7 +22,7 @@ fn bad_requests_come_back_with_their_buffers() {
     let buf = || buffer(&[7; 1024]);
     let invalid = |error: &Error| matches!(error, Error::Invalid(_));
     let too_large = |error: &Error| matches!(error, Error::FileTooLarge);
-    let cases: [(&_, _, fn(&Error) -> bool); 10] = [
+    let cases: [(&_, _, Check); 10] = [
         (&file, IoRequest::Write { buf: buf(), len: 1025, offset: 0 }, invalid),
         (&file, IoRequest::Read { buf: buf(), len: 1025, offset: 0 }, invalid),
         (&file, IoRequest::Append { buf: buf(), len: usize::MAX }, invalid),

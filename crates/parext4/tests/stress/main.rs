@@ -10,3 +10,4 @@ mod common;
 mod churn;
 mod odd_sizes;
 mod one_file;
+mod queued;

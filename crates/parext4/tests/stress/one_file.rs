@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
-use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy, Volume};
+use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy, SplitAt, Volume};
+
+use super::queued::Queued;
 
 use crate::common::chopped::Chopped;
 use crate::common::explain::{Overwrites, explain};
@@ -18,25 +20,27 @@ use crate::common::{settings, skipped};
 
 const THREADS: usize = 16;
 /// Writes and sizes stay below this many sectors; appends may go beyond.
-const SPAN: u64 = (4 << 20) / SECTOR as u64;
+pub(crate) const SPAN: u64 = (4 << 20) / SECTOR as u64;
 /// The longest request in sectors: 1 MiB.
-const LONGEST: u64 = (1 << 20) / SECTOR as u64;
+pub(crate) const LONGEST: u64 = (1 << 20) / SECTOR as u64;
 /// Half of the requests begin in the first so many sectors, to meet each other.
-const HOT: u64 = 96;
+pub(crate) const HOT: u64 = 96;
 /// A round ends after so much time, or so many operations of each thread; then its history is checked.
-const ROUND: Duration = Duration::from_millis(500);
-const ROUND_OPERATIONS: u32 = 100;
+pub(crate) const ROUND: Duration = Duration::from_millis(500);
+pub(crate) const ROUND_OPERATIONS: u32 = 100;
 
 /// The only file of the volume, as far as its sectors are concerned.
-const FILE: u32 = 1;
+pub(crate) const FILE: u32 = 1;
 
-struct Run<'a> {
-    volume: &'a Volume,
-    file: &'a File,
-    clock: Clock,
-    watchdog: Watchdog,
-    seed: u64,
+pub(crate) struct Run<'a> {
+    pub volume: &'a Volume,
+    pub file: &'a File,
+    pub clock: Clock,
+    pub watchdog: Watchdog,
+    pub seed: u64,
     overwrites: Overwrites,
+    /// Whether every other thread has a queue.
+    queues: bool,
     /// The next sequence number of every thread.
     sequences: Vec<AtomicU64>,
 }
@@ -79,14 +83,8 @@ impl Worker<'_> {
         }
     }
 
-    /// The first sector and the end of a request.
-    fn place(&mut self) -> (u64, u64) {
-        let first = if self.rng.chance(50) { self.rng.below(HOT) } else { self.rng.below(SPAN) };
-        (first, first + self.rng.log_uniform(LONGEST))
-    }
-
     fn read(&mut self) {
-        let (first, wanted) = self.place();
+        let (first, wanted) = place(&mut self.rng);
         let len = bytes(wanted - first);
         // Most memory that users read into is not aligned.
         let skew = if self.rng.chance(30) { 8 } else { 0 };
@@ -100,14 +98,9 @@ impl Worker<'_> {
             .unwrap_or_else(|e| panic!("seed {}: a read of sectors {first}..{wanted}: {e}", self.run.seed));
     }
 
-    fn stamp(&self) -> Stamp {
-        let sequence = self.run.sequences[self.thread].fetch_add(1, Ordering::Relaxed);
-        Stamp { file: FILE, writer: u32::try_from(self.thread).unwrap(), sequence, origin: 0 }
-    }
-
     fn write(&mut self) {
-        let (first, end) = self.place();
-        let stamp = self.stamp();
+        let (first, end) = place(&mut self.rng);
+        let stamp = self.run.stamp(self.thread);
         let len = bytes(end - first);
         fill(&mut self.buffer[..len], first, stamp);
         let start = self.run.clock.tick();
@@ -118,7 +111,7 @@ impl Worker<'_> {
 
     fn append(&mut self) {
         let sectors = self.rng.log_uniform(LONGEST / 16);
-        let stamp = self.stamp();
+        let stamp = self.run.stamp(self.thread);
         let buffer = &mut self.buffer[..bytes(sectors)];
         fill_append(buffer, stamp);
         let start = self.run.clock.tick();
@@ -130,7 +123,7 @@ impl Worker<'_> {
     }
 
     fn allocate(&mut self) {
-        let (first, end) = self.place();
+        let (first, end) = place(&mut self.rng);
         let keep_size = self.rng.chance(50);
         let start = self.run.clock.tick();
         self.run.file.allocate(offset(first), offset(end - first), keep_size).expect("allocate");
@@ -147,24 +140,36 @@ impl Worker<'_> {
     }
 }
 
-fn bytes(sectors: u64) -> usize {
+/// The first sector and the end of a request.
+pub(crate) fn place(rng: &mut Rng) -> (u64, u64) {
+    let first = if rng.chance(50) { rng.below(HOT) } else { rng.below(SPAN) };
+    (first, first + rng.log_uniform(LONGEST))
+}
+
+pub(crate) fn bytes(sectors: u64) -> usize {
     usize::try_from(sectors).unwrap() * SECTOR
 }
 
-fn offset(sectors: u64) -> u64 {
+pub(crate) fn offset(sectors: u64) -> u64 {
     sectors * SECTOR as u64
 }
 
 impl Run<'_> {
+    /// The next stamp of a thread.
+    pub(crate) fn stamp(&self, thread: usize) -> Stamp {
+        let sequence = self.sequences[thread].fetch_add(1, Ordering::Relaxed);
+        Stamp { file: FILE, writer: u32::try_from(thread).unwrap(), sequence, origin: 0 }
+    }
+
     /// Runs rounds for as long as asked, and returns what the file holds in the end.
     fn rounds(&self) -> Vec<Seen> {
-        let deadline = Instant::now() + settings::seconds(5.0);
+        let deadline = Instant::now() + settings::seconds(if self.queues { 1.5 } else { 5.0 });
         let mut contents = Vec::new();
         let mut round = 0;
         while Instant::now() < deadline {
             round += 1;
             let mut log = std::thread::scope(|scope| {
-                let spawn = |thread: usize| scope.spawn(move || self.worker(thread, round).work());
+                let spawn = |thread: usize| scope.spawn(move || self.work(thread, round));
                 let threads: Vec<_> = (0..THREADS).map(spawn).collect();
                 let mut all = Log::default();
                 threads.into_iter().for_each(|thread| all.append(thread.join().expect("a worker failed")));
@@ -175,12 +180,22 @@ impl Run<'_> {
         contents
     }
 
-    fn worker(&self, thread: usize, round: u64) -> Worker<'_> {
+    fn work(&self, thread: usize, round: u64) -> Log {
+        let rng = Rng::new(self.seed, round * THREADS as u64 + thread as u64);
+        let cuts = !round.is_multiple_of(3);
+        if self.queues && thread % 2 == 1 {
+            Queued::new(self, thread, rng, cuts).work()
+        } else {
+            self.worker(thread, rng, cuts).work()
+        }
+    }
+
+    fn worker(&self, thread: usize, rng: Rng, cuts: bool) -> Worker<'_> {
         Worker {
             run: self,
             thread,
-            rng: Rng::new(self.seed, round * THREADS as u64 + thread as u64),
-            cuts: !round.is_multiple_of(3),
+            rng,
+            cuts,
             buffer: AlignedBuf::zeroed(bytes(LONGEST) + SECTOR),
             log: Log::default(),
         }
@@ -207,11 +222,20 @@ fn read_all(file: &File, size: u64) -> Vec<u8> {
     bytes
 }
 
+/// How the volume is opened, and whether every other thread has a queue.
+#[derive(Clone, Copy, Default)]
+struct Ways {
+    policy: Policy,
+    split_at: SplitAt,
+    queues: bool,
+}
+
 /// Runs one configuration on a device of zeros, then compares what a new open finds.
-fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, policy: Policy) {
+fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
     let seed = settings::seed(name);
     shape.make_on(device);
-    let options = OpenOptions { policy, ..OpenOptions::default() };
+    let Ways { policy, split_at, queues } = ways;
+    let options = OpenOptions { policy, split_at, ..OpenOptions::default() };
     let volume = Volume::open(Arc::clone(device), &options).expect("open");
     let file = volume.create("/file", 0o644).expect("create");
     let run = Run {
@@ -221,6 +245,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, policy: Policy) {
         watchdog: Watchdog::start(name, seed, THREADS),
         seed,
         overwrites: if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole },
+        queues,
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
     };
     let contents = run.rounds();
@@ -235,21 +260,29 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, policy: Policy) {
 }
 
 fn in_memory(name: &str, block_size: u32, journal: bool, chopped: bool) {
-    with_policy(name, Policy::Range, block_size, journal, chopped);
+    with(name, Ways::default(), block_size, journal, chopped);
 }
 
 fn with_policy(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool) {
+    with(name, Ways { policy, ..Ways::default() }, block_size, journal, chopped);
+}
+
+fn with_queues(name: &str, policy: Policy, split_at: SplitAt, block_size: u32, journal: bool, chopped: bool) {
+    with(name, Ways { policy, split_at, queues: true }, block_size, journal, chopped);
+}
+
+fn with(name: &str, ways: Ways, block_size: u32, journal: bool, chopped: bool) {
     let shape = Shape::new(64, block_size, journal);
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
         device = Arc::new(Chopped::new(device, u64::from(block_size)));
     }
-    run(name, &device, shape, policy);
+    run(name, &device, shape, ways);
     assert_clean(&memory, name);
 }
 
-fn in_a_file(name: &str, block_size: u32, journal: bool) {
+fn in_a_file(name: &str, queues: bool, block_size: u32, journal: bool) {
     let shape = Shape::new(64, block_size, journal);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("image");
@@ -257,7 +290,7 @@ fn in_a_file(name: &str, block_size: u32, journal: bool) {
     if !device.is_direct() {
         skipped("O_DIRECT: the directory of the test images does not support it");
     }
-    run(name, &(Arc::new(device) as _), shape, Policy::Range);
+    run(name, &(Arc::new(device) as _), shape, Ways { queues, ..Ways::default() });
     assert_clean_file(&path, name);
 }
 
@@ -284,10 +317,19 @@ configurations! {
     exclusive_4k_no_journal: with_policy(Policy::Exclusive, 4096, false, true);
     shared_overwrite_1k: with_policy(Policy::SharedOverwrite, 1024, true, true);
     shared_overwrite_4k: with_policy(Policy::SharedOverwrite, 4096, true, true);
-    direct_1k: in_a_file(1024, true);
-    direct_2k: in_a_file(2048, true);
-    direct_4k: in_a_file(4096, true);
-    direct_1k_no_journal: in_a_file(1024, false);
-    direct_2k_no_journal: in_a_file(2048, false);
-    direct_4k_no_journal: in_a_file(4096, false);
+    direct_1k: in_a_file(false, 1024, true);
+    direct_2k: in_a_file(false, 2048, true);
+    direct_4k: in_a_file(false, 4096, true);
+    direct_1k_no_journal: in_a_file(false, 1024, false);
+    direct_2k_no_journal: in_a_file(false, 2048, false);
+    direct_4k_no_journal: in_a_file(false, 4096, false);
+    queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
+    queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
+    queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);
+    queued_memory_2k: with_queues(Policy::Range, SplitAt::Completion, 2048, true, false);
+    queued_exclusive_1k: with_queues(Policy::Exclusive, SplitAt::Completion, 1024, true, true);
+    queued_shared_overwrite_4k: with_queues(Policy::SharedOverwrite, SplitAt::Completion, 4096, true, true);
+    queued_shared_overwrite_1k: with_queues(Policy::SharedOverwrite, SplitAt::Submission, 1024, true, true);
+    queued_direct_1k: in_a_file(true, 1024, true);
+    queued_direct_4k: in_a_file(true, 4096, true);
 }

@@ -1,0 +1,241 @@
+//! Volumes with no block left, and with so many: what was allocated ahead can be written all the same, in any
+//! pieces and order, and nothing but what was written shows.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test enospc_conversion`.
+
+mod common;
+
+use std::sync::Arc;
+
+use parext4::device::AlignedBuf;
+use parext4::{Error, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, SplitAt, Volume};
+
+use common::memory::{Shape, assert_clean, untimed};
+use common::rng::Rng;
+use common::settings;
+use common::watchdog::Watchdog;
+
+const BLOCK: u64 = 1024;
+/// Blocks of the file that is written; its extents are no larger than what a write may fill with zeros.
+const BLOCKS: u64 = 700;
+/// A file of so many blocks allocated ahead takes a block for its tree when every other block is written.
+const EATER: u64 = 12;
+const SHAPE: Shape = Shape::new(4, 1024, false);
+
+/// A full volume.
+struct Full {
+    device: Arc<MemDevice>,
+    volume: Volume,
+    file: File,
+    /// What the file holds.
+    model: Vec<u8>,
+}
+
+impl Full {
+    /// Exactly `free` blocks are left, and the file has `cuts` written blocks among the others.
+    fn new(shape: Shape, split_at: SplitAt, free: u64, cuts: u64) -> Self {
+        let device = Arc::new(shape.make_poisoned());
+        let options = OpenOptions { split_at, ..untimed() };
+        let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
+        let file = volume.create("/file", 0o644).unwrap();
+        file.allocate(0, BLOCKS * BLOCK, false).unwrap();
+        let mut model = vec![0; usize::try_from(BLOCKS * BLOCK).unwrap()];
+        for cut in 0..cuts {
+            let at = usize::try_from((3 + 4 * cut) * BLOCK).unwrap();
+            file.write_at(&[1; 1024], at as u64).unwrap();
+            model[at..at + 1024].fill(1);
+        }
+        let eaters: Vec<File> =
+            (0..120).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
+        eaters.iter().for_each(|eater| eater.allocate(0, EATER * BLOCK, false).unwrap());
+        fill(&volume);
+        volume.sync().unwrap();
+        for eater in &eaters {
+            for block in (1..EATER).step_by(2) {
+                if volume.space().free_blocks <= free {
+                    break;
+                }
+                eater.write_at(&[2; 1024], block * BLOCK).unwrap();
+            }
+        }
+        assert_eq!(volume.space().free_blocks, free, "blocks that could not be used up");
+        Self { device, volume, file, model }
+    }
+
+    /// Checks what the file holds.
+    fn check(&self, what: &str) {
+        let mut bytes = vec![0; self.model.len()];
+        assert_eq!(self.file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{what}");
+        let differs = bytes.iter().zip(&self.model).position(|(seen, want)| seen != want);
+        if let Some(at) = differs {
+            panic!("{what}: byte {at} (block {}) is {:#x}, not {:#x}", at / 1024, bytes[at], self.model[at]);
+        }
+    }
+
+    /// Closes the volume, asks e2fsck, and looks again.
+    fn close(self, what: &str) {
+        let Self { device, volume, file, model } = self;
+        drop(file);
+        volume.close().unwrap();
+        assert_clean(&device, what);
+        let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
+        let file = volume.open_file("/file").unwrap();
+        Self { device, volume, file, model }.check(what);
+    }
+}
+
+/// Takes all blocks that data may have.
+fn fill(volume: &Volume) {
+    let filler = volume.create("/filler", 0o644).unwrap();
+    let (mut at, mut len) = (0, 1 << 20);
+    while len >= BLOCK {
+        match filler.allocate(at, len, false) {
+            Ok(()) => at += len,
+            Err(Error::NoSpace) => len /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Sectors to write: blocks, parts of blocks, some of each; first and end.
+fn piece(rng: &mut Rng) -> (u64, u64) {
+    let sectors = BLOCKS * BLOCK / 512;
+    if rng.chance(40) {
+        let block = rng.below(BLOCKS);
+        return (2 * block, (2 * (block + 1 + rng.below(4))).min(sectors));
+    }
+    let first = rng.below(sectors);
+    (first, (first + rng.log_uniform(8)).min(sectors))
+}
+
+/// How writes get to the file.
+enum Way {
+    Call,
+    Queue(IoQueue),
+}
+
+impl Way {
+    /// A few writes that do not overlap; what became of each.
+    fn write(&mut self, file: &File, writes: &[(u64, Vec<u8>)]) -> Vec<Result<(), Error>> {
+        match self {
+            Self::Call => writes.iter().map(|(offset, bytes)| file.write_at(bytes, *offset)).collect(),
+            Self::Queue(queue) => {
+                for (token, (offset, bytes)) in (0..).zip(writes) {
+                    let (buf, len) = (AlignedBuf::from_slice(bytes), bytes.len());
+                    let request = IoRequest::Write { buf, len, offset: *offset };
+                    queue.submit(file, request, token, IoFlags::default());
+                }
+                let mut done = Vec::new();
+                while queue.in_flight() > 0 {
+                    queue.harvest(true, &mut done).unwrap();
+                }
+                done.sort_by_key(|completion| completion.token);
+                for (completion, (_, bytes)) in done.iter().zip(writes) {
+                    assert!(completion.buf.as_ref().unwrap()[..] == bytes[..], "another buffer came back");
+                }
+                done.into_iter().map(|completion| completion.result.map(drop)).collect()
+            }
+        }
+    }
+}
+
+/// Up to `count` writes, with numbers from `number` on, that do not overlap.
+fn choose(rng: &mut Rng, number: u64, count: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
+    for nth in 0..count {
+        let (first, end) = piece(rng);
+        let byte = 3 + u8::try_from((number + nth) % 150).unwrap();
+        let free = writes
+            .iter()
+            .all(|(offset, bytes)| end * 512 <= *offset || offset + bytes.len() as u64 <= first * 512);
+        if free {
+            writes.push((first * 512, vec![byte; usize::try_from((end - first) * 512).unwrap()]));
+        }
+    }
+    writes
+}
+
+/// Random writes all over the file.
+fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
+    let watchdog = Watchdog::start(what, 0, 1);
+    for round in 0..40 {
+        let writes = choose(rng, round * 6, 6);
+        let results = watchdog.watch(0, || way.write(&full.file, &writes));
+        for ((offset, bytes), result) in writes.iter().zip(results) {
+            result.unwrap_or_else(|e| {
+                panic!("{what}: {} bytes at {offset} into blocks allocated ahead: {e}", bytes.len())
+            });
+            let at = usize::try_from(*offset).unwrap();
+            full.model[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        full.check(what);
+    }
+}
+
+fn with(split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
+    let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
+    let mut full = Full::new(SHAPE, split_at, free, cuts);
+    let mut way = if queue { Way::Queue(full.volume.io_queue(8)) } else { Way::Call };
+    scribble(&mut full, &mut way, rng, &what);
+    drop(way);
+    if free == 0 {
+        assert!(full.volume.stats().zero_outs > 0, "{what}: nothing was widened");
+    }
+    full.close(&what);
+}
+
+#[test]
+fn blocks_allocated_ahead_can_always_be_written() {
+    let seed = settings::seed("blocks_allocated_ahead");
+    for split_at in [SplitAt::Completion, SplitAt::Submission] {
+        for free in 0..8 {
+            // A tree without a leaf, with a full one, with several; by turns with a queue.
+            for (nth, cuts) in [(0, 0), (1, 40 + free / 2), (2, 120)] {
+                if settings::all() || nth % 2 == free % 2 {
+                    let queue = (free / 2 + nth) % 2 == 0;
+                    with(split_at, free, cuts, queue, &mut Rng::new(seed, free * 1000 + cuts));
+                }
+            }
+        }
+    }
+}
+
+/// Threads whose writes meet in the same extents: one makes an extent written, the others find it so.
+#[test]
+fn threads_write_the_same_extents_on_a_full_volume() {
+    let seed = settings::seed("threads_write_the_same_extents");
+    for split_at in [SplitAt::Completion, SplitAt::Submission] {
+        for cuts in [0, 42] {
+            let what = format!("{cuts} cuts, split at {split_at}");
+            let mut full = Full::new(SHAPE, split_at, 0, cuts);
+            let mut writes: Vec<_> = (0..BLOCKS)
+                .filter(|block| block % 4 != 3)
+                .map(|block| {
+                    (block * BLOCK + 512 * (block % 2), vec![9; 512 * (1 + usize::from(block % 3 == 0))])
+                })
+                .collect();
+            writes.retain(|(offset, bytes)| offset + bytes.len() as u64 <= BLOCKS * BLOCK);
+            let mut rng = Rng::new(seed, cuts);
+            for last in (1..writes.len()).rev() {
+                writes.swap(last, usize::try_from(rng.below(last as u64 + 1)).unwrap());
+            }
+            std::thread::scope(|scope| {
+                for (nth, writes) in writes.chunks(writes.len().div_ceil(6)).enumerate() {
+                    let (file, volume) = (&full.file, &full.volume);
+                    scope.spawn(move || {
+                        let mut way = if nth % 2 == 0 { Way::Queue(volume.io_queue(8)) } else { Way::Call };
+                        for few in writes.chunks(6) {
+                            way.write(file, few).into_iter().for_each(|result| result.expect("a write"));
+                        }
+                    });
+                }
+            });
+            for (offset, bytes) in writes {
+                let at = usize::try_from(offset).unwrap();
+                full.model[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            full.check(&what);
+            full.close(&what);
+        }
+    }
+}

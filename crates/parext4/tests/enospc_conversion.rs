@@ -111,7 +111,7 @@ fn piece(rng: &mut Rng) -> (u64, u64) {
 /// How writes get to the file.
 enum Way {
     Call,
-    Queue(IoQueue),
+    Queue(Box<IoQueue>),
 }
 
 impl Way {
@@ -175,7 +175,7 @@ fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
 fn with(split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
     let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
     let mut full = Full::new(SHAPE, split_at, free, cuts);
-    let mut way = if queue { Way::Queue(full.volume.io_queue(8)) } else { Way::Call };
+    let mut way = if queue { Way::Queue(Box::new(full.volume.io_queue(8))) } else { Way::Call };
     scribble(&mut full, &mut way, rng, &what);
     drop(way);
     if free == 0 {
@@ -223,7 +223,8 @@ fn threads_write_the_same_extents_on_a_full_volume() {
                 for (nth, writes) in writes.chunks(writes.len().div_ceil(6)).enumerate() {
                     let (file, volume) = (&full.file, &full.volume);
                     scope.spawn(move || {
-                        let mut way = if nth % 2 == 0 { Way::Queue(volume.io_queue(8)) } else { Way::Call };
+                        let mut way =
+                            if nth % 2 == 0 { Way::Queue(Box::new(volume.io_queue(8))) } else { Way::Call };
                         for few in writes.chunks(6) {
                             way.write(file, few).into_iter().for_each(|result| result.expect("a write"));
                         }

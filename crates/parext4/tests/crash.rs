@@ -7,13 +7,13 @@
 
 mod common;
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use parext4::device::{Event, RecordingDevice};
+use parext4::device::RecordingDevice;
 use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
 use common::durable::{Story, read};
+use common::lost::{Crash, crashes};
 use common::memory::{Shape, assert_clean, assert_recovers, untimed};
 use common::rng::Rng;
 use common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
@@ -133,35 +133,13 @@ impl Recording {
 
     /// Checks all states that a crash could have left.
     fn check(&self) -> usize {
-        let mut rng = Rng::new(self.seed, 1);
-        let log = self.device.log();
-        let subsets = if settings::all() { 12 } else { 3 };
-        let state = self.base.fork();
-        let (mut done, mut count) = (0, 0);
-        for epoch in self.device.flush_epochs() {
-            self.device.replay_onto(&state, done..epoch.start);
-            done = done.max(epoch.start);
+        let mut count = 0;
+        crashes(&self.device, &self.base, &mut Rng::new(self.seed, 1), |Crash { epoch, image, what }| {
+            count += 1;
             let story = self.story(epoch.start, epoch.end);
-            let mut check = |image: MemDevice, what: &str| {
-                count += 1;
-                let what = format!("seed {}, a crash in events {epoch:?}, {what}", self.seed);
-                self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
-            };
-            check(state.fork(), "with none of them");
-            for _ in 0..subsets.min(epoch.len()) {
-                let keep = 20 + rng.below(70);
-                let chosen: Vec<_> = epoch.clone().filter(|_| rng.chance(keep)).collect();
-                check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
-                // And the last of them torn.
-                check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
-                let prefix: Vec<_> = (epoch.start
-                    ..epoch.start + usize::try_from(rng.below(epoch.len() as u64)).unwrap())
-                    .collect();
-                check(subset(&state, &log, &prefix, true), &format!("with {prefix:?}, the last torn"));
-            }
-            let all: Vec<_> = epoch.clone().collect();
-            check(subset(&state, &log, &all, false), "with all of them");
-        }
+            let what = format!("seed {}, {what}", self.seed);
+            self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
+        });
         count
     }
 
@@ -197,25 +175,6 @@ fn write_and_append(file: &File, thread: u64, rng: &mut Rng) {
             file.sync_data().expect("sync_data");
         }
     }
-}
-
-/// `base` and the chosen events, of the last only the first half if it is `torn`.
-fn subset(base: &MemDevice, log: &[Event], chosen: &[usize], torn: bool) -> MemDevice {
-    let state = base.fork();
-    let last_write = chosen.iter().rev().find(|&&index| matches!(log[index], Event::Write { .. }));
-    for index in chosen {
-        if let Event::Write { offset, bytes } = &log[*index] {
-            let half = torn && Some(index) == last_write && !is_superblock(*offset, bytes);
-            let len = if half { bytes.len() / SECTOR / 2 * SECTOR } else { bytes.len() };
-            state.write_at(*offset, &[IoSlice::new(&bytes[..len])]).expect("a write that was recorded");
-        }
-    }
-    state
-}
-
-/// The superblock takes two sectors of 512 bytes, with the checksum in the second: half of it opens for nobody.
-fn is_superblock(offset: u64, bytes: &[u8]) -> bool {
-    offset == 1024 && bytes.len() == 1024
 }
 
 fn crash(name: &str, shape: Shape, default_seed: u64) {

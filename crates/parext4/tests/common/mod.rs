@@ -6,6 +6,7 @@ pub mod durable;
 pub mod explain;
 pub mod gated;
 pub mod history;
+pub mod lost;
 pub mod memory;
 pub mod rng;
 pub mod sector;

@@ -1,0 +1,335 @@
+//! Crashes while threads and queues write in parallel: into blocks allocated ahead, into holes, and at the end of a
+//! file. The device was full of other bytes before; whatever is lost, what was synced is whole, and nothing shows
+//! but what was written, and zeros.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test crash_direct`; see `tests/crash.rs` for the environment.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use parext4::device::{AlignedBuf, RecordingDevice};
+use parext4::{
+    Completion, Device, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, SplitAt, Volume,
+};
+
+use common::history::Clock;
+use common::lost::{Crash, crashes};
+use common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use common::rng::Rng;
+use common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
+use common::settings;
+
+/// Of so many states in a row e2fsck sees one.
+const SAMPLE: usize = 40;
+const THREADS: u64 = 4;
+const OPERATIONS: u64 = 30;
+/// Sectors that one operation has to itself, in each of the two files that are written in place.
+const REGION: u64 = 40;
+/// Regions of one thread; also the number of its operations in flight, at most.
+const REGIONS: u64 = 8;
+const PATHS: [&str; 3] = ["/ahead", "/holes", "/appended"];
+const APPENDED: usize = 2;
+
+/// A write or append that came back; places in sectors.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    file: usize,
+    first: u64,
+    end: u64,
+    stamp: Stamp,
+    over: u64,
+}
+
+/// A sync that came back.
+#[derive(Clone, Copy, Debug)]
+struct Synced {
+    file: usize,
+    began: u64,
+    /// Events recorded until it was over.
+    events: usize,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    written: Vec<Written>,
+    synced: Vec<Synced>,
+}
+
+struct Run {
+    base: MemDevice,
+    device: Arc<RecordingDevice>,
+    files: Vec<File>,
+    clock: Clock,
+    log: Mutex<Log>,
+    seed: u64,
+}
+
+/// What one operation does.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Write { file: usize, first: u64, end: u64, stamp: Stamp },
+    Append { sectors: u64, stamp: Stamp },
+    Sync { file: usize, began: u64 },
+}
+
+impl Run {
+    /// Notes what came back with `result`.
+    fn over(&self, what: What, result: u64) {
+        let mut log = self.log.lock().unwrap();
+        let over = self.clock.tick();
+        match what {
+            What::Write { file, first, end, stamp } => {
+                log.written.push(Written { file, first, end, stamp, over })
+            }
+            What::Append { sectors, stamp } => {
+                let first = result / SECTOR as u64;
+                let stamp = Stamp { origin: first, ..stamp };
+                log.written.push(Written { file: APPENDED, first, end: first + sectors, stamp, over });
+            }
+            What::Sync { file, began } => {
+                log.synced.push(Synced { file, began, events: self.device.events() })
+            }
+        }
+    }
+
+    /// The next operation of a thread, which may write in `region`.
+    fn choose(&self, rng: &mut Rng, thread: u64, region: u64, sequence: u64) -> (What, Vec<u8>) {
+        let stamp = Stamp { file: 0, writer: u32::try_from(thread).unwrap(), sequence, origin: 0 };
+        match rng.below(10) {
+            0 => {
+                let file = usize::try_from(rng.below(3)).unwrap();
+                (What::Sync { file, began: self.clock.tick() }, Vec::new())
+            }
+            1 | 2 => {
+                let sectors = rng.log_uniform(16);
+                let stamp = Stamp { file: file_number(APPENDED), ..stamp };
+                let mut bytes = vec![0; usize::try_from(sectors).unwrap() * SECTOR];
+                fill_append(&mut bytes, stamp);
+                (What::Append { sectors, stamp }, bytes)
+            }
+            _ => {
+                let file = usize::try_from(region % 2).unwrap();
+                let stamp = Stamp { file: file_number(file), ..stamp };
+                let (skip, sectors) = (rng.below(REGION), rng.log_uniform(REGION));
+                // Whole blocks half of the time.
+                let align = if rng.chance(50) { 8 } else { 1 };
+                let start = (region * THREADS + thread) * REGION;
+                let first = start + skip / align * align;
+                let end = (first + sectors.next_multiple_of(align)).min(start + REGION);
+                let mut bytes = vec![0; usize::try_from(end - first).unwrap() * SECTOR];
+                fill(&mut bytes, first, stamp);
+                (What::Write { file, first, end, stamp }, bytes)
+            }
+        }
+    }
+
+    fn call(&self, thread: u64, rng: &mut Rng) {
+        for sequence in 1..=OPERATIONS {
+            let region = rng.below(REGIONS);
+            let (what, bytes) = self.choose(rng, thread, region, sequence);
+            let result = match what {
+                What::Write { file, first, .. } => {
+                    self.files[file].write_at(&bytes, first * SECTOR as u64).map(|()| 0)
+                }
+                What::Append { .. } => self.files[APPENDED].append(&bytes),
+                What::Sync { file, .. } if sequence % 2 == 0 => self.files[file].sync_all().map(|()| 0),
+                What::Sync { file, .. } => self.files[file].sync_data().map(|()| 0),
+            };
+            self.over(what, result.expect("a call"));
+        }
+    }
+
+    /// As [`call`](Self::call), with an operation in each region.
+    fn queue(&self, mut queue: IoQueue, thread: u64, rng: &mut Rng) {
+        let mut begun: Vec<Option<What>> = vec![None; usize::try_from(REGIONS).unwrap()];
+        let mut done = Vec::new();
+        for sequence in 1..=OPERATIONS {
+            let free = begun.iter().position(Option::is_none).expect("a free region");
+            let (what, bytes) = self.choose(rng, thread, free as u64, sequence);
+            begun[free] = Some(what);
+            let (file, request) = request(what, &bytes);
+            let flags = IoFlags { nowait: rng.chance(10) };
+            queue.submit(&self.files[file], request, free as u64, flags);
+            let full = queue.in_flight() == begun.len();
+            queue.harvest(full || rng.chance(20), &mut done).expect("harvest");
+            self.harvested(&mut begun, &mut done);
+        }
+        while queue.in_flight() > 0 {
+            queue.harvest(true, &mut done).expect("harvest");
+            self.harvested(&mut begun, &mut done);
+        }
+    }
+
+    fn harvested(&self, begun: &mut [Option<What>], done: &mut Vec<Completion>) {
+        for completion in done.drain(..) {
+            let what = begun[usize::try_from(completion.token).unwrap()].take().expect("in flight");
+            match completion.result {
+                Ok(result) => self.over(what, result),
+                Err(parext4::Error::WouldWait(_)) => {}
+                Err(error) => panic!("{what:?}: {error}"),
+            }
+        }
+    }
+
+    /// What must be on the device when everything before event `durable` is.
+    fn durable(&self, durable: usize) -> Vec<Written> {
+        let log = self.log.lock().unwrap();
+        let synced = |written: &Written| {
+            log.synced
+                .iter()
+                .any(|sync| sync.file == written.file && sync.events <= durable && written.over < sync.began)
+        };
+        log.written.iter().copied().filter(synced).collect()
+    }
+
+    /// Checks one file of a volume that was recovered.
+    fn check_file(&self, number: usize, file: &File, durable: &[Written]) -> Result<(), String> {
+        let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
+        file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+        let seen = identify_all(&bytes, file_number(number), 0)?;
+        for written in durable.iter().filter(|written| written.file == number) {
+            for sector in written.first..written.end {
+                let now = seen.get(usize::try_from(sector).unwrap());
+                // A region is written by one operation at a time: what is there now is the same or newer.
+                let is_there = match now {
+                    Some(Seen::Data(stamp)) if number == APPENDED => *stamp == written.stamp,
+                    Some(Seen::Data(stamp)) => stamp.sequence >= written.stamp.sequence,
+                    _ => false,
+                };
+                if !is_there {
+                    return Err(format!("sector {sector} is {now:?}, but {written:?} was synced"));
+                }
+            }
+        }
+        // Behind the end there is nothing but zeros either.
+        let size = file.size();
+        file.set_len(size + 8192).map_err(|e| e.to_string())?;
+        let mut behind = vec![1; 8192];
+        file.read_at(&mut behind, size).map_err(|e| e.to_string())?;
+        for (sector, bytes) in behind.chunks(SECTOR).enumerate() {
+            if identify(bytes, file_number(number), 0) != Ok(Seen::Zero) {
+                return Err(format!("rubbish {sector} sectors behind the end"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_image(&self, image: &Arc<MemDevice>, durable: &[Written], with_e2fsck: bool, what: &str) {
+        if with_e2fsck {
+            assert_recovers(image, what);
+        }
+        let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+        let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
+        for (number, path) in PATHS.into_iter().enumerate() {
+            let file = volume.open_file(path).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
+            self.check_file(number, &file, durable).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
+        }
+        volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+        if with_e2fsck {
+            assert_clean(image, what);
+        }
+    }
+}
+
+fn file_number(file: usize) -> u32 {
+    1 + u32::try_from(file).unwrap()
+}
+
+fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
+    let (buf, len) = (AlignedBuf::from_slice(bytes), bytes.len());
+    match what {
+        What::Write { file, first, .. } => {
+            (file, IoRequest::Write { buf, len, offset: first * SECTOR as u64 })
+        }
+        What::Append { .. } => (APPENDED, IoRequest::Append { buf, len }),
+        What::Sync { file, .. } => (file, IoRequest::SyncData),
+    }
+}
+
+/// Makes the files: one allocated ahead, one of holes, one with blocks mapped ahead of its end.
+fn files(volume: &Volume) -> Vec<File> {
+    let files: Vec<File> = PATHS.map(|path| volume.create(path, 0o644).expect("create")).into();
+    let len = REGION * REGIONS * THREADS * SECTOR as u64;
+    files[0].allocate(0, len, false).expect("allocate");
+    files[1].set_len(len).expect("set_len");
+    let stamp = Stamp { file: file_number(APPENDED), writer: 99, sequence: 0, origin: 0 };
+    for _ in 0..40 {
+        let mut bytes = vec![0; 4096];
+        fill_append(&mut bytes, stamp);
+        files[APPENDED].append(&bytes).expect("append");
+    }
+    volume.sync().expect("sync");
+    files
+}
+
+/// Records a run, then looks at what crashes leave of it.
+fn crash(name: &str, shape: Shape, split_at: SplitAt) {
+    let seed = settings::seed(name);
+    let base = shape.make_poisoned();
+    let prepared = Arc::new(base);
+    let volume = Volume::open(Arc::clone(&prepared) as Arc<_>, &untimed()).expect("open");
+    files(&volume);
+    volume.close().expect("close");
+    let base = prepared.fork();
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let options = OpenOptions { split_at, ..untimed() };
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
+    let files = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
+    let run = Run { base, device, files, clock: Clock::default(), log: Mutex::default(), seed };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (run, volume) = (&run, &volume);
+            scope.spawn(move || {
+                let mut rng = Rng::new(run.seed, 100 + thread);
+                if thread % 2 == 0 {
+                    run.call(thread, &mut rng)
+                } else {
+                    run.queue(volume.io_queue(8), thread, &mut rng)
+                }
+            });
+        }
+        // So that transactions end in the middle of what the others do.
+        for _ in 0..10 {
+            std::thread::yield_now();
+            volume.sync().expect("sync");
+        }
+    });
+    // Somebody must have made something durable.
+    for (number, file) in run.files.iter().enumerate() {
+        let began = run.clock.tick();
+        file.sync_all().expect("sync_all");
+        run.over(What::Sync { file: number, began }, 0);
+    }
+    let mut count = 0;
+    crashes(&run.device, &run.base, &mut Rng::new(seed, 1), |Crash { epoch, image, what }| {
+        count += 1;
+        let what = format!("seed {seed}, {what}");
+        let sampled = count % SAMPLE == 0 || settings::all();
+        run.check_image(&Arc::new(image), &run.durable(epoch.start), sampled, &what);
+    });
+    let written = run.log.lock().unwrap().written.len();
+    assert_eq!(run.durable(usize::MAX).len(), written, "the last syncs cover everything");
+    eprintln!("{name}: {} events, {written} writes, {count} crashes", run.device.events());
+}
+
+#[test]
+fn crashes_1k() {
+    crash("crashes_1k", Shape::new(10, 1024, true), SplitAt::Completion);
+}
+
+#[test]
+fn crashes_1k_cut_before() {
+    crash("crashes_1k_cut_before", Shape::new(10, 1024, true), SplitAt::Submission);
+}
+
+#[test]
+fn crashes_4k() {
+    crash("crashes_4k", Shape::new(16, 4096, true), SplitAt::Completion);
+}
+
+#[test]
+fn crashes_4k_cut_before() {
+    crash("crashes_4k_cut_before", Shape::new(16, 4096, true), SplitAt::Submission);
+}

@@ -16,11 +16,21 @@ use common::settings;
 use common::watchdog::Watchdog;
 
 const BLOCK: u64 = 1024;
-/// Blocks of the file that is written; its extents are no larger than what a write may fill with zeros.
-const BLOCKS: u64 = 700;
 /// A file of so many blocks allocated ahead takes a block for its tree when every other block is written.
 const EATER: u64 = 12;
-const SHAPE: Shape = Shape::new(4, 1024, false);
+
+/// How large everything is.
+#[derive(Clone, Copy)]
+struct Size {
+    shape: Shape,
+    /// Blocks of the file that is written.
+    blocks: u64,
+    /// Files that take a block each.
+    eaters: u32,
+}
+
+const SMALL: Size = Size { shape: Shape::new(4, 1024, false), blocks: 700, eaters: 120 };
+const LARGE: Size = Size { shape: Shape::new(8, 1024, false), blocks: 4000, eaters: 200 };
 
 /// A full volume.
 struct Full {
@@ -33,20 +43,21 @@ struct Full {
 
 impl Full {
     /// Exactly `free` blocks are left, and the file has `cuts` written blocks among the others.
-    fn new(shape: Shape, split_at: SplitAt, free: u64, cuts: u64) -> Self {
+    fn new(size: Size, split_at: SplitAt, free: u64, cuts: u64) -> Self {
+        let Size { shape, blocks, eaters } = size;
         let device = Arc::new(shape.make_poisoned());
         let options = OpenOptions { split_at, ..untimed() };
         let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
-        file.allocate(0, BLOCKS * BLOCK, false).unwrap();
-        let mut model = vec![0; usize::try_from(BLOCKS * BLOCK).unwrap()];
+        file.allocate(0, blocks * BLOCK, false).unwrap();
+        let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
         for cut in 0..cuts {
             let at = usize::try_from((3 + 4 * cut) * BLOCK).unwrap();
             file.write_at(&[1; 1024], at as u64).unwrap();
             model[at..at + 1024].fill(1);
         }
         let eaters: Vec<File> =
-            (0..120).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
+            (0..eaters).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
         eaters.iter().for_each(|eater| eater.allocate(0, EATER * BLOCK, false).unwrap());
         fill(&volume);
         volume.sync().unwrap();
@@ -98,10 +109,10 @@ fn fill(volume: &Volume) {
 }
 
 /// Sectors to write: blocks, parts of blocks, some of each; first and end.
-fn piece(rng: &mut Rng) -> (u64, u64) {
-    let sectors = BLOCKS * BLOCK / 512;
+fn piece(rng: &mut Rng, blocks: u64) -> (u64, u64) {
+    let sectors = blocks * BLOCK / 512;
     if rng.chance(40) {
-        let block = rng.below(BLOCKS);
+        let block = rng.below(blocks);
         return (2 * block, (2 * (block + 1 + rng.below(4))).min(sectors));
     }
     let first = rng.below(sectors);
@@ -140,10 +151,10 @@ impl Way {
 }
 
 /// Up to `count` writes, with numbers from `number` on, that do not overlap.
-fn choose(rng: &mut Rng, number: u64, count: u64) -> Vec<(u64, Vec<u8>)> {
+fn choose(rng: &mut Rng, blocks: u64, number: u64, count: u64) -> Vec<(u64, Vec<u8>)> {
     let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
     for nth in 0..count {
-        let (first, end) = piece(rng);
+        let (first, end) = piece(rng, blocks);
         let byte = 3 + u8::try_from((number + nth) % 150).unwrap();
         let free = writes
             .iter()
@@ -159,7 +170,7 @@ fn choose(rng: &mut Rng, number: u64, count: u64) -> Vec<(u64, Vec<u8>)> {
 fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
     let watchdog = Watchdog::start(what, 0, 1);
     for round in 0..40 {
-        let writes = choose(rng, round * 6, 6);
+        let writes = choose(rng, full.model.len() as u64 / BLOCK, round * 6, 6);
         let results = watchdog.watch(0, || way.write(&full.file, &writes));
         for ((offset, bytes), result) in writes.iter().zip(results) {
             result.unwrap_or_else(|e| {
@@ -172,9 +183,9 @@ fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
     }
 }
 
-fn with(split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
+fn with(size: Size, split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
     let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
-    let mut full = Full::new(SHAPE, split_at, free, cuts);
+    let mut full = Full::new(size, split_at, free, cuts);
     let mut way = if queue { Way::Queue(Box::new(full.volume.io_queue(8))) } else { Way::Call };
     scribble(&mut full, &mut way, rng, &what);
     drop(way);
@@ -193,10 +204,19 @@ fn blocks_allocated_ahead_can_always_be_written() {
             for (nth, cuts) in [(0, 0), (1, 40 + free / 2), (2, 120)] {
                 if settings::all() || nth % 2 == free % 2 {
                     let queue = (free / 2 + nth) % 2 == 0;
-                    with(split_at, free, cuts, queue, &mut Rng::new(seed, free * 1000 + cuts));
+                    with(SMALL, split_at, free, cuts, queue, &mut Rng::new(seed, free * 1000 + cuts));
                 }
             }
         }
+    }
+}
+
+/// Extents of megabytes are filled with zeros like small ones.
+#[test]
+fn large_extents_too() {
+    let seed = settings::seed("large_extents_too");
+    for (split_at, queue) in [(SplitAt::Completion, true), (SplitAt::Submission, false)] {
+        with(LARGE, split_at, 0, 0, queue, &mut Rng::new(seed, 0));
     }
 }
 
@@ -207,14 +227,14 @@ fn threads_write_the_same_extents_on_a_full_volume() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         for cuts in [0, 42] {
             let what = format!("{cuts} cuts, split at {split_at}");
-            let mut full = Full::new(SHAPE, split_at, 0, cuts);
-            let mut writes: Vec<_> = (0..BLOCKS)
+            let mut full = Full::new(SMALL, split_at, 0, cuts);
+            let mut writes: Vec<_> = (0..SMALL.blocks)
                 .filter(|block| block % 4 != 3)
                 .map(|block| {
                     (block * BLOCK + 512 * (block % 2), vec![9; 512 * (1 + usize::from(block % 3 == 0))])
                 })
                 .collect();
-            writes.retain(|(offset, bytes)| offset + bytes.len() as u64 <= BLOCKS * BLOCK);
+            writes.retain(|(offset, bytes)| offset + bytes.len() as u64 <= SMALL.blocks * BLOCK);
             let mut rng = Rng::new(seed, cuts);
             for last in (1..writes.len()).rev() {
                 writes.swap(last, usize::try_from(rng.below(last as u64 + 1)).unwrap());

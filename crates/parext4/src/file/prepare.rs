@@ -149,13 +149,11 @@ impl File {
     /// `ahead` blocks more if there is space for them.
     pub(super) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
+            // Some of them may be there even if not all are.
+            self.volume().note_ahead(self.inode());
             match self.fill(first, len + ahead, growth) {
-                Ok(()) => {
-                    self.volume().note_ahead(self.inode());
-                    return Ok(());
-                }
                 Err(Error::NoSpace) => {}
-                Err(error) => return Err(error),
+                other => return other,
             }
         }
         self.fill(first, len, growth)

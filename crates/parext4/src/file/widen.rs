@@ -12,13 +12,10 @@ use super::admission::Operation;
 use crate::allocator::Growth;
 use crate::error::Result;
 
-/// The most zeros written for one request, bytes.
-const MOST_ZEROS: u64 = 1 << 20;
-
 /// What came of widening a write.
 pub(super) enum Widened {
     Written,
-    /// It is no way: it would pass the end of the file, take too many zeros, or change nothing.
+    /// It is no way: it would pass the end of the file, or change nothing.
     NoWay,
     /// Another write was there while this one waited; all may be different now.
     Changed,
@@ -66,7 +63,8 @@ impl File {
         let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
         let wide = ByteRange::new(start, stop);
         let zeros = wide.len() - (end - offset);
-        let sensible = zeros > 0 && zeros <= MOST_ZEROS && wide.end() <= self.size();
+        // However large the extents are: there is no other way. Only where they end behind the file this is none.
+        let sensible = zeros > 0 && wide.end() <= self.size();
         Ok(sensible.then_some(wide))
     }
 }

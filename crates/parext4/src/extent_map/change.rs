@@ -6,7 +6,7 @@ use parext4_format::FsBlock;
 use parext4_format::extent::Extent;
 use smallvec::SmallVec;
 
-use super::leaf::Base;
+use super::leaf::{Base, cut};
 use super::node::{Tree, Work};
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::allocator::{Allocator, Reservation};
@@ -71,8 +71,10 @@ pub(super) struct Change {
 enum Kind {
     /// A hole is mapped.
     Fill,
-    /// What was unwritten is written, or an extent is cut.
+    /// What was unwritten is written.
     Convert,
+    /// Extents are cut at the edges, and stay what they are.
+    Cut,
     Remove,
 }
 
@@ -80,6 +82,14 @@ impl Change {
     /// The first file block.
     pub(super) fn first(&self) -> u32 {
         u32::try_from(self.start).unwrap_or(u32::MAX)
+    }
+
+    /// What is to be between the edges, in place of `replaced`.
+    pub(super) fn inside(&self, replaced: &[Extent]) -> SmallVec<[Extent; 3]> {
+        match self.kind {
+            Kind::Cut => replaced.iter().filter_map(|&extent| cut(extent, self.start, self.end)).collect(),
+            _ => self.new.into_iter().collect(),
+        }
     }
 
     /// Whether it only adds something where there was nothing.
@@ -143,6 +153,15 @@ impl<'a> Writer<'a> {
         tree.conversions = if tree.depth == 0 { tree.conversions.saturating_add(1) } else { 0 };
         let early = spare && tree.depth == 0 && tree.conversions > EARLY_GROWTH;
         self.plan(tid, Self::set(extent, Kind::Convert), early)
+    }
+
+    /// Cutting the extent that maps `[start, start + len)`, and more, at its edges.
+    ///
+    /// # Errors
+    /// As [`plan_fill`](Self::plan_fill).
+    pub(crate) fn plan_cut(&self, tid: u64, start: u32, len: u32) -> Result<Plan> {
+        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
+        self.plan(tid, Change { start, end, new: None, kind: Kind::Cut }, false)
     }
 
     fn set(extent: Extent, kind: Kind) -> Change {

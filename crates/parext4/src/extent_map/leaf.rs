@@ -117,6 +117,7 @@ impl Leaf {
         if let Some(marks) = &self.marks
             && change.fills_hole()
             && marks.is_armed_for(tid)
+            && !marks.is_retired()
             && splice(&self.extents, change, pins).len_after(self.extents.len()) + 2 * marks.room()
                 <= capacity
         {
@@ -239,7 +240,8 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let tail = replaced.last().and_then(|&last| cut(last, change.end, last.end()));
     let mut pieces = SmallVec::<[Extent; 5]>::new();
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
-    for next in neighbour(before).chain(head).chain(change.new).chain(tail).chain(neighbour(after)) {
+    let inside = change.inside(replaced);
+    for next in neighbour(before).chain(head).chain(inside).chain(tail).chain(neighbour(after)) {
         let joins = !(next.unwritten && pins.hold(next.logical));
         match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,
@@ -260,7 +262,7 @@ fn join(a: Extent, b: Extent) -> Option<Extent> {
 }
 
 /// The part of `extent` in `[start, end)`, in file blocks, if any.
-fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
+pub(super) fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
     let first = u64::from(extent.logical.get());
     let (start, end) = (start.max(first), end.min(extent.end()));
     if start >= end {

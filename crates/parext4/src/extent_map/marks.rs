@@ -56,6 +56,11 @@ impl Marks {
         self.armed == tid
     }
 
+    /// Whether it takes no marks any more. A change that was not carried out leaves such a set behind.
+    pub(super) fn is_retired(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= CLOSED
+    }
+
     /// How many marks the set has room for in all.
     pub(super) fn room(&self) -> usize {
         self.room

@@ -24,6 +24,14 @@ pub enum Operation {
         /// The byte after the last.
         end: u64,
     },
+    /// Write `offset..end`, part of it zeros that nobody asked for: nobody else may write there, not even where
+    /// overwrites share the file.
+    Widen {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
     /// Set the size.
     SetLen {
         /// The new size.
@@ -87,11 +95,19 @@ const NOWHERE: ByteRange = ByteRange::new(u64::MAX - 1, u64::MAX);
 const WHOLE_FILE: ByteRange = ByteRange::new(0, 1);
 
 impl Operation {
+    /// The first byte that it writes, and the one behind the last, if it writes data.
+    pub(crate) fn written(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Write { offset, end } | Self::Widen { offset, end } => Some((offset, end)),
+            _ => None,
+        }
+    }
+
     /// Whether it grows a file of `size` bytes.
     fn grows(self, size: u64) -> bool {
         match self {
             Self::Read { .. } | Self::Allocate { keep_size: true, .. } => false,
-            Self::Write { end, .. } | Self::Allocate { end, .. } => end > size,
+            Self::Write { end, .. } | Self::Widen { end, .. } | Self::Allocate { end, .. } => end > size,
             Self::SetLen { size: new } => new > size,
         }
     }
@@ -118,6 +134,7 @@ pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Ad
 fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_tail: bool) -> Admission {
     let (reason, aligned) = match operation {
         Operation::Read { .. } => (Reason::Read, true),
+        Operation::Widen { .. } => (Reason::InitialisesBlock, false),
         Operation::Write { offset, end } => {
             let aligned = is_aligned(offset, end, file);
             (whole_file_reason(end, aligned, file, policy), aligned)
@@ -162,7 +179,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             let own = if planted(Fault::ReadUnheld) { NOWHERE } else { ByteRange::new(offset, end) };
             (own, Mode::Shared, Reason::Read)
         }
-        Operation::Write { offset, end } => {
+        Operation::Write { offset, end } | Operation::Widen { offset, end } => {
             let (own, reason) = own_range(offset, end, file);
             with_tail(own, reason, file, zero_tail)
         }

@@ -23,7 +23,7 @@ impl File {
         let (policy, volume) = (self.volume().policy, self.volume());
         // Whole blocks of its own are what it needs, whatever they are mapped to. Only who explains wants to know.
         let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(volume.block_size());
-        if let Operation::Write { offset, end } = operation
+        if let Some((offset, end)) = operation.written()
             && policy == Policy::Range
             && whole_blocks(offset, end)
             && !volume.usage.explains()
@@ -35,7 +35,7 @@ impl File {
 
     /// What admission must know of the file for `operation`.
     pub(super) fn observe(&self, operation: Operation) -> Result<Seen> {
-        let Operation::Write { offset, end } = operation else {
+        let Some((offset, end)) = operation.written() else {
             return Ok(Seen { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
         };
         let block_size = self.volume().block_size();

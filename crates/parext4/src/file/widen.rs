@@ -27,7 +27,7 @@ impl File {
     pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<Widened> {
         let end = offset + data.len() as u64;
         let Some(wide) = self.widened(offset, end)? else { return Ok(Widened::NoWay) };
-        let held = self.admit(Operation::Write { offset: wide.start(), end: wide.end() })?;
+        let held = self.admit(Operation::Widen { offset: wide.start(), end: wide.end() })?;
         if self.widened(offset, end)? != Some(wide) {
             return Ok(Widened::Changed);
         }

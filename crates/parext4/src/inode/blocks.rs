@@ -193,7 +193,11 @@ impl Inner {
                 && !map.mark(handle.tid(), at, run.len)
             {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
-                let plan = map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth()))?;
+                let plan = match map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth())) {
+                    // What was converted is to be shown in this transaction.
+                    Err(Error::FileTooLarge) if at > start => return Ok(at - start),
+                    plan => plan?,
+                };
                 if at > start && !handle.ensure(map.set_credits(plan.blocks)) {
                     return Ok(at - start);
                 }
@@ -204,8 +208,8 @@ impl Inner {
         Ok(len)
     }
 
-    /// Cuts the unwritten extents that hold `start` and `end - 1` at `start` and `end`, which are pinned; what
-    /// is between them is not written. Joins the inode.
+    /// Cuts the unwritten extents that hold `start` and `end - 1` at `start` and `end`, which are pinned. Joins
+    /// the inode.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the tree needs a block and there is none.
@@ -216,12 +220,10 @@ impl Inner {
             let Some(whole) = map.extent_from(edge) else { continue };
             let (first, last) = (whole.logical.get().max(start), whole.end().min(u64::from(end)));
             let len = u32::try_from(last).unwrap_or(u32::MAX) - first;
-            if len < whole.len {
-                let physical = whole.physical + u64::from(first - whole.logical.get());
-                let piece = Extent { logical: FileBlock(first), physical, len, unwritten: true };
-                let plan = map.plan_convert(handle.tid(), piece, false)?;
+            if whole.unwritten && len < whole.len {
+                let plan = map.plan_cut(handle.tid(), first, len)?;
                 let mut reservation = self.allocator.reserve(plan.blocks)?;
-                self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
+                self.edit(handle, inode, whole.physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
             }
         }
         Ok(())

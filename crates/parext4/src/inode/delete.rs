@@ -3,12 +3,14 @@
 use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::xattr;
 use parext4_format::{FsBlock, InodeNo};
+use rangelock::ByteRange;
 
 use super::Inode;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::error::{Error, Result};
 use crate::inode::now;
 use crate::journal::Handle;
+use crate::lock_order::{Rank, hold};
 use crate::meta::BlockKind;
 use crate::namespace::Orphans;
 use crate::sync::Arc;
@@ -22,6 +24,9 @@ impl Inner {
     /// The inode stays an orphan.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.check_writable()?;
+        let _held = hold(Rank::Range);
+        // Nobody uses the inode any more, but the volume may be returning what was mapped ahead of its end.
+        let _alone = inode.ranges.exclusive(ByteRange::ALL);
         if inode.has_map() {
             self.free_blocks_from(inode, 0)?;
         }

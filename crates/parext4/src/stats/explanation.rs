@@ -85,9 +85,10 @@ impl Operation {
     /// The bytes that it concerns.
     fn bytes(self) -> (u64, u64) {
         match self {
-            Self::Read { offset, end } | Self::Write { offset, end } | Self::Allocate { offset, end, .. } => {
-                (offset, end)
-            }
+            Self::Read { offset, end }
+            | Self::Write { offset, end }
+            | Self::Widen { offset, end }
+            | Self::Allocate { offset, end, .. } => (offset, end),
             Self::SetLen { size } => (size, u64::MAX),
         }
     }
@@ -98,7 +99,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::Read { .. } => "read",
-            Self::Write { .. } => "write",
+            Self::Write { .. } | Self::Widen { .. } => "write",
             Self::Allocate { .. } => "allocation",
             Self::SetLen { size } => return write!(f, "change of the size to {}", Exact(*size)),
         };

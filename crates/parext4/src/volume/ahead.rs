@@ -22,33 +22,34 @@ impl Inner {
     /// Notes that blocks were mapped ahead of the end of the file.
     pub(crate) fn note_ahead(&self, inode: &Arc<Inode>) {
         // Looked at first: most of the time it is noted already.
-        if inode.behind() == Behind::Nothing && inode.set_behind(Behind::Nothing, Behind::Ahead) {
-            self.ahead.0.lock().push(Arc::clone(inode));
+        if inode.behind() != Behind::Nothing {
+            return;
+        }
+        let mut all = self.ahead.0.lock();
+        if inode.set_behind(Behind::Nothing, Behind::Ahead) {
+            all.push(Arc::clone(inode));
         }
     }
 
     /// Notes that what is behind the end of the file is there because somebody asked for it.
     pub(crate) fn keep_behind(&self, inode: &Arc<Inode>) {
-        if !inode.set_behind(Behind::Nothing, Behind::Kept) && inode.set_behind(Behind::Ahead, Behind::Kept) {
-            self.forget_ahead(inode);
+        if !inode.set_behind(Behind::Nothing, Behind::Kept) {
+            self.forget_ahead(inode, Behind::Kept);
         }
     }
 
     /// Notes that nothing is behind the end of the file.
     pub(crate) fn cut_behind(&self, inode: &Arc<Inode>) {
-        if !inode.set_behind(Behind::Kept, Behind::Nothing)
-            && inode.set_behind(Behind::Ahead, Behind::Nothing)
-        {
-            self.forget_ahead(inode);
+        if !inode.set_behind(Behind::Kept, Behind::Nothing) {
+            self.forget_ahead(inode, Behind::Nothing);
         }
     }
 
     /// Frees what was mapped ahead of the end of the file. Nobody writes it meanwhile.
     pub(crate) fn return_ahead(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !inode.set_behind(Behind::Ahead, Behind::Nothing) {
+        if !self.forget_ahead(inode, Behind::Nothing) {
             return Ok(());
         }
-        self.forget_ahead(inode);
         let from = inode.size().div_ceil(self.block_size());
         self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))
     }
@@ -69,11 +70,25 @@ impl Inner {
 
     /// Frees what was mapped ahead of any file, when no operation is under way any more.
     pub(super) fn return_all_ahead(&self) -> Result<()> {
-        let all = std::mem::take(&mut *self.ahead.0.lock());
-        all.iter().try_for_each(|inode| self.return_ahead(inode))
+        let all = self.ahead.0.lock().clone();
+        all.iter().try_for_each(|inode| {
+            let _held = hold(Rank::Range);
+            // Not while its last user deletes it.
+            let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return Ok(()) };
+            self.return_ahead(inode)
+        })
     }
 
-    fn forget_ahead(&self, inode: &Arc<Inode>) {
-        self.ahead.0.lock().retain(|other| !Arc::ptr_eq(other, inode));
+    /// Takes the inode off the list, if it is there; says whether it was.
+    fn forget_ahead(&self, inode: &Arc<Inode>, now: Behind) -> bool {
+        if inode.behind() != Behind::Ahead {
+            return false;
+        }
+        let mut all = self.ahead.0.lock();
+        let was_ahead = inode.set_behind(Behind::Ahead, now);
+        if was_ahead {
+            all.retain(|other| !Arc::ptr_eq(other, inode));
+        }
+        was_ahead
     }
 }

@@ -25,9 +25,6 @@ impl Volume {
     /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; it then stays open. As
     /// [`sync`](Self::sync); the journal then recovers the volume at the next open.
     pub fn close(self) -> Result<()> {
-        if self.inner.queues.load(Ordering::Acquire) > 0 {
-            return Err(Error::Busy("the volume still has a queue of operations".into()));
-        }
         self.inner.close()
     }
 }
@@ -47,6 +44,11 @@ impl Inner {
     fn close(&self) -> Result<()> {
         if !self.in_flight.close() {
             return Ok(());
+        }
+        // Whoever begins an operation of a queue counts the queue first and then looks whether the volume is open.
+        if self.queues.load(Ordering::SeqCst) > 0 {
+            self.in_flight.reopen();
+            return Err(Error::Busy("the volume still has a queue of operations".into()));
         }
         if let Some(timer) = self.timer.get() {
             timer.stop();

@@ -46,6 +46,11 @@ impl InFlight {
         }
     }
 
+    /// Lets operations begin again.
+    pub(super) fn reopen(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
     /// Lets nobody enter any more and waits until all have left. Returns whether it was open.
     pub(super) fn close(&self) -> bool {
         let was_open = !self.closed.swap(true, Ordering::SeqCst);

@@ -147,7 +147,7 @@ impl IoQueue {
         let wide = file.widened(op.offset, op.end)?.ok_or(Error::NoSpace)?;
         op.wide = Some(wide);
         drop(op.guard.take());
-        let admission = file.foresee(Operation::Write { offset: wide.start(), end: wide.end() })?;
+        let admission = file.foresee(op.operation())?;
         let asked = self.ask_for(key, &admission)?;
         self.asked(key, asked)
     }
@@ -240,8 +240,7 @@ impl Pending {
         if stale || (self.wide.is_some() && file.widened(self.offset, self.end)? != self.wide) {
             return Ok(None);
         }
-        let target = self.target();
-        file.confirm(Operation::Write { offset: target.start(), end: target.end() }, range, mode)
+        file.confirm(self.operation(), range, mode)
     }
 
     /// Takes back, or makes good, what was said to appends.

@@ -114,8 +114,8 @@ pub struct Completion {
 /// ```
 #[derive(Debug)]
 pub struct IoQueue {
-    // Dropped first: then nothing is under way on the device when ranges are let go.
-    device: Box<dyn Queue>,
+    /// Until the queue is dropped.
+    device: Option<Box<dyn Queue>>,
     /// Operations begun and not over.
     ops: Slab<Pending>,
     files: Files,
@@ -137,11 +137,11 @@ impl Volume {
     #[must_use]
     pub fn io_queue(&self, depth: u32) -> IoQueue {
         let device = open_queue(&self.inner.device, depth);
-        // Release pairs with the Acquire in `Volume::close`.
-        self.inner.queues.fetch_add(1, Ordering::Release);
+        // See `Inner::close`.
+        self.inner.queues.fetch_add(1, Ordering::SeqCst);
         IoQueue {
             parked: Arc::new(Parked::new(device.waker())),
-            device,
+            device: Some(device),
             ops: Slab::with_capacity(depth as usize),
             files: Files::default(),
             syncer: None,
@@ -183,7 +183,7 @@ impl IoQueue {
             self.take_parked();
             let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.parked.may_sleep();
             let mut done = std::mem::take(&mut self.done);
-            let result = self.device.harvest(sleep, &mut done);
+            let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
             self.parked.awake();
             done.drain(..).for_each(|done| self.device_done(done));
             self.done = done;
@@ -215,7 +215,8 @@ impl IoQueue {
                 cancelled = true;
             } else if self.ops[key].parts == 1 {
                 // It comes back from the device with that error.
-                cancelled |= self.device.cancel(transfer::token(key, 0));
+                let token = transfer::token(key, 0);
+                cancelled |= self.device.as_mut().is_some_and(|device| device.cancel(token));
             }
         }
         cancelled
@@ -233,11 +234,17 @@ impl Drop for IoQueue {
         let parked: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.is_parked()).map(|(key, _)| key).collect();
         parked.into_iter().for_each(|key| self.give_up(key));
-        // What the device has done is completed; nobody hears of it. If the queue has failed, its own drop waits.
+        // What the device has done is completed; nobody hears of it.
         let mut forgotten = Vec::new();
-        while self.device.in_flight() > 0 && self.harvest(true, &mut forgotten).is_ok() {
+        while self.device.as_ref().is_some_and(|device| device.in_flight() > 0)
+            && self.harvest(true, &mut forgotten).is_ok()
+        {
             forgotten.clear();
         }
-        self.volume.queues.fetch_sub(1, Ordering::Release);
+        // If the device's queue has failed, this waits until nothing is under way; then ranges may be let go.
+        self.device = None;
+        let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
+        rest.into_iter().for_each(|key| self.finish(key, Err(Error::Cancelled)));
+        self.volume.queues.fetch_sub(1, Ordering::SeqCst);
     }
 }

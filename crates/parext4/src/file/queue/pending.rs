@@ -109,10 +109,11 @@ impl Pending {
 
     /// What it wants to do: with its own bytes, unless it is widened.
     pub(super) fn operation(&self) -> Operation {
-        let (offset, end) = self.wide.map_or((self.offset, self.end), |wide| (wide.start(), wide.end()));
-        match self.kind {
-            Kind::Read => Operation::Read { offset, end },
-            _ => Operation::Write { offset, end },
+        let (offset, end) = (self.offset, self.end);
+        match (self.kind, self.wide) {
+            (Kind::Read, _) => Operation::Read { offset, end },
+            (_, Some(wide)) => Operation::Widen { offset: wide.start(), end: wide.end() },
+            (_, None) => Operation::Write { offset, end },
         }
     }
 

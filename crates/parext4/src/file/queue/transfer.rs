@@ -64,7 +64,9 @@ impl IoQueue {
             let buf = if whole { op.buf.take() } else { None };
             let buf = buf.unwrap_or_else(|| AlignedBuf::zeroed(len));
             op.parts += 1;
-            self.device.submit(Request { token: token(key, part), op: Op::Read { offset, buf, len } });
+            if let Some(device) = &mut self.device {
+                device.submit(Request { token: token(key, part), op: Op::Read { offset, buf, len } });
+            }
         }
         if op.parts == 0 {
             let count = op.end - op.offset;
@@ -93,7 +95,9 @@ impl IoQueue {
             file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
             let segments = segments(&buf, &piece, file.sector_size() as usize);
-            self.device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
+            if let Some(device) = &mut self.device {
+                device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 
 use parext4::device::AlignedBuf;
-use parext4::{Error, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, SplitAt, Volume};
+use parext4::{Error, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, Policy, SplitAt, Volume};
 
 use common::memory::{Shape, assert_clean, untimed};
 use common::rng::Rng;
@@ -43,10 +43,10 @@ struct Full {
 
 impl Full {
     /// Exactly `free` blocks are left, and the file has `cuts` written blocks among the others.
-    fn new(size: Size, split_at: SplitAt, free: u64, cuts: u64) -> Self {
+    fn new(size: Size, split_at: SplitAt, policy: Policy, free: u64, cuts: u64) -> Self {
         let Size { shape, blocks, eaters } = size;
         let device = Arc::new(shape.make_poisoned());
-        let options = OpenOptions { split_at, ..untimed() };
+        let options = OpenOptions { split_at, policy, ..untimed() };
         let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         file.allocate(0, blocks * BLOCK, false).unwrap();
@@ -185,7 +185,7 @@ fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
 
 fn with(size: Size, split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
     let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
-    let mut full = Full::new(size, split_at, free, cuts);
+    let mut full = Full::new(size, split_at, Policy::Range, free, cuts);
     let mut way = if queue { Way::Queue(Box::new(full.volume.io_queue(8))) } else { Way::Call };
     scribble(&mut full, &mut way, rng, &what);
     drop(way);
@@ -225,16 +225,21 @@ fn large_extents_too() {
 fn threads_write_the_same_extents_on_a_full_volume() {
     let seed = settings::seed("threads_write_the_same_extents");
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
-        for cuts in [0, 42] {
-            let what = format!("{cuts} cuts, split at {split_at}");
-            let mut full = Full::new(SMALL, split_at, 0, cuts);
+        for (policy, cuts) in [
+            (Policy::Range, 0),
+            (Policy::Range, 42),
+            (Policy::SharedOverwrite, 0),
+            (Policy::SharedOverwrite, 42),
+        ] {
+            let what = format!("{policy}, {cuts} cuts, split at {split_at}");
+            let mut full = Full::new(SMALL, split_at, policy, 0, cuts);
             let mut writes: Vec<_> = (0..SMALL.blocks)
                 .filter(|block| block % 4 != 3)
-                .map(|block| {
-                    (block * BLOCK + 512 * (block % 2), vec![9; 512 * (1 + usize::from(block % 3 == 0))])
+                .map(|block| match block % 3 {
+                    0 => (block * BLOCK, vec![9; 1024]),
+                    _ => (block * BLOCK + 512 * (block % 2), vec![9; 512]),
                 })
                 .collect();
-            writes.retain(|(offset, bytes)| offset + bytes.len() as u64 <= SMALL.blocks * BLOCK);
             let mut rng = Rng::new(seed, cuts);
             for last in (1..writes.len()).rev() {
                 writes.swap(last, usize::try_from(rng.below(last as u64 + 1)).unwrap());

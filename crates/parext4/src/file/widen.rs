@@ -10,31 +10,44 @@ use rangelock::ByteRange;
 use super::File;
 use super::admission::Operation;
 use crate::allocator::Growth;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::extent_map::State;
 
-/// What came of widening a write.
-pub(super) enum Widened {
-    Written,
-    /// It is no way: it would pass the end of the file, or change nothing.
+/// After so many times that a write found the extents different from what it had looked at it gives up.
+pub(super) const TRIES: u32 = 64;
+
+/// What a write would be with nothing to cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wide {
+    /// These bytes.
+    Range(ByteRange),
+    /// Itself: nothing has to be cut, at least not any more.
+    Itself,
+    /// There are holes, or it would pass the end of the file.
     NoWay,
-    /// Another write was there while this one waited; all may be different now.
-    Changed,
 }
 
 impl File {
     /// Writes `data` at `offset` with zeros around it up to the edges of the unwritten extents there. No range is
-    /// held.
-    pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<Widened> {
+    /// held. `false` if others have changed the extents, so that all may be different now.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if that is no way.
+    pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<bool> {
         let end = offset + data.len() as u64;
-        let Some(wide) = self.widened(offset, end)? else { return Ok(Widened::NoWay) };
-        let held = self.admit(Operation::Widen { offset: wide.start(), end: wide.end() })?;
-        if self.widened(offset, end)? != Some(wide) {
-            return Ok(Widened::Changed);
+        let wide = match self.widened(offset, end)? {
+            Wide::Range(wide) => wide,
+            Wide::Itself => return Ok(false),
+            Wide::NoWay => return Err(Error::NoSpace),
+        };
+        let held = self.admit(widening(wide))?;
+        if self.widened(offset, end)? != Wide::Range(wide) {
+            return Ok(false);
         }
         let bytes = self.among_zeros(data, offset, wide);
         let len = usize::try_from(wide.len()).unwrap_or(usize::MAX);
         self.write_held(&bytes[..len], wide.start(), &held, Growth::Exact)?;
-        Ok(Widened::Written)
+        Ok(true)
     }
 
     /// The bytes of `wide`: `data`, which belongs at `offset`, and zeros.
@@ -50,10 +63,13 @@ impl File {
 
     /// The bytes of a request and of the unwritten extents that it cuts. What else it covers in part is written,
     /// and keeps what is beside the request.
-    pub(super) fn widened(&self, offset: u64, end: u64) -> Result<Option<ByteRange>> {
+    pub(super) fn widened(&self, offset: u64, end: u64) -> Result<Wide> {
         let block_size = self.volume().block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let map = self.volume().map(self.inode())?;
+        if map.runs(first, len).any(|run| run.state == State::Hole) {
+            return Ok(Wide::NoWay);
+        }
         let around = |block: u32| {
             let (start, stop) = map.unwritten_around(block);
             let bytes = (u64::from(start) * block_size, u64::from(stop) * block_size);
@@ -61,10 +77,16 @@ impl File {
         };
         let start = around(first).map_or(offset, |(start, _)| start);
         let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
-        let wide = ByteRange::new(start, stop);
-        let zeros = wide.len() - (end - offset);
-        // However large the extents are: there is no other way. Only where they end behind the file this is none.
-        let sensible = zeros > 0 && wide.end() <= self.size();
-        Ok(sensible.then_some(wide))
+        // However large the extents are: there is no other way.
+        Ok(match ByteRange::new(start, stop) {
+            wide if wide.end() > self.size() => Wide::NoWay,
+            wide if wide == ByteRange::new(offset, end) => Wide::Itself,
+            wide => Wide::Range(wide),
+        })
     }
+}
+
+/// What a widened write is to admission.
+pub(super) fn widening(wide: ByteRange) -> Operation {
+    Operation::Widen { offset: wide.start(), end: wide.end() }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::File;
 use super::admission::Operation;
 use super::ranges::HeldRange;
-use super::widen::Widened;
+use super::widen::TRIES;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
@@ -32,17 +32,15 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
-        loop {
+        for _ in 0..TRIES {
             match self.write_admitted(data, offset, end) {
                 // Into blocks that were allocated before, a full volume must take a write.
-                Err(Error::NoSpace) => match self.write_widened(data, offset)? {
-                    Widened::Written => return Ok(()),
-                    Widened::NoWay => return Err(Error::NoSpace),
-                    Widened::Changed => {}
-                },
+                Err(Error::NoSpace) if !self.write_widened(data, offset)? => {}
+                Err(Error::NoSpace) => return Ok(()),
                 other => return other,
             }
         }
+        Err(Error::NoSpace)
     }
 
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {

@@ -6,6 +6,7 @@ use super::super::File;
 use super::super::admission::{Admission, Operation};
 use super::super::prepare::Runs;
 use super::super::read::TRIES;
+use super::super::widen::{self, Wide};
 use super::IoQueue;
 use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
@@ -144,9 +145,19 @@ impl IoQueue {
     pub(super) fn ask_to_widen(&mut self, key: usize) -> Result<()> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
-        let wide = file.widened(op.offset, op.end)?.ok_or(Error::NoSpace)?;
-        op.wide = Some(wide);
+        op.attempts += 1;
+        let wide = match file.widened(op.offset, op.end)? {
+            _ if op.attempts > widen::TRIES => return Err(Error::NoSpace),
+            Wide::NoWay => return Err(Error::NoSpace),
+            Wide::Range(wide) => Some(wide),
+            Wide::Itself => None,
+        };
         drop(op.guard.take());
+        op.settle(file, false);
+        op.wide = wide;
+        if wide.is_none() {
+            return self.ask(key);
+        }
         let admission = file.foresee(op.operation())?;
         let asked = self.ask_for(key, &admission)?;
         self.asked(key, asked)
@@ -237,7 +248,12 @@ impl Pending {
             Stake::None => self.end > file.size(),
         };
         // Another write may have been there meanwhile.
-        if stale || (self.wide.is_some() && file.widened(self.offset, self.end)? != self.wide) {
+        if stale {
+            return Ok(None);
+        }
+        if let Some(wide) = self.wide
+            && file.widened(self.offset, self.end)? != Wide::Range(wide)
+        {
             return Ok(None);
         }
         file.confirm(self.operation(), range, mode)

@@ -8,6 +8,7 @@ use super::super::File;
 use super::super::admission::Operation;
 use super::super::prepare::{DetachedDebt, Runs};
 use super::super::stats::PresentOf;
+use super::super::widen::widening;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::error::Error;
@@ -59,7 +60,7 @@ pub(super) struct Pending {
     pub here: Option<Here<PresentOf>>,
     /// What it writes with zeros around its data, for want of space.
     pub wide: Option<ByteRange>,
-    /// How often a read had to begin again.
+    /// How often a read, or a write on a full volume, had to begin again.
     pub attempts: u32,
     /// What the blocks are mapped to.
     pub runs: Runs,
@@ -112,7 +113,7 @@ impl Pending {
         let (offset, end) = (self.offset, self.end);
         match (self.kind, self.wide) {
             (Kind::Read, _) => Operation::Read { offset, end },
-            (_, Some(wide)) => Operation::Widen { offset: wide.start(), end: wide.end() },
+            (_, Some(wide)) => widening(wide),
             (_, None) => Operation::Write { offset, end },
         }
     }

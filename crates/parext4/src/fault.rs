@@ -28,6 +28,63 @@ pub enum Fault {
     TimesUnlisted,
     /// A window that was taken back still gives out its blocks.
     WindowOutlivesReturn,
+    /// I2, H2: the range of a write is let go when its data is handed to the device.
+    ReleaseAtSubmission,
+    /// I2, H11: the range of a write is let go before the map says that it was written.
+    ReleaseBeforeConversion,
+    /// H3: a file grows over what its last block holds behind its end.
+    TailKept,
+    /// H3: the last block is zeroed without being held.
+    TailUnheld,
+    /// H4, H17: the size is raised before what it covers is converted, in no handle.
+    SizeFirst,
+    /// H8: the commit block does not wait until the data is durable.
+    DataUnflushed,
+    /// H8: the commit does not wait until its block is durable.
+    CommitUnflushed,
+    /// H9: what is widened to was looked at before it was held.
+    WidenBlindly,
+    /// I5, H10: nothing is reserved for the conversion.
+    ReserveNothing,
+    /// H14: the size is set, not raised.
+    SizeLowered,
+    /// H15, H27: an append that fails takes back what was claimed behind it, too.
+    FailedClaimTakesAll,
+    /// H18: a size that grows over written blocks is in no transaction.
+    GrowUnjoined,
+    /// H25: an inode whose times rode along with a transaction counts as if it were still on the list.
+    ListedForEver,
+    /// H26: an append that must not wait claims its bytes before it knows whether it has to.
+    NowaitClaims,
+    /// H30: a conversion is marked under a handle of another transaction than the leaf is armed for.
+    MarkAnyTransaction,
+    /// H30: marks are folded into a leaf that still takes some.
+    FoldUnretired,
+    /// H30: readers are shown the leaves before those have changed.
+    DirectoryFirst,
+    /// A leaf is encoded without its marks.
+    EncodeUnfolded,
+    /// A leaf keeps its marks though it has no room for what they come to.
+    MarksWithoutRoom,
+    /// H30: a read does not look again whether the end has moved while it waited.
+    StaleSize,
+    /// I6, H31: the completion of a write begins a handle inside another.
+    HandleInHandle,
+    /// H32: unwritten extents are joined again though a write needs them cut.
+    PinsForgotten,
+    /// H33: a request for a range passes those that wait.
+    #[cfg(shuttle)]
+    PassWaiters,
+    /// H34: whatever needs a range holds the whole file.
+    HoldWholeFile,
+    /// Blocks ahead of a file are given back though somebody writes it again.
+    AheadUnheld,
+    /// Blocks that somebody allocated behind the end are taken for blocks mapped ahead.
+    KeptAsAhead,
+    /// An operation of a queue that is given up leaves what it claimed or announced.
+    StakeForgotten,
+    /// A queue's thread goes to sleep without looking for what it was given.
+    SleepUnchecked,
 }
 
 #[cfg(shuttle)]

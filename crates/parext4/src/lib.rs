@@ -22,6 +22,8 @@ mod layout;
 mod lock_order;
 mod meta;
 pub mod mkfs;
+#[cfg(shuttle)]
+pub mod models;
 mod namespace;
 mod policy;
 mod stats;

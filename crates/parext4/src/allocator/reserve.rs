@@ -73,6 +73,14 @@ impl Allocator {
         self.claim(blocks, self.pool)
     }
 
+    /// Claims for good all but `blocks` that data can have. Less than none takes from the pool, too.
+    #[cfg(shuttle)]
+    pub(crate) fn leave(&self, blocks: i64) {
+        let keep = (self.pool + blocks).max(0);
+        let _ =
+            self.unclaimed.fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| Some(free.min(keep)));
+    }
+
     fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
         let want = i64::try_from(blocks).map_err(|_| Error::NoSpace)?;
         // Acquire pairs with the Release in `unclaim`: the blocks counted are in their groups, and the groups'

@@ -11,6 +11,7 @@ use super::node::{Tree, Work};
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::allocator::{Allocator, Reservation};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::meta::MetaCache;
 use crate::sync::{Arc, MutexGuard};
@@ -190,6 +191,9 @@ impl<'a> Writer<'a> {
         let blocks = edit.take(plan.blocks)?;
         let tree = &mut *self.tree;
         let mut work = Work::new(edit, plan.change, plan.base, tree, blocks);
+        if planted(Fault::DirectoryFirst) {
+            self.map.directory.store(Arc::new(tree.directory()));
+        }
         let split = tree.root.apply(&mut work)?;
         debug_assert!(split.is_none(), "the root does not split");
         if tree.root.is_empty() {
@@ -201,7 +205,7 @@ impl<'a> Writer<'a> {
             tree.depth += 1;
         }
         debug_assert!(work.blocks.is_empty(), "the plan and the change agree");
-        if work.reshaped {
+        if work.reshaped && !planted(Fault::DirectoryFirst) {
             self.publish();
         }
         Ok(())
@@ -239,9 +243,16 @@ impl<'a> Writer<'a> {
         self.map.directory.store(Arc::new(self.tree.directory()));
     }
 
-    #[cfg(test)]
-    pub(super) fn set_capacity(&mut self, capacity: usize) {
+    /// Has nodes that are blocks take so many entries, for trees that grow fast.
+    #[cfg(any(test, shuttle))]
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
         self.tree.capacity = capacity;
+    }
+
+    /// Whether no node has more entries than it takes.
+    #[cfg(shuttle)]
+    pub(crate) fn nodes_fit(&self) -> bool {
+        self.tree.root.fits(ROOT_CAPACITY, self.tree.capacity)
     }
 
     #[cfg(test)]

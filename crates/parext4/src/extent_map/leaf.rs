@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::marks::{Marking, Marks};
 use super::{Change, Mapping, State};
+use crate::fault::{Fault, planted};
 use crate::sync::{Arc, Swap};
 
 /// The place of a leaf in the tree, with its present version.
@@ -94,7 +95,8 @@ impl Leaf {
 
     /// Marks `[start, start + len)` as written.
     pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
-        let Some(marks) = self.marks.as_ref().filter(|marks| marks.is_armed_for(tid)) else {
+        let fits = |marks: &&Arc<Marks>| marks.is_armed_for(tid) || planted(Fault::MarkAnyTransaction);
+        let Some(marks) = self.marks.as_ref().filter(fits) else {
             return Marking::Refused;
         };
         let end = u64::from(start) + u64::from(len);
@@ -118,8 +120,9 @@ impl Leaf {
             && change.fills_hole()
             && marks.is_armed_for(tid)
             && !marks.is_retired()
-            && splice(&self.extents, change, pins).len_after(self.extents.len()) + 2 * marks.room()
+            && (splice(&self.extents, change, pins).len_after(self.extents.len()) + 2 * marks.room()
                 <= capacity
+                || planted(Fault::MarksWithoutRoom))
         {
             return Base { extents: self.extents.clone(), marks: Some(Arc::clone(marks)) };
         }
@@ -129,7 +132,9 @@ impl Leaf {
     /// The extents with all marks folded in; the marks are retired.
     pub(super) fn folded(&self) -> Vec<Extent> {
         let Some(marks) = &self.marks else { return self.extents.clone() };
-        marks.retire();
+        if !planted(Fault::FoldUnretired) {
+            marks.retire();
+        }
         let mut written: SmallVec<[(u32, u32); super::marks::MOST]> = marks.iter().collect();
         written.sort_unstable();
         fold(&self.extents, &written)
@@ -242,7 +247,8 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
     let inside = change.inside(replaced);
     for next in neighbour(before).chain(head).chain(inside).chain(tail).chain(neighbour(after)) {
-        let joins = !(next.unwritten && pins.hold(next.logical));
+        let pinned = pins.hold(next.logical) && !planted(Fault::PinsForgotten);
+        let joins = !(next.unwritten && pinned);
         match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,
             None => pieces.push(next),

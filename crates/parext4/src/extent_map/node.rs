@@ -9,6 +9,7 @@ use super::leaf::{Base, Leaf, LeafCell, Pins, splice};
 use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
@@ -328,9 +329,20 @@ impl Node {
     fn settle(&self) {
         let Content::Leaf(cell) = &self.content else { return };
         let leaf = cell.load();
-        if leaf.marks.as_ref().is_some_and(|marks| !marks.is_empty()) {
+        let marked = leaf.marks.as_ref().is_some_and(|marks| !marks.is_empty());
+        if marked && !planted(Fault::EncodeUnfolded) {
             cell.store(Leaf::new(leaf.folded(), None));
         }
+    }
+
+    /// Whether this node takes `own` entries and has no more, and those below likewise.
+    #[cfg(shuttle)]
+    pub(super) fn fits(&self, own: usize, below: usize) -> bool {
+        let children = match &self.content {
+            Content::Leaf(_) => &[][..],
+            Content::Index(children) => children,
+        };
+        self.len() <= own && children.iter().all(|child| child.fits(below, below))
     }
 
     fn height(&self) -> u16 {

@@ -88,9 +88,6 @@ pub(crate) struct Admission {
     pub reason: Reason,
 }
 
-/// A range that no file reaches.
-const NOWHERE: ByteRange = ByteRange::new(u64::MAX - 1, u64::MAX);
-
 /// What stands for the whole file under a policy that locks no less: any range does, if all take the same.
 const WHOLE_FILE: ByteRange = ByteRange::new(0, 1);
 
@@ -175,10 +172,7 @@ fn whole_file_reason(end: u64, aligned: bool, file: &FileState, policy: Policy) 
 /// The operation's own bytes, or its blocks where it may fill part of one.
 fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admission {
     let (range, mode, reason) = match operation {
-        Operation::Read { offset, end } => {
-            let own = if planted(Fault::ReadUnheld) { NOWHERE } else { ByteRange::new(offset, end) };
-            (own, Mode::Shared, Reason::Read)
-        }
+        Operation::Read { offset, end } => (ByteRange::new(offset, end), Mode::Shared, Reason::Read),
         Operation::Write { offset, end } | Operation::Widen { offset, end } => {
             let (own, reason) = own_range(offset, end, file);
             with_tail(own, reason, file, zero_tail)
@@ -192,6 +186,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             with_tail(whole, Reason::Allocates, file, zero_tail)
         }
     };
+    let range = if planted(Fault::HoldWholeFile) { ByteRange::ALL } else { range };
     Admission { range, mode, zero_tail, drains: false, reason }
 }
 
@@ -221,7 +216,7 @@ fn with_tail(
     file: &FileState,
     zero_tail: bool,
 ) -> (ByteRange, Mode, Reason) {
-    if !zero_tail {
+    if !zero_tail || planted(Fault::TailUnheld) {
         return (range, Mode::Exclusive, reason);
     }
     let start = range.start().min(file.size - file.size % file.block_size);

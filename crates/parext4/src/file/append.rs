@@ -47,7 +47,7 @@ impl File {
                 continue;
             }
             let offset = claimed.claim.offset;
-            self.volume().with_space(|| self.write_held(data, offset, &held, Growth::Append))?;
+            self.write_held(data, offset, held, Growth::Append)?;
             claimed.used = true;
             return Ok(offset);
         }

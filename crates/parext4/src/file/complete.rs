@@ -30,6 +30,11 @@ impl File {
     /// Mostly that is a mark in the leaf of each run, without a lock. If not, or if the journal is too small
     /// for all of it at once, the size follows piece by piece.
     fn settle(&self, runs: &[Mapping], end: u64, mut debt: Debt<'_>) -> Result<()> {
+        if planted(Fault::SizeFirst) {
+            self.inode().raise_size(end);
+        }
+        let journal = &self.volume().journal;
+        let _outer = planted(Fault::HandleInHandle).then(|| journal.begin(0));
         let last = runs.last().map_or(0, end_of);
         let mut at = runs.first().map_or(0, |run| run.logical.get());
         if !debt.pinned {
@@ -85,7 +90,9 @@ impl File {
     /// Raises the size over data in blocks that were written already.
     fn grow(&self, end: u64) -> Result<()> {
         self.volume().transact(1, |handle| {
-            self.inode().join(handle);
+            if !planted(Fault::GrowUnjoined) {
+                self.inode().join(handle);
+            }
             self.inode().raise_size(end);
             self.inode().touch_modified();
             Ok(())

@@ -15,6 +15,7 @@ use super::File;
 use crate::allocator::{Allocator, Growth, Reservation};
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
+use crate::fault::{Fault, planted};
 use crate::inode::Behind;
 use crate::policy::SplitAt;
 
@@ -135,7 +136,8 @@ impl File {
         let allocator = &self.volume().allocator;
         if self.volume().split_at == SplitAt::Completion {
             let depth = self.volume().map(self.inode())?.depth();
-            match allocator.reserve(ExtentMap::worst_case(depth + 1)) {
+            let most = if planted(Fault::ReserveNothing) { 0 } else { ExtentMap::worst_case(depth + 1) };
+            match allocator.reserve(most) {
                 Ok(reservation) => return Ok(Debt { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),

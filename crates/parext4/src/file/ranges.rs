@@ -7,6 +7,7 @@ use super::File;
 use super::admission::{self, Admission, Operation};
 use super::prepare::Runs;
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::lock_order::{Held, Rank, hold};
 use crate::stats::{Here, Present};
 
@@ -27,6 +28,13 @@ pub(super) struct HeldRange<'a> {
     // After the guard, so that the range is released before.
     _here: Option<Here<&'a Present>>,
     _held: Held,
+}
+
+impl HeldRange<'_> {
+    /// Goes on holding the range, unless the models want to know what that is good for.
+    pub(super) fn unless(self, fault: Fault) -> Option<Self> {
+        (!planted(fault)).then_some(self)
+    }
 }
 
 /// An end announced to appends, until it is dropped.

@@ -5,6 +5,7 @@ use rangelock::ByteRange;
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
 pub(super) const TRIES: u32 = 3;
@@ -32,10 +33,13 @@ impl File {
             if end <= offset {
                 return Ok(0);
             }
-            let _held = self.admit(Operation::Read { offset, end })?;
+            let _held = self.admit(Operation::Read { offset, end })?.unless(Fault::ReadUnheld);
             let now = self.size();
             // The end moved while we waited: a read that stops at the old one would show half of the
             // write that moved it.
+            if planted(Fault::StaleSize) {
+                return self.read_held(buf, offset, end, end);
+            }
             if now <= end || end == wanted {
                 return self.read_held(buf, offset, wanted.min(now), now);
             }

@@ -13,6 +13,7 @@ use super::widen::TRIES;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
+use crate::fault::{Fault, planted};
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -46,15 +47,18 @@ impl File {
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
         let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
         self.check_len(data.len() as u64, end >= self.size())?;
-        self.volume().with_space(|| self.write_held(data, offset, &held, Growth::Write))
+        self.write_held(data, offset, held, Growth::Write)
     }
 
-    /// Writes `data` at `offset`, under the range that admission asked for.
+    /// Writes `data` at `offset`, in the range that admission asked for.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], before any data has moved.
     pub(super) fn write_held(
         &self,
         data: &[u8],
         offset: u64,
-        held: &HeldRange<'_>,
+        held: HeldRange<'_>,
         growth: Growth,
     ) -> Result<()> {
         let end = offset + data.len() as u64;
@@ -62,14 +66,19 @@ impl File {
             self.zero_tail()?;
         }
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let prepared = self.prepare(first, len, held.runs.clone(), growth)?;
+        let prepare = || self.prepare(first, len, held.runs.clone(), growth);
+        let prepared = self.volume().with_space(prepare)?;
+        let held = held.unless(Fault::ReleaseAtSubmission);
         self.write_runs(data, offset, &prepared.runs)?;
+        let _held = held.and_then(|held| held.unless(Fault::ReleaseBeforeConversion));
         self.complete(prepared, end)
     }
 
     /// Zeroes the rest of the last block; its range is held.
     pub(super) fn zero_tail(&self) -> Result<()> {
-        self.zero_rest_of_block(self.size())?;
+        if !planted(Fault::TailKept) {
+            self.zero_rest_of_block(self.size())?;
+        }
         self.inode().set_tail_clean();
         Ok(())
     }

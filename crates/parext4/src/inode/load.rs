@@ -96,7 +96,7 @@ impl Inner {
             written: Written::new(),
             map: cell,
             map_load: Mutex::new(Rank::MapLoad, ()),
-            ranges: Arc::new(RangeLock::new()),
+            ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),
             windows: FileWindows::new(),
             entries: RwLock::new(Rank::Directory, ()),
@@ -109,4 +109,15 @@ impl Inner {
             changed_in: AtomicU64::new(0),
         })
     }
+}
+
+#[cfg(not(shuttle))]
+fn new_ranges() -> RangeLock {
+    RangeLock::new()
+}
+
+#[cfg(shuttle)]
+fn new_ranges() -> RangeLock {
+    use crate::fault::{Fault, planted};
+    RangeLock::with_fault(planted(Fault::PassWaiters).then_some(rangelock::Fault::PassWaiters))
 }

@@ -27,6 +27,7 @@ pub(crate) use time::now;
 use crate::allocator::FileWindows;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::fault::{Fault, planted};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::meta::{MetaBlock, MetaCache};
@@ -112,7 +113,9 @@ impl Inode {
     /// Raises the size to at least `size` (I3). Within a handle whose transaction also carries what the
     /// size newly covers.
     pub(crate) fn raise_size(&self, size: u64) {
-        if self.size() < size {
+        if planted(Fault::SizeLowered) {
+            self.set_size(size);
+        } else if self.size() < size {
             self.size.fetch_max(size, Ordering::AcqRel);
         }
     }

@@ -5,6 +5,7 @@ use parext4_format::inode::FileType;
 
 use super::{Behind, Inode};
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::volume::Inner;
@@ -38,6 +39,11 @@ impl Node {
         self.inode.references.load(Ordering::Acquire) == 1
     }
 
+    /// Whether nobody else may be writing the file, as [`is_only`](Self::is_only).
+    fn is_idle(&self) -> bool {
+        self.is_only() || planted(Fault::AheadUnheld)
+    }
+
     /// What kind of inode this is.
     #[must_use]
     pub fn file_type(&self) -> FileType {
@@ -65,7 +71,7 @@ impl Drop for Node {
         // otherwise take a reference, unlink the inode and delete it first.
         let (last, deleted) = {
             let mut core = self.inode.core();
-            if self.inode.behind() == Behind::Ahead && core.links > 0 && self.is_only() {
+            if self.inode.behind() == Behind::Ahead && core.links > 0 && self.is_idle() {
                 // While this reference still keeps the inode.
                 drop(core);
                 self.volume.return_ahead_of_unused(&self.inode);

@@ -1,5 +1,7 @@
 //! Where the next append goes.
 
+use crate::fault::{Fault, planted};
+
 /// The end of everything that is written or about to be, which appends add to atomically (H27).
 ///
 /// Appends *claim* bytes at the end; other operations that extend the file *announce* the end that they will
@@ -51,7 +53,8 @@ impl Tail {
     /// Ends a claim. One that was not used is taken back if no other came after it; else it leaves a hole.
     pub(crate) fn settle(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
-        if !used && self.holds(claim) && self.end == claim.offset.saturating_add(claim.len) {
+        let last = self.end == claim.offset.saturating_add(claim.len) || planted(Fault::FailedClaimTakesAll);
+        if !used && self.holds(claim) && last {
             self.end = claim.offset;
         }
         self.settle_end(size);

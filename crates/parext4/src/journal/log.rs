@@ -11,6 +11,7 @@ use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
 
 use super::transaction::{Frozen, FrozenBlock};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 
 /// At most this many blocks in one write to the log.
@@ -129,10 +130,12 @@ impl Log {
         }
         let blocks = self.encode(frozen);
         self.append(&blocks)?;
-        self.flush()?;
+        if !planted(Fault::DataUnflushed) {
+            self.flush()?;
+        }
         let commit = self.commit_block(frozen.tid);
         self.append(&[commit])?;
-        self.flush()
+        if planted(Fault::CommitUnflushed) { Ok(()) } else { self.flush() }
     }
 
     /// Declares all that was written so far to be at home; the caller has flushed it there.

@@ -4,6 +4,7 @@ use rangelock::{ByteRange, Mode};
 
 use super::Inner;
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::inode::{Behind, Inode};
 use crate::lock_order::{Rank, hold};
 use crate::sync::{Arc, Mutex};
@@ -33,6 +34,9 @@ impl Inner {
 
     /// Notes that what is behind the end of the file is there because somebody asked for it.
     pub(crate) fn keep_behind(&self, inode: &Arc<Inode>) {
+        if planted(Fault::KeptAsAhead) {
+            return;
+        }
         if !inode.set_behind(Behind::Nothing, Behind::Kept) {
             self.forget_ahead(inode, Behind::Kept);
         }
@@ -61,7 +65,10 @@ impl Inner {
             return;
         }
         let _held = hold(Rank::Range);
-        let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return };
+        let alone = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive);
+        if alone.is_none() && !planted(Fault::AheadUnheld) {
+            return;
+        }
         // Nobody can be told here. The blocks stay where they are, which is no harm.
         if let Err(error) = self.return_ahead(inode) {
             tracing::debug!("freeing blocks behind the end of inode {}: {error}", inode.ino());

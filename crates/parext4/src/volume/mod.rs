@@ -203,7 +203,9 @@ impl CommitHooks for Hooks {
                 waiting.push(inode);
                 break;
             }
-            inode.unlist();
+            if !planted(Fault::ListedForEver) {
+                inode.unlist();
+            }
             if inode.has_lazy_times() {
                 inode.fold_lazy(handle);
             }

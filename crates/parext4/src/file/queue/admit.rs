@@ -11,6 +11,7 @@ use super::IoQueue;
 use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::inode::Tail;
 use crate::sync::Arc;
 
@@ -133,6 +134,9 @@ impl IoQueue {
         let file = self.files.get(op.file);
         let admission = file.foresee(Operation::Write { offset, end })?;
         if op.nowait {
+            if planted(Fault::NowaitClaims) {
+                return Ok(admission);
+            }
             if admission.zero_tail {
                 return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
             }
@@ -216,7 +220,13 @@ impl IoQueue {
         match op.confirm(file, &guard)? {
             Some((admission, runs)) => {
                 (op.guard, op.runs) = (Some(guard), runs);
-                self.transfer(key, &admission)
+                self.transfer(key, &admission)?;
+                if planted(Fault::ReleaseAtSubmission)
+                    && let Some(op) = self.ops.get_mut(key)
+                {
+                    op.guard = None;
+                }
+                Ok(())
             }
             None => {
                 op.settle(file, false);

@@ -9,6 +9,7 @@ use super::pending::{Kind, Pending};
 use super::transfer::of_token;
 use super::{Completion, IoQueue};
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 
 impl IoQueue {
@@ -42,7 +43,9 @@ impl IoQueue {
         if matches!(result, Err(Error::WouldWait(_))) {
             file.record().refused();
         }
-        op.settle(file, result.is_ok());
+        if !planted(Fault::StakeForgotten) || result.is_ok() {
+            op.settle(file, result.is_ok());
+        }
         if let Some(debt) = op.debt.take() {
             let prepared = Prepared {
                 runs: std::mem::take(&mut op.runs),

@@ -182,6 +182,11 @@ impl IoQueue {
         loop {
             self.take_parked();
             let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.parked.may_sleep();
+            #[cfg(shuttle)]
+            let sleep = sleep && {
+                self.parked.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
+                false
+            };
             let mut done = std::mem::take(&mut self.done);
             let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
             self.parked.awake();

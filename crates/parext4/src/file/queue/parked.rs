@@ -4,7 +4,10 @@ use parext4_device::QueueWaker;
 use rangelock::OwnedRangeGuard;
 
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
+#[cfg(shuttle)]
+use crate::sync::Condvar;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +34,8 @@ pub(super) struct Parked {
     /// the queue looks for gifts after setting it; both are sequentially consistent, so one sees the other.
     asleep: AtomicBool,
     waker: QueueWaker,
+    #[cfg(shuttle)]
+    bell: Bell,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +63,13 @@ impl Gifts {
 
 impl Parked {
     pub(super) fn new(waker: QueueWaker) -> Self {
-        Self { gifts: Mutex::new(Rank::Leaf, Gifts::default()), asleep: AtomicBool::new(false), waker }
+        Self {
+            gifts: Mutex::new(Rank::Leaf, Gifts::default()),
+            asleep: AtomicBool::new(false),
+            waker,
+            #[cfg(shuttle)]
+            bell: Bell { rung: Mutex::new(Rank::Leaf, false), changed: Condvar::default() },
+        }
     }
 
     /// Gives something to an operation, from any thread. One that is over lets go of it at once, for nobody may
@@ -67,6 +78,8 @@ impl Parked {
         let unwanted = self.gifts.lock().add(id, given);
         if unwanted.is_none() && self.asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
+            #[cfg(shuttle)]
+            self.bell.ring();
         }
     }
 
@@ -91,11 +104,39 @@ impl Parked {
     /// Announces that the queue's thread goes to sleep; false if it must not, because something was given.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        self.gifts.lock().given.is_empty()
+        self.gifts.lock().given.is_empty() || planted(Fault::SleepUnchecked)
     }
 
     /// The queue's thread does not sleep.
     pub(super) fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Stands for the sleep in the device's queue, which the model checker does not see.
+#[cfg(shuttle)]
+#[derive(Debug)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+#[cfg(shuttle)]
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(shuttle)]
+impl Parked {
+    /// Sleeps, if nothing is on the device, until it is woken.
+    pub(super) fn sleep(&self, on_the_device: usize) {
+        let mut rung = self.bell.rung.lock();
+        while on_the_device == 0 && !*rung {
+            self.bell.changed.wait(&mut rung);
+        }
+        *rung = false;
     }
 }

@@ -1,38 +1,26 @@
-//! Models of the gate to the running transaction, and the same models with a guard taken away, which they must
-//! notice. A thread that is never woken the scheduler reports as a deadlock.
-//!
-//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4 --release --test shuttle_journal`.
-#![cfg(shuttle)]
+//! The gate to the running transaction by itself. A thread that is never woken the scheduler reports as a
+//! deadlock.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 // Not the checker's: what the models count is no point where they could be interrupted.
 use std::sync::Mutex;
 
-use parext4::fault::{Fault, plant};
+use parext4::fault::Fault;
 use parext4::{Entry, Gate, Pass};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{spawn, yield_now};
 
+use super::support::search;
+
 /// Credits of a transaction.
 const MAX: u32 = 8;
 
-/// Faults are planted in the whole process, so one model runs at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 /// Checks `model` under many schedules, then that it fails with each of `faults`.
 fn check(iterations: usize, faults: &[Fault], model: fn()) {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    plant(Fault::None);
-    shuttle::check_random(model, iterations);
-    shuttle::check_pct(model, iterations, 3);
-    for &fault in faults {
-        plant(fault);
-        let run = || shuttle::check_random(model, iterations * 10);
-        let noticed = catch_unwind(AssertUnwindSafe(run)).is_err();
-        plant(Fault::None);
-        assert!(noticed, "the model does not notice {fault:?}");
-    }
+    search(iterations, faults, |iterations| {
+        shuttle::check_random(model, iterations);
+        shuttle::check_pct(model, iterations, 3);
+    });
 }
 
 /// A gate, and what happens behind it.

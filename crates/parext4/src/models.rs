@@ -1,0 +1,30 @@
+//! What the model tests must be able to set, and nobody else may.
+
+use crate::error::Result;
+use crate::file::File;
+use crate::volume::Volume;
+
+/// Has the nodes of the file's extent tree that are blocks take so many entries, so that few writes make it grow.
+///
+/// # Errors
+/// If the map cannot be loaded.
+pub fn limit_nodes(file: &File, entries: usize) -> Result<()> {
+    let node = file.node();
+    node.volume.map(&node.inode)?.lock().set_capacity(entries);
+    Ok(())
+}
+
+/// Uses up the volume's space for good, but for so many blocks that data can have. Less than none uses up blocks
+/// that are kept for metadata, too.
+pub fn leave_blocks(volume: &Volume, blocks: i32) {
+    volume.inner.allocator.leave(blocks.into());
+}
+
+/// Whether no node of the file's extent tree has more entries than it takes, marks included.
+///
+/// # Errors
+/// If the map cannot be loaded.
+pub fn nodes_fit(file: &File) -> Result<bool> {
+    let node = file.node();
+    Ok(node.volume.map(&node.inode)?.lock().nodes_fit())
+}

@@ -1,0 +1,61 @@
+//! Appends against each other and against what else moves the end.
+
+use parext4::fault::Fault;
+use parext4::models::leave_blocks;
+
+use super::support::*;
+
+#[test]
+fn appends_are_neither_lost_nor_torn() {
+    check(200, &[Fault::AppendAtSize], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        let writer = |byte: u8| move |f: &parext4::File| f.append(&[byte; 3 * SECTOR]).map(drop).unwrap();
+        race(&file, writer(1), writer(2));
+        let seen = sectors(&read(&file, 6, 0));
+        assert!(seen == [1, 1, 1, 2, 2, 2] || seen == [2, 2, 2, 1, 1, 1], "{seen:?}");
+    });
+}
+
+#[test]
+fn an_append_meets_a_write_behind_the_end() {
+    check(300, &[Fault::AppendAtSize], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        race(&file, |f| f.append(&[1; 3 * SECTOR]).map(drop).unwrap(), |f| write(f, 2, 1, SECTOR as u64));
+        // The append went first and was overwritten in its middle, or it came behind the write.
+        let seen = sectors(&read(&file, 16, 0));
+        assert!(seen == [1, 2, 1] || seen == [0, 2, 1, 1, 1], "{seen:?}");
+    });
+}
+
+/// Appends a block, if there is space for it, behind what was visible before.
+fn append_behind(file: &parext4::File, byte: u8) {
+    let before = file.size();
+    if let Ok(at) = file.append(&[byte; BLOCK]) {
+        assert!(at >= before, "an append at {at} in a file of {before} bytes");
+    }
+}
+
+#[test]
+fn an_append_that_fails_leaves_its_neighbours_alone() {
+    check(300, &[Fault::FailedClaimTakesAll], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        leave_blocks(&volume, 30);
+        let third = spawn(&file, |f| append_behind(f, 3));
+        race(
+            &file,
+            |f| assert!(f.append(&[1; 40 * BLOCK]).is_err(), "there are not so many blocks"),
+            |f| {
+                append_behind(f, 2);
+                append_behind(f, 2);
+            },
+        );
+        third.join().unwrap();
+        let seen = sectors(&read(&file, 120, 0));
+        let count = |byte: u8| seen.iter().filter(|&&sector| sector == byte).count();
+        assert_eq!((count(2), count(3)), (4, 2), "{seen:?}");
+        assert!(seen.iter().all(|byte| [0, 2, 3].contains(byte)), "{seen:?}");
+    });
+}

@@ -1,0 +1,67 @@
+//! Commits against what they wait for and what rides along with them.
+
+use std::sync::Arc;
+
+use parext4::fault::Fault;
+use parext4::{SplitAt, Timestamp};
+
+use super::support::*;
+
+#[test]
+fn no_completion_waits_for_a_commit_that_waits_for_it() {
+    check(200, &[Fault::HandleInHandle], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        let syncer = spawn(&file, |f| f.sync_data().unwrap());
+        race(&file, |f| write_block(f, 1, 0), |f| write_block(f, 1, 2));
+        syncer.join().unwrap();
+        assert_eq!(blocks_of(&file, 4), [1, 0, 1, 0]);
+    });
+}
+
+#[test]
+fn times_ride_along_with_the_next_commit() {
+    check(300, &[Fault::ListedForEver], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_quiet(Arc::clone(&device), SplitAt::default());
+        let file = volume.create("/f", 0o644).unwrap();
+        write_block(&file, 1, 0);
+        volume.sync().unwrap();
+        // Its times wait from now on.
+        write_block(&file, 2, 0);
+        let commit = {
+            let volume = volume.clone();
+            move |_: &parext4::File| volume.sync().unwrap()
+        };
+        race(&file, |f| write_block(f, 3, 0), commit);
+        let modified: Timestamp = volume.metadata("/f").unwrap().mtime;
+        volume.sync().unwrap();
+        let (after, _file) = after_crash(&device, "/f");
+        assert_eq!(after.metadata("/f").unwrap().mtime, modified, "the time of a write is lost");
+    });
+}
+
+#[test]
+fn the_time_of_an_overwrite_rides_along_with_a_commit() {
+    check(300, &[Fault::TimesUnlisted], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 2, 0);
+        volume.sync().unwrap();
+        // Its time waits, until it is set outright.
+        write(&file, 2, 2, 0);
+        let long_ago = Timestamp { seconds: 5, nanoseconds: 0 };
+        let set = SetAttributes { mtime: Some(long_ago), ..SetAttributes::default() };
+        file.node().set_attributes(&set).unwrap();
+        assert_eq!(file.node().metadata().mtime, long_ago);
+        let syncer = volume.clone();
+        race(&file, |f| write(f, 3, 2, 0), move |_: &File| syncer.sync().unwrap());
+        volume.sync().unwrap();
+        let mtime = file.node().metadata().mtime;
+        assert_ne!(mtime, long_ago);
+        let after = open(Arc::new(device.fork()));
+        assert_eq!(after.metadata("/f").unwrap().mtime, mtime, "the time of a write is lost");
+    });
+}

@@ -1,0 +1,202 @@
+//! Conversions that are marked in leaves while those are filled, split, folded, encoded and removed.
+
+use std::sync::{Arc, Mutex};
+
+use parext4::fault::Fault;
+use parext4::models::{limit_nodes, nodes_fit};
+use parext4::{File, MemDevice, SplitAt, Volume};
+use shuttle::rand::Rng;
+
+use super::support::*;
+
+/// Blocks of the file that are allocated before the race.
+const BLOCKS: u64 = 32;
+/// Entries of a leaf: few, so that it fills and splits soon, and some, so that marks have room.
+const ENTRIES: usize = 12;
+
+/// A file of unwritten blocks, of which 0, 2 and 4 are written, in a tree of small leaves.
+fn with_marks(device: &Arc<MemDevice>) -> (Volume, File) {
+    let volume = open_quiet(Arc::clone(device), SplitAt::Completion);
+    let file = volume.create("/f", 0o644).unwrap();
+    limit_nodes(&file, ENTRIES).unwrap();
+    file.allocate(0, BLOCKS * BLOCK as u64, false).unwrap();
+    for block in [0, 2, 4] {
+        write_block(&file, 1, block);
+    }
+    (volume, file)
+}
+
+/// Writes blocks and sees at once that they are written.
+fn write_and_look(file: &File, blocks: &[u64]) {
+    for &block in blocks {
+        write_block(file, 1, block);
+        let seen = read(file, BLOCK / SECTOR, block * BLOCK as u64);
+        assert!(seen.iter().all(|&byte| byte == 1), "what block {block} holds is not seen any more");
+    }
+}
+
+/// Whether each block of the file is written, which must hold ones then and zeros otherwise.
+fn written(file: &File) -> Vec<bool> {
+    let blocks = usize::try_from(file.size()).unwrap() / BLOCK;
+    let is_written = |byte: u8| {
+        assert!(byte <= 1, "what nobody wrote is seen: {byte:#x}");
+        byte == 1
+    };
+    blocks_of(file, blocks).into_iter().map(is_written).collect()
+}
+
+/// The same, after a crash now.
+fn written_after_crash(device: &MemDevice) -> Vec<bool> {
+    let (_volume, file) = after_crash(device, "/f");
+    written(&file)
+}
+
+/// What writers have said is done, and what a sync made of it.
+#[derive(Clone, Default)]
+struct Acknowledged(Arc<Mutex<Vec<u64>>>);
+
+impl Acknowledged {
+    fn write(&self, file: &File, blocks: &[u64]) {
+        for &block in blocks {
+            write_and_look(file, &[block]);
+            self.0.lock().unwrap().push(block);
+        }
+    }
+
+    /// Syncs, crashes, and looks for what was acknowledged before.
+    fn sync(&self, file: &File, device: &MemDevice) {
+        let before = self.0.lock().unwrap().clone();
+        file.sync_data().unwrap();
+        let after = written_after_crash(device);
+        for block in before {
+            assert!(after[usize::try_from(block).unwrap()], "block {block} is lost");
+        }
+    }
+}
+
+#[test]
+fn marks_survive_commits() {
+    let faults = [Fault::MarkAnyTransaction, Fault::EncodeUnfolded];
+    check(400, &faults, |image| {
+        let device = Arc::new(image.fork());
+        let (_volume, file) = with_marks(&device);
+        let done = Acknowledged::default();
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            // The leaf stays armed for the transaction that ends here.
+            file.sync_data().unwrap();
+        }
+        let syncer = {
+            let (done, device) = (done.clone(), Arc::clone(&device));
+            spawn(&file, move |f| {
+                done.sync(f, &device);
+                done.sync(f, &device);
+            })
+        };
+        let (one, other) = (done.clone(), done.clone());
+        race(&file, move |f| one.write(f, &[8]), move |f| other.write(f, &[16]));
+        syncer.join().unwrap();
+        done.sync(&file, &device);
+    });
+}
+
+#[test]
+fn marks_survive_a_leaf_that_fills_and_splits() {
+    let faults = [Fault::FoldUnretired, Fault::DirectoryFirst, Fault::MarksWithoutRoom];
+    check(400, &faults, |image| {
+        let device = Arc::new(image.fork());
+        let (_volume, file) = with_marks(&device);
+        // Fills holes behind the end, which lie in no order, while the others convert.
+        let filler = spawn(&file, |f| {
+            for block in [40, 36, 44] {
+                write_and_look(f, &[block]);
+            }
+        });
+        let syncer = spawn(&file, |f| {
+            dawdle(100);
+            f.sync_data().unwrap();
+            assert!(nodes_fit(f).unwrap(), "a leaf has more entries than it takes");
+        });
+        race(&file, |f| write_and_look(f, &[8, 14, 28]), |f| write_and_look(f, &[18, 11, 24]));
+        filler.join().unwrap();
+        syncer.join().unwrap();
+        let want = [0, 2, 4, 8, 14, 28, 18, 11, 24, 40, 36, 44];
+        let is_wanted = |seen: Vec<bool>| {
+            let found: Vec<usize> = (0..seen.len()).filter(|&block| seen[block]).collect();
+            let mut want = want.to_vec();
+            want.sort_unstable();
+            assert_eq!(found, want);
+        };
+        is_wanted(written(&file));
+        file.sync_data().unwrap();
+        is_wanted(written_after_crash(&device));
+    });
+}
+
+#[test]
+fn marks_go_with_the_blocks_that_are_cut_off() {
+    check(400, &[Fault::FoldUnretired], |image| {
+        let device = Arc::new(image.fork());
+        let (_volume, file) = with_marks(&device);
+        let cutter = spawn(&file, |f| {
+            f.set_len(16 * BLOCK as u64).unwrap();
+            f.set_len(BLOCKS * BLOCK as u64).unwrap();
+        });
+        let syncer = spawn(&file, |f| f.sync_data().unwrap());
+        race(
+            &file,
+            |f| {
+                write_and_look(f, &[8]);
+                write_block(f, 1, 24);
+            },
+            |f| {
+                write_block(f, 1, 20);
+                write_and_look(f, &[12]);
+            },
+        );
+        cutter.join().unwrap();
+        syncer.join().unwrap();
+        let check = |seen: Vec<bool>| {
+            let kept: Vec<usize> = (0..16).filter(|&block| seen[block]).collect();
+            assert_eq!(kept, [0, 2, 4, 8, 12]);
+            let behind: Vec<usize> = (16..seen.len()).filter(|&block| seen[block]).collect();
+            assert!(behind.iter().all(|block| [20, 24].contains(block)), "{behind:?}");
+        };
+        check(written(&file));
+        file.sync_data().unwrap();
+        check(written_after_crash(&device));
+    });
+}
+
+#[test]
+fn marks_survive_a_tree_that_grows_out_of_its_inode() {
+    check(400, &[], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 8 * BLOCK as u64, false).unwrap();
+        let syncer = spawn(&file, |f| f.sync_data().unwrap());
+        race(&file, |f| write_and_look(f, &[2, 7]), |f| write_and_look(f, &[4, 5]));
+        syncer.join().unwrap();
+        let want = [false, false, true, false, true, true, false, true];
+        assert_eq!(written(&file), want);
+        file.sync_data().unwrap();
+        assert_eq!(written_after_crash(&device), want);
+    });
+}
+
+#[test]
+fn commits_meet_conversions() {
+    check(150, &[], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 8192, false).unwrap();
+        let syncer = spawn(&file, |f| f.sync_all().unwrap());
+        race(&file, |f| write(f, 1, 2, 1024), |f| write(f, 2, 3, 4096));
+        syncer.join().unwrap();
+        file.sync_data().unwrap();
+        let (_volume, after) = after_crash(&device, "/f");
+        let seen = sectors(&read(&after, 16, 0));
+        assert_eq!(seen, [0, 0, 1, 1, 0, 0, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0]);
+    });
+}

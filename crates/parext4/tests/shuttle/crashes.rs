@@ -1,0 +1,88 @@
+//! Crashes of a device that loses what was not flushed.
+
+use std::sync::{Arc, Mutex};
+
+use parext4::File;
+use parext4::fault::Fault;
+
+use super::support::*;
+
+#[test]
+fn no_crash_shows_what_was_not_written() {
+    check(300, &[Fault::DataUnflushed], |image| {
+        let device = Losing::new(image);
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        file.sync_all().unwrap();
+        let left = device.crash_during(|| {
+            let append = |f: &File| {
+                f.append(&[1; BLOCK]).unwrap();
+                f.sync_data().unwrap();
+            };
+            race(&file, |f| write(f, 1, 3, 512), append);
+        });
+        let (_volume, after) = after_crash(&left, "/f");
+        let seen = sectors(&read(&after, 10, 0));
+        assert!(seen.iter().all(|&byte| byte <= 1), "a crash shows what was on the device before: {seen:?}");
+        assert!(seen.len() == 8 || seen[8..] == [1, 1], "the size covers what is not there: {seen:?}");
+    });
+}
+
+#[test]
+fn what_was_synced_survives_any_crash() {
+    check(100, &[Fault::CommitUnflushed], |image| {
+        let device = Losing::new(image);
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        let one = |byte: u8| {
+            move |f: &File| {
+                f.append(&[byte; BLOCK]).unwrap();
+                f.sync_data().unwrap();
+            }
+        };
+        race(&file, one(1), one(1));
+        let (_volume, after) = after_crash(&device.crash(), "/f");
+        assert_eq!(blocks_of(&after, 4), [1, 1]);
+    });
+}
+
+#[test]
+fn a_close_meets_a_sync() {
+    check(150, &[], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        let synced = Arc::new(Mutex::new(false));
+        let writer = {
+            let synced = Arc::clone(&synced);
+            move |f: &File| {
+                let done = f.append(&[7; SECTOR]).is_ok() && f.sync_data().is_ok();
+                *synced.lock().unwrap() = done;
+            }
+        };
+        race(&file, writer, move |_: &File| volume.close().unwrap());
+        let after = open(device).open_file("/f").unwrap();
+        assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "what was synced is lost");
+    });
+}
+
+#[test]
+fn freed_blocks_wait_for_their_commit() {
+    check(20, &[Fault::ReuseAtOnce], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let old = volume.create("/old", 0o644).unwrap();
+        write(&old, 1, 64, 0);
+        let new = volume.create("/new", 0o644).unwrap();
+        volume.sync().unwrap();
+        // The truncation is not durable, so the blocks must still be the old file's after a crash.
+        old.set_len(0).unwrap();
+        for at in 0..64 {
+            write(&new, 2, 64, at * 64 * SECTOR as u64);
+        }
+        let (_volume, after) = after_crash(&device, "/old");
+        let seen = read(&after, 64, 0);
+        assert!(seen.iter().all(|byte| *byte == 1), "another file's data shows after a crash");
+    });
+}

@@ -1,0 +1,43 @@
+//! Which model notices which hazard, and the fault that shows it. A model passes with all guards in place, and
+//! fails when the fault is planted that takes the hazard's guard away (`src/fault.rs`).
+//!
+//! | | hazard | model | fault |
+//! |---|---|---|---|
+//! | H1 | two writers zero each other's part of a block | `writes::two_writers_initialise_one_block`, `policies::two_writers_initialise_one_block_alone` | `OwnBytesOnly` |
+//! | H2 | zeros land over what was written after them | `writes::a_write_holds_its_block_until_its_zeros_are_there` | `ReleaseAtSubmission` |
+//! | H3 | a file grows over rubbish, or its last block is zeroed under a writer | `writes::a_file_grows_over_zeros` | `TailKept`, `TailUnheld` |
+//! | H4 | the size shows before what it covers is converted | `sizes::what_the_size_covers_is_converted` | `SizeFirst` |
+//! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_shows_what_was_not_written`, `crashes::what_was_synced_survives_any_crash` | `DataUnflushed`, `CommitUnflushed` |
+//! | H11 | a truncation meets a conversion | `sizes::a_truncation_meets_a_write`, `sizes::an_append_meets_a_truncation`, `queues::a_truncation_meets_a_write_of_a_queue`, `policies::a_truncation_waits_for_what_shares_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |
+//! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_given_to_others` | `ReadUnheld` |
+//! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit` | `ReuseAtOnce` |
+//! | H14 | the size goes back | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
+//! | H15 | an extension that fails takes its neighbours' data along | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks behind the end need no orphan entry | `FailedClaimTakesAll` |
+//! | H16 | written blocks behind the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
+//! | H17 | the size on the device covers what is not there | the same, and `crashes::no_crash_shows_what_was_not_written` | `SizeFirst`, `DataUnflushed` |
+//! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
+//! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite` | `ReleaseAtSubmission`, `ReadUnheld` |
+//! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit` | `ListedForEver` |
+//! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
+//! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end` | `AppendAtSize` |
+//! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
+//! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
+//! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
+//! | H31 | a completion waits for a commit that waits for it | `commits::no_completion_waits_for_a_commit_that_waits_for_it` | `HandleInHandle` |
+//! | H33 | who needs much waits for ever | `queues::who_needs_much_is_not_passed_by_those_who_need_little` | `PassWaiters` |
+//! | H34 | who waits blocks others elsewhere | `queues::who_waits_blocks_nobody_elsewhere` | `HoldWholeFile` |
+//!
+//! Models of what has no number:
+//!
+//! | subject | model | fault |
+//! |---|---|---|
+//! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveQuietly`, `SpareTwice` |
+//! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
+//! | blocks mapped ahead, given back | `ahead` | `AheadUnheld`, `KeptAsAhead` |
+//! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
+//! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
+//! | closing against syncs | `crashes::a_close_meets_a_sync` | | |
+//!
+//! Not modelled, as parext4 has nothing yet that they could go wrong in: H5, H6, H7, H19, H28 and H29 need a page
+//! cache, H20 collapse and insert range, H21 punch hole and zero range, H23 buffers that can fault, H24 a mount
+//! that drops set-ID bits. Syncs of a queue run in a thread of the system, which the scheduler does not see.

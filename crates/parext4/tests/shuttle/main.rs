@@ -1,0 +1,19 @@
+//! Models: the engine under a scheduler that tries interleavings, and the same models with a guard taken away,
+//! which they must notice. [`hazards`] says which model is there for what.
+//!
+//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4 --release --test shuttle`.
+#![cfg(shuttle)]
+
+mod ahead;
+mod appends;
+mod commits;
+mod conversions;
+mod crashes;
+mod gates;
+mod hazards;
+mod policies;
+mod queues;
+mod sizes;
+mod space;
+mod support;
+mod writes;

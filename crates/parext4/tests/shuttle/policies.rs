@@ -1,0 +1,54 @@
+//! The policies that lock whole files.
+
+use std::sync::Arc;
+
+use parext4::Policy;
+
+use super::support::*;
+
+#[test]
+fn writes_that_share_the_file_convert_the_same_blocks() {
+    check(300, &[], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open_under(Arc::clone(&device), Policy::SharedOverwrite);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        race(&file, |f| write(f, 1, 6, 0), |f| write(f, 2, 6, 1024));
+        drop(file);
+        volume.close().unwrap();
+        // Not ordered where they overlap, and whole in each sector.
+        let seen = read(&open(device).open_file("/f").unwrap(), 8, 0);
+        for (number, sector) in seen.chunks(SECTOR).enumerate() {
+            let by = |byte: u8| sector.iter().all(|b| *b == byte);
+            assert!((number < 6 && by(1)) || (number >= 2 && by(2)), "sector {number} is of nobody");
+        }
+    });
+}
+
+#[test]
+fn two_writers_initialise_one_block_alone() {
+    for policy in [Policy::Exclusive, Policy::SharedOverwrite] {
+        check(150, &[], move |image| {
+            let volume = open_under(Arc::new(image.fork()), policy);
+            let file = volume.create("/f", 0o644).unwrap();
+            file.allocate(0, 1024, false).unwrap();
+            race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 1, 512));
+            assert_eq!(read(&file, 2, 0), [[1; SECTOR], [2; SECTOR]].concat());
+        });
+    }
+}
+
+#[test]
+fn a_truncation_waits_for_what_shares_the_file() {
+    check(150, &[], |image| {
+        let volume = open_under(Arc::new(image.fork()), Policy::SharedOverwrite);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 8, 0);
+        race(&file, |f| write(f, 2, 4, 2048), |f| f.set_len(1024).unwrap());
+        match file.size() {
+            1024 => assert_eq!(read(&file, 8, 0), [1; 1024]),
+            4096 => assert_eq!(read(&file, 8, 0), [[1; 1024], [0; 1024], [2; 1024], [2; 1024]].concat()),
+            size => panic!("size {size}"),
+        }
+    });
+}

@@ -1,0 +1,189 @@
+//! Queues of operations: what is parked, refused, cancelled or forgotten, and the order of ranges.
+
+use parext4::fault::Fault;
+use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, Volume};
+
+use shuttle::rand::Rng;
+
+use super::support::*;
+
+const NOWAIT: IoFlags = IoFlags { nowait: true };
+
+fn buf(byte: u8, len: usize) -> AlignedBuf {
+    AlignedBuf::from_slice(&vec![byte; len])
+}
+
+/// Begins to write blocks.
+fn submit_write(queue: &mut IoQueue, file: &File, byte: u8, block: u64, blocks: usize, token: u64) {
+    let len = blocks * BLOCK;
+    let request = IoRequest::Write { buf: buf(byte, len), len, offset: block * BLOCK as u64 };
+    queue.submit(file, request, token, IoFlags::default());
+}
+
+fn submit_append(queue: &mut IoQueue, file: &File, byte: u8, token: u64, flags: IoFlags) {
+    queue.submit(file, IoRequest::Append { buf: buf(byte, BLOCK), len: BLOCK }, token, flags);
+}
+
+/// Waits until all operations are over.
+fn finish(queue: &mut IoQueue) -> Vec<Completion> {
+    let mut done = Vec::new();
+    while queue.in_flight() > 0 {
+        queue.harvest(true, &mut done).unwrap();
+    }
+    done
+}
+
+fn finish_well(queue: &mut IoQueue) {
+    for completion in finish(queue) {
+        completion.result.unwrap();
+    }
+}
+
+/// Runs `work` with a queue in a thread.
+fn with_queue(
+    volume: &Volume,
+    file: &File,
+    work: impl FnOnce(&mut IoQueue, &File) + Send + 'static,
+) -> shuttle::thread::JoinHandle<()> {
+    let volume = volume.clone();
+    spawn(file, move |f| work(&mut volume.io_queue(4), f))
+}
+
+#[test]
+fn who_is_parked_is_woken() {
+    check(300, &[Fault::SleepUnchecked], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        let write = |byte: u8| {
+            move |queue: &mut IoQueue, file: &File| {
+                submit_write(queue, file, byte, 0, 2, 1);
+                finish_well(queue);
+                submit_write(queue, file, byte, 1, 2, 2);
+                finish_well(queue);
+            }
+        };
+        let threads = [with_queue(&volume, &file, write(1)), with_queue(&volume, &file, write(2))];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let seen = blocks_of(&file, 4);
+        assert!(seen[1] == seen[2] && seen[3] == 0, "{seen:?}");
+    });
+}
+
+#[test]
+fn a_truncation_meets_a_write_of_a_queue() {
+    check(300, &[Fault::ReleaseAtSubmission], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        let writer = with_queue(&volume, &file, |queue, file| {
+            submit_write(queue, file, 2, 2, 2, 1);
+            dawdle(10);
+            finish_well(queue);
+        });
+        let cutter = spawn(&file, |f| f.set_len(1024).unwrap());
+        writer.join().unwrap();
+        cutter.join().unwrap();
+        match file.size() {
+            1024 => {}
+            4096 => assert_eq!(blocks_of(&file, 4), [0, 0, 2, 2]),
+            size => panic!("size {size}"),
+        }
+        volume.sync().unwrap();
+    });
+}
+
+#[test]
+fn what_is_refused_has_no_effect() {
+    check(300, &[Fault::NowaitClaims], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write_block(&file, 1, 0);
+        let refused = with_queue(&volume, &file, |queue, file| {
+            submit_append(queue, file, 7, 1, NOWAIT);
+            let done = finish(queue);
+            assert!(matches!(done[0].result, Err(Error::WouldWait(_))), "{done:?}");
+        });
+        let end = file.append(&[2; BLOCK]).unwrap();
+        refused.join().unwrap();
+        assert_eq!((end, blocks_of(&file, 4)), (1024, vec![1, 2]));
+    });
+}
+
+/// Has one operation hold blocks, others wait behind it, and some of those given up.
+fn give_up(image: &parext4::MemDevice, how: fn(IoQueue)) {
+    let volume = volume(image);
+    let file = volume.create("/f", 0o644).unwrap();
+    file.allocate(0, 2048, false).unwrap();
+    let gives_up = {
+        let volume = volume.clone();
+        spawn(&file, move |f| {
+            let mut queue = volume.io_queue(4);
+            if shuttle::rand::thread_rng().gen_bool(0.5) {
+                submit_write(&mut queue, f, 7, 0, 4, 1);
+            } else {
+                submit_append(&mut queue, f, 7, 1, IoFlags::default());
+            }
+            how(queue);
+        })
+    };
+    race(&file, |f| write_block(f, 1, 0), |f| f.set_len(2048).unwrap());
+    gives_up.join().unwrap();
+    let size = file.size();
+    assert!([2048, 3072, 4096].contains(&size), "size {size}");
+    let seen = blocks_of(&file, 8);
+    assert!([1, 7].contains(&seen[0]) && seen[1..].iter().all(|byte| [0, 7].contains(byte)), "{seen:?}");
+    assert_eq!(file.append(&[2; BLOCK]).unwrap(), size, "an operation that was given up left its claim");
+}
+
+#[test]
+fn cancelled_operations_leave_no_trace() {
+    check(300, &[Fault::StakeForgotten], |image| {
+        give_up(image, |mut queue| {
+            queue.cancel(1);
+            for completion in finish(&mut queue) {
+                assert!(matches!(completion.result, Ok(_) | Err(Error::Cancelled)), "{completion:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_dropped_queue_leaves_no_trace() {
+    check(300, &[Fault::StakeForgotten], |image| give_up(image, drop));
+}
+
+#[test]
+fn who_waits_blocks_nobody_elsewhere() {
+    check(100, &[Fault::HoldWholeFile], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 8192, false).unwrap();
+        let mut queue = volume.io_queue(4);
+        // This one holds its blocks until it is harvested.
+        submit_write(&mut queue, &file, 1, 0, 1, 1);
+        let waits = spawn(&file, |f| write(f, 2, 4, 0));
+        spawn(&file, |f| write_block(f, 3, 4)).join().unwrap();
+        finish_well(&mut queue);
+        waits.join().unwrap();
+        assert_eq!(blocks_of(&file, 8), [2, 2, 0, 0, 3, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn who_needs_much_is_not_passed_by_those_who_need_little() {
+    check(100, &[Fault::PassWaiters], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 8192, false).unwrap();
+        let mut queue = volume.io_queue(4);
+        submit_write(&mut queue, &file, 1, 0, 1, 1);
+        // Waits for the first. What comes now and overlaps it waits, too.
+        submit_write(&mut queue, &file, 2, 0, 8, 2);
+        let late = spawn(&file, |f| write_block(f, 3, 4));
+        dawdle(100);
+        finish_well(&mut queue);
+        late.join().unwrap();
+        assert_eq!(blocks_of(&file, 8), [2, 2, 2, 2, 3, 2, 2, 2], "the late write came before the early one");
+    });
+}

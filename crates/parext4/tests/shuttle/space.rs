@@ -1,0 +1,43 @@
+//! Windows of free blocks, stolen while their owner allocates.
+
+use parext4::fault::Fault;
+use parext4::{File, MemDevice, Volume};
+
+use super::support::*;
+
+/// A volume where only a window has 16 blocks together, and its file: what else is free lies in pieces of 12.
+fn with_one_long_run(image: &MemDevice) -> (Volume, File) {
+    const BLOCK: u64 = super::support::BLOCK as u64;
+    let volume = volume(image);
+    let owner = volume.create("/owner", 0o644).unwrap();
+    owner.append(&[1; BLOCK as usize]).unwrap();
+    let (pieces, ballast) =
+        (volume.create("/pieces", 0o644).unwrap(), volume.create("/ballast", 0o644).unwrap());
+    for nth in 0..10 {
+        pieces.allocate(nth * 12 * BLOCK, 12 * BLOCK, false).unwrap();
+        ballast.allocate(nth * 4 * BLOCK, 4 * BLOCK, false).unwrap();
+    }
+    // Of the run that is left, all but what the window has and a little.
+    let rest = volume.space().free_blocks - 31 - 8;
+    drop(pieces);
+    volume.remove_file("/pieces").unwrap();
+    volume.sync().unwrap();
+    ballast.allocate(ballast.size(), rest * BLOCK, false).unwrap();
+    (volume, owner)
+}
+
+#[test]
+fn a_window_that_was_taken_back_gives_out_nothing() {
+    check(100, &[Fault::WindowOutlivesReturn], |image| {
+        let (volume, owner) = with_one_long_run(image);
+        let other = volume.create("/other", 0o644).unwrap();
+        let needs_it = other.clone();
+        race(
+            &owner,
+            |f| assert_eq!(f.append(&[1; 32 * SECTOR]).unwrap(), 1024),
+            move |_| write(&needs_it, 2, 32, 0),
+        );
+        assert!(read(&owner, 34, 0).iter().all(|&byte| byte == 1), "the owner's data is overwritten");
+        assert!(read(&other, 32, 0).iter().all(|&byte| byte == 2), "the other's data is overwritten");
+    });
+}

@@ -1,0 +1,315 @@
+//! What the models share: volumes to try things on, threads, and the search with and without faults.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parext4::device::QueueKind;
+use parext4::fault::{Fault, plant};
+use parext4::{Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
+use shuttle::rand::Rng;
+
+pub const SECTOR: usize = 512;
+/// Bytes in a block: two sectors.
+pub const BLOCK: usize = 1024;
+/// What free blocks hold on the device, which nobody may ever see.
+pub const RUBBISH: u8 = 0xaa;
+
+/// A device that lets others run between any two sectors of a request.
+#[derive(Debug)]
+pub struct Yielding<D>(pub Arc<D>);
+
+impl<D: Device> Device for Yielding<D> {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.0.sector_size()
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        // Long enough for a file to be cut and its blocks to be used again.
+        linger(2000);
+        let mut at = offset;
+        for sector in bufs.iter_mut().flat_map(|buf| buf.chunks_mut(SECTOR)) {
+            shuttle::thread::yield_now();
+            let len = sector.len() as u64;
+            self.0.read_at(at, &mut [IoSliceMut::new(sector)])?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        linger(300);
+        let mut at = offset;
+        for sector in bufs.iter().flat_map(|buf| buf.chunks(SECTOR)) {
+            shuttle::thread::yield_now();
+            self.0.write_at(at, &[IoSlice::new(sector)])?;
+            at += sector.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        shuttle::thread::yield_now();
+        self.0.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.discard(offset, len)
+    }
+
+    fn queue_kind(&self) -> QueueKind<'_> {
+        QueueKind::Inline
+    }
+}
+
+/// Now and then a request takes long.
+fn linger(most: usize) {
+    if shuttle::rand::thread_rng().gen_ratio(1, 8) {
+        dawdle(most);
+    }
+}
+
+/// Faults are planted in the whole process, so one model runs at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many schedules are tried to find a fault, for each that is tried without one.
+const PATIENCE: usize = 20;
+
+/// `PAREXT4_MODEL_FACTOR`: so many times as many schedules are tried without a fault.
+fn factor() -> usize {
+    std::env::var("PAREXT4_MODEL_FACTOR").map_or(1, |factor| factor.parse().expect("a number"))
+}
+
+/// Checks `model` under many schedules, then that it fails with each of `faults`. It starts from a volume of 4 MiB
+/// in blocks of 1 KiB whose free blocks hold [`RUBBISH`], to be forked.
+pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + Send + Sync + 'static) {
+    let (model, image) = (Arc::new(model), Arc::new(image()));
+    search(iterations, faults, |iterations| {
+        let (model, image) = (Arc::clone(&model), Arc::clone(&image));
+        shuttle::check_random(move || model(&image), iterations);
+    });
+}
+
+/// Runs so many iterations of something without a fault, then up to more with each of `faults`, which must panic.
+pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize)) {
+    let _alone = alone();
+    plant(Fault::None);
+    run(iterations * factor());
+    for &fault in faults {
+        plant(fault);
+        let noticed = catch_unwind(AssertUnwindSafe(|| run(iterations * PATIENCE))).is_err();
+        plant(Fault::None);
+        assert!(noticed, "the model does not notice {fault:?}");
+    }
+}
+
+fn image() -> MemDevice {
+    let device = MemDevice::new(4 << 20);
+    let rubbish = vec![RUBBISH; 4 << 20];
+    device.write_at(0, &[IoSlice::new(&rubbish)]).expect("memory takes writes");
+    let options = MkfsOptions { block_size: Some(1024), device_is_zero: false, ..MkfsOptions::default() };
+    mkfs(&device, &options).expect("mkfs");
+    device
+}
+
+/// A volume on a fork of `image`.
+pub fn volume(image: &MemDevice) -> Volume {
+    open(Arc::new(image.fork()))
+}
+
+/// The volume on a device, with switches of threads within its I/O.
+pub fn open<D: Device + 'static>(device: Arc<D>) -> Volume {
+    Volume::open(Arc::new(Yielding(device)), &options()).expect("the image opens")
+}
+
+pub fn open_under(device: Arc<MemDevice>, policy: Policy) -> Volume {
+    // With explanations, to try their locks as well.
+    let options = OpenOptions { policy, explain: true, ..options() };
+    Volume::open(Arc::new(Yielding(device)), &options).expect("the image opens")
+}
+
+/// The volume on a device whose I/O is one step, for models of what happens in memory.
+pub fn open_quiet(device: Arc<MemDevice>, split_at: SplitAt) -> Volume {
+    Volume::open(device, &OpenOptions { split_at, ..options() }).expect("the image opens")
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { commit_interval: None, ..OpenOptions::default() }
+}
+
+/// What a crash would leave of a file, if the device keeps all that it was given.
+pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, File) {
+    let volume = open_quiet(Arc::new(device.fork()), SplitAt::default());
+    let file = volume.open_file(path).expect("the file is there");
+    (volume, file)
+}
+
+/// Runs two operations at once.
+pub fn race(
+    file: &File,
+    one: impl FnOnce(&File) + Send + 'static,
+    other: impl FnOnce(&File) + Send + 'static,
+) {
+    let threads = [spawn(file, one), spawn(file, other)];
+    for thread in threads {
+        thread.join().expect("no operation panics");
+    }
+}
+
+pub fn spawn(file: &File, work: impl FnOnce(&File) + Send + 'static) -> shuttle::thread::JoinHandle<()> {
+    let file = file.clone();
+    shuttle::thread::spawn(move || work(&file))
+}
+
+/// Lets others run, up to so many times.
+pub fn dawdle(most: usize) {
+    for _ in 0..shuttle::rand::thread_rng().gen_range(0..=most) {
+        shuttle::thread::yield_now();
+    }
+}
+
+pub fn write(file: &File, byte: u8, sectors: usize, offset: u64) {
+    file.write_at(&vec![byte; sectors * SECTOR], offset).expect("the write succeeds");
+}
+
+pub fn read(file: &File, sectors: usize, offset: u64) -> Vec<u8> {
+    let mut bytes = vec![0xee; sectors * SECTOR];
+    let len = file.read_at(&mut bytes, offset).expect("the read succeeds");
+    bytes.truncate(len);
+    bytes
+}
+
+/// Writes a block full of `byte`.
+pub fn write_block(file: &File, byte: u8, block: u64) {
+    write(file, byte, BLOCK / SECTOR, block * BLOCK as u64);
+}
+
+/// Has another file take all space that data can have.
+pub fn fill_up(volume: &Volume) {
+    let ballast = volume.create("/ballast", 0o644).unwrap();
+    for blocks in [1024, 256, 64, 16, 4, 1] {
+        while ballast.allocate(ballast.size(), blocks * BLOCK as u64, false).is_ok() {}
+    }
+}
+
+/// The byte that each sector is full of.
+pub fn sectors(bytes: &[u8]) -> Vec<u8> {
+    let byte_of = |sector: &[u8]| {
+        assert!(sector.iter().all(|&byte| byte == sector[0]), "a sector of several writes");
+        sector[0]
+    };
+    bytes.chunks(SECTOR).map(byte_of).collect()
+}
+
+/// The byte that each block of a file is full of, up to the end of the file.
+pub fn blocks_of(file: &File, blocks: usize) -> Vec<u8> {
+    let sectors = sectors(&read(file, blocks * BLOCK / SECTOR, 0));
+    let byte_of = |block: &[u8]| {
+        assert!(block.iter().all(|&byte| byte == block[0]), "a block of several writes");
+        block[0]
+    };
+    sectors.chunks(BLOCK / SECTOR).map(byte_of).collect()
+}
+
+/// A device that loses what was not flushed when it crashes.
+#[derive(Debug)]
+pub struct Losing {
+    now: MemDevice,
+    state: Mutex<Unflushed>,
+}
+
+#[derive(Debug)]
+struct Unflushed {
+    durable: MemDevice,
+    /// Sectors in the order in which they were written.
+    sectors: Vec<(u64, Vec<u8>)>,
+    /// Whether a crash just before a flush is wanted, and what it left.
+    wanted: bool,
+    left: Option<MemDevice>,
+}
+
+impl Unflushed {
+    /// What was flushed, and any of what was not.
+    fn crash(&self) -> MemDevice {
+        let left = self.durable.fork();
+        let mut rng = shuttle::rand::thread_rng();
+        // Half of them, or all but a few.
+        let survives = if rng.gen_bool(0.2) { 0.5 } else { 0.95 };
+        for (at, sector) in &self.sectors {
+            if rng.gen_bool(survives) {
+                left.write_at(*at, &[IoSlice::new(sector)]).expect("memory takes writes");
+            }
+        }
+        left
+    }
+}
+
+impl Losing {
+    pub fn new(image: &MemDevice) -> Arc<Self> {
+        let state = Unflushed { durable: image.fork(), sectors: Vec::new(), wanted: false, left: None };
+        Arc::new(Self { now: image.fork(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Unflushed> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a crash leaves now: what was flushed, and any of what was not.
+    pub fn crash(&self) -> MemDevice {
+        self.state().crash()
+    }
+
+    /// What a crash leaves before one of the flushes during `work`, when most is to lose, or behind them.
+    pub fn crash_during(&self, work: impl FnOnce()) -> MemDevice {
+        self.state().wanted = true;
+        work();
+        let left = self.state().left.take();
+        left.unwrap_or_else(|| self.crash())
+    }
+}
+
+impl Device for Losing {
+    fn size(&self) -> u64 {
+        self.now.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.now.sector_size()
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.now.read_at(offset, bufs)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.now.write_at(offset, bufs)?;
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        let sectors = bytes.chunks(SECTOR).enumerate();
+        let sectors = sectors.map(|(nth, sector)| (offset + (nth * SECTOR) as u64, sector.to_vec()));
+        self.state().sectors.extend(sectors);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if state.wanted && shuttle::rand::thread_rng().gen_bool(0.4) {
+            state.left = Some(state.crash());
+            state.wanted = false;
+        }
+        for (at, sector) in std::mem::take(&mut state.sectors) {
+            state.durable.write_at(at, &[IoSlice::new(&sector)])?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -89,5 +89,9 @@ impl File {
 
 /// What a widened write is to admission.
 pub(super) fn widening(wide: ByteRange) -> Operation {
-    Operation::Widen { offset: wide.start(), end: wide.end() }
+    let (offset, end) = (wide.start(), wide.end());
+    if planted(Fault::WidenAsWrite) {
+        return Operation::Write { offset, end };
+    }
+    Operation::Widen { offset, end }
 }

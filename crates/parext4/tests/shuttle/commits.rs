@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
-use parext4::{SplitAt, Timestamp};
+use parext4::{File, SetAttributes, SplitAt, Timestamp};
 
 use super::support::*;
 

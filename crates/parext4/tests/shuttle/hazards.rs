@@ -8,6 +8,8 @@
 //! | H3 | a file grows over rubbish, or its last block is zeroed under a writer | `writes::a_file_grows_over_zeros` | `TailKept`, `TailUnheld` |
 //! | H4 | the size shows before what it covers is converted | `sizes::what_the_size_covers_is_converted` | `SizeFirst` |
 //! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_shows_what_was_not_written`, `crashes::what_was_synced_survives_any_crash` | `DataUnflushed`, `CommitUnflushed` |
+//! | H9 | zeros over blocks whose contents are not known | `full::a_write_that_is_widened_spares_its_neighbours`, `full::operations_of_one_queue_are_widened_one_after_the_other` | `WidenBlindly`, `WidenAsWrite` |
+//! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
 //! | H11 | a truncation meets a conversion | `sizes::a_truncation_meets_a_write`, `sizes::an_append_meets_a_truncation`, `queues::a_truncation_meets_a_write_of_a_queue`, `policies::a_truncation_waits_for_what_shares_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |
 //! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_given_to_others` | `ReadUnheld` |
 //! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit` | `ReuseAtOnce` |
@@ -24,6 +26,7 @@
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
 //! | H31 | a completion waits for a commit that waits for it | `commits::no_completion_waits_for_a_commit_that_waits_for_it` | `HandleInHandle` |
+//! | H32 | extents are joined that a write under way needs cut | `full::extents_stay_cut_for_writes_under_way` | `PinsForgotten` |
 //! | H33 | who needs much waits for ever | `queues::who_needs_much_is_not_passed_by_those_who_need_little` | `PassWaiters` |
 //! | H34 | who waits blocks others elsewhere | `queues::who_waits_blocks_nobody_elsewhere` | `HoldWholeFile` |
 //!
@@ -36,7 +39,7 @@
 //! | blocks mapped ahead, given back | `ahead` | `AheadUnheld`, `KeptAsAhead` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
-//! | closing against syncs | `crashes::a_close_meets_a_sync` | | |
+//! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!
 //! Not modelled, as parext4 has nothing yet that they could go wrong in: H5, H6, H7, H19, H28 and H29 need a page
 //! cache, H20 collapse and insert range, H21 punch hole and zero range, H23 buffers that can fault, H24 a mount

@@ -9,6 +9,7 @@ mod appends;
 mod commits;
 mod conversions;
 mod crashes;
+mod full;
 mod gates;
 mod hazards;
 mod policies;

@@ -1,5 +1,7 @@
 //! Queues of operations: what is parked, refused, cancelled or forgotten, and the order of ranges.
 
+use std::sync::{Arc, Mutex};
+
 use parext4::fault::Fault;
 use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, Volume};
 
@@ -151,6 +153,47 @@ fn cancelled_operations_leave_no_trace() {
 #[test]
 fn a_dropped_queue_leaves_no_trace() {
     check(300, &[Fault::StakeForgotten], |image| give_up(image, drop));
+}
+
+#[test]
+fn a_close_meets_a_queue() {
+    check(300, &[Fault::QueueWhileClosing], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        // With blocks mapped ahead, which are given back when the volume is closed.
+        for _ in 0..17 {
+            file.append(&[7; BLOCK]).unwrap();
+        }
+        let closed = Arc::new(Mutex::new(false));
+        let done = Arc::new(Mutex::new(false));
+        let writer = {
+            let done = Arc::clone(&done);
+            with_queue(&volume, &file, move |queue, file| {
+                submit_append(queue, file, 7, 1, IoFlags::default());
+                *done.lock().unwrap() = finish(queue)[0].result.is_ok();
+            })
+        };
+        let closer = {
+            let closed = Arc::clone(&closed);
+            let volume = volume.clone();
+            spawn(&file, move |_| match volume.close() {
+                Ok(()) => *closed.lock().unwrap() = true,
+                Err(error) => assert!(matches!(error, Error::Busy(_)), "{error}"),
+            })
+        };
+        writer.join().unwrap();
+        closer.join().unwrap();
+        if *closed.lock().unwrap() {
+            let (_volume, after) = after_crash(&device, "/f");
+            let want = 17 + usize::from(*done.lock().unwrap());
+            assert_eq!(
+                blocks_of(&after, 32),
+                vec![7; want],
+                "what was done before the volume was closed is lost"
+            );
+        }
+    });
 }
 
 #[test]

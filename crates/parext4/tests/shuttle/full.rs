@@ -1,0 +1,112 @@
+//! Full volumes: what was promised space when it began must not fail for want of it when it ends.
+
+use std::sync::Arc;
+
+use parext4::fault::Fault;
+use parext4::models::{leave_blocks, limit_nodes};
+use parext4::{AlignedBuf, File, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
+
+use super::support::*;
+
+/// Not a single block.
+const NOTHING: i32 = i32::MIN / 2;
+/// Blocks of the file.
+const BLOCKS: usize = 16;
+
+/// A file of unwritten blocks in a tree whose nodes take few entries.
+fn file_on(volume: &Volume) -> File {
+    let file = volume.create("/f", 0o644).unwrap();
+    limit_nodes(&file, 6).unwrap();
+    file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
+    file
+}
+
+/// What a file holds of which some blocks were written.
+fn with(written: &[(usize, u8)]) -> Vec<u8> {
+    let mut blocks = vec![0; BLOCKS];
+    for &(block, byte) in written {
+        blocks[block] = byte;
+    }
+    blocks
+}
+
+/// Uses up all space at some moment while writers cut an extent.
+fn run_out_of_space(image: &MemDevice, split_at: SplitAt) {
+    let volume = open_quiet(Arc::new(image.fork()), split_at);
+    let file = file_on(&volume);
+    let starver = {
+        let volume = volume.clone();
+        spawn(&file, move |_| {
+            dawdle(60);
+            leave_blocks(&volume, NOTHING);
+        })
+    };
+    race(
+        &file,
+        |f| [1, 6, 12].into_iter().for_each(|block| write_block(f, 1, block)),
+        |f| [3, 9].into_iter().for_each(|block| write_block(f, 2, block)),
+    );
+    starver.join().unwrap();
+    assert_eq!(blocks_of(&file, BLOCKS), with(&[(1, 1), (6, 1), (12, 1), (3, 2), (9, 2)]));
+    volume.sync().unwrap();
+}
+
+#[test]
+fn a_write_completes_though_space_has_run_out() {
+    check(400, &[Fault::ReserveNothing], |image| run_out_of_space(image, SplitAt::Completion));
+}
+
+#[test]
+fn extents_stay_cut_for_writes_under_way() {
+    check(400, &[Fault::PinsForgotten], |image| run_out_of_space(image, SplitAt::Submission));
+}
+
+/// A file whose root is full, so that no extent can be cut any more.
+fn full_file_on(volume: &Volume) -> File {
+    let file = volume.create("/f", 0o644).unwrap();
+    file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
+    write_block(&file, 1, 0);
+    write_block(&file, 1, 2);
+    // No marks are left in the leaf.
+    file.sync_data().unwrap();
+    leave_blocks(volume, NOTHING);
+    file
+}
+
+fn widen_at_once(volume: &Volume) {
+    let file = full_file_on(volume);
+    race(&file, |f| write_block(f, 1, 6), |f| write_block(f, 2, 9));
+    assert_eq!(blocks_of(&file, BLOCKS), with(&[(0, 1), (2, 1), (6, 1), (9, 2)]));
+    volume.sync().unwrap();
+}
+
+#[test]
+fn a_write_that_is_widened_spares_its_neighbours() {
+    check(300, &[Fault::WidenBlindly], |image| widen_at_once(&volume(image)));
+    for (policy, faults) in [(Policy::Exclusive, &[][..]), (Policy::SharedOverwrite, &[Fault::WidenAsWrite])]
+    {
+        check(300, faults, move |image| widen_at_once(&open_under(Arc::new(image.fork()), policy)));
+    }
+}
+
+#[test]
+fn operations_of_one_queue_are_widened_one_after_the_other() {
+    check(100, &[], |image| {
+        let volume = volume(image);
+        let file = full_file_on(&volume);
+        let mut queue = volume.io_queue(4);
+        let writer = spawn(&file, |f| write_block(f, 3, 12));
+        for block in [6, 9] {
+            let buf = AlignedBuf::from_slice(&[2; BLOCK]);
+            let request = IoRequest::Write { buf, len: BLOCK, offset: block * BLOCK as u64 };
+            queue.submit(&file, request, block, IoFlags::default());
+        }
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.harvest(true, &mut done).unwrap();
+        }
+        writer.join().unwrap();
+        assert!(done.iter().all(|completion| completion.result.is_ok()), "{done:?}");
+        assert_eq!(blocks_of(&file, BLOCKS), with(&[(0, 1), (2, 1), (6, 2), (9, 2), (12, 3)]));
+    });
+}

@@ -77,7 +77,7 @@ impl Acknowledged {
 #[test]
 fn marks_survive_commits() {
     let faults = [Fault::MarkAnyTransaction, Fault::EncodeUnfolded];
-    check(400, &faults, |image| {
+    check(1500, &faults, |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
         let done = Acknowledged::default();
@@ -102,7 +102,7 @@ fn marks_survive_commits() {
 #[test]
 fn marks_survive_a_leaf_that_fills_and_splits() {
     let faults = [Fault::FoldUnretired, Fault::DirectoryFirst, Fault::MarksWithoutRoom];
-    check(400, &faults, |image| {
+    check(1500, &faults, |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
         // Fills holes behind the end, which lie in no order, while the others convert.
@@ -134,7 +134,7 @@ fn marks_survive_a_leaf_that_fills_and_splits() {
 
 #[test]
 fn marks_go_with_the_blocks_that_are_cut_off() {
-    check(400, &[Fault::FoldUnretired], |image| {
+    check(1500, &[Fault::FoldUnretired], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
         let cutter = spawn(&file, |f| {
@@ -169,7 +169,7 @@ fn marks_go_with_the_blocks_that_are_cut_off() {
 
 #[test]
 fn marks_survive_a_tree_that_grows_out_of_its_inode() {
-    check(400, &[], |image| {
+    check(1500, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
         let file = volume.create("/f", 0o644).unwrap();

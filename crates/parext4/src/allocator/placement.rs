@@ -32,6 +32,9 @@ struct Wish {
     end: u32,
     /// The least blocks that are worth a window.
     least: u32,
+    /// Blocks of the file before the region that are to find their place before it too: of threads that write a
+    /// new file side by side, any may come first.
+    lead: u32,
 }
 
 impl Allocator {
@@ -55,7 +58,8 @@ impl Allocator {
             return Ok(false);
         }
         let least = want.max(size / SHRINK);
-        let wish = Wish { at, want, first, end, least };
+        let lead = if file.is_empty() && map.last().is_none() { first } else { 0 };
+        let wish = Wish { at, want, first, end, least, lead };
         let goal = goal(file, map, &wish).filter(|&goal| self.layout.contains(goal));
         let mut found = None;
         if let Some(goal) = goal {
@@ -107,6 +111,8 @@ impl Allocator {
                 let (start, len) = free.largest_run().filter(|&(_, len)| len >= wish.least)?;
                 let crowded = len / 2 >= wish.least && table.ends_at(group_start + u64::from(start));
                 let skip = if crowded { len / 2 } else { 0 };
+                let led = skip.saturating_add(wish.lead);
+                let skip = if led.saturating_add(wish.end - wish.first) <= len { led } else { skip };
                 let room = len - skip;
                 // All of the region if it fits, else from where it is needed.
                 if (wish.at - wish.first).saturating_add(wish.want) > room {

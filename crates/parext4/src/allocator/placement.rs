@@ -73,6 +73,12 @@ impl Allocator {
         Ok(true)
     }
 
+    /// Where blocks for file block `at` should lie that get no window: beside those that the file has.
+    pub(super) fn goal_beside(&self, file: &Windows, map: &ExtentMap, at: u32) -> Option<FsBlock> {
+        let wish = Wish { at, want: 0, first: at, end: at, least: 0, lead: 0 };
+        goal(file, map, &wish).filter(|&goal| self.layout.contains(goal))
+    }
+
     /// Blocks of a new window besides `open` others of other files: a power of two, so that regions of different sizes nest.
     fn window_size(&self, open: usize) -> u32 {
         let free = u64::try_from(self.unclaimed.load(Ordering::Relaxed)).unwrap_or(0);

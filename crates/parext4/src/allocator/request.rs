@@ -79,7 +79,9 @@ impl Allocator {
         let mut runs = Runs::new();
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
-            found = self.find(handle, request.goal, want, End::First, &mut runs);
+            let first = request.holes.first().map_or(0, |&(logical, _)| logical);
+            let beside = self.goal_beside(&request.windows.lock(), request.map, first);
+            found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
         self.settle(handle, want, runs, found)
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
-    /// Away from what grows into the run.
+    /// Away from what grows into the run, or towards it: the last of all.
     Last,
 }
 
@@ -23,12 +23,16 @@ impl FreeExtents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Takes `want` blocks that lie together: at `goal` if they are free there, else this end of the best fit.
+    /// Takes `want` blocks that lie together: at `goal` if they are free there, else the first of the best fit, or
+    /// the last that there are.
     pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32, end: End) -> Option<(u32, u32)> {
         let at_goal = goal.and_then(|goal| self.at(goal)).filter(|&(_, len)| len >= want);
-        let fits = || {
-            let &(len, start) = self.by_len.range((want, 0)..).next()?;
-            Some(if end == End::First { start } else { start + len - want })
+        let fits = || match end {
+            End::First => self.by_len.range((want, 0)..).next().map(|&(_, start)| start),
+            End::Last => {
+                let last = self.by_start.iter().rev().find(|&(_, &len)| len >= want);
+                last.map(|(start, len)| start + len - want)
+            }
         };
         let start = at_goal.map(|(start, _)| start).or_else(fits)?;
         self.remove(start, want);

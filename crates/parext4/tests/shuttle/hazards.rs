@@ -39,7 +39,7 @@
 //! | blocks mapped ahead, given back | `ahead` | `AheadUnheld`, `KeptAsAhead` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
-//! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
+//! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | |
 //!
 //! Not modelled, as parext4 has nothing yet that they could go wrong in: H5, H6, H7, H19, H28 and H29 need a page
 //! cache, H20 collapse and insert range, H21 punch hole and zero range, H23 buffers that can fault, H24 a mount

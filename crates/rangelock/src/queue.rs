@@ -190,7 +190,7 @@ impl<W> Queue<W> {
             self.sole = None;
             return;
         }
-        let id = self.classes.find(claim.range).expect("a granted range has a class");
+        let Some(id) = self.classes.find(claim.range) else { return lost("a granted range has a class") };
         let class = self.classes.value_mut(id);
         let count = class.granted(claim.mode);
         *count -= 1;
@@ -212,7 +212,7 @@ impl<W> Queue<W> {
     /// waiters that this grants. Takes time linear in the waiters for the same range.
     pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
         self.leave_alone();
-        let id = self.classes.find(claim.range).expect("a request has a class");
+        let Some(id) = self.classes.find(claim.range) else { return lost("a request has a class") };
         let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
             return self.release(claim, granted);
         };
@@ -324,6 +324,12 @@ impl<W> Queue<W> {
         self.waiting -= 1;
         self.classes.value_mut(id).line.as_mut()?.take(index)
     }
+}
+
+/// What must be is not. A guard that is dropped by a thread which unwinds already says no more.
+#[cold]
+fn lost(what: &str) {
+    assert!(std::thread::panicking(), "{what}");
 }
 
 #[cfg(test)]

@@ -142,6 +142,10 @@ impl FromStr for Spec {
                 let (latency, parallel) = both.split_once(',').ok_or("expected sim:LATENCY,PARALLEL")?;
                 let parallel = parallel.parse().ok().filter(|&parallel| parallel > 0);
                 let parallel = parallel.ok_or("PARALLEL must be a number above 0")?;
+                // A bare number would be seconds, for which nobody waits at every request.
+                if latency.ends_with(|last: char| last.is_ascii_digit()) {
+                    return Err(format!("LATENCY {latency} lacks a unit: us, ms or s"));
+                }
                 Ok(Self::Sim { latency: duration(latency)?, parallel })
             }
             _ => Err("expected lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem".into()),
@@ -206,7 +210,7 @@ mod tests {
         for text in ["lib:/tmp/x.img", "raw:/dev/loop0", "dir:.", "sim:90us,8", "mem"] {
             assert_eq!(text.parse::<Spec>().map(|spec| spec.to_string()), Ok(text.to_owned()));
         }
-        for text in ["", "lib:", "sim:90us", "sim:90us,0", "mem:1", "disk:x"] {
+        for text in ["", "lib:", "sim:90us", "sim:90us,0", "sim:90,8", "mem:1", "disk:x"] {
             assert!(text.parse::<Spec>().is_err(), "{text}");
         }
     }

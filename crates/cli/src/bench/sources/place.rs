@@ -19,7 +19,7 @@ use crate::bench::target::{DirTarget, LibTarget, RawTarget, Target};
 use crate::{signature, size};
 
 /// Requests that the simulated device does at a time.
-const PARALLEL: usize = 64;
+const PARALLEL: usize = 1024;
 /// The image for files of so many bytes: room for a journal too, and as much as XFS takes at least.
 fn image_size(scale: Scale) -> u64 {
     (scale.size * 3).max(384 << 20)

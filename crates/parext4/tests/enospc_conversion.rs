@@ -5,7 +5,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use parext4::device::AlignedBuf;
 use parext4::{Error, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, Policy, SplitAt, Volume};
@@ -18,6 +19,9 @@ use common::watchdog::Watchdog;
 const BLOCK: u64 = 1024;
 /// A file of so many blocks allocated ahead takes a block for its tree when every other block is written.
 const EATER: u64 = 12;
+
+/// Blocks behind the end of an empty file, /behind.
+const BEHIND: u64 = 400;
 
 /// How large everything is.
 #[derive(Clone, Copy)]
@@ -56,6 +60,8 @@ impl Full {
             file.write_at(&[1; 1024], at as u64).unwrap();
             model[at..at + 1024].fill(1);
         }
+        let behind = volume.create("/behind", 0o644).unwrap();
+        behind.allocate(0, BEHIND * BLOCK, true).unwrap();
         let eaters: Vec<File> =
             (0..eaters).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
         eaters.iter().for_each(|eater| eater.allocate(0, EATER * BLOCK, false).unwrap());
@@ -264,4 +270,35 @@ fn threads_write_the_same_extents_on_a_full_volume() {
             full.close(&what);
         }
     }
+}
+
+/// An append that is told not to wait, and finds no space for what its completion needs, is refused before others
+/// hear of it: they leave no gap for it.
+#[test]
+fn a_refused_append_leaves_no_gap_on_a_full_volume() {
+    let full = Full::new(SMALL, SplitAt::Completion, Policy::Range, 0, 0);
+    let behind = full.volume.open_file("/behind").unwrap();
+    let (over, begun) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut queue = full.volume.io_queue(4);
+            let mut done = Vec::new();
+            begun.wait();
+            while !over.load(Ordering::Relaxed) {
+                let request = IoRequest::Append { buf: AlignedBuf::from_slice(&[9; 1024]), len: 1024 };
+                queue.submit(&behind, request, 0, IoFlags { nowait: true });
+                queue.harvest(true, &mut done).unwrap();
+            }
+            assert!(
+                done.iter().all(|one| matches!(one.result, Err(Error::WouldWait(_)))),
+                "a block was free"
+            );
+        });
+        begun.wait();
+        let gap = (0..BEHIND).find(|number| behind.append(&[8; 1024]).ok() != Some(number * BLOCK));
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(gap, None, "an append was elsewhere");
+    });
+    drop(behind);
+    full.close("a full volume");
 }

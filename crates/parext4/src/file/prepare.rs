@@ -93,21 +93,26 @@ impl File {
         Ok(Prepared { runs, debt })
     }
 
-    /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. `None` if that is not possible,
-    /// or if the blocks do not lie together in one state.
-    pub(super) fn prepare_at_once(&self, runs: Runs) -> Result<Option<Prepared<'_>>> {
-        let debt = match runs.as_slice() {
-            [Mapping { state: State::Written(_), .. }] => None,
-            [Mapping { state: State::Unwritten(_), .. }] => {
+    /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. What was `borrowed` before is
+    /// used, or given back.
+    ///
+    /// # Errors
+    /// [`Error::WouldWait`] if that is not possible, or if the blocks do not lie together in one state.
+    pub(super) fn prepare_at_once(&self, runs: Runs, borrowed: Option<DetachedDebt>) -> Result<Prepared<'_>> {
+        let allocator = &self.volume().allocator;
+        let borrowed = borrowed.map(|debt| Debt::attach(debt, allocator));
+        let debt = match (runs.as_slice(), borrowed) {
+            ([Mapping { state: State::Written(_), .. }], _) => None,
+            ([Mapping { state: State::Unwritten(_), .. }], Some(debt)) => Some(debt),
+            ([Mapping { state: State::Unwritten(_), .. }], None) => {
                 let depth = self.volume().map(self.inode())?.depth();
-                match self.volume().allocator.reserve(ExtentMap::worst_case(depth + 1)) {
-                    Ok(reservation) => Some(Debt { pieces: 1, reservation, pinned: false }),
-                    Err(_) => return Ok(None),
-                }
+                let reservation = allocator.reserve(ExtentMap::worst_case(depth + 1)).ok();
+                let reservation = reservation.ok_or(Error::WouldWait("space is short"))?;
+                Some(Debt { pieces: 1, reservation, pinned: false })
             }
-            _ => return Ok(None),
+            _ => return Err(Error::WouldWait("blocks must be found or made first")),
         };
-        Ok(Some(Prepared { runs, debt }))
+        Ok(Prepared { runs, debt })
     }
 
     /// Lets go of what was prepared for a write that is not completed.
@@ -119,13 +124,14 @@ impl File {
         if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
     }
 
-    /// An error if a write of `[offset, end)` would have to wait for its blocks.
-    pub(super) fn check_at_once(&self, offset: u64, end: u64) -> Result<()> {
+    /// Borrows what a write of `[offset, end)` will need, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::WouldWait`], as [`prepare_at_once`](Self::prepare_at_once).
+    pub(super) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        match self.runs(first, len)?.as_slice() {
-            [run] if run.state != State::Hole => Ok(()),
-            _ => Err(Error::WouldWait("blocks must be found or made first")),
-        }
+        let prepared = self.prepare_at_once(self.runs(first, len)?, None)?;
+        Ok(prepared.debt.map(Debt::detach))
     }
 
     pub(super) fn runs(&self, first: u32, len: u32) -> Result<Runs> {

@@ -4,7 +4,7 @@ use rangelock::{Mode, OwnedRangeGuard};
 
 use super::super::File;
 use super::super::admission::{Admission, Operation};
-use super::super::prepare::Runs;
+use super::super::prepare::{Debt, Runs};
 use super::super::read::TRIES;
 use super::super::widen::{self, Wide};
 use super::IoQueue;
@@ -119,7 +119,7 @@ impl IoQueue {
         Ok(asked)
     }
 
-    fn plan_append(&self, key: usize, tail: &Tail) -> Result<(u64, Admission)> {
+    fn plan_append(&mut self, key: usize, tail: &Tail) -> Result<(u64, Admission)> {
         let op = &self.ops[key];
         let (file, offset) = (self.files.get(op.file), tail.end());
         file.check_offset(offset)?;
@@ -127,10 +127,10 @@ impl IoQueue {
         Ok((offset, self.plan_extending(key, offset, end)?))
     }
 
-    /// The plan of a write behind the end. One that would have to wait for its blocks is refused before appends
-    /// hear of it.
-    fn plan_extending(&self, key: usize, offset: u64, end: u64) -> Result<Admission> {
-        let op = &self.ops[key];
+    /// The plan of a write behind the end. One that would have to wait for its blocks, or for what its completion
+    /// needs, is refused before appends hear of it: after that it would leave a gap behind.
+    fn plan_extending(&mut self, key: usize, offset: u64, end: u64) -> Result<Admission> {
+        let op = &mut self.ops[key];
         let file = self.files.get(op.file);
         let admission = file.foresee(Operation::Write { offset, end })?;
         if op.nowait {
@@ -140,7 +140,8 @@ impl IoQueue {
             if admission.zero_tail {
                 return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
             }
-            file.check_at_once(offset, end)?;
+            op.return_debt(file);
+            op.debt = file.borrow_at_once(offset, end)?;
         }
         Ok(admission)
     }
@@ -267,6 +268,11 @@ impl Pending {
             return Ok(None);
         }
         file.confirm(self.operation(), range, mode)
+    }
+
+    /// Gives back what was borrowed for its completion.
+    pub(super) fn return_debt(&mut self, file: &File) {
+        drop(self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator)));
     }
 
     /// Takes back, or makes good, what was said to appends.

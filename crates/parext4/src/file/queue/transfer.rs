@@ -76,7 +76,7 @@ impl IoQueue {
     }
 
     fn transfer_write(&mut self, key: usize, zero_tail: bool) -> Result<()> {
-        let op = &self.ops[key];
+        let op = &mut self.ops[key];
         let file = self.files.get(op.file);
         if op.kind == Kind::Write {
             file.check_len(op.len as u64, op.end >= file.size())?;
@@ -87,7 +87,6 @@ impl IoQueue {
         if may_widen && matches!(prepared, Err(Error::NoSpace)) {
             return self.ask_to_widen(key);
         }
-        let op = &mut self.ops[key];
         (op.runs, op.debt) = prepared?;
         let (buf, target) = (op.lend(file), op.target());
         for (part, piece) in file.write_pieces(target.start(), target.end(), &op.runs).enumerate() {
@@ -103,12 +102,14 @@ impl IoQueue {
     }
 }
 
-fn prepare<'a>(file: &'a File, op: &Pending, zero_tail: bool) -> Result<Prepared<'a>> {
+fn prepare<'a>(file: &'a File, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
     let (first, len) = file.blocks_of(op.target());
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
-        let prepared = if zero_tail { None } else { file.prepare_at_once(op.runs.clone())? };
-        return prepared.ok_or(Error::WouldWait("blocks must be found or made first"));
+        if zero_tail {
+            return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
+        }
+        return file.prepare_at_once(op.runs.clone(), op.debt.take());
     }
     if zero_tail {
         file.zero_tail()?;

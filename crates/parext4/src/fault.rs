@@ -68,6 +68,14 @@ pub enum Fault {
     EncodeUnfolded,
     /// A leaf keeps its marks though it has no room for what they come to.
     MarksWithoutRoom,
+    /// H30: a mark is not shown to readers.
+    MarkUnshown,
+    /// H30: a region of the map gets bits of its own when it changes, not those that others are setting.
+    BitsCopied,
+    /// I1: what was written where a file had blocks before counts for those that it has there now.
+    BitsKept,
+    /// H30: readers are shown regions of the map while its leaves change.
+    ViewUnheld,
     /// H30: a read does not look again whether the end has moved while it waited.
     StaleSize,
     /// I6, H31: the completion of a write begins a handle inside another.

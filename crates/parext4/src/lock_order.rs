@@ -37,6 +37,8 @@ pub(crate) enum Rank {
     Window,
     /// The free extents and counters, or the inodes, of one block group.
     AllocGroup,
+    /// What readers of an extent map are shown.
+    MapView,
     /// The journal's running transaction: its lists and counters.
     Transaction,
     /// The contents of one metadata block.

@@ -22,6 +22,9 @@ pub(crate) use raw::thread_local;
 pub(crate) use raw::{atomic, yield_now};
 pub(crate) use std::sync::Arc;
 
+/// What a [`Swap`] holds, loaded.
+pub(crate) type Guard<T> = arc_swap::Guard<Arc<T>>;
+
 /// A mutex of a known rank.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
@@ -127,12 +130,32 @@ impl<T> Swap<T> {
         Self(arc_swap::ArcSwap::new(value))
     }
 
-    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<T>> {
+    pub(crate) fn load(&self) -> Guard<T> {
         model_switch();
         self.0.load()
     }
 
     pub(crate) fn store(&self, value: Arc<T>) {
+        model_switch();
+        self.0.store(value);
+    }
+}
+
+/// A [`Swap`] that may be empty.
+#[derive(Debug)]
+pub(crate) struct SwapOption<T>(arc_swap::ArcSwapOption<T>);
+
+impl<T> SwapOption<T> {
+    pub(crate) fn empty() -> Self {
+        Self(arc_swap::ArcSwapOption::empty())
+    }
+
+    pub(crate) fn load(&self) -> arc_swap::Guard<Option<Arc<T>>> {
+        model_switch();
+        self.0.load()
+    }
+
+    pub(crate) fn store(&self, value: Option<Arc<T>>) {
         model_switch();
         self.0.store(value);
     }

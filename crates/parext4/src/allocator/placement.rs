@@ -161,7 +161,7 @@ fn region(file: &Windows, map: &ExtentMap, at: u32, size: u32) -> (u32, u32) {
     if let Some(before) = next.checked_sub(1).map(|index| &file[index]) {
         low = low.max(before.end().min(at));
     }
-    let mut high = at.saturating_add(map.lookup(at, size.max(1)).len);
+    let mut high = at.saturating_add(map.runs(at, size.max(1)).next().map_or(0, |hole| hole.len));
     if let Some(after) = file.get(next) {
         high = high.min(after.first);
     }

@@ -189,6 +189,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn carry_out(&mut self, edit: &mut Edit<'_, '_>, plan: Plan) -> Result<()> {
         // All blocks first: from here on nothing can run out half-way.
         let blocks = edit.take(plan.blocks)?;
+        let showing = self.map.view.lock();
         let tree = &mut *self.tree;
         let mut work = Work::new(edit, plan.change, plan.base, tree, blocks);
         if planted(Fault::DirectoryFirst) {
@@ -207,6 +208,15 @@ impl<'a> Writer<'a> {
         debug_assert!(work.blocks.is_empty(), "the plan and the change agree");
         if work.reshaped && !planted(Fault::DirectoryFirst) {
             self.publish();
+        }
+        let changed = plan.change.start..plan.change.end;
+        match plan.change.kind {
+            Kind::Fill | Kind::Remove => showing.renew(&self.map.directory.load(), &changed),
+            Kind::Convert => {
+                drop(showing);
+                self.map.view.set_written(changed);
+            }
+            Kind::Cut => {}
         }
         Ok(())
     }
@@ -238,7 +248,7 @@ impl<'a> Writer<'a> {
         self.tree.pins.remove(block);
     }
 
-    /// Shows readers which leaves there are now.
+    /// Has everybody find the leaves that there are now.
     fn publish(&self) {
         self.map.directory.store(Arc::new(self.tree.directory()));
     }

@@ -1,15 +1,15 @@
-//! What readers look things up in: all leaves of the tree in one list, without locks.
+//! All leaves of the tree in one list, to be found without locks.
 //!
 //! The list changes only when a leaf comes or goes; then a new one takes its place. Leaves change in their
-//! cells. A reader with an old list meets leaves that were split or removed meanwhile as they were then, which
-//! for the range that it holds is as they are (I2).
+//! cells. Who has an old list meets leaves that were split or removed meanwhile as they were then, with their
+//! marks retired.
 
-use parext4_format::FileBlock;
+use std::ops::Range;
+
 use parext4_format::extent::Extent;
 
-use super::leaf::LeafCell;
-use super::{Mapping, State};
-use crate::sync::Arc;
+use super::leaf::{Leaf, LeafCell};
+use crate::sync::{Arc, Guard};
 
 /// The leaves of a map.
 #[derive(Debug)]
@@ -32,9 +32,11 @@ impl Directory {
         self.firsts.partition_point(|&first| first <= block).saturating_sub(1)
     }
 
-    /// The leaf that maps `block` or would.
-    pub(super) fn cell(&self, block: u32) -> &Arc<LeafCell> {
-        &self.leaves[self.leaf_for(block)]
+    /// The leaf that maps `block` or would, and how many blocks from there on that is true of.
+    pub(super) fn cell(&self, block: u32) -> (&LeafCell, u32) {
+        let at = self.leaf_for(block);
+        let next = self.firsts.get(at + 1).map_or(u32::MAX, |next| next - block);
+        (&self.leaves[at], next)
     }
 
     /// How many leaves there are.
@@ -51,7 +53,7 @@ impl Directory {
 
     /// The last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
-        self.cell(block.checked_sub(1)?).load().extent_before(block)
+        self.cell(block.checked_sub(1)?).0.load().extent_before(block)
     }
 
     /// The last extent of the file.
@@ -59,16 +61,10 @@ impl Directory {
         self.leaves.last()?.load().extents.last().copied()
     }
 
-    /// The run that `block` lies in, cut to `[block, block + max)`. It may go on in the same state.
-    pub(super) fn lookup(&self, block: u32, max: u32) -> Mapping {
-        let at = self.leaf_for(block);
-        let leaf = self.leaves[at].load();
-        let next = match leaf.extent_from(block) {
-            Some(extent) if extent.logical.get() <= block => return leaf.run(extent, block, max),
-            Some(next) => Some(next.logical.get()),
-            None => self.firsts.get(at + 1).copied(),
-        };
-        let len = next.map_or(max, |next| (next - block).min(max));
-        Mapping { logical: FileBlock(block), len, state: State::Hole }
+    /// The leaves that may map something of file blocks `range`.
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Guard<Leaf>> {
+        let from = self.leaf_for(u32::try_from(range.start).unwrap_or(u32::MAX));
+        let to = self.firsts.partition_point(|&first| u64::from(first) < range.end).max(from + 1);
+        self.leaves[from..to].iter().map(|cell| cell.load())
     }
 }

@@ -1,8 +1,6 @@
 //! One leaf: its extents, and the [`Marks`] laid over them.
 //!
-//! A leaf never changes but for its marks; a change puts a new one into its [`LeafCell`]. Readers take
-//! whatever version is there. That is enough for them: they hold the range that they look up (I2), so no
-//! change concerns it.
+//! A leaf never changes but for its marks; a change puts a new one into its [`LeafCell`].
 
 use std::ops::Range;
 
@@ -10,24 +8,17 @@ use parext4_format::FileBlock;
 use parext4_format::extent::{self, Extent};
 use smallvec::SmallVec;
 
+use super::Change;
 use super::marks::{Marking, Marks};
-use super::{Change, Mapping, State};
 use crate::fault::{Fault, planted};
 use crate::sync::{Arc, Swap};
 
 /// The place of a leaf in the tree, with its present version.
 pub(super) type LeafCell = Swap<Leaf>;
 
-/// Extents between two heads of a leaf: their starts are a line of a processor's cache.
-const STRIDE: usize = 16;
-
 /// One version of a leaf.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    /// Where each extent starts, and of those every [`STRIDE`]th. A look-up searches here: a leaf is seldom in a
-    /// processor's caches as a whole, and so it takes few of their lines.
-    heads: SmallVec<[u32; 24]>,
-    starts: Vec<u32>,
     /// Sorted, disjoint.
     pub extents: Vec<Extent>,
     pub marks: Option<Arc<Marks>>,
@@ -47,69 +38,29 @@ impl Leaf {
     }
 
     pub(super) fn new(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<Self> {
-        let starts: Vec<u32> = extents.iter().map(|extent| extent.logical.get()).collect();
-        let heads = starts.iter().copied().step_by(STRIDE).collect();
-        Arc::new(Self { heads, starts, extents, marks })
-    }
-
-    /// How many extents start before `end`, which may be 2^32.
-    fn starting_before(&self, end: u64) -> usize {
-        let before = |&start: &u32| u64::from(start) < end;
-        let Some(stride) = self.heads.partition_point(before).checked_sub(1) else { return 0 };
-        let from = stride * STRIDE;
-        let to = self.starts.len().min(from + STRIDE);
-        from + self.starts[from..to].partition_point(before)
+        Arc::new(Self { extents, marks })
     }
 
     /// The first file block mapped; none in an empty root.
     pub(super) fn first(&self) -> u32 {
-        self.starts.first().copied().unwrap_or(0)
+        self.extents.first().map_or(0, |extent| extent.logical.get())
     }
 
     /// The first extent that ends behind `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
-        let after = self.starting_before(u64::from(block) + 1);
-        let holds = |extent: &&Extent| extent.end() > u64::from(block);
-        let before = after.checked_sub(1).and_then(|at| self.extents.get(at)).filter(holds);
-        before.or_else(|| self.extents.get(after)).copied()
+        let at = self.extents.partition_point(|extent| extent.end() <= u64::from(block));
+        self.extents.get(at).copied()
     }
 
     /// The last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
-        let at = self.starting_before(u64::from(block));
+        let at = self.extents.partition_point(|extent| extent.logical.get() < block);
         self.extents.get(at.checked_sub(1)?).copied()
     }
 
-    /// The run that `block` lies in, which `extent` maps, cut to `max` blocks.
-    pub(super) fn run(&self, extent: Extent, block: u32, max: u32) -> Mapping {
-        let skip = block - extent.logical.get();
-        let start = extent.physical + u64::from(skip);
-        let len = (extent.len - skip).min(max);
-        let (len, state) = match &self.marks {
-            Some(marks) if extent.unwritten => marked(marks, block, len),
-            _ => (len, !extent.unwritten),
-        };
-        let state = if state { State::Written(start) } else { State::Unwritten(start) };
-        Mapping { logical: FileBlock(block), len, state }
-    }
-
-    /// Marks `[start, start + len)` as written.
+    /// Marks `[start, start + len)`, which the leaf maps, as written.
     pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
-        let fits = |marks: &&Arc<Marks>| marks.is_armed_for(tid) || planted(Fault::MarkAnyTransaction);
-        let Some(marks) = self.marks.as_ref().filter(fits) else {
-            return Marking::Refused;
-        };
-        let end = u64::from(start) + u64::from(len);
-        match self.extent_from(start) {
-            Some(extent) if extent.logical.get() <= start && extent.end() >= end => {
-                if extent.unwritten {
-                    marks.set(tid, start, len)
-                } else {
-                    Marking::Done
-                }
-            }
-            _ => Marking::Refused,
-        }
+        self.marks.as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
     }
 
     /// What `change`, in transaction `tid`, starts from in a leaf of so many entries. Marks stay where they
@@ -141,20 +92,6 @@ impl Leaf {
     }
 }
 
-/// How many of the `len` blocks from `block` on are in the same state, and whether they are written.
-fn marked(marks: &Marks, block: u32, len: u32) -> (u32, bool) {
-    let mut end = block.saturating_add(len);
-    for (from, to) in marks.iter() {
-        if from <= block && block < to {
-            return (len.min(to - block), true);
-        }
-        if from > block {
-            end = end.min(from);
-        }
-    }
-    (end - block, false)
-}
-
 /// `extents` with the blocks of the sorted ranges `written` turned from unwritten to written.
 fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 2 * written.len());
@@ -162,14 +99,20 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
     for &extent in extents {
         let mut at = u64::from(extent.logical.get());
         while let Some(&(from, to)) = marks.peek().filter(|&&(from, _)| u64::from(from) < extent.end()) {
-            marks.next();
-            let (from, to) = (u64::from(from).max(at), u64::from(to).min(extent.end()));
-            if !extent.unwritten || from >= to {
-                continue;
+            let (start, stop) = (u64::from(from).max(at), u64::from(to).min(extent.end()));
+            if extent.unwritten && start < stop {
+                out.extend(cut(extent, at, start));
+                push_joined(
+                    &mut out,
+                    cut(extent, start, stop).map(|piece| Extent { unwritten: false, ..piece }),
+                );
+                at = stop;
             }
-            out.extend(cut(extent, at, from));
-            push_joined(&mut out, cut(extent, from, to).map(|piece| Extent { unwritten: false, ..piece }));
-            at = to;
+            if u64::from(to) > extent.end() {
+                // It goes on in the next one.
+                break;
+            }
+            marks.next();
         }
         // What was not cut was not to be joined either.
         if at == u64::from(extent.logical.get()) && extent.unwritten {

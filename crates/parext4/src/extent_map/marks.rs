@@ -72,7 +72,7 @@ impl Marks {
         self.iter().next().is_none()
     }
 
-    /// Marks `[start, start + len)`, which lies within one unwritten extent, under a handle of `tid`.
+    /// Marks `[start, start + len)`, which lies within the leaf, under a handle of `tid`.
     pub(super) fn set(&self, tid: u64, start: u32, len: u32) -> Marking {
         if !self.is_armed_for(tid) && !planted(Fault::MarkAnyTransaction) {
             return Marking::Refused;
@@ -113,7 +113,7 @@ impl Marks {
 }
 
 fn pack(start: u32, len: u32) -> u64 {
-    debug_assert!(len > 0 && len < 1 << 31, "a mark lies within one extent");
+    debug_assert!(len > 0 && len < 1 << 31, "a mark lies within one leaf");
     u64::from(start) | u64::from(len) << 32
 }
 

@@ -1,9 +1,9 @@
 //! One file's map from file blocks to volume blocks: a tree in memory which is the truth.
 //!
-//! Looking something up takes no lock: readers go through the [`Directory`] to a version of a leaf. Changes
-//! take the map's lock, make a new version of the one leaf that they concern, and register the blocks of the
-//! nodes that they dirty; those are encoded when the transaction closes, once each. That something was
-//! written is, most of the time, only [marked](marks) in its leaf, again without a lock.
+//! Looking something up takes no lock: readers have a [view](View) of their own of what the leaves say. Changes
+//! take the map's lock, make a new version of the one leaf that they concern, renew the view, and register the
+//! blocks of the nodes that they dirty; those are encoded when the transaction closes, once each. That something
+//! was written is, most of the time, only [marked](marks) in its leaf, again without a lock.
 //!
 //! The nodes mirror the extent tree on the device, one to one. Source of the format: kernel documentation,
 //! "Dynamic Structures: Extent Tree".
@@ -14,10 +14,13 @@ mod leaf;
 mod load;
 mod marks;
 mod node;
+mod region;
+mod view;
 
 use parext4_format::extent::Extent;
 use parext4_format::{ChecksumSeed, FileBlock, FsBlock};
 
+use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::meta::BlockKind;
 use crate::sync::{Arc, Mutex, Swap, spin};
@@ -27,6 +30,7 @@ pub(crate) use change::{Edit, Plan, Writer};
 use directory::Directory;
 use marks::Marking;
 use node::{Node, Tree};
+use view::View;
 
 /// Entries that fit the root, which lies in the inode.
 const ROOT_CAPACITY: usize = 4;
@@ -78,6 +82,7 @@ impl Mapping {
 /// The extent map of one file.
 #[derive(Debug)]
 pub(crate) struct ExtentMap {
+    view: View,
     directory: Swap<Directory>,
     tree: Mutex<Tree>,
 }
@@ -91,7 +96,7 @@ impl ExtentMap {
 
     fn with(tree: Tree) -> Self {
         let directory = Swap::new(Arc::new(tree.directory()));
-        Self { directory, tree: Mutex::new(Rank::ExtentMap, tree) }
+        Self { view: View::new(), directory, tree: Mutex::new(Rank::ExtentMap, tree) }
     }
 
     /// The right to change the map.
@@ -111,17 +116,33 @@ impl ExtentMap {
 
     /// The run that `block` lies in, cut to `[block, block + max)`. It may go on in the same state.
     pub(crate) fn lookup(&self, block: u32, max: u32) -> Mapping {
-        self.directory.load().lookup(block, max)
+        let shown = self.view.with_region(block, |region| region.lookup(block, max));
+        shown.unwrap_or_else(|| self.lookup_unshown(block, max))
+    }
+
+    /// As [`lookup`](Self::lookup), where nothing was looked for before, or nothing is mapped.
+    #[cold]
+    fn lookup_unshown(&self, block: u32, max: u32) -> Mapping {
+        let hole = |len| Mapping { logical: FileBlock(block), len, state: State::Hole };
+        let behind = block | (region::BLOCKS - 1);
+        match self.extent_from(block) {
+            None => hole(max),
+            Some(next) if next.logical.get() > behind => hole(max.min(next.logical.get() - block)),
+            Some(_) => {
+                let showing = self.view.lock();
+                let shown = showing.show(&self.directory.load(), block, |region| region.lookup(block, max));
+                shown.unwrap_or_else(|| hole(max.min(behind - block + 1)))
+            }
+        }
     }
 
     /// The runs that cover `[start, start + len)`; those that go on in the same state are one.
     pub(crate) fn runs(&self, start: u32, len: u32) -> impl Iterator<Item = Mapping> {
         let end = start.saturating_add(len);
-        let directory = self.directory.load();
         let mut at = start;
         let mut pieces = std::iter::from_fn(move || {
             (at < end).then(|| {
-                let mapping = directory.lookup(at, end - at);
+                let mapping = self.lookup(at, end - at);
                 at += mapping.len;
                 mapping
             })
@@ -160,20 +181,38 @@ impl ExtentMap {
         u32::try_from(directory.leaves()).unwrap_or(u32::MAX).saturating_mul(u32::from(directory.depth))
     }
 
-    /// Notes that `[start, start + len)`, which lies within one unwritten extent, is written, under a handle
-    /// of transaction `tid`. Takes no lock. `false` if that takes a change of the leaf; nothing is noted then.
+    /// Notes that `[start, start + len)`, which is unwritten, is written, under a handle of transaction `tid`. Takes
+    /// no lock. Returns for how many blocks: the rest takes a change of the leaf.
     ///
-    /// If it is `true`, the inode has joined that transaction.
-    pub(crate) fn mark(&self, tid: u64, start: u32, len: u32) -> bool {
+    /// If it is any, the inode has joined that transaction.
+    pub(crate) fn mark(&self, tid: u64, start: u32, len: u32) -> u32 {
+        let mut done = 0;
+        while done < len {
+            let marked = self.mark_leaf(tid, start + done, len - done);
+            if marked == 0 {
+                break;
+            }
+            done += marked;
+        }
+        if done > 0 && !planted(Fault::MarkUnshown) {
+            self.view.set_written(u64::from(start)..u64::from(start) + u64::from(done));
+        }
+        done
+    }
+
+    /// Marks as much of `[start, start + len)` as one leaf maps, or nothing.
+    fn mark_leaf(&self, tid: u64, start: u32, len: u32) -> u32 {
         for _ in 0..MARK_TRIES {
-            let marking = self.directory.load().cell(start).load().mark(tid, start, len);
+            let directory = self.directory.load();
+            let (cell, most) = directory.cell(start);
+            let marking = cell.load().mark(tid, start, len.min(most));
             match marking {
-                Marking::Done => return true,
-                Marking::Refused => return false,
+                Marking::Done => return len.min(most),
+                Marking::Refused => return 0,
                 Marking::Retired => spin(),
             }
         }
-        false
+        0
     }
 
     /// The most blocks that one change registers, the inode's and those of what it maps left aside.
@@ -207,7 +246,11 @@ impl ExtentMap {
     /// Writes the root into the inode's `i_block` and every dirty node into its block, with all marks folded.
     /// No handle is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
-        self.tree.lock().encode(i_block);
+        let mut tree = self.tree.lock();
+        tree.encode(i_block);
+        // The only moment at which no mark is being made.
+        #[cfg(any(debug_assertions, shuttle))]
+        assert!(self.view.agrees(&tree.directory()), "readers see something else than the leaves say");
     }
 }
 

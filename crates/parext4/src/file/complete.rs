@@ -60,16 +60,16 @@ impl File {
     /// Marks as many of the runs as can be. Returns the file block that it came to.
     fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], end: u64) -> Result<u32> {
         let map = self.volume().map(self.inode())?;
-        let mut marked = false;
-        for run in runs {
-            if run.is_unwritten() {
-                if !map.mark(handle.tid(), run.logical.get(), run.len) {
-                    if marked {
-                        self.reveal(run.logical.get(), end);
-                    }
-                    return Ok(run.logical.get());
+        let mut marked = 0;
+        for run in runs.iter().filter(|run| run.is_unwritten()) {
+            let done = map.mark(handle.tid(), run.logical.get(), run.len);
+            marked += done;
+            if done < run.len {
+                let at = run.logical.get() + done;
+                if marked > 0 {
+                    self.reveal(at, end);
                 }
-                marked = true;
+                return Ok(at);
             }
         }
         let last = runs.last().map_or(0, end_of);

@@ -188,11 +188,17 @@ impl Inner {
         let (mut at, end) = (start, start + len);
         while at < end {
             let run = map.lookup(at, end - at);
+            let State::Unwritten(physical) = run.state else {
+                at += run.len;
+                continue;
+            };
             // Whoever had the lock before us may have made room for a mark.
-            if let State::Unwritten(physical) = run.state
-                && !map.mark(handle.tid(), at, run.len)
-            {
-                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
+            let mut done = map.mark(handle.tid(), at, run.len);
+            if done == 0 {
+                // What lies together may be several extents.
+                let whole = map.extent_from(at).map_or(u64::from(end), |whole| whole.end());
+                done = u32::try_from(whole).unwrap_or(u32::MAX).min(at + run.len) - at;
+                let extent = Extent { logical: run.logical, physical, len: done, unwritten: false };
                 let plan = match map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth())) {
                     // What was converted is to be shown in this transaction.
                     Err(Error::FileTooLarge) if at > start => return Ok(at - start),
@@ -203,7 +209,7 @@ impl Inner {
                 }
                 self.carry_out_reserved(handle, inode, &mut map, physical, plan, reservation)?;
             }
-            at += run.len;
+            at += done;
         }
         Ok(len)
     }

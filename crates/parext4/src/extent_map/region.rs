@@ -1,0 +1,253 @@
+//! What readers see of a part of a file: where its blocks lie, and which of them are written.
+//!
+//! *Where* they lie changes when blocks come or go; then the region gets a new version. *Whether* they are
+//! written is a bit for each block, and all versions share the bits: a conversion sets some and needs no version.
+
+use std::ops::Range;
+
+use parext4_format::{FileBlock, FsBlock};
+use smallvec::SmallVec;
+
+use super::directory::Directory;
+use super::leaf::cut;
+use super::{Mapping, State};
+use crate::fault::{Fault, planted};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// File blocks in a region: few enough that a new version costs less than a leaf.
+pub(super) const BLOCKS: u32 = 1024;
+const WORDS: usize = BLOCKS as usize / 64;
+
+/// One version of a region.
+#[derive(Debug)]
+pub(super) struct Region {
+    first: u32,
+    /// Sorted, disjoint; those that lie together are one, whatever they hold.
+    runs: SmallVec<[Run; 2]>,
+    /// `None` if all that is mapped is written.
+    written: Option<Arc<Bits>>,
+}
+
+/// Blocks that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// From the start of the region.
+    at: u32,
+    len: u32,
+    start: FsBlock,
+}
+
+impl Run {
+    fn end(&self) -> u32 {
+        self.at + self.len
+    }
+}
+
+/// What the leaves say of a region.
+#[derive(Default)]
+struct Found {
+    runs: SmallVec<[Run; 2]>,
+    /// What is written, from the start of the region, in no order.
+    written: SmallVec<[Range<u32>; 8]>,
+    any_unwritten: bool,
+}
+
+impl Region {
+    /// The region that begins at file block `first`, as the leaves have it; `None` if all of it is a hole. It
+    /// goes on with the bits of the version before it, of which those of file blocks `changed` are set anew.
+    pub(super) fn build(
+        leaves: &Directory,
+        first: u32,
+        before: Option<&Self>,
+        changed: &Range<u64>,
+    ) -> Option<Arc<Self>> {
+        let Found { runs, written, any_unwritten } = Found::new(leaves, first);
+        if runs.is_empty() {
+            return None;
+        }
+        let bits = match before.and_then(|before| before.written.as_ref()) {
+            Some(bits) => {
+                let changed = clip(first, changed);
+                let bits = if planted(Fault::BitsCopied) { Arc::new(bits.copy()) } else { Arc::clone(bits) };
+                if !planted(Fault::BitsKept) {
+                    bits.clear(changed.clone());
+                }
+                let within = |part: &Range<u32>| part.start.max(changed.start)..part.end.min(changed.end);
+                written.iter().for_each(|part| bits.set(within(part)));
+                Some(bits)
+            }
+            None if any_unwritten => {
+                let bits = Bits::default();
+                written.into_iter().for_each(|part| bits.set(part));
+                Some(Arc::new(bits))
+            }
+            None => None,
+        };
+        Some(Arc::new(Self { first, runs, written: bits }))
+    }
+
+    /// The run that `block` lies in, cut to `[block, block + max)` and to the region. It may go on in the same
+    /// state.
+    pub(super) fn lookup(&self, block: u32, max: u32) -> Mapping {
+        let at = block - self.first;
+        let max = max.min(BLOCKS - at);
+        let next = match self.runs.as_slice() {
+            [run] if at < run.end() => Some(run),
+            runs => runs.get(runs.partition_point(|run| run.end() <= at)),
+        };
+        let (len, state) = match next {
+            Some(run) if run.at <= at => {
+                let start = run.start + u64::from(at - run.at);
+                let (len, written) = self.state(at, max.min(run.end() - at));
+                (len, if written { State::Written(start) } else { State::Unwritten(start) })
+            }
+            next => (next.map_or(max, |next| max.min(next.at - at)), State::Hole),
+        };
+        Mapping { logical: FileBlock(block), len, state }
+    }
+
+    /// How many of the `len` mapped blocks from `at` on are in the same state, and whether they are written.
+    fn state(&self, at: u32, len: u32) -> (u32, bool) {
+        self.written.as_ref().map_or((len, true), |bits| bits.state(at, len))
+    }
+
+    /// Notes that what there is of file blocks `range` in the region is written.
+    pub(super) fn set_written(&self, range: &Range<u64>) {
+        if let Some(bits) = &self.written {
+            bits.set(clip(self.first, range));
+        }
+    }
+
+    /// Whether it says what the leaves say.
+    #[cfg(any(debug_assertions, shuttle))]
+    pub(super) fn agrees(&self, leaves: &Directory) -> bool {
+        let Found { runs, written, .. } = Found::new(leaves, self.first);
+        let fresh = Bits::default();
+        written.into_iter().for_each(|part| fresh.set(part));
+        let mut mapped = runs.iter().flat_map(|run| run.at..run.end());
+        self.runs == runs && mapped.all(|at| self.state(at, 1) == fresh.state(at, 1))
+    }
+}
+
+impl Found {
+    fn new(leaves: &Directory, first: u32) -> Self {
+        let mut found = Self::default();
+        let (start, end) = (u64::from(first), u64::from(first) + u64::from(BLOCKS));
+        for leaf in leaves.within(start..end) {
+            let from = leaf.extents.partition_point(|extent| extent.end() <= start);
+            for extent in leaf.extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
+                let at = extent.logical.get() - first;
+                found.add(Run { at, len: extent.len, start: extent.physical }, extent.unwritten);
+            }
+            let marks = leaf.marks.iter().flat_map(|marks| marks.iter());
+            let marked = marks.map(|(from, to)| clip(first, &(from.into()..to.into())));
+            found.written.extend(marked.filter(|part| !part.is_empty()));
+        }
+        found
+    }
+
+    fn add(&mut self, run: Run, unwritten: bool) {
+        self.any_unwritten |= unwritten;
+        if !unwritten {
+            self.written.push(run.at..run.end());
+        }
+        match self.runs.last_mut() {
+            Some(last) if last.end() == run.at && last.start + u64::from(last.len) == run.start => {
+                last.len += run.len;
+            }
+            _ => self.runs.push(run),
+        }
+    }
+}
+
+/// What there is of file blocks `range` in the region that begins at `first`, from the start of that.
+fn clip(first: u32, range: &Range<u64>) -> Range<u32> {
+    let clip = |block: u64| u32::try_from(block.saturating_sub(first.into())).unwrap_or(BLOCKS).min(BLOCKS);
+    clip(range.start)..clip(range.end)
+}
+
+/// One bit for each block of a region: whether it is written, if it is mapped.
+///
+/// Who changes a bit holds its block, and so does who must see it, so that the range lock orders the two (I2). The
+/// bits beside it change at any time.
+#[derive(Debug, Default)]
+struct Bits([AtomicU64; WORDS]);
+
+impl Bits {
+    fn set(&self, range: Range<u32>) {
+        for (word, mask) in masks(range) {
+            self.0[word].fetch_or(mask, Ordering::Release);
+        }
+    }
+
+    fn clear(&self, range: Range<u32>) {
+        for (word, mask) in masks(range) {
+            self.0[word].fetch_and(!mask, Ordering::Release);
+        }
+    }
+
+    /// How many of the `len` bits from `at` on are as the first, and what that is.
+    fn state(&self, at: u32, len: u32) -> (u32, bool) {
+        let (mut next, end) = (at, at + len);
+        let mut first = None;
+        while next < end {
+            let word = self.0[next as usize / 64].load(Ordering::Acquire) >> (next % 64);
+            let first = *first.get_or_insert(word & 1 != 0);
+            let same = if first { word.trailing_ones() } else { word.trailing_zeros() };
+            let rest = 64 - next % 64;
+            next += same.min(rest);
+            if same < rest {
+                break;
+            }
+        }
+        (next.min(end) - at, first.unwrap_or(false))
+    }
+
+    fn copy(&self) -> Self {
+        Self(std::array::from_fn(|word| AtomicU64::new(self.0[word].load(Ordering::Acquire))))
+    }
+}
+
+/// The words of the bits `range`, each with a mask of those that are meant.
+fn masks(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+    let mut next = range.start;
+    std::iter::from_fn(move || {
+        (next < range.end).then(|| {
+            let (word, from) = (next / 64, next % 64);
+            let count = (range.end - next).min(64 - from);
+            next += count;
+            (word as usize, (u64::MAX >> (64 - count)) << from)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_set_and_cleared_across_words() {
+        let bits = Bits::default();
+        assert_eq!(bits.state(0, BLOCKS), (BLOCKS, false));
+        bits.set(60..200);
+        bits.set(1023..1024);
+        bits.clear(70..71);
+        bits.set(5..5);
+        let runs = [(0, 60), (60, 70), (70, 71), (71, 200), (200, 1023), (1023, 1024)];
+        for (nth, (from, to)) in runs.into_iter().enumerate() {
+            assert_eq!(bits.state(from, BLOCKS - from), (to - from, nth % 2 == 1), "from {from}");
+            assert_eq!(bits.state(to - 1, 1), (1, nth % 2 == 1), "before {to}");
+        }
+        assert_eq!(bits.state(64, 3), (3, true));
+    }
+
+    #[test]
+    fn ranges_are_cut_to_the_region() {
+        let last = u32::MAX - BLOCKS + 1;
+        assert_eq!(clip(BLOCKS, &(0..u64::MAX)), 0..BLOCKS);
+        assert_eq!(clip(BLOCKS, &(1030..1034)), 6..10);
+        assert!(clip(BLOCKS, &(0..1024)).is_empty() && clip(BLOCKS, &(2048..3000)).is_empty());
+        assert_eq!(clip(last, &(u64::from(u32::MAX)..1 << 32)), BLOCKS - 1..BLOCKS);
+    }
+}

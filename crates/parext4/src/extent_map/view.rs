@@ -1,0 +1,137 @@
+//! What readers look things up in: [regions](Region), which are shown without locks.
+//!
+//! A region is made from the leaves when somebody first looks for what is mapped there, and again when that
+//! changes. So it takes memory only where a file was used, and a hole takes none. Whoever makes one or changes
+//! leaves holds the view, so that no region is made of leaves that are just changing. A reader with an old version
+//! sees what was, which for the range that it holds is what is (I2).
+
+use std::ops::Range;
+
+use super::directory::Directory;
+use super::region::{BLOCKS, Region};
+use crate::fault::{Fault, planted};
+use crate::lock_order::Rank;
+use crate::sync::{Arc, Mutex, MutexGuard, Swap, SwapOption};
+
+/// Regions in a chunk of the table.
+const CHUNK: usize = 64;
+/// File blocks in a chunk.
+const CHUNK_BLOCKS: u64 = CHUNK as u64 * BLOCKS as u64;
+
+/// The regions that are shown.
+#[derive(Debug)]
+pub(super) struct View {
+    /// By the number of the region. Chunks come and stay.
+    chunks: Swap<Vec<Option<Arc<Chunk>>>>,
+    changing: Mutex<()>,
+}
+
+type Chunk = [SwapOption<Region>; CHUNK];
+
+/// The right to show other regions, and to change the leaves behind them.
+#[derive(Debug)]
+pub(super) struct Showing<'a> {
+    view: &'a View,
+    _guard: Option<MutexGuard<'a, ()>>,
+}
+
+impl View {
+    pub(super) fn new() -> Self {
+        Self { chunks: Swap::new(Arc::new(Vec::new())), changing: Mutex::new(Rank::MapView, ()) }
+    }
+
+    pub(super) fn lock(&self) -> Showing<'_> {
+        let guard = (!planted(Fault::ViewUnheld)).then(|| self.changing.lock());
+        Showing { view: self, _guard: guard }
+    }
+
+    /// What `f` makes of the region that `block` lies in; `None` if that is not shown.
+    pub(super) fn with_region<R>(&self, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
+        let (chunk, slot) = place(block);
+        let chunks = self.chunks.load();
+        let region = chunks.get(chunk)?.as_ref()?[slot].load();
+        region.as_deref().map(f)
+    }
+
+    /// Notes that the file blocks `range` are written, which are mapped and held by the caller, and whose leaves say
+    /// or are marked so.
+    pub(super) fn set_written(&self, range: Range<u64>) {
+        for first in regions(&range) {
+            let set = || self.with_region(first, |region| region.set_written(&range));
+            if set().is_none() {
+                // Somebody may be making it who has not seen the mark.
+                let _showing = self.lock();
+                set();
+            }
+        }
+    }
+
+    /// Whether all that is shown is what the leaves say.
+    #[cfg(any(debug_assertions, shuttle))]
+    pub(super) fn agrees(&self, leaves: &Directory) -> bool {
+        let chunks = self.chunks.load();
+        let mut shown = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        shown.all(|slot| slot.load().as_ref().is_none_or(|region| region.agrees(leaves)))
+    }
+}
+
+impl Showing<'_> {
+    /// Shows the region that `block` lies in and gives it to `f`; `None` if nothing is mapped there.
+    pub(super) fn show<R>(&self, leaves: &Directory, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
+        let (chunk, slot) = place(block);
+        let chunk = self.chunk(chunk);
+        if chunk[slot].load().is_none() {
+            chunk[slot].store(Region::build(leaves, block - block % BLOCKS, None, &(0..0)));
+        }
+        chunk[slot].load().as_deref().map(f)
+    }
+
+    fn chunk(&self, at: usize) -> Arc<Chunk> {
+        let chunks = self.view.chunks.load();
+        if let Some(Some(chunk)) = chunks.get(at) {
+            return Arc::clone(chunk);
+        }
+        let mut more = Vec::clone(&chunks);
+        more.resize(more.len().max(at + 1), None);
+        let chunk = Arc::new(std::array::from_fn(|_| SwapOption::empty()));
+        more[at] = Some(Arc::clone(&chunk));
+        self.view.chunks.store(Arc::new(more));
+        chunk
+    }
+
+    /// Shows what the leaves have now for the file blocks `changed`, where blocks came or went. Nobody else holds
+    /// those that were mapped.
+    pub(super) fn renew(&self, leaves: &Directory, changed: &Range<u64>) {
+        let chunks = self.view.chunks.load();
+        let at = |block: u64| usize::try_from(block / CHUNK_BLOCKS).unwrap_or(usize::MAX);
+        let (from, to) =
+            (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)).saturating_add(1)));
+        for nth in from..to {
+            let Some(chunk) = &chunks[nth] else { continue };
+            let start = nth as u64 * CHUNK_BLOCKS;
+            let part = start.max(changed.start)..changed.end.min(start + CHUNK_BLOCKS);
+            for first in regions(&part) {
+                let slot = &chunk[place(first).1];
+                let before = slot.load();
+                let Some(before) = before.as_deref() else { continue };
+                let whole =
+                    changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
+                // What was changed as a whole is made again when somebody looks for it.
+                let after = if whole { None } else { Region::build(leaves, first, Some(before), changed) };
+                slot.store(after);
+            }
+        }
+    }
+}
+
+/// The first blocks of the regions that file blocks `range` touch.
+fn regions(range: &Range<u64>) -> impl Iterator<Item = u32> + use<> {
+    let first = range.start - range.start % u64::from(BLOCKS);
+    (first..range.end).step_by(BLOCKS as usize).map_while(|first| u32::try_from(first).ok())
+}
+
+/// The chunk and the slot of the region that `block` lies in.
+fn place(block: u32) -> (usize, usize) {
+    let region = (block / BLOCKS) as usize;
+    (region / CHUNK, region % CHUNK)
+}

@@ -146,8 +146,8 @@ impl<T> Swap<T> {
 pub(crate) struct SwapOption<T>(arc_swap::ArcSwapOption<T>);
 
 impl<T> SwapOption<T> {
-    pub(crate) fn empty() -> Self {
-        Self(arc_swap::ArcSwapOption::empty())
+    pub(crate) fn new(value: Option<Arc<T>>) -> Self {
+        Self(arc_swap::ArcSwapOption::new(value))
     }
 
     pub(crate) fn load(&self) -> arc_swap::Guard<Option<Arc<T>>> {

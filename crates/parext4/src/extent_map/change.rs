@@ -19,6 +19,8 @@ use crate::sync::{Arc, MutexGuard};
 /// A leaf in the root has room for four entries and next to no marks. Once so many conversions had to change
 /// it, it becomes a block.
 const EARLY_GROWTH: u32 = 16;
+/// A leaf that is a block splits early, for the same reason, when less than this part of its entries is free.
+const SCARCE: usize = 8;
 
 /// What a change of the map works with.
 pub(crate) struct Edit<'a, 'r> {
@@ -115,6 +117,8 @@ pub(crate) struct Plan {
     pub blocks: u32,
     /// Whether the root's leaf becomes a block though it would fit.
     early: bool,
+    /// Entries with which a leaf that is a block does not split.
+    most: usize,
 }
 
 /// The right to change a map.
@@ -141,11 +145,11 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::FileTooLarge`] if the tree would become deeper than the format allows.
     pub(crate) fn plan_fill(&self, tid: u64, extent: Extent) -> Result<Plan> {
-        self.plan(tid, Self::set(extent, Kind::Fill), false)
+        self.plan(tid, Self::set(extent, Kind::Fill), false, false)
     }
 
     /// Mapping `extent` in place of what maps its blocks as part of one other extent. `spare` says that the
-    /// reservation is that of [`ExtentMap::worst_case`], and so has a block for a tree that grows early.
+    /// reservation is that of [`ExtentMap::worst_case`], and so has blocks for a tree that grows early.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
@@ -153,7 +157,7 @@ impl<'a> Writer<'a> {
         let tree = &mut *self.tree;
         tree.conversions = if tree.depth == 0 { tree.conversions.saturating_add(1) } else { 0 };
         let early = spare && tree.depth == 0 && tree.conversions > EARLY_GROWTH;
-        self.plan(tid, Self::set(extent, Kind::Convert), early)
+        self.plan(tid, Self::set(extent, Kind::Convert), early, spare)
     }
 
     /// Cutting the extent that maps `[start, start + len)`, and more, at its edges.
@@ -162,24 +166,26 @@ impl<'a> Writer<'a> {
     /// As [`plan_fill`](Self::plan_fill).
     pub(crate) fn plan_cut(&self, tid: u64, start: u32, len: u32) -> Result<Plan> {
         let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
-        self.plan(tid, Change { start, end, new: None, kind: Kind::Cut }, false)
+        self.plan(tid, Change { start, end, new: None, kind: Kind::Cut }, false, false)
     }
 
     fn set(extent: Extent, kind: Kind) -> Change {
         Change { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
     }
 
-    fn plan(&self, tid: u64, change: Change, early: bool) -> Result<Plan> {
+    fn plan(&self, tid: u64, change: Change, early: bool, spare: bool) -> Result<Plan> {
         let tree = &*self.tree;
         let base = tree.base(&change, tid);
-        let (nodes, root_len) = tree.plan(&change, &base);
+        let scarce = if spare && tree.depth < MAX_DEPTH { tree.capacity / SCARCE } else { 0 };
+        let most = tree.capacity - scarce;
+        let (nodes, root_len) = tree.plan(&change, &base, most);
         let grows = root_len > ROOT_CAPACITY;
         if grows && tree.depth >= MAX_DEPTH {
             return Err(Error::FileTooLarge);
         }
         let blocks = nodes + u32::from(grows || early);
         debug_assert!(blocks <= u32::from(tree.depth) + 1, "{blocks} new nodes at depth {}", tree.depth);
-        Ok(Plan { change, base, blocks, early })
+        Ok(Plan { change, base, blocks, early, most })
     }
 
     /// Carries out what was planned.
@@ -191,7 +197,7 @@ impl<'a> Writer<'a> {
         let blocks = edit.take(plan.blocks)?;
         let showing = self.map.view.lock();
         let tree = &mut *self.tree;
-        let mut work = Work::new(edit, plan.change, plan.base, tree, blocks);
+        let mut work = Work::new(edit, plan.change, plan.base, plan.most, tree, blocks);
         if planted(Fault::DirectoryFirst) {
             self.map.directory.store(Arc::new(tree.directory()));
         }
@@ -228,7 +234,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn remove(&mut self, edit: &mut Edit<'_, '_>, start: u32, len: u32) -> Result<()> {
         let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
         let plan =
-            self.plan(edit.handle.tid(), Change { start, end, new: None, kind: Kind::Remove }, false)?;
+            self.plan(edit.handle.tid(), Change { start, end, new: None, kind: Kind::Remove }, false, false)?;
         self.carry_out(edit, plan)?;
         if self.tree.root.pull_up(edit) {
             self.tree.depth = 0;

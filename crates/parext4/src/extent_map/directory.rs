@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use parext4_format::extent::Extent;
 
-use super::leaf::{Leaf, LeafCell};
-use crate::sync::{Arc, Guard};
+use super::leaf::Leaf;
+use crate::sync::Arc;
 
 /// The leaves of a map.
 #[derive(Debug)]
@@ -17,13 +17,13 @@ pub(super) struct Directory {
     /// The first file block of each leaf. The first leaf also stands for what is before it.
     firsts: Vec<u32>,
     /// At least one.
-    leaves: Vec<Arc<LeafCell>>,
+    leaves: Vec<Arc<Leaf>>,
     /// The levels above the leaves.
     pub depth: u16,
 }
 
 impl Directory {
-    pub(super) fn new(leaves: Vec<(u32, Arc<LeafCell>)>, depth: u16) -> Self {
+    pub(super) fn new(leaves: Vec<(u32, Arc<Leaf>)>, depth: u16) -> Self {
         let (firsts, leaves) = leaves.into_iter().unzip();
         Self { firsts, leaves, depth }
     }
@@ -33,7 +33,7 @@ impl Directory {
     }
 
     /// The leaf that maps `block` or would, and how many blocks from there on that is true of.
-    pub(super) fn cell(&self, block: u32) -> (&LeafCell, u32) {
+    pub(super) fn leaf(&self, block: u32) -> (&Leaf, u32) {
         let at = self.leaf_for(block);
         let next = self.firsts.get(at + 1).map_or(u32::MAX, |next| next - block);
         (&self.leaves[at], next)
@@ -48,23 +48,23 @@ impl Directory {
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
         // The leaf may end before `block`; then it is the next one's first.
         let at = self.leaf_for(block);
-        self.leaves[at..].iter().take(2).find_map(|cell| cell.load().extent_from(block))
+        self.leaves[at..].iter().take(2).find_map(|leaf| leaf.extent_from(block))
     }
 
     /// The last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
-        self.cell(block.checked_sub(1)?).0.load().extent_before(block)
+        self.leaf(block.checked_sub(1)?).0.extent_before(block)
     }
 
     /// The last extent of the file.
     pub(super) fn last(&self) -> Option<Extent> {
-        self.leaves.last()?.load().extents.last().copied()
+        self.leaves.last()?.extents().last().copied()
     }
 
     /// The leaves that may map something of file blocks `range`.
-    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Guard<Leaf>> {
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = &Leaf> {
         let from = self.leaf_for(u32::try_from(range.start).unwrap_or(u32::MAX));
         let to = self.firsts.partition_point(|&first| u64::from(first) < range.end).max(from + 1);
-        self.leaves[from..to].iter().map(|cell| cell.load())
+        self.leaves[from..to].iter().map(|leaf| &**leaf)
     }
 }

@@ -1,6 +1,6 @@
 //! One leaf: its extents, and the [`Marks`] laid over them.
 //!
-//! A leaf never changes but for its marks; a change puts a new one into its [`LeafCell`].
+//! The extents never change; a change puts new ones into their place.
 
 use std::ops::Range;
 
@@ -9,19 +9,16 @@ use parext4_format::extent::{self, Extent};
 use smallvec::SmallVec;
 
 use super::Change;
-use super::marks::{Marking, Marks};
+use super::marks::{Marked, Marking, Marks};
 use crate::fault::{Fault, planted};
-use crate::sync::{Arc, Swap};
+use crate::sync::{Arc, Guard, Swap, SwapOption};
 
 /// The place of a leaf in the tree, with its present version.
-pub(super) type LeafCell = Swap<Leaf>;
-
-/// One version of a leaf.
 #[derive(Debug)]
 pub(super) struct Leaf {
     /// Sorted, disjoint.
-    pub extents: Vec<Extent>,
-    pub marks: Option<Arc<Marks>>,
+    extents: Swap<Vec<Extent>>,
+    marks: SwapOption<Marks>,
 }
 
 /// The extents that a change starts from.
@@ -33,62 +30,77 @@ pub(super) struct Base {
 }
 
 impl Leaf {
-    pub(super) fn cell(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<LeafCell> {
-        Arc::new(Swap::new(Self::new(extents, marks)))
+    pub(super) fn new(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<Self> {
+        Arc::new(Self { extents: Swap::new(Arc::new(extents)), marks: SwapOption::new(marks) })
     }
 
-    pub(super) fn new(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<Self> {
-        Arc::new(Self { extents, marks })
+    /// Puts the next version into place.
+    pub(super) fn store(&self, extents: Vec<Extent>, marks: Option<Arc<Marks>>) {
+        self.extents.store(Arc::new(extents));
+        self.marks.store(marks);
+    }
+
+    pub(super) fn extents(&self) -> Guard<Vec<Extent>> {
+        self.extents.load()
+    }
+
+    /// What is marked, as `(start, end)` in file blocks, in no order.
+    pub(super) fn marked(&self) -> Marked {
+        self.marks.load().as_ref().map_or_else(Marked::new, |marks| marks.iter().collect())
     }
 
     /// The first file block mapped; none in an empty root.
     pub(super) fn first(&self) -> u32 {
-        self.extents.first().map_or(0, |extent| extent.logical.get())
+        self.extents().first().map_or(0, |extent| extent.logical.get())
     }
 
     /// The first extent that ends behind `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
-        let at = self.extents.partition_point(|extent| extent.end() <= u64::from(block));
-        self.extents.get(at).copied()
+        let extents = self.extents();
+        let at = extents.partition_point(|extent| extent.end() <= u64::from(block));
+        extents.get(at).copied()
     }
 
     /// The last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
-        let at = self.extents.partition_point(|extent| extent.logical.get() < block);
-        self.extents.get(at.checked_sub(1)?).copied()
+        let extents = self.extents();
+        let at = extents.partition_point(|extent| extent.logical.get() < block);
+        extents.get(at.checked_sub(1)?).copied()
     }
 
     /// Marks `[start, start + len)`, which the leaf maps, as written.
     pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
-        self.marks.as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
+        self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
     }
 
     /// What `change`, in transaction `tid`, starts from in a leaf of so many entries. Marks stay where they
     /// are if nothing is taken away and the leaf has room for all that they may come to; else they are
     /// retired and folded.
     pub(super) fn base(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Base {
-        if let Some(marks) = &self.marks
+        if let Some(marks) = &*self.marks.load()
             && change.fills_hole()
             && marks.is_armed_for(tid)
             && !marks.is_retired()
-            && (splice(&self.extents, change, pins).len_after(self.extents.len()) + 2 * marks.room()
-                <= capacity
-                || planted(Fault::MarksWithoutRoom))
         {
-            return Base { extents: self.extents.clone(), marks: Some(Arc::clone(marks)) };
+            let extents = self.extents();
+            let len = splice(&extents, change, pins).len_after(extents.len());
+            if len + 2 * marks.room() <= capacity || planted(Fault::MarksWithoutRoom) {
+                return Base { extents: Vec::clone(&extents), marks: Some(Arc::clone(marks)) };
+            }
         }
         Base { extents: self.folded(), marks: None }
     }
 
     /// The extents with all marks folded in; the marks are retired.
     pub(super) fn folded(&self) -> Vec<Extent> {
-        let Some(marks) = &self.marks else { return self.extents.clone() };
-        if !planted(Fault::FoldUnretired) {
+        if let Some(marks) = &*self.marks.load()
+            && !planted(Fault::FoldUnretired)
+        {
             marks.retire();
         }
-        let mut written: SmallVec<[(u32, u32); super::marks::MOST]> = marks.iter().collect();
+        let mut written = self.marked();
         written.sort_unstable();
-        fold(&self.extents, &written)
+        fold(&self.extents(), &written)
     }
 }
 

@@ -53,7 +53,7 @@ impl Loader<'_> {
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
                 }
-                Content::Leaf(Leaf::cell(extents, None))
+                Content::Leaf(Leaf::new(extents, None))
             }
             ExtentNode::Index { depth, entries } => {
                 let mut children = Vec::with_capacity(entries.len());

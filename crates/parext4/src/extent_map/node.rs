@@ -5,7 +5,7 @@ use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::directory::Directory;
-use super::leaf::{Base, Leaf, LeafCell, Pins, splice};
+use super::leaf::{Base, Leaf, Pins, splice};
 use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
@@ -34,12 +34,14 @@ pub(super) struct Node {
     dirty: Option<Arc<MetaBlock>>,
     /// Some node below is dirty.
     dirty_below: bool,
+    /// The first file block mapped below; `0` if there is none. Noted, as who looks for a leaf asks many.
+    first: u32,
     content: Content,
 }
 
 #[derive(Debug)]
 pub(super) enum Content {
-    Leaf(Arc<LeafCell>),
+    Leaf(Arc<Leaf>),
     /// Never empty, except in the root for a moment.
     Index(Vec<Node>),
 }
@@ -52,6 +54,8 @@ pub(super) struct Work<'e, 'a, 'r> {
     base: Option<Base>,
     kind: BlockKind,
     capacity: usize,
+    /// Entries with which a leaf that is a block does not split.
+    most: usize,
     pins: Pins,
     /// Blocks for exactly the new nodes that the plan told of.
     pub blocks: SmallVec<[FsBlock; 8]>,
@@ -59,16 +63,26 @@ pub(super) struct Work<'e, 'a, 'r> {
     pub reshaped: bool,
 }
 
+impl Content {
+    fn first(&self) -> u32 {
+        match self {
+            Self::Leaf(leaf) => leaf.first(),
+            Self::Index(children) => children.first().map_or(0, Node::first),
+        }
+    }
+}
+
 impl<'e, 'a, 'r> Work<'e, 'a, 'r> {
     pub(super) fn new(
         edit: &'e mut Edit<'a, 'r>,
         change: Change,
         base: Base,
+        most: usize,
         tree: &Tree,
         blocks: SmallVec<[FsBlock; 8]>,
     ) -> Self {
         let (kind, capacity, pins) = (tree.kind, tree.capacity, tree.pins.clone());
-        Self { edit, change, base: Some(base), kind, capacity, pins, blocks, reshaped: false }
+        Self { edit, change, base: Some(base), kind, capacity, most, pins, blocks, reshaped: false }
     }
 
     fn new_block(&mut self) -> Result<FsBlock> {
@@ -97,13 +111,14 @@ impl Tree {
     /// What `change` starts from in the leaf that it concerns.
     pub(super) fn base(&self, change: &Change, tid: u64) -> Base {
         let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
-        self.root.leaf_for(change.first()).load().base(change, tid, capacity, &self.pins)
+        self.root.leaf_for(change.first()).base(change, tid, capacity, &self.pins)
     }
 
-    /// What the change will come to: new nodes below the root, and the root's entries before it grows.
-    pub(super) fn plan(&self, change: &Change, base: &Base) -> (u32, usize) {
+    /// What the change will come to, if leaves split that have more than `most` entries: new nodes below the root,
+    /// and the root's entries before it grows.
+    pub(super) fn plan(&self, change: &Change, base: &Base, most: usize) -> (u32, usize) {
         let len = splice(&base.extents, change, &self.pins).len_after(base.extents.len());
-        self.root.plan(change.first(), len, self.capacity)
+        self.root.plan(change.first(), len, self.capacity, most)
     }
 
     /// Writes the root into an inode's `i_block` and every dirty node into its block.
@@ -116,16 +131,17 @@ impl Tree {
 
 impl Node {
     pub(super) fn empty_root() -> Self {
-        Self::new(None, Content::Leaf(Leaf::cell(Vec::new(), None)))
+        Self::new(None, Content::Leaf(Leaf::new(Vec::new(), None)))
     }
 
     pub(super) fn new(block: Option<FsBlock>, content: Content) -> Self {
-        Self { block, dirty: None, dirty_below: false, content }
+        let first = content.first();
+        Self { block, dirty: None, dirty_below: false, first, content }
     }
 
     pub(super) fn len(&self) -> usize {
         match &self.content {
-            Content::Leaf(cell) => cell.load().extents.len(),
+            Content::Leaf(leaf) => leaf.extents().len(),
             Content::Index(children) => children.len(),
         }
     }
@@ -136,40 +152,38 @@ impl Node {
 
     /// The first file block mapped below; an empty root maps none.
     pub(super) fn first(&self) -> u32 {
-        match &self.content {
-            Content::Leaf(cell) => cell.load().first(),
-            Content::Index(children) => children.first().map_or(0, Self::first),
-        }
+        self.first
     }
 
     /// The end of what is mapped below.
     fn end(&self) -> u64 {
         match &self.content {
-            Content::Leaf(cell) => cell.load().extents.last().map_or(0, Extent::end),
+            Content::Leaf(leaf) => leaf.extents().last().map_or(0, Extent::end),
             Content::Index(children) => children.last().map_or(0, Self::end),
         }
     }
 
-    fn collect(&self, leaves: &mut Vec<(u32, Arc<LeafCell>)>) {
+    fn collect(&self, leaves: &mut Vec<(u32, Arc<Leaf>)>) {
         match &self.content {
-            Content::Leaf(cell) => leaves.push((cell.load().first(), Arc::clone(cell))),
+            Content::Leaf(leaf) => leaves.push((self.first, Arc::clone(leaf))),
             Content::Index(children) => children.iter().for_each(|child| child.collect(leaves)),
         }
     }
 
-    fn leaf_for(&self, block: u32) -> &Arc<LeafCell> {
+    fn leaf_for(&self, block: u32) -> &Arc<Leaf> {
         match &self.content {
-            Content::Leaf(cell) => cell,
+            Content::Leaf(leaf) => leaf,
             Content::Index(children) => children[child_for(children, block)].leaf_for(block),
         }
     }
 
     /// New nodes below this one if the leaf for `block` gets `len` entries, and this node's entries then,
     /// before it splits.
-    fn plan(&self, block: u32, len: usize, capacity: usize) -> (u32, usize) {
+    fn plan(&self, block: u32, len: usize, capacity: usize, most: usize) -> (u32, usize) {
         let Content::Index(children) = &self.content else { return (0, len) };
-        let (nodes, len) = children[child_for(children, block)].plan(block, len, capacity);
-        let splits = len > capacity;
+        let child = &children[child_for(children, block)];
+        let (nodes, len) = child.plan(block, len, capacity, most);
+        let splits = len > if matches!(child.content, Content::Leaf(_)) { most } else { capacity };
         let gone = usize::from(len == 0);
         (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
     }
@@ -197,40 +211,45 @@ impl Node {
     }
 
     fn apply_to_leaf(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
-        let Content::Leaf(cell) = &self.content else { return Ok(None) };
+        let Content::Leaf(leaf) = &self.content else { return Ok(None) };
         let Some(Base { mut extents, marks }) = work.base.take() else { return Ok(None) };
         let splice = splice(&extents, &work.change, &work.pins);
         extents.splice(splice.range, splice.extents);
         let capacity = if self.block.is_some() { work.capacity } else { ROOT_CAPACITY };
-        if self.block.is_some() && extents.len() > capacity {
+        if self.block.is_some() && extents.len() > work.most {
             self.touch(work)?;
             return self.split_leaf(work, extents).map(Some);
         }
         // A reader with the old list would look behind the leaf for what is before its first block now.
         let first = extents.first().map_or(u32::MAX, |extent| extent.logical.get());
-        work.reshaped |= first > cell.load().first();
+        work.reshaped |= first > self.first;
         if extents.is_empty() {
             // Those who still read here hold what they read.
-            self.content = Content::Leaf(Leaf::cell(extents, None));
+            self.replace(Content::Leaf(Leaf::new(extents, None)));
             return Ok(None);
         }
         let marks = marks.or_else(|| work.arm(extents.len(), capacity));
-        cell.store(Leaf::new(extents, marks));
+        leaf.store(extents, marks);
+        self.first = first;
         self.touch(work)?;
         Ok(None)
     }
 
-    /// Splits a leaf that gets too many extents. Its cell stays as it was, for readers with the old list.
+    /// Splits a leaf that gets too many extents. What was its place stays as it was, for those with the old list.
     fn split_leaf(&mut self, work: &mut Work<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
         let appending = extents.last().is_some_and(|last| last.end() == work.change.end);
         let right = extents.split_off(split_at(extents.len(), appending, work.capacity));
-        let mut made = [extents, right].map(|extents| {
+        let [left, right] = [extents, right].map(|extents| {
             let marks = work.arm(extents.len(), work.capacity);
-            Content::Leaf(Leaf::cell(extents, marks))
+            Content::Leaf(Leaf::new(extents, marks))
         });
-        let right = std::mem::replace(&mut made[1], Content::Index(Vec::new()));
-        self.content = std::mem::replace(&mut made[0], Content::Index(Vec::new()));
+        self.replace(left);
         self.new_right(work, right)
+    }
+
+    fn replace(&mut self, content: Content) {
+        self.first = content.first();
+        self.content = content;
     }
 
     fn apply_below(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
@@ -249,6 +268,7 @@ impl Node {
             children.insert(at + 1, right);
         }
         let len = children.len();
+        self.first = children.first().map_or(0, Self::first);
         if changed && len > 0 {
             self.touch(work)?;
         }
@@ -276,11 +296,11 @@ impl Node {
     pub(super) fn grow(&mut self, work: &mut Work<'_, '_, '_>) -> Result<()> {
         let block = work.new_block()?;
         let content = std::mem::replace(&mut self.content, Content::Index(Vec::new()));
-        if let Content::Leaf(cell) = &content {
+        if let Content::Leaf(leaf) = &content {
             // In a block there is room for marks.
-            let extents = cell.load().folded();
+            let extents = leaf.folded();
             let marks = work.arm(extents.len(), work.capacity);
-            cell.store(Leaf::new(extents, marks));
+            leaf.store(extents, marks);
         }
         let mut child = Self::new(Some(block), content);
         child.dirty_below = self.dirty_below;
@@ -295,9 +315,8 @@ impl Node {
     pub(super) fn pull_up(&mut self, edit: &mut Edit<'_, '_>) -> bool {
         let Content::Index(children) = &mut self.content else { return false };
         let [only] = children.as_mut_slice() else { return false };
-        let Content::Leaf(cell) = &only.content else { return false };
-        let leaf = cell.load();
-        if leaf.extents.len() > ROOT_CAPACITY {
+        let Content::Leaf(leaf) = &only.content else { return false };
+        if leaf.extents().len() > ROOT_CAPACITY {
             return false;
         }
         let extents = leaf.folded();
@@ -305,7 +324,7 @@ impl Node {
             return false;
         }
         edit.freed.extend(only.block);
-        self.content = Content::Leaf(Leaf::cell(extents, None));
+        self.content = Content::Leaf(Leaf::new(extents, None));
         true
     }
 
@@ -327,11 +346,9 @@ impl Node {
 
     /// Folds a leaf's marks into its extents: its transaction closes.
     fn settle(&self) {
-        let Content::Leaf(cell) = &self.content else { return };
-        let leaf = cell.load();
-        let marked = leaf.marks.as_ref().is_some_and(|marks| !marks.is_empty());
-        if marked && !planted(Fault::EncodeUnfolded) {
-            cell.store(Leaf::new(leaf.folded(), None));
+        let Content::Leaf(leaf) = &self.content else { return };
+        if !leaf.marked().is_empty() && !planted(Fault::EncodeUnfolded) {
+            leaf.store(leaf.folded(), None);
         }
     }
 
@@ -354,7 +371,7 @@ impl Node {
 
     fn encode_into(&self, out: &mut [u8], depth: u16) {
         match &self.content {
-            Content::Leaf(cell) => extent::encode_leaf(out, &cell.load().extents),
+            Content::Leaf(leaf) => extent::encode_leaf(out, &leaf.extents()),
             Content::Index(children) => {
                 let entries: Vec<IndexEntry> = children
                     .iter()

@@ -120,7 +120,7 @@ impl Region {
     }
 
     /// Whether it says what the leaves say.
-    #[cfg(any(debug_assertions, shuttle))]
+    #[cfg(any(test, debug_assertions, shuttle))]
     pub(super) fn agrees(&self, leaves: &Directory) -> bool {
         let Found { runs, written, .. } = Found::new(leaves, self.first);
         let fresh = Bits::default();
@@ -135,13 +135,13 @@ impl Found {
         let mut found = Self::default();
         let (start, end) = (u64::from(first), u64::from(first) + u64::from(BLOCKS));
         for leaf in leaves.within(start..end) {
-            let from = leaf.extents.partition_point(|extent| extent.end() <= start);
-            for extent in leaf.extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
+            let extents = leaf.extents();
+            let from = extents.partition_point(|extent| extent.end() <= start);
+            for extent in extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
                 let at = extent.logical.get() - first;
                 found.add(Run { at, len: extent.len, start: extent.physical }, extent.unwritten);
             }
-            let marks = leaf.marks.iter().flat_map(|marks| marks.iter());
-            let marked = marks.map(|(from, to)| clip(first, &(from.into()..to.into())));
+            let marked = leaf.marked().into_iter().map(|(from, to)| clip(first, &(from.into()..to.into())));
             found.written.extend(marked.filter(|part| !part.is_empty()));
         }
         found

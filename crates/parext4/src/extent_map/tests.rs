@@ -117,6 +117,10 @@ proptest! {
         let mut model = BTreeMap::new();
         for change in &changes {
             apply(&volume, &mut model, change);
+            let map = volume.inner.map(&node.inode).unwrap();
+            map.check_view();
+            let mapped: u32 = map.runs(0, 4096).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
+            prop_assert_eq!(mapped as usize, model.len());
         }
         let in_memory = flatten(volume.inner.map(&node.inode).unwrap());
         let states: BTreeMap<u32, bool> = in_memory.iter().map(|(&at, &(written, _))| (at, written)).collect();

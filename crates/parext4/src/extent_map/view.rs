@@ -67,7 +67,7 @@ impl View {
     }
 
     /// Whether all that is shown is what the leaves say.
-    #[cfg(any(debug_assertions, shuttle))]
+    #[cfg(any(test, debug_assertions, shuttle))]
     pub(super) fn agrees(&self, leaves: &Directory) -> bool {
         let chunks = self.chunks.load();
         let mut shown = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
@@ -93,7 +93,7 @@ impl Showing<'_> {
         }
         let mut more = Vec::clone(&chunks);
         more.resize(more.len().max(at + 1), None);
-        let chunk = Arc::new(std::array::from_fn(|_| SwapOption::empty()));
+        let chunk = Arc::new(std::array::from_fn(|_| SwapOption::new(None)));
         more[at] = Some(Arc::clone(&chunk));
         self.view.chunks.store(Arc::new(more));
         chunk

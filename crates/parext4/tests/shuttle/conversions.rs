@@ -101,7 +101,13 @@ fn marks_survive_commits() {
 
 #[test]
 fn marks_survive_a_leaf_that_fills_and_splits() {
-    let faults = [Fault::FoldUnretired, Fault::DirectoryFirst, Fault::MarksWithoutRoom];
+    let faults = [
+        Fault::FoldUnretired,
+        Fault::DirectoryFirst,
+        Fault::MarksWithoutRoom,
+        Fault::MarkUnshown,
+        Fault::BitsCopied,
+    ];
     check(1500, &faults, |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
@@ -160,6 +166,40 @@ fn marks_go_with_the_blocks_that_are_cut_off() {
             assert_eq!(kept, [0, 2, 4, 8, 12]);
             let behind: Vec<usize> = (16..seen.len()).filter(|&block| seen[block]).collect();
             assert!(behind.iter().all(|block| [20, 24].contains(block)), "{behind:?}");
+        };
+        check(written(&file));
+        file.sync_data().unwrap();
+        check(written_after_crash(&device));
+    });
+}
+
+#[test]
+fn what_is_looked_at_first_shows_what_comes_meanwhile() {
+    check(1500, &[Fault::ViewUnheld], |image| {
+        let volume = open_quiet(Arc::new(image.fork()), SplitAt::Completion);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4 * BLOCK as u64, false).unwrap();
+        race(&file, |f| write_and_look(f, &[2]), |f| write_and_look(f, &[10, 7]));
+        let found: Vec<usize> = (0..11).filter(|&block| written(&file)[block]).collect();
+        assert_eq!(found, [2, 7, 10]);
+    });
+}
+
+#[test]
+fn blocks_that_come_back_hold_nothing() {
+    check(300, &[Fault::BitsKept], |image| {
+        let device = Arc::new(image.fork());
+        let (_volume, file) = with_marks(&device);
+        let cutter = spawn(&file, |f| {
+            write_and_look(f, &[18, 21]);
+            f.set_len(16 * BLOCK as u64).unwrap();
+            f.allocate(16 * BLOCK as u64, 16 * BLOCK as u64, false).unwrap();
+        });
+        race(&file, |f| write_and_look(f, &[8]), |f| write_and_look(f, &[12]));
+        cutter.join().unwrap();
+        let check = |seen: Vec<bool>| {
+            let found: Vec<usize> = (0..seen.len()).filter(|&block| seen[block]).collect();
+            assert_eq!(found, [0, 2, 4, 8, 12]);
         };
         check(written(&file));
         file.sync_data().unwrap();

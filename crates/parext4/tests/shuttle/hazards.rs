@@ -25,6 +25,7 @@
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
+//! | H30 | what was written is not shown | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::what_is_looked_at_first_shows_what_comes_meanwhile` | `MarkUnshown`, `BitsCopied`, `ViewUnheld` |
 //! | H31 | a completion waits for a commit that waits for it | `commits::no_completion_waits_for_a_commit_that_waits_for_it` | `HandleInHandle` |
 //! | H32 | extents are joined that a write under way needs cut | `full::extents_stay_cut_for_writes_under_way` | `PinsForgotten` |
 //! | H33 | who needs much waits for ever | `queues::who_needs_much_is_not_passed_by_those_who_need_little` | `PassWaiters` |
@@ -36,6 +37,7 @@
 //! |---|---|---|
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveQuietly`, `SpareTwice` |
 //! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
+//! | blocks that were cut off and come back | `conversions::blocks_that_come_back_hold_nothing` | `BitsKept` |
 //! | blocks mapped ahead, given back | `ahead` | `AheadUnheld`, `KeptAsAhead` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |

@@ -65,6 +65,9 @@ pub enum Error {
     /// The file would exceed the largest size that the format can map.
     #[error("file too large")]
     FileTooLarge,
+    /// Nothing of what was asked for is at or behind this byte of the file.
+    #[error("nothing there at or behind byte {0}")]
+    NothingBehind(u64),
     /// The object is in use.
     #[error("in use: {0}")]
     Busy(String),
@@ -117,6 +120,7 @@ impl Error {
             Self::NameTooLong(_) => libc::ENAMETOOLONG,
             Self::Invalid(_) => libc::EINVAL,
             Self::FileTooLarge => libc::EFBIG,
+            Self::NothingBehind(_) => libc::ENXIO,
             Self::Busy(_) => libc::EBUSY,
             Self::WouldWait(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,

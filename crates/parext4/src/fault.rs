@@ -91,6 +91,14 @@ pub enum Fault {
     AheadUnheld,
     /// Blocks that somebody allocated behind the end are taken for blocks mapped ahead.
     KeptAsAhead,
+    /// H21: a punched or zeroed range is not rounded out to the blocks whose edges it zeroes.
+    EdgesUnheld,
+    /// H20: who moves everything behind a range holds that range alone.
+    ShiftUnheld,
+    /// H20: an append that waited while everything behind moved goes where it belonged before.
+    ShiftKeepsClaims,
+    /// I7, H12: a hole is punched without holding its range.
+    PunchUnheld,
     /// An operation of a queue that is given up leaves what it claimed or announced.
     StakeForgotten,
     /// A queue's thread goes to sleep without looking for what it was given.

@@ -32,7 +32,7 @@ mod sync;
 mod volume;
 
 pub use error::{Error, Result};
-pub use file::{Completion, File, IoFlags, IoQueue, IoRequest, Operation, Reason};
+pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, Operation, Reason};
 pub use inode::Node;
 #[cfg(shuttle)]
 pub use journal::{Entry, Gate, Pass};

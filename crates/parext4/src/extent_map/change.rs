@@ -2,12 +2,13 @@
 
 use std::ops::Deref;
 
-use parext4_format::FsBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::leaf::{Base, cut};
 use super::node::{Tree, Work};
+use super::shift::Shift;
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::allocator::{Allocator, Reservation};
 use crate::error::{Error, Result};
@@ -74,7 +75,7 @@ pub(super) struct Change {
 enum Kind {
     /// A hole is mapped.
     Fill,
-    /// What was unwritten is written.
+    /// What was unwritten is written, or the other way round.
     Convert,
     /// Extents are cut at the edges, and stay what they are.
     Cut,
@@ -93,6 +94,12 @@ impl Change {
             Kind::Cut => replaced.iter().filter_map(|&extent| cut(extent, self.start, self.end)).collect(),
             _ => self.new.into_iter().collect(),
         }
+    }
+
+    /// Whether what is before `block` and what is from there on are to stay apart.
+    pub(super) fn cuts_at(&self, block: FileBlock) -> bool {
+        let block = u64::from(block.get());
+        self.kind == Kind::Cut && (block == self.start || block == self.end)
     }
 
     /// Whether it only adds something where there was nothing.
@@ -169,6 +176,15 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change { start, end, new: None, kind: Kind::Cut }, false, false)
     }
 
+    /// Unmapping `[start, start + len)`, which lies within one extent.
+    ///
+    /// # Errors
+    /// As [`plan_fill`](Self::plan_fill).
+    pub(crate) fn plan_remove(&self, tid: u64, start: u32, len: u32) -> Result<Plan> {
+        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
+        self.plan(tid, Change { start, end, new: None, kind: Kind::Remove }, false, false)
+    }
+
     fn set(extent: Extent, kind: Kind) -> Change {
         Change { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
     }
@@ -227,14 +243,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Unmaps `[start, start + len)`, which lies within one extent. The blocks are the caller's to free.
+    /// Carries out what [`plan_remove`](Self::plan_remove) planned. The blocks are the caller's to free.
     ///
     /// # Errors
-    /// As [`plan_fill`](Self::plan_fill) and [`carry_out`](Self::carry_out).
-    pub(crate) fn remove(&mut self, edit: &mut Edit<'_, '_>, start: u32, len: u32) -> Result<()> {
-        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
-        let plan =
-            self.plan(edit.handle.tid(), Change { start, end, new: None, kind: Kind::Remove }, false, false)?;
+    /// As [`carry_out`](Self::carry_out).
+    pub(crate) fn remove(&mut self, edit: &mut Edit<'_, '_>, plan: Plan) -> Result<()> {
         self.carry_out(edit, plan)?;
         if self.tree.root.pull_up(edit) {
             self.tree.depth = 0;
@@ -242,6 +255,31 @@ impl<'a> Writer<'a> {
             self.publish();
         }
         Ok(())
+    }
+
+    /// Moves extents to other file blocks, as far as the handle has credits; says whether that was all the way,
+    /// and leaves in `shift` what is still to be moved. Whoever asks for it holds all ranges concerned, and has made
+    /// room for an extent that is cut.
+    ///
+    /// # Errors
+    /// Corruption, and the volume must stop.
+    pub(crate) fn shift(
+        &mut self,
+        handle: &Handle<'_>,
+        cache: &MetaCache,
+        shift: &mut Shift,
+    ) -> Result<bool> {
+        let showing = self.map.view.lock();
+        let touched = shift.touched();
+        let done = self.tree.shift(handle, cache, shift);
+        self.publish();
+        showing.renew(&self.map.directory.load(), &touched);
+        done
+    }
+
+    /// How many nodes that are blocks map something behind file block `from`.
+    pub(crate) fn nodes_behind(&self, from: u64) -> u32 {
+        self.tree.root.count_behind(from)
     }
 
     /// Keeps unwritten extents cut at `block` until [`unpin`](Self::unpin).

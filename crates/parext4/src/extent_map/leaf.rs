@@ -203,7 +203,7 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let inside = change.inside(replaced);
     for next in neighbour(before).chain(head).chain(inside).chain(tail).chain(neighbour(after)) {
         let pinned = pins.hold(next.logical) && !planted(Fault::PinsForgotten);
-        let joins = !(next.unwritten && pinned);
+        let joins = !(next.unwritten && pinned || change.cuts_at(next.logical));
         match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,
             None => pieces.push(next),
@@ -213,7 +213,7 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
 }
 
 /// The two extents as one, if the format allows it.
-fn join(a: Extent, b: Extent) -> Option<Extent> {
+pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
     let max = if a.unwritten { extent::MAX_UNWRITTEN } else { extent::MAX_WRITTEN };
     let fits = a.unwritten == b.unwritten
         && a.end() == u64::from(b.logical.get())

@@ -15,6 +15,7 @@ mod load;
 mod marks;
 mod node;
 mod region;
+mod shift;
 mod view;
 
 use parext4_format::extent::Extent;
@@ -30,6 +31,7 @@ pub(crate) use change::{Edit, Plan, Writer};
 use directory::Directory;
 use marks::Marking;
 use node::{Node, Tree};
+pub(crate) use shift::Shift;
 use view::View;
 
 /// Entries that fit the root, which lies in the inode.
@@ -112,6 +114,11 @@ impl ExtentMap {
     /// The last extent of the file, without regard to marks.
     pub(crate) fn last(&self) -> Option<Extent> {
         self.directory.load().last()
+    }
+
+    /// The last extent that starts before `end`, which may be 2^32, without regard to marks.
+    pub(crate) fn last_before(&self, end: u64) -> Option<Extent> {
+        u32::try_from(end).map_or_else(|_| self.last(), |end| self.directory.load().extent_before(end))
     }
 
     /// The run that `block` lies in, cut to `[block, block + max)`. It may go on in the same state.

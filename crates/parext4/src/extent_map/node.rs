@@ -1,5 +1,7 @@
 //! The nodes of the tree: changing and encoding them. Readers do not come here.
 
+mod shift;
+
 use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
@@ -10,7 +12,8 @@ use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::meta::{BlockKind, MetaBlock};
+use crate::journal::Handle;
+use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::Arc;
 
 /// The tree, as those see it who change it.
@@ -190,12 +193,16 @@ impl Node {
 
     /// Registers the node's block. The root goes with its inode.
     fn touch(&mut self, work: &Work<'_, '_, '_>) -> Result<()> {
+        self.register(work.edit.handle, work.edit.cache, work.kind)
+    }
+
+    fn register(&mut self, handle: &Handle<'_>, cache: &MetaCache, kind: BlockKind) -> Result<()> {
         if let Some(block) = self.block {
             let meta = match self.dirty.take() {
                 Some(meta) => meta,
-                None => work.edit.cache.create(block, work.kind)?,
+                None => cache.create(block, kind)?,
             };
-            work.edit.handle.register(&meta);
+            handle.register(&meta);
             self.dirty = Some(meta);
         }
         Ok(())

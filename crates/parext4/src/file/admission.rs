@@ -46,6 +46,36 @@ pub enum Operation {
         /// Whether the size stays as it is.
         keep_size: bool,
     },
+    /// Free the whole blocks of `offset..end`, and zero what is left of it.
+    PunchHole {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Have the blocks of `offset..end` allocated, and read as zeros.
+    ZeroRange {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+        /// Whether the size stays as it is.
+        keep_size: bool,
+    },
+    /// Take the blocks of `offset..end` out of the file.
+    CollapseRange {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Put a hole in at `offset`, whose end will be `end`.
+    InsertRange {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
 }
 
 /// What is known of the file. It may change until the range is held, so the plan is made again then.
@@ -103,9 +133,17 @@ impl Operation {
     /// Whether it grows a file of `size` bytes.
     fn grows(self, size: u64) -> bool {
         match self {
-            Self::Read { .. } | Self::Allocate { keep_size: true, .. } => false,
-            Self::Write { end, .. } | Self::Widen { end, .. } | Self::Allocate { end, .. } => end > size,
+            Self::Read { .. }
+            | Self::Allocate { keep_size: true, .. }
+            | Self::ZeroRange { keep_size: true, .. }
+            | Self::PunchHole { .. }
+            | Self::CollapseRange { .. } => false,
+            Self::Write { end, .. }
+            | Self::Widen { end, .. }
+            | Self::Allocate { end, .. }
+            | Self::ZeroRange { end, .. } => end > size,
             Self::SetLen { size: new } => new > size,
+            Self::InsertRange { .. } => true,
         }
     }
 }
@@ -136,9 +174,13 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
             let aligned = is_aligned(offset, end, file);
             (whole_file_reason(end, aligned, file, policy), aligned)
         }
-        // Neither lets any I/O go on beside it.
+        // None of these lets any I/O go on beside it.
         Operation::SetLen { .. } => (Reason::SetsSize, false),
         Operation::Allocate { .. } => (Reason::Allocates, false),
+        Operation::PunchHole { .. } => (Reason::PunchesHole, false),
+        Operation::ZeroRange { .. } => (Reason::ZeroesRange, false),
+        Operation::CollapseRange { .. } => (Reason::CollapsesRange, false),
+        Operation::InsertRange { .. } => (Reason::InsertsRange, false),
     };
     let shared = match reason {
         Reason::Read | Reason::Overwrite => true,
@@ -182,12 +224,34 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             (ByteRange::from(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
         }
         Operation::Allocate { offset, end, .. } => {
-            let whole = ByteRange::new(offset, end).round_out(file.block_size);
-            with_tail(whole, Reason::Allocates, file, zero_tail)
+            with_tail(whole_blocks(offset, end, file), Reason::Allocates, file, zero_tail)
+        }
+        Operation::ZeroRange { offset, end, .. } => {
+            with_tail(whole_blocks(offset, end, file), Reason::ZeroesRange, file, zero_tail)
+        }
+        Operation::PunchHole { offset, end } => {
+            (whole_blocks(offset, end, file), Mode::Exclusive, Reason::PunchesHole)
+        }
+        Operation::CollapseRange { offset, end } => {
+            (behind(offset, end), Mode::Exclusive, Reason::CollapsesRange)
+        }
+        Operation::InsertRange { offset, end } => {
+            (behind(offset, end), Mode::Exclusive, Reason::InsertsRange)
         }
     };
     let range = if planted(Fault::HoldWholeFile) { ByteRange::ALL } else { range };
     Admission { range, mode, zero_tail, drains: false, reason }
+}
+
+/// The blocks of `[offset, end)`, of which the first and the last may have to be zeroed in part (H21).
+fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
+    let own = ByteRange::new(offset, end);
+    if planted(Fault::EdgesUnheld) { own } else { own.round_out(file.block_size) }
+}
+
+/// All that gets another place when `[offset, end)` is taken out or put in (H20).
+fn behind(offset: u64, end: u64) -> ByteRange {
+    if planted(Fault::ShiftUnheld) { ByteRange::new(offset, end) } else { ByteRange::from(offset) }
 }
 
 /// The range of a write, the tail of the file left aside.

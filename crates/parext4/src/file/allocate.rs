@@ -5,7 +5,7 @@ use rangelock::ByteRange;
 use super::File;
 use super::admission::Operation;
 use crate::allocator::Growth;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Blocks asked for at once: what one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
@@ -15,13 +15,10 @@ impl File {
     /// `keep_size`, the file grows to cover them.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; what was allocated until then stays allocated, the size stays as it was.
+    /// [`Error::NoSpace`](crate::Error::NoSpace); what was allocated until then stays allocated, the size stays as it was.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change()?;
-        if len == 0 {
-            return Err(Error::invalid("a length of 0 to allocate"));
-        }
-        let end = self.end_of(offset, len)?;
+        let end = self.end_of_range(offset, len)?;
         let operation = Operation::Allocate { offset, end, keep_size };
         let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
         if held.admission.zero_tail {
@@ -30,16 +27,23 @@ impl File {
         if end > self.size() {
             self.volume().keep_behind(self.inode());
         }
+        self.allocate_blocks(offset, end)?;
+        self.finish_allocation(end, keep_size)
+    }
+
+    /// Maps every hole in the blocks of `[offset, end)`.
+    pub(super) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
+        let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
         self.volume().with_space(|| {
-            let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
             for start in (first..first + blocks).step_by(CHUNK as usize) {
                 self.fill_holes(start, CHUNK.min(first + blocks - start), 0, Growth::Exact)?;
             }
-            self.finish_allocation(end, keep_size)
+            Ok(())
         })
     }
 
-    fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
+    /// Shows the size up to `end`, unless `keep_size`.
+    pub(super) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
         self.volume().transact(1, |handle| {
             inode.join(handle);

@@ -1,7 +1,7 @@
 //! Where a file has data.
 
 use super::File;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extent_map::State;
 
 /// Blocks looked at under one hold of the map.
@@ -15,10 +15,14 @@ impl File {
     /// A corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         let (size, block_size) = (self.size(), self.volume().block_size());
+        if offset >= size {
+            return Ok(None);
+        }
         let end_block = u32::try_from(size.div_ceil(block_size)).unwrap_or(u32::MAX);
         let mut at = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
         let mut found: Option<(u32, u32)> = None;
-        let map = self.volume().map(self.inode())?;
+        // Nothing moves meanwhile.
+        let map = self.volume().map(self.inode())?.lock();
         while at < end_block {
             let run = map.lookup(at, (end_block - at).min(STEP));
             match (run.state, &mut found) {
@@ -31,6 +35,28 @@ impl File {
         }
         let bytes = |block: u32| u64::from(block) * block_size;
         Ok(found.map(|(start, end)| (bytes(start).max(offset), bytes(end).min(size))))
+    }
+
+    /// The first byte at or behind `offset` that was written (`SEEK_DATA`). Blocks that were never written are holes.
+    ///
+    /// # Errors
+    /// [`Error::NothingBehind`] if there is none; a corrupt map.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.data_range(offset)?.map(|(start, _)| start).ok_or(Error::NothingBehind(offset))
+    }
+
+    /// The first byte at or behind `offset` that is in a hole (`SEEK_HOLE`). There is one at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NothingBehind`] if the file ends at or before `offset`; a corrupt map.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        if offset >= self.size() {
+            return Err(Error::NothingBehind(offset));
+        }
+        Ok(match self.data_range(offset)? {
+            Some((start, end)) if start <= offset => end,
+            _ => offset,
+        })
     }
 
     /// Where the written block at byte `offset` lies on the device, as `(device offset, length)` in bytes of

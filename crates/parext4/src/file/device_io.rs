@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use parext4_device::{BufferPool, PooledBuf};
+use parext4_device::BufferPool;
 use parext4_format::FsBlock;
 
 use super::File;
@@ -35,25 +35,35 @@ impl File {
     /// Zeroes the rest of the block behind byte `from` of the file, if that block is written. The caller
     /// holds the block exclusively.
     pub(super) fn zero_rest_of_block(&self, from: u64) -> Result<()> {
-        let block_size = self.volume().block_size();
-        let within = from % block_size;
-        let block = u32::try_from(from / block_size).map_err(|_| Error::FileTooLarge)?;
-        if within == 0 {
-            return Ok(());
-        }
-        let mapping = self.volume().map(self.inode())?.lookup(block, 1);
-        let State::Written(physical) = mapping.state else { return Ok(()) };
-        let mut bytes = self.block_buffer();
-        let start = self.device_offset(physical, 0);
-        self.read_device(start, &mut bytes)?;
-        // A u32 fits `usize` on every supported target, and a block's size is one.
-        bytes[usize::try_from(within).unwrap_or(usize::MAX)..].fill(0);
-        self.write_device(start, &[IoSlice::new(&bytes)])?;
-        self.record().zeroed(block_size - within);
-        Ok(())
+        self.zero_within_block(from, from.next_multiple_of(self.volume().block_size()))
     }
 
-    fn block_buffer(&self) -> PooledBuf {
-        BufferPool::global().take(self.volume().layout.block_size as usize)
+    /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written. The caller
+    /// holds these blocks exclusively.
+    pub(super) fn zero_edges(&self, offset: u64, end: u64) -> Result<()> {
+        let block_size = self.volume().block_size();
+        let head = end.min(offset.next_multiple_of(block_size));
+        self.zero_within_block(offset, head)?;
+        self.zero_within_block(head.max(end - end % block_size), end)
+    }
+
+    /// Zeroes the bytes `[from, to)` of one block of the file, if that block is written.
+    fn zero_within_block(&self, from: u64, to: u64) -> Result<()> {
+        let (block_size, sector) = (self.volume().block_size(), u64::from(self.sector_size()));
+        if from >= to {
+            return Ok(());
+        }
+        let block = u32::try_from(from / block_size).map_err(|_| Error::FileTooLarge)?;
+        let mapping = self.volume().map(self.inode())?.lookup(block, 1);
+        let State::Written(physical) = mapping.state else { return Ok(()) };
+        let (first, end) = (from - from % sector, to.next_multiple_of(sector));
+        let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
+        let mut bytes = BufferPool::global().take(within(end));
+        let start = self.device_offset(physical, first % block_size);
+        self.read_device(start, &mut bytes)?;
+        bytes[within(from)..within(to)].fill(0);
+        self.write_device(start, &[IoSlice::new(&bytes)])?;
+        self.record().zeroed(to - from);
+        Ok(())
     }
 }

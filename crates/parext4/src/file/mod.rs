@@ -11,20 +11,25 @@ mod complete;
 mod cut;
 mod data;
 mod device_io;
+mod extents;
 mod observe;
 mod pieces;
 mod prepare;
+mod punch;
 mod queue;
 mod ranges;
 mod read;
 mod reason;
 mod resize;
+mod shift;
 mod stats;
 mod sync;
 mod widen;
 mod write;
+mod zero_range;
 
 pub use admission::Operation;
+pub use extents::FileExtent;
 use parext4_format::inode::{FileType, InodeFlags};
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest};
 pub use reason::Reason;
@@ -95,6 +100,24 @@ impl File {
             return Err(Error::NotPermitted(format!("inode {} is immutable", self.node.ino())));
         }
         self.volume().in_flight.enter()
+    }
+
+    /// As [`begin_change`](Self::begin_change), of one that takes away or moves what is there, which is not done to
+    /// a file that can only be appended to.
+    fn begin_rewrite(&self) -> Result<Entered<'_>> {
+        let entered = self.begin_change()?;
+        if self.inode().flags_at_load().contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted(format!("inode {} can only be appended to", self.node.ino())));
+        }
+        Ok(entered)
+    }
+
+    /// The end of a range to change, which is not empty; else as [`end_of`](Self::end_of).
+    fn end_of_range(&self, offset: u64, len: u64) -> Result<u64> {
+        if len == 0 {
+            return Err(Error::invalid("a range of length 0"));
+        }
+        self.end_of(offset, len)
     }
 
     /// The end of a request, checked against what the format can map.

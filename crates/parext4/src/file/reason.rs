@@ -28,11 +28,19 @@ pub enum Reason {
     SetsSize,
     /// Blocks are allocated ahead of writing.
     Allocates,
+    /// Blocks are freed, and what is left of the range at its edges is zeroed.
+    PunchesHole,
+    /// Blocks become unwritten, and what is left of the range at its edges is zeroed.
+    ZeroesRange,
+    /// A range is taken out: everything behind it moves down.
+    CollapsesRange,
+    /// A hole is put in: everything behind it moves up.
+    InsertsRange,
 }
 
 impl Reason {
     /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Overwrite,
         Self::WholeBlocks,
@@ -44,6 +52,10 @@ impl Reason {
         Self::Unaligned,
         Self::SetsSize,
         Self::Allocates,
+        Self::PunchesHole,
+        Self::ZeroesRange,
+        Self::CollapsesRange,
+        Self::InsertsRange,
     ];
 }
 
@@ -62,6 +74,10 @@ impl fmt::Display for Reason {
             Self::Unaligned => "writes part of a block",
             Self::SetsSize => "sets the size",
             Self::Allocates => "allocates blocks",
+            Self::PunchesHole => "punches a hole",
+            Self::ZeroesRange => "zeroes a range",
+            Self::CollapsesRange => "takes a range out and moves what is behind it",
+            Self::InsertsRange => "puts a hole in and moves what is behind it",
         })
     }
 }

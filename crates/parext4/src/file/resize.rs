@@ -9,9 +9,10 @@ impl File {
     /// Sets the size in bytes: cuts the file, or extends it with zeros that take no space.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge), or what the device gives.
+    /// [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::NotPermitted`](crate::Error::NotPermitted) for a
+    /// file that is immutable or can only be appended to; or what the device gives.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let _in_flight = self.begin_change()?;
+        let _in_flight = self.begin_rewrite()?;
         self.end_of(0, size)?;
         let held = self.admit(Operation::SetLen { size })?;
         let old = self.size();

@@ -11,12 +11,6 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 use crate::volume::Inner;
 
-/// Metadata blocks, each of which is revoked, that one step of freeing takes; with the tree's own they fit one
-/// revoke block, for which [`ExtentMap::change_credits`] has a credit.
-const REVOKES_PER_STEP: u32 = 64;
-/// Metadata blocks freed in one handle.
-const REVOKES_PER_HANDLE: u32 = 512;
-
 impl Inner {
     /// The inode's map.
     ///
@@ -149,7 +143,7 @@ impl Inner {
     }
 
     /// Runs one change of the map and settles what it did to the tree's own blocks.
-    fn edit(
+    pub(super) fn edit(
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
@@ -214,6 +208,41 @@ impl Inner {
         Ok(len)
     }
 
+    /// Makes what is written in `[start, start + len)` unwritten. Joins the inode. Returns how far it came, as
+    /// [`add_blocks`](Self::add_blocks) does.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the tree needs a block and there is none; nothing is changed then. Corruption.
+    pub(crate) fn make_unwritten(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        start: u32,
+        len: u32,
+    ) -> Result<u32> {
+        inode.join(handle);
+        let mut map = self.map(inode)?.lock();
+        let (mut at, end, mut changed) = (start, start + len, false);
+        while at < end {
+            let run = map.lookup(at, (end - at).min(extent::MAX_UNWRITTEN));
+            if let State::Written(physical) = run.state {
+                if changed && !handle.ensure(map.change_credits()) {
+                    return Ok(at - start);
+                }
+                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: true };
+                let plan = map.plan_convert(handle.tid(), extent, false)?;
+                let mut reservation = match self.allocator.reserve(plan.blocks) {
+                    Err(Error::NoSpace) if changed => return Ok(at - start),
+                    reserved => reserved?,
+                };
+                self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
+                changed = true;
+            }
+            at += run.len;
+        }
+        Ok(len)
+    }
+
     /// Cuts the unwritten extents that hold `start` and `end - 1` at `start` and `end`, which are pinned. Joins
     /// the inode.
     ///
@@ -250,44 +279,6 @@ impl Inner {
             Error::corrupt("extent tree: too few blocks reserved to convert what was written")
         })?;
         self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
-    }
-
-    /// Unmaps and frees blocks from the end of the map down to file block `from`. Joins the inode. Returns
-    /// whether all is done; else the caller goes on with a new handle.
-    ///
-    /// # Errors
-    /// Corruption; the volume then stops.
-    pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
-        inode.join(handle);
-        let mut map = self.map(inode)?.lock();
-        self.allocator.close_windows(&inode.windows, from);
-        let metadata = inode.holds_metadata();
-        let (mut first, mut revoked) = (true, 0);
-        while let Some(last) = map.last().filter(|last| last.end() > u64::from(from)) {
-            // Freeing the extent, and the nodes that go with it.
-            let full = revoked >= REVOKES_PER_HANDLE || !handle.ensure(FREE_CREDITS + map.change_credits());
-            if full && !first {
-                return Ok(false);
-            }
-            first = false;
-            let behind = last.len - from.saturating_sub(last.logical.get());
-            let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
-            let len = self.allocator.freeable_tail(last.physical, last.len).min(behind).min(most);
-            let keep = last.len - len;
-            let mut reservation = self.allocator.reserve(0)?;
-            self.edit(handle, inode, last.physical, &mut reservation, |edit| {
-                map.remove(edit, last.logical.get() + keep, len)
-            })?;
-            let start = last.physical + u64::from(keep);
-            if metadata {
-                self.allocator.free_metadata(handle, start, len)?;
-                revoked += len;
-            } else {
-                self.allocator.free_data(handle, start, len)?;
-            }
-            inode.sub_blocks(u64::from(len), self.layout.block_size);
-        }
-        Ok(true)
     }
 }
 

@@ -8,8 +8,10 @@ mod cache;
 mod delete;
 mod load;
 mod node;
+mod shift;
 mod tail;
 mod time;
+mod unmap;
 
 use std::sync::OnceLock;
 

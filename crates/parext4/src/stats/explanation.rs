@@ -88,8 +88,12 @@ impl Operation {
             Self::Read { offset, end }
             | Self::Write { offset, end }
             | Self::Widen { offset, end }
-            | Self::Allocate { offset, end, .. } => (offset, end),
-            Self::SetLen { size } => (size, u64::MAX),
+            | Self::Allocate { offset, end, .. }
+            | Self::PunchHole { offset, end }
+            | Self::ZeroRange { offset, end, .. } => (offset, end),
+            Self::SetLen { size: start }
+            | Self::CollapseRange { offset: start, .. }
+            | Self::InsertRange { offset: start, .. } => (start, u64::MAX),
         }
     }
 }
@@ -97,13 +101,16 @@ impl Operation {
 /// What it does, and where.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::Read { .. } => "read",
-            Self::Write { .. } | Self::Widen { .. } => "write",
-            Self::Allocate { .. } => "allocation",
-            Self::SetLen { size } => return write!(f, "change of the size to {}", Exact(*size)),
+        let (what, start, end) = match *self {
+            Self::Read { offset, end } => ("read", offset, end),
+            Self::Write { offset, end } | Self::Widen { offset, end } => ("write", offset, end),
+            Self::Allocate { offset, end, .. } => ("allocation", offset, end),
+            Self::PunchHole { offset, end } => ("hole", offset, end),
+            Self::ZeroRange { offset, end, .. } => ("range of zeros", offset, end),
+            Self::CollapseRange { offset, end } => ("collapse", offset, end),
+            Self::InsertRange { offset, end } => ("insertion", offset, end),
+            Self::SetLen { size } => return write!(f, "change of the size to {}", Exact(size)),
         };
-        let (start, end) = self.bytes();
         write!(f, "{what} of {} at {}", Exact(end - start), Exact(start))
     }
 }
@@ -113,7 +120,8 @@ struct A(Operation);
 
 impl fmt::Display for A {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let article = if matches!(self.0, Operation::Allocate { .. }) { "an" } else { "a" };
+        let vowel = matches!(self.0, Operation::Allocate { .. } | Operation::InsertRange { .. });
+        let article = if vowel { "an" } else { "a" };
         write!(f, "{article} {}", self.0)
     }
 }

@@ -193,6 +193,53 @@ fn everything_else() {
 }
 
 #[test]
+fn layout() {
+    use Reason::{CollapsesRange, InsertsRange, PunchesHole, ZeroesRange, ZeroesTail};
+    let known = file(WRITTEN);
+    let unknown = FileState { tail_clean: false, ..known };
+    let last = SIZE - 512;
+    let zero = |keep_size| Operation::ZeroRange { offset: 5000, end: SIZE + 1, keep_size };
+    check(&[
+        (
+            "punch whole blocks",
+            Operation::PunchHole { offset: 4096, end: 8192 },
+            known,
+            [drained(PunchesHole), drained(PunchesHole), own(4096, 8192, PunchesHole)],
+        ),
+        (
+            "punch parts of blocks, also behind the end",
+            Operation::PunchHole { offset: 5000, end: SIZE + 1 },
+            unknown,
+            [drained(PunchesHole), drained(PunchesHole), own(4096, last + 4096, PunchesHole)],
+        ),
+        (
+            "zero within the size",
+            zero(true),
+            unknown,
+            [drained(ZeroesRange), drained(ZeroesRange), own(4096, last + 4096, ZeroesRange)],
+        ),
+        (
+            "zero and extend",
+            zero(false),
+            unknown,
+            [drained(ZeroesRange), drained(ZeroesRange), own(4096, last + 4096, ZeroesTail)],
+        ),
+        (
+            "collapse",
+            Operation::CollapseRange { offset: 4096, end: 8192 },
+            unknown,
+            [drained(CollapsesRange), drained(CollapsesRange), own(4096, u64::MAX, CollapsesRange)],
+        ),
+        (
+            "insert",
+            Operation::InsertRange { offset: 4096, end: 8192 },
+            unknown,
+            [drained(InsertsRange), drained(InsertsRange), own(4096, u64::MAX, InsertsRange)],
+        ),
+    ]);
+}
+
+#[test]
 fn what_is_held_may_be_more_than_what_is_needed() {
     let needs = |mode| Admission {
         range: ByteRange::new(10, 20),

@@ -1,0 +1,48 @@
+//! Punching holes.
+
+use super::File;
+use super::admission::Operation;
+use crate::error::Result;
+use crate::fault::Fault;
+
+impl File {
+    /// Frees the blocks of `[offset, offset + len)` bytes, which read as zeros then; of blocks that the range covers
+    /// in part, what it covers is zeroed. Any offset and length will do. The size stays as it is, and so do blocks
+    /// that were allocated behind it.
+    ///
+    /// A crash before the next sync may leave any part of it undone, and of the zeros at its edges any sector.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or can only be appended to;
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be cut and even the blocks kept for metadata are
+    /// used up, with the edges zeroed; what the device gives.
+    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        let _in_flight = self.begin_rewrite()?;
+        let end = self.end_of_range(offset, len)?;
+        let _held = self.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
+        let (size, block_size) = (self.size(), self.volume().block_size());
+        // The last block goes as a whole.
+        let end = if end < size { end } else { size.next_multiple_of(block_size) };
+        if offset >= end.min(size) {
+            return Ok(());
+        }
+        self.zero_edges(offset, end)?;
+        let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        self.free_range(block(offset.div_ceil(block_size)), block(end / block_size))
+    }
+
+    /// Frees the blocks of `[first, end)`, in as many transactions as it takes.
+    fn free_range(&self, first: u32, end: u32) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let free = || {
+            volume.transact(volume.map_credits(inode)?, |handle| {
+                let done = volume.remove_range(handle, inode, first, end.into())?;
+                inode.touch_modified();
+                Ok(done)
+            })
+        };
+        while !volume.with_space(free)? {}
+        Ok(())
+    }
+}

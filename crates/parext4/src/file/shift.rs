@@ -1,0 +1,128 @@
+//! Taking ranges out of a file and putting holes in: what is behind moves.
+//!
+//! All of it is one transaction, unless that would take more than half of the journal. Then the hole moves through
+//! the file step by step: a crash in between leaves all data that was, in its order, and somewhere at or behind the
+//! offset the hole. The size is the larger one meanwhile.
+
+use super::File;
+use super::admission::Operation;
+use crate::error::{Error, Result};
+use crate::extent_map::{ExtentMap, Shift};
+use crate::fault::{Fault, planted};
+
+impl File {
+    /// Takes `[offset, offset + len)` bytes out of the file: what is behind moves down by `len`. Both are multiples
+    /// of the block size, and the range ends before the file does.
+    ///
+    /// A crash shows the file as it was before or after, unless it has so many extents that moving them takes several
+    /// transactions: then zeros may be found in place of the range, or further behind.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range off the blocks, an empty one, or one that reaches the end of the file;
+    /// [`Error::NotPermitted`] for a file that is immutable or can only be appended to; [`Error::NoSpace`] if an
+    /// extent must be cut and even the blocks kept for metadata are used up, with nothing changed; what the device
+    /// gives.
+    pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        let _in_flight = self.begin_rewrite()?;
+        let end = self.end_of_blocks(offset, len)?;
+        let _held = self.admit(Operation::CollapseRange { offset, end })?;
+        let size = self.size();
+        if end >= size {
+            return Err(Error::invalid(format_args!("a range to {end} reaches the end of the file, {size}")));
+        }
+        self.settle_shift(self.volume().with_space(|| self.collapse(offset, len)))
+    }
+
+    /// Puts `len` bytes of zeros into the file at `offset`, which take no space: what was there and behind moves up.
+    /// Both are multiples of the block size, and `offset` is before the end of the file.
+    ///
+    /// For a crash see [`collapse_range`](Self::collapse_range).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range off the blocks, an empty one, or one that begins behind the end of the file;
+    /// [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
+    /// [`collapse_range`](Self::collapse_range).
+    pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        let _in_flight = self.begin_rewrite()?;
+        let end = self.end_of_blocks(offset, len)?;
+        let held = self.admit(Operation::InsertRange { offset, end })?;
+        let size = self.size();
+        if offset >= size {
+            return Err(Error::invalid(format_args!(
+                "offset {offset} is not before the end of the file, {size}"
+            )));
+        }
+        let mapped = self.volume().map(self.inode())?.last().map_or(0, |last| last.end());
+        self.end_of(size.max(mapped * self.volume().block_size()), len)?;
+        if held.admission.zero_tail {
+            self.zero_tail()?;
+        }
+        self.settle_shift(self.insert(offset, len))
+    }
+
+    /// Offsets handed out to appends that wait for the range are void.
+    fn settle_shift(&self, result: Result<()>) -> Result<()> {
+        if !planted(Fault::ShiftKeepsClaims) {
+            self.inode().tail.lock().set(self.size());
+        }
+        result
+    }
+
+    fn collapse(&self, offset: u64, len: u64) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let (first, count) = (self.block_at(offset), self.block_at(len));
+        let end = first + count;
+        volume.allocator.close_windows(&inode.windows, first);
+        let (mut removed, mut shift) = (false, Shift::down(end, count));
+        let mut step = || {
+            volume.transact(volume.shift_credits(inode, first, count)?, |handle| {
+                removed = removed || volume.remove_range(handle, inode, first, end.into())?;
+                // Nothing is cut: a hole is before it.
+                let mut none = volume.allocator.reserve(0)?;
+                let done = removed && volume.shift(handle, inode, &mut shift, &mut none)?;
+                if done {
+                    inode.set_size(inode.size() - len);
+                }
+                inode.touch_modified();
+                Ok(done)
+            })
+        };
+        while !step()? {}
+        Ok(())
+    }
+
+    fn insert(&self, offset: u64, len: u64) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let (first, count) = (self.block_at(offset), self.block_at(len));
+        let size = inode.size() + len;
+        let mut reservation = volume.with_space(|| volume.allocator.reserve(ExtentMap::CUT_BLOCKS))?;
+        volume.allocator.close_windows(&inode.windows, first);
+        let mut shift = Shift::up(first, count);
+        let mut step = || {
+            volume.transact(volume.shift_credits(inode, first, 0)?, |handle| {
+                inode.join(handle);
+                inode.set_size(size);
+                inode.touch_modified();
+                volume.shift(handle, inode, &mut shift, &mut reservation)
+            })
+        };
+        while !step()? {}
+        Ok(())
+    }
+
+    /// The end of a range of whole blocks.
+    fn end_of_blocks(&self, offset: u64, len: u64) -> Result<u64> {
+        let block_size = self.volume().block_size();
+        if !(offset | len).is_multiple_of(block_size) {
+            return Err(Error::invalid(format_args!(
+                "offset {offset} or length {len} is not a multiple of the block size {block_size}"
+            )));
+        }
+        self.end_of_range(offset, len)
+    }
+
+    /// The block at a byte that a request was checked for.
+    fn block_at(&self, offset: u64) -> u32 {
+        u32::try_from(offset / self.volume().block_size()).unwrap_or(u32::MAX)
+    }
+}

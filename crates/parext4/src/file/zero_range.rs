@@ -1,0 +1,50 @@
+//! Turning ranges to zeros.
+
+use super::File;
+use super::admission::Operation;
+use crate::error::Result;
+
+impl File {
+    /// Has `[offset, offset + len)` bytes read as zeros, on blocks that are allocated: whole blocks become unwritten;
+    /// of written blocks that the range covers in part, what it covers is zeroed. Any offset and length will do. Unless
+    /// `keep_size`, the file grows to cover the range.
+    ///
+    /// A crash before the next sync may leave any part of it undone, and of the zeros at its edges any sector.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or can only be appended to;
+    /// [`Error::NoSpace`](crate::Error::NoSpace), after which some of the range is zeroed or allocated, and the size
+    /// is as before; what the device gives.
+    pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let _in_flight = self.begin_rewrite()?;
+        let end = self.end_of_range(offset, len)?;
+        let operation = Operation::ZeroRange { offset, end, keep_size };
+        let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        if held.admission.zero_tail {
+            self.zero_tail()?;
+        }
+        if end > self.size() {
+            self.volume().keep_behind(self.inode());
+        }
+        self.allocate_blocks(offset, end)?;
+        self.zero_edges(offset, end)?;
+        let block_size = self.volume().block_size();
+        let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        self.make_unwritten(block(offset.div_ceil(block_size)), block(end / block_size))?;
+        self.finish_allocation(end, keep_size)
+    }
+
+    fn make_unwritten(&self, first: u32, end: u32) -> Result<()> {
+        let (volume, inode) = (self.volume(), self.inode());
+        let mut at = first;
+        while at < end {
+            at += volume.with_space(|| {
+                volume.transact(volume.map_credits(inode)?, |handle| {
+                    volume.make_unwritten(handle, inode, at, end - at)
+                })
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! What a file should be: its bytes, and which of its blocks are written.
+
+use parext4::{Error, File};
+
+use crate::common::rng::Rng;
+use crate::common::sector::SECTOR;
+
+/// A change of a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sectors full of a byte.
+    Write {
+        offset: u64,
+        len: u64,
+        byte: u8,
+    },
+    Punch {
+        offset: u64,
+        len: u64,
+    },
+    Zero {
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    },
+    Collapse {
+        offset: u64,
+        len: u64,
+    },
+    Insert {
+        offset: u64,
+        len: u64,
+    },
+    SetLen {
+        size: u64,
+    },
+    Allocate {
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    },
+}
+
+impl Change {
+    /// A change of a file of `size` bytes, within its first `span` blocks or so. A collapse or an insertion is one
+    /// that the file takes.
+    pub fn random(rng: &mut Rng, block: u64, size: u64, span: u64) -> Self {
+        let bytes = span * block;
+        let (offset, keep_size) = (rng.below(bytes), rng.chance(50));
+        let len = rng.log_uniform(bytes / 2);
+        let blocks = size / block;
+        match rng.below(100) {
+            0..35 => {
+                let sector = SECTOR as u64;
+                let byte = 1 + u8::try_from(rng.below(255)).unwrap();
+                let (offset, len) = (offset / sector * sector, len.div_ceil(sector) * sector);
+                Self::Write { offset, len: len.min(32 * block), byte }
+            }
+            35..55 => Self::Punch { offset, len },
+            55..67 => Self::Zero { offset, len, keep_size },
+            67..77 if blocks > 1 => {
+                let first = rng.below(blocks - 1);
+                let most = size.div_ceil(block) - 1 - first;
+                Self::Collapse { offset: first * block, len: rng.log_uniform(most) * block }
+            }
+            77..87 if blocks > 0 && size < 2 * bytes => {
+                Self::Insert { offset: rng.below(blocks) * block, len: rng.log_uniform(span / 4) * block }
+            }
+            87..93 => Self::SetLen { size: offset },
+            _ => Self::Allocate { offset, len, keep_size },
+        }
+    }
+
+    /// Makes the change to a file.
+    pub fn make(self, file: &File) -> Result<(), Error> {
+        match self {
+            Self::Write { offset, len, byte } => {
+                file.write_at(&vec![byte; usize::try_from(len).unwrap()], offset)
+            }
+            Self::Punch { offset, len } => file.punch_hole(offset, len),
+            Self::Zero { offset, len, keep_size } => file.zero_range(offset, len, keep_size),
+            Self::Collapse { offset, len } => file.collapse_range(offset, len),
+            Self::Insert { offset, len } => file.insert_range(offset, len),
+            Self::SetLen { size } => file.set_len(size),
+            Self::Allocate { offset, len, keep_size } => file.allocate(offset, len, keep_size),
+        }
+    }
+}
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub block: usize,
+    pub bytes: Vec<u8>,
+    /// By block.
+    written: Vec<bool>,
+}
+
+impl Model {
+    pub fn new(block: usize) -> Self {
+        Self { block, bytes: Vec::new(), written: Vec::new() }
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.bytes.resize(size, 0);
+        self.written.resize(size.div_ceil(self.block), false);
+    }
+
+    fn reach(&mut self, end: usize) {
+        self.resize(self.bytes.len().max(end));
+    }
+
+    /// Zeroes `[offset, end)`, whose whole blocks are not written any more.
+    fn zero(&mut self, offset: usize, end: usize) {
+        let end = if end < self.bytes.len() { end } else { self.bytes.len().next_multiple_of(self.block) };
+        if offset >= self.bytes.len() {
+            return;
+        }
+        let inside = end.min(self.bytes.len());
+        self.bytes[offset..inside].fill(0);
+        for block in offset.div_ceil(self.block)..end / self.block {
+            self.written[block] = false;
+        }
+    }
+
+    pub fn make(&mut self, change: Change) {
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let blocks = |bytes: usize| bytes / self.block;
+        match change {
+            Change::Write { offset, len, byte } => {
+                let (offset, end) = (at(offset), at(offset + len));
+                self.reach(end);
+                self.bytes[offset..end].fill(byte);
+                self.written[offset / self.block..end.div_ceil(self.block)].fill(true);
+            }
+            Change::Punch { offset, len } => self.zero(at(offset), at(offset + len)),
+            Change::Zero { offset, len, keep_size } => {
+                let (offset, end, size) = (at(offset), at(offset + len), self.bytes.len());
+                if keep_size {
+                    // Of the last block what is behind the size counts as covered only if it is.
+                    let last = (size / self.block, !end.is_multiple_of(self.block) && end >= size);
+                    let was = self.written.get(last.0).copied();
+                    self.zero(offset, end);
+                    if let (Some(was), true) = (was, last.1 && end < size.next_multiple_of(self.block)) {
+                        self.written[last.0] = was;
+                    }
+                } else {
+                    self.reach(end);
+                    let was = self.written.get(end / self.block).copied();
+                    self.zero(offset, end);
+                    if let Some(was) = was {
+                        self.written[end / self.block] = was;
+                    }
+                }
+            }
+            Change::Collapse { offset, len } => {
+                let (offset, end) = (at(offset), at(offset + len));
+                let (first, behind) = (blocks(offset), blocks(end));
+                self.bytes.drain(offset..end);
+                self.written.drain(first..behind);
+            }
+            Change::Insert { offset, len } => {
+                let (offset, len) = (at(offset), at(len));
+                let (first, count) = (blocks(offset), blocks(len));
+                self.bytes.splice(offset..offset, std::iter::repeat_n(0, len));
+                self.written.splice(first..first, std::iter::repeat_n(false, count));
+            }
+            Change::SetLen { size } => self.resize(at(size)),
+            Change::Allocate { keep_size: true, .. } => {}
+            Change::Allocate { offset, len, .. } => self.reach(at(offset + len)),
+        }
+    }
+
+    /// The ranges of bytes that are written.
+    pub fn data(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (block, _) in self.written.iter().enumerate().filter(|(_, written)| **written) {
+            let start = (block * self.block) as u64;
+            let end = ((block + 1) * self.block).min(self.bytes.len()) as u64;
+            match ranges.last_mut().filter(|last| last.1 == start) {
+                Some(last) => last.1 = end,
+                None => ranges.push((start, end)),
+            }
+        }
+        ranges
+    }
+
+    /// Whether a file is like the model.
+    ///
+    /// # Errors
+    /// Says what is different.
+    pub fn check(&self, file: &File) -> Result<(), String> {
+        if file.size() != self.bytes.len() as u64 {
+            return Err(format!("{} bytes, not {}", file.size(), self.bytes.len()));
+        }
+        let mut bytes = vec![0xee; self.bytes.len()];
+        let count = file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+        if count != bytes.len() {
+            return Err(format!("{count} of {} bytes are read", bytes.len()));
+        }
+        if let Some(at) = (0..count).find(|&at| bytes[at] != self.bytes[at]) {
+            return Err(format!("byte {at} is {:#x}, not {:#x}", bytes[at], self.bytes[at]));
+        }
+        let seen = data_by_seeking(file)?;
+        if seen == self.data() { Ok(()) } else { Err(format!("data at {seen:?}, not {:?}", self.data())) }
+    }
+}
+
+/// The ranges of bytes that seeking finds.
+fn data_by_seeking(file: &File) -> Result<Vec<(u64, u64)>, String> {
+    let (mut ranges, mut at) = (Vec::new(), 0);
+    loop {
+        match file.seek_data(at) {
+            Err(Error::NothingBehind(_)) => return Ok(ranges),
+            Err(error) => return Err(error.to_string()),
+            Ok(start) => {
+                at = file.seek_hole(start).map_err(|e| e.to_string())?;
+                ranges.push((start, at));
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Full volumes: what fails for want of a block for the tree changes nothing that it was not asked to.
+
+use std::sync::Arc;
+
+use parext4::{Device, Error, File, Volume};
+
+use crate::common::memory::{Shape, assert_clean, untimed};
+use crate::common::rng::Rng;
+
+use super::model::{Change, Model};
+use super::random::chessboard;
+
+/// Takes all blocks, those for metadata too: directories take these.
+fn fill_up(volume: &Volume) {
+    let ballast = volume.create("/ballast", 0o644).unwrap();
+    for blocks in [256_u64, 16, 1] {
+        while ballast.allocate(ballast.size(), blocks << 10, false).is_ok() {}
+    }
+    // Each write in the middle of something unwritten costs the tree an entry, until it can have no more blocks.
+    let spare = || volume.space().free_blocks;
+    let (mut at, size) = (0, ballast.size());
+    while spare() > 0 && at < size {
+        if ballast.write_at(&[9; 512], at).is_err() {
+            break;
+        }
+        at += 2 << 10;
+    }
+}
+
+/// A file in many pieces on a volume without a free block.
+fn full_volume() -> (Arc<parext4::MemDevice>, Volume, File, Model) {
+    let device = Arc::new(Shape::new(4, 1024, true).make());
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    let mut model = Model::new(1024);
+    chessboard(&file, &mut model, 300);
+    let long = Change::Write { offset: 300 << 10, len: 200 << 10, byte: 5 };
+    long.make(&file).unwrap();
+    model.make(long);
+    volume.sync().unwrap();
+    fill_up(&volume);
+    volume.sync().unwrap();
+    (device, volume, file, model)
+}
+
+#[test]
+fn nothing_is_lost_where_the_tree_gets_no_block() {
+    let (device, volume, file, mut model) = full_volume();
+    let mut rng = Rng::new(1, 1);
+    let mut failed = 0;
+    for nth in 0..120 {
+        // Holes of one block cut the long piece until its leaf is full.
+        let (at, block) = ((300 + rng.below(190)) << 10, 1 << 10);
+        let change = match nth % 3 {
+            0 => Change::Punch { offset: at, len: block },
+            1 => Change::Zero { offset: at, len: block, keep_size: true },
+            _ => Change::Insert { offset: at, len: block },
+        };
+        match change.make(&file) {
+            Ok(()) => model.make(change),
+            Err(Error::NoSpace) => failed += 1,
+            Err(error) => panic!("{change:?}: {error}"),
+        }
+        model.check(&file).unwrap_or_else(|e| panic!("change {nth}, {change:?}: {e}"));
+    }
+    eprintln!("{failed} of 120 changes found no space");
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "a full volume");
+}

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::leaf::{Base, cut};
 use super::node::{Tree, Work};
 use super::shift::Shift;
+use super::view::Showing;
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::allocator::{Allocator, Reservation};
 use crate::error::{Error, Result};
@@ -231,16 +232,21 @@ impl<'a> Writer<'a> {
         if work.reshaped && !planted(Fault::DirectoryFirst) {
             self.publish();
         }
-        let changed = plan.change.start..plan.change.end;
-        match plan.change.kind {
-            Kind::Fill | Kind::Remove => showing.renew(&self.map.directory.load(), &changed),
-            Kind::Convert => {
+        self.show(showing, &plan.change);
+        Ok(())
+    }
+
+    /// Shows readers what a change has come to.
+    fn show(&self, showing: Showing<'_>, change: &Change) {
+        let changed = change.start..change.end;
+        match change.kind {
+            Kind::Cut => {}
+            Kind::Convert if change.new.is_some_and(|extent| !extent.unwritten) => {
                 drop(showing);
                 self.map.view.set_written(changed);
             }
-            Kind::Cut => {}
+            _ => showing.renew(&self.map.directory.load(), &changed),
         }
-        Ok(())
     }
 
     /// Carries out what [`plan_remove`](Self::plan_remove) planned. The blocks are the caller's to free.

@@ -262,7 +262,9 @@ impl ExtentMap {
     /// Panics if readers see something else than the leaves say. No mark is being made, as when no handle is open.
     #[cfg(any(test, debug_assertions, shuttle))]
     fn check_view(&self) {
-        assert!(self.view.agrees(&self.directory.load()), "readers see something else than the leaves say");
+        // What a model that failed leaves behind is torn down, and may be anything.
+        let agrees = std::thread::panicking() || self.view.agrees(&self.directory.load());
+        assert!(agrees, "readers see something else than the leaves say");
     }
 }
 

@@ -21,6 +21,24 @@ pub enum Fault {
     SpreadForgetsWaiters,
     /// Does not notice that the lock has spread while the mutex was waited for.
     MissSpread,
+    /// Drops what a slot's word says when its queue is needed.
+    InflateForgetsHolder,
+    /// A release that finds the word of its slot changed does not look into the queue.
+    ReleaseIgnoresQueue,
+    /// Makes the word of a slot free while its queue is in use.
+    DeflatePastWaiters,
+    /// The one slot can be taken again after the lock has spread.
+    SpreadReopens,
+    /// A request that could not take the words of all its slots keeps those it has, and queues.
+    KeepSomeSlots,
+    /// A request that has its words does not look whether a wide one is there.
+    IgnoreGate,
+    /// A request that has its slots locked does not look again whether a wide one has come.
+    GateOnlyOnce,
+    /// A wide request does not look for slots in which others are.
+    WideIgnoresSlots,
+    /// A wide request that shrinks moves to the slots of what is left.
+    ShrinkMovesWide,
     /// A shrink gives back nothing in the slots that it leaves.
     ShrinkKeepsSlots,
     /// A request that is given up leaves its place to nobody.

@@ -1,6 +1,6 @@
 //! A set of distinct ranges, each with a value, that finds those overlapping a given range: a hashed grid.
 //!
-//! A range is of *level* `k` if it is at most `2^k` long, and stands in the cell of `2^k` bytes in which it
+//! A range of *level* `k` is at most `2^k` long, with `k` odd, and stands in the cell of `2^k` bytes in which it
 //! starts. So it reaches into one more cell at most, and whoever looks for what overlaps some bytes looks into
 //! the cells of those bytes and the one before, once for each level in use. The cells are hashed to buckets.
 //! Finding thus takes a few steps for a short range, however many others there are, and never more than there
@@ -10,6 +10,7 @@
 //! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is removed.
 //! - G2: there are as many buckets as nodes, a power of two. The list of each holds the nodes of its cells.
 //! - G3: all other nodes are in the list of free ones, with a default value.
+//! - G4: `ids` is the exclusive or of all ids of ranges, so with one range it is that one's.
 
 use crate::ByteRange;
 
@@ -17,7 +18,6 @@ use crate::ByteRange;
 pub(crate) type Id = u32;
 
 const NIL: Id = Id::MAX;
-const LAST_LEVEL: u32 = 63;
 const FIRST_NODES: usize = 4;
 
 struct Node<T> {
@@ -29,16 +29,19 @@ struct Node<T> {
     value: T,
 }
 
+/// Small, as each slot has one beside its other fields in one cache line.
 pub(crate) struct Grid<T> {
-    nodes: Vec<Node<T>>,
-    levels: u64,
+    nodes: Box<[Node<T>]>,
+    /// Bit `n` is level `2 * n + 1`.
+    levels: u32,
     free: Id,
     len: u32,
+    ids: Id,
 }
 
 impl<T> Default for Grid<T> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), levels: 0, free: NIL, len: 0 }
+        Self { nodes: Box::default(), levels: 0, free: NIL, len: 0, ids: 0 }
     }
 }
 
@@ -59,6 +62,11 @@ impl<T: Default> Grid<T> {
         &mut self.nodes[id as usize].value
     }
 
+    /// The only range.
+    pub(crate) fn sole(&self) -> Option<Id> {
+        (self.len == 1).then_some(self.ids)
+    }
+
     /// All ranges, and possibly others with default values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ByteRange, &T)> {
         self.nodes.iter().map(|node| (node.range, &node.value))
@@ -66,7 +74,7 @@ impl<T: Default> Grid<T> {
 
     /// Empties the grid; what was in it, and possibly other ranges with default values.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (ByteRange, T)> + use<T> {
-        std::mem::take(self).nodes.into_iter().map(|node| (node.range, node.value))
+        std::mem::take(self).nodes.into_vec().into_iter().map(|node| (node.range, node.value))
     }
 
     /// Whether `found` is true for one that overlaps `range`; asks until it is. May ask about one twice, and
@@ -75,11 +83,13 @@ impl<T: Default> Grid<T> {
     pub(crate) fn any_overlapping(&self, range: ByteRange, mut found: impl FnMut(Id, &T) -> bool) -> bool {
         let mut levels = self.levels;
         while levels != 0 {
-            let level = levels.trailing_zeros();
+            let level = 2 * levels.trailing_zeros() + 1;
             let first = (range.start() >> level).saturating_sub(1);
             let last = (range.end() - 1) >> level;
             if last - first > self.nodes.len() as u64 {
-                return (0..).zip(&self.nodes).any(|(id, n)| n.range.overlaps(&range) && found(id, &n.value));
+                return (0..)
+                    .zip(self.nodes.iter())
+                    .any(|(id, n)| n.range.overlaps(&range) && found(id, &n.value));
             }
             for cell in first..=last {
                 let mut at = self.nodes[self.bucket_of(cell)].bucket;
@@ -131,6 +141,7 @@ impl<T: Default> Grid<T> {
         let node = &mut self.nodes[id as usize];
         (node.value, node.next) = (T::default(), self.free);
         self.free = id;
+        self.ids ^= id;
         self.len -= 1;
         if self.len == 0 {
             self.levels = 0;
@@ -146,7 +157,8 @@ impl<T: Default> Grid<T> {
         let node = &mut self.nodes[id as usize];
         self.free = node.next;
         node.range = range;
-        self.levels |= 1 << level(range);
+        self.levels |= 1 << (level(range) / 2);
+        self.ids ^= id;
         self.len += 1;
         self.link(id);
         id
@@ -165,12 +177,14 @@ impl<T: Default> Grid<T> {
         let used = self.nodes.len();
         let nodes = (2 * used).max(FIRST_NODES);
         let last = u32::try_from(nodes - 1).expect("fewer requests than 2^32");
-        self.nodes.reserve_exact(nodes - used);
-        self.nodes.iter_mut().for_each(|node| node.bucket = NIL);
+        let mut more = std::mem::take(&mut self.nodes).into_vec();
+        more.reserve_exact(nodes - used);
+        more.iter_mut().for_each(|node| node.bucket = NIL);
         for id in used as u32..=last {
             let next = if id < last { id + 1 } else { NIL };
-            self.nodes.push(Node { range: ByteRange::ALL, next, bucket: NIL, value: T::default() });
+            more.push(Node { range: ByteRange::ALL, next, bucket: NIL, value: T::default() });
         }
+        self.nodes = more.into_boxed_slice();
         self.free = used as u32;
         (0..used as u32).for_each(|id| self.link(id));
     }
@@ -185,7 +199,8 @@ impl<T: Default> Grid<T> {
 }
 
 fn level(range: ByteRange) -> u32 {
-    (u64::BITS - (range.len() - 1).leading_zeros()).min(LAST_LEVEL)
+    // Odd ones only, so that the last is 63 and all fit a small word.
+    (u64::BITS - (range.len() - 1).leading_zeros()).min(u64::BITS - 1) | 1
 }
 
 fn cell(range: ByteRange) -> u64 {

@@ -2,8 +2,10 @@
 
 use crate::lock::RangeLock;
 use crate::queue::Claim;
+use crate::slots::Entry;
 use crate::{ByteRange, Mode};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +17,9 @@ use std::time::Duration;
 #[must_use = "the range is released as soon as the guard is dropped"]
 pub struct Guard<L: Deref<Target = RangeLock>> {
     lock: L,
-    claim: Claim,
-    waited: Option<Duration>,
+    entry: Entry,
+    /// Nanoseconds.
+    waited: Option<NonZeroU64>,
 }
 
 /// A guard that borrows its lock.
@@ -26,29 +29,35 @@ pub type RangeGuard<'a> = Guard<&'a RangeLock>;
 pub type OwnedRangeGuard = Guard<Arc<RangeLock>>;
 
 impl<L: Deref<Target = RangeLock>> Guard<L> {
-    pub(crate) fn new(lock: L, claim: Claim, waited: Option<Duration>) -> Self {
-        Self { lock, claim, waited }
+    #[inline]
+    pub(crate) fn new(lock: L, entry: Entry, waited: Option<Duration>) -> Self {
+        let nanoseconds = |waited: Duration| u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        Self { lock, entry, waited: waited.and_then(|waited| NonZeroU64::new(nanoseconds(waited).max(1))) }
     }
 
     /// The range held.
+    #[inline]
     #[must_use]
     pub fn range(&self) -> ByteRange {
-        self.claim.range
+        self.entry.claim.range
     }
 
     /// How it is held.
+    #[inline]
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.claim.mode
+        self.entry.claim.mode
     }
 
     /// How long the request waited; `None` if it was granted at once.
+    #[inline]
     #[must_use]
     pub fn waited(&self) -> Option<Duration> {
-        self.waited
+        self.waited.map(|nanoseconds| Duration::from_nanos(nanoseconds.get()))
     }
 
     /// Whether this guard holds a range of `lock`, and not of another lock.
+    #[inline]
     #[must_use]
     pub fn is_of(&self, lock: &RangeLock) -> bool {
         std::ptr::eq(&raw const *self.lock, lock)
@@ -58,7 +67,7 @@ impl<L: Deref<Target = RangeLock>> Guard<L> {
     /// requests that waited for this guard alone are granted; one that also waits for an exclusive request
     /// ahead of it waits on.
     pub fn downgrade(&mut self) {
-        self.narrow(Claim { mode: Mode::Shared, ..self.claim });
+        self.narrow(Claim { mode: Mode::Shared, ..self.entry.claim });
     }
 
     /// Gives back the parts of the range outside `to` (bytes).
@@ -66,29 +75,29 @@ impl<L: Deref<Target = RangeLock>> Guard<L> {
     /// # Panics
     /// If `to` is not contained in the range held.
     pub fn shrink(&mut self, to: ByteRange) {
-        let held = self.claim.range;
+        let held = self.entry.claim.range;
         assert!(held.contains(&to), "cannot shrink {held:?} to {to:?}");
-        self.narrow(Claim { range: to, ..self.claim });
+        self.narrow(Claim { range: to, ..self.entry.claim });
     }
 
     fn narrow(&mut self, to: Claim) {
-        let from = std::mem::replace(&mut self.claim, to);
-        self.lock.narrow(from, to);
+        self.entry = self.lock.slots().narrow(self.entry, to);
     }
 }
 
 impl<L: Deref<Target = RangeLock>> Drop for Guard<L> {
+    #[inline]
     fn drop(&mut self) {
-        self.lock.release(self.claim);
+        self.lock.slots().leave(self.entry);
     }
 }
 
 impl<L: Deref<Target = RangeLock>> fmt::Debug for Guard<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("range", &self.claim.range)
-            .field("mode", &self.claim.mode)
-            .field("waited", &self.waited)
+            .field("range", &self.entry.claim.range)
+            .field("mode", &self.entry.claim.mode)
+            .field("waited", &self.waited())
             .finish()
     }
 }

@@ -8,9 +8,11 @@ mod lock;
 mod queue;
 mod range;
 mod request;
+mod slot;
 mod slots;
 mod sync;
 mod wake;
+mod word;
 
 #[cfg(shuttle)]
 pub use fault::Fault;

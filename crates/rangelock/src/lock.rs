@@ -1,16 +1,19 @@
 //! The lock: requests enter and leave the queues of their [`Slots`], with nothing locked while one waits or
 //! wakes others.
 
+#[cfg(shuttle)]
 use crate::fault::Fault;
 use crate::guard::{Guard, OwnedRangeGuard, RangeGuard};
 use crate::queue::Claim;
 use crate::request::Request;
-use crate::slots::{self, Slots};
-use crate::wake::{Waiter, Waker, wake_all};
+use crate::slot::Locked;
+use crate::slots::{Entry, Slots, queue_up};
+use crate::wake::{Waiter, Waker};
 use crate::{ByteRange, Mode};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A lock over the byte offsets `0..u64::MAX`, of which each holder holds one [`ByteRange`].
 ///
@@ -45,48 +48,70 @@ impl RangeLock {
     }
 
     /// Acquires `range`; blocks the thread while a conflicting request holds it or waits before this one.
+    #[inline]
     pub fn lock(&self, range: ByteRange, mode: Mode) -> RangeGuard<'_> {
         let claim = Claim { range, mode };
-        Guard::new(self, claim, self.acquire(claim))
+        match self.slots.take(claim) {
+            Some(entry) => Guard::new(self, entry, None),
+            None => acquire_queued(self, claim),
+        }
     }
 
     /// Takes a place in the queue for `range` without waiting. From now on later conflicting requests come
     /// after this one; [`Request::wait`] blocks until it is granted. For callers that must fix the order
     /// under a lock of their own, which they do not want to hold while they wait.
+    #[inline]
     pub fn request(&self, range: ByteRange, mode: Mode) -> Request<'_> {
         let claim = Claim { range, mode };
-        Request::new(self, claim, self.enqueue(claim, Waker::thread))
+        let (entry, waiter) = match self.slots.take(claim) {
+            Some(entry) => (entry, None),
+            None => self.enqueue(claim, |_| Waker::thread()),
+        };
+        Request::new(self, entry, waiter)
     }
 
     /// [`lock`](Self::lock) in [`Mode::Shared`].
+    #[inline]
     pub fn shared(&self, range: ByteRange) -> RangeGuard<'_> {
         self.lock(range, Mode::Shared)
     }
 
     /// [`lock`](Self::lock) in [`Mode::Exclusive`].
+    #[inline]
     pub fn exclusive(&self, range: ByteRange) -> RangeGuard<'_> {
         self.lock(range, Mode::Exclusive)
     }
 
     /// Acquires `range` if no conflicting request holds it or waits for it.
+    #[inline]
     #[must_use]
     pub fn try_lock(&self, range: ByteRange, mode: Mode) -> Option<RangeGuard<'_>> {
         let claim = Claim { range, mode };
-        self.try_enqueue(claim).then(|| Guard::new(self, claim, None))
+        match self.slots.take(claim) {
+            Some(entry) => Some(Guard::new(self, entry, None)),
+            None => self.try_queued(claim).map(|entry| Guard::new(self, entry, None)),
+        }
     }
 
     /// Like [`lock`](Self::lock); the guard keeps the lock alive.
+    #[inline]
     pub fn lock_owned(self: &Arc<Self>, range: ByteRange, mode: Mode) -> OwnedRangeGuard {
         let claim = Claim { range, mode };
-        let waited = self.acquire(claim);
-        Guard::new(Arc::clone(self), claim, waited)
+        match self.slots.take(claim) {
+            Some(entry) => Guard::new(Arc::clone(self), entry, None),
+            None => acquire_queued(Arc::clone(self), claim),
+        }
     }
 
     /// Like [`try_lock`](Self::try_lock); the guard keeps the lock alive.
+    #[inline]
     #[must_use]
     pub fn try_lock_owned(self: &Arc<Self>, range: ByteRange, mode: Mode) -> Option<OwnedRangeGuard> {
         let claim = Claim { range, mode };
-        self.try_enqueue(claim).then(|| Guard::new(Arc::clone(self), claim, None))
+        match self.slots.take(claim) {
+            Some(entry) => Some(Guard::new(Arc::clone(self), entry, None)),
+            None => self.try_queued(claim).map(|entry| Guard::new(Arc::clone(self), entry, None)),
+        }
     }
 
     /// Acquires `range` without blocking: calls `granted` at once and returns `true`, or returns `false` and
@@ -103,16 +128,19 @@ impl RangeLock {
     ) -> bool {
         let claim = Claim { range, mode };
         let mut granted = Some(granted);
-        self.enqueue(claim, || {
-            let (lock, granted, since) = (Arc::clone(self), granted.take(), Instant::now());
-            Waker::callback(move || {
-                if let Some(granted) = granted {
-                    granted(Guard::new(lock, claim, Some(since.elapsed())));
-                }
-            })
+        let entry = self.slots.take(claim).unwrap_or_else(|| {
+            let call = |entry| {
+                let (lock, granted, since) = (Arc::clone(self), granted.take(), Instant::now());
+                Waker::callback(move || {
+                    if let Some(granted) = granted {
+                        granted(Guard::new(lock, entry, Some(since.elapsed())));
+                    }
+                })
+            };
+            self.enqueue(claim, call).0
         });
         let Some(granted) = granted else { return false };
-        granted(Guard::new(Arc::clone(self), claim, None));
+        granted(Guard::new(Arc::clone(self), entry, None));
         true
     }
 
@@ -120,24 +148,18 @@ impl RangeLock {
     /// keeps new requests away.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let mut idle = true;
-        self.slots.everything(|_, queue| idle &= queue.ranges() == 0);
-        idle
+        self.slots.is_idle()
     }
 
-    /// How many requests hold a range, and how many wait; for statistics, as it looks at each waiter.
+    /// How many requests wait; for statistics, as it looks at each of them.
     #[must_use]
-    pub fn holders_and_waiters(&self) -> (usize, usize) {
-        let (mut present, mut waiters) = (0, Vec::new());
-        self.slots.everything(|place, queue| {
-            queue.each_range(|range, requests| present += requests * usize::from(place.is_home_of(range)));
-            waiters.extend(queue.wakers().map(Arc::as_ptr));
-        });
+    pub fn waiters(&self) -> usize {
+        let mut waiters = Vec::new();
+        self.slots.each(|queue| waiters.extend(queue.wakers().map(Arc::as_ptr)));
         // A request may wait in several slots.
         waiters.sort_unstable();
         waiters.dedup();
-        // One that is giving up its place may be counted as a waiter only.
-        (present.saturating_sub(waiters.len()), waiters.len())
+        waiters.len()
     }
 
     /// A lock with a defect, to show that the models find it.
@@ -147,77 +169,54 @@ impl RangeLock {
         Self { slots: Slots::new(crate::fault::Planted { fault }) }
     }
 
-    pub(crate) fn narrow(&self, from: Claim, to: Claim) {
-        let mut granted = Vec::new();
-        self.slots.each(from.range, |place, queue| {
-            if place.is_of(to.range) {
-                queue.narrow(from, to, &mut granted);
-            } else if !self.slots.planted().is(Fault::ShrinkKeepsSlots) {
-                queue.release(from, &mut granted);
-            }
-        });
-        self.wake(granted);
-    }
-
-    #[inline]
-    pub(crate) fn release(&self, claim: Claim) {
-        let mut granted = Vec::new();
-        self.slots.each(claim.range, |_, queue| queue.release(claim, &mut granted));
-        self.wake(granted);
-    }
-
-    /// Gives up the place of a request that `waiter` has waited for, granted meanwhile or not.
-    pub(crate) fn give_up(&self, claim: Claim, waiter: &Arc<Waiter>) {
-        let mut granted = Vec::new();
-        let is_it = |other: &Arc<Waiter>| Arc::ptr_eq(other, waiter);
-        self.slots.each(claim.range, |_, queue| queue.give_up(claim, is_it, &mut granted));
-        self.wake(granted);
-    }
-
-    fn wake(&self, granted: Vec<Arc<Waiter>>) {
-        if !granted.is_empty() {
-            wake_all(granted, self.slots.planted());
-        }
-    }
-
-    /// Blocks until `claim` is granted; returns how long it waited.
-    #[inline]
-    fn acquire(&self, claim: Claim) -> Option<Duration> {
-        self.enqueue(claim, Waker::thread).map(|waiter| waiter.park())
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
     }
 
     /// Grants `claim` at once, or else leaves no trace.
-    fn try_enqueue(&self, claim: Claim) -> bool {
-        self.slots.all(claim.range, |queues| {
-            let free = !queues.iter().any(|queue| queue.blocks(claim));
-            if free {
-                queues.iter_mut().for_each(|queue| queue.grant(claim));
-            }
-            free
-        })
+    #[cold]
+    fn try_queued(&self, claim: Claim) -> Option<Entry> {
+        self.slots.enter(claim, |queues, _| grant_all(queues, claim))
     }
 
     /// Grants `claim` at once, or else makes it wait with what `waker` returns.
-    #[inline]
-    fn enqueue(&self, claim: Claim, mut waker: impl FnMut() -> Waker) -> Option<Arc<Waiter>> {
+    #[cold]
+    fn enqueue(&self, claim: Claim, mut waker: impl FnMut(Entry) -> Waker) -> (Entry, Option<Arc<Waiter>>) {
         let mut waiter = None;
-        self.slots.all(claim.range, |queues| {
-            if !queues.iter().any(|queue| queue.blocks(claim)) {
-                queues.iter_mut().for_each(|queue| queue.grant(claim));
-                return;
+        let entry = self.slots.enter(claim, |queues, entry| {
+            if !grant_all(queues, claim) {
+                let waiter = waiter.get_or_insert_with(|| Arc::new(Waiter::new(waker(entry))));
+                let waits_in =
+                    queues.iter_mut().filter_map(|queue| queue_up(queue, claim, waiter).then_some(()));
+                waiter.add_slots(waits_in.count());
             }
-            let waiter = waiter.get_or_insert_with(|| Arc::new(Waiter::new(waker())));
-            let waits_in =
-                queues.iter_mut().filter_map(|queue| slots::enter(queue, claim, waiter).then_some(()));
-            waiter.add_slots(waits_in.count());
+            true
         });
-        waiter
+        (entry.expect("it always enters"), waiter)
     }
+}
+
+/// Acquires what the words of the slots could not grant.
+#[cold]
+fn acquire_queued<L: Deref<Target = RangeLock>>(lock: L, claim: Claim) -> Guard<L> {
+    let (entry, waiter) = lock.enqueue(claim, |_| Waker::thread());
+    Guard::new(lock, entry, waiter.map(|waiter| waiter.park()))
+}
+
+/// Whether nothing blocks `claim` in any of the queues, which grant it then.
+fn grant_all(queues: &mut [Locked<'_>], claim: Claim) -> bool {
+    let free = !queues.iter().any(|queue| queue.blocks(claim));
+    if free {
+        queues.iter_mut().for_each(|queue| queue.grant(claim));
+    }
+    free
 }
 
 impl fmt::Debug for RangeLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (holders, waiters) = self.holders_and_waiters();
-        f.debug_struct("RangeLock").field("holders", &holders).field("waiters", &waiters).finish()
+        f.debug_struct("RangeLock")
+            .field("is_idle", &self.is_idle())
+            .field("waiters", &self.waiters())
+            .finish()
     }
 }

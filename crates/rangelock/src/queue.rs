@@ -5,9 +5,8 @@
 //! small ones that keep arriving.
 //!
 //! Requests for exactly the same range form a *class*. It counts those granted, who need no names since they
-//! are all alike, and queues those that wait. A request that finds the queue empty gets no class until it has
-//! company. The classes stand in a [`Grid`], so requests elsewhere
-//! cost next to nothing, and of a thousand that wait for one range only the first is ever looked at.
+//! are all alike, and queues those that wait. The classes stand in a [`Grid`], so requests elsewhere cost next
+//! to nothing, and of a thousand that wait for one range only the first is ever looked at.
 //!
 //! Invariants:
 //! - Q1: tickets are in arrival order, and those of a class's waiters rise.
@@ -29,12 +28,6 @@ use std::collections::VecDeque;
 pub(crate) struct Claim {
     pub(crate) range: ByteRange,
     pub(crate) mode: Mode,
-}
-
-impl Claim {
-    fn conflicts(&self, other: &Self) -> bool {
-        (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive) && self.range.overlaps(&other.range)
-    }
 }
 
 type Ticket = u64;
@@ -136,8 +129,6 @@ impl<W> Line<W> {
 
 /// The requests of one slot. `W` is what the caller wants back when a waiter is granted.
 pub(crate) struct Queue<W> {
-    /// A granted request that is the only one; there are no classes then.
-    sole: Option<Claim>,
     classes: Grid<Class<W>>,
     waiting: u32,
     next_ticket: Ticket,
@@ -152,7 +143,11 @@ impl<W> Default for Queue<W> {
 
 impl<W> Queue<W> {
     pub(crate) fn new(planted: Planted) -> Self {
-        Self { sole: None, classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
+        Self { classes: Grid::default(), waiting: 0, next_ticket: 0, planted }
+    }
+
+    pub(crate) fn planted(&self) -> Planted {
+        self.planted
     }
 
     /// Whether a request for `claim` would have to wait now.
@@ -164,17 +159,17 @@ impl<W> Queue<W> {
     /// Grants `claim`, which nothing must block.
     #[inline]
     pub(crate) fn grant(&mut self, claim: Claim) {
-        if self.ranges() == 0 {
-            self.sole = Some(claim);
-        } else {
-            self.leave_alone();
-            self.grant_in_class(claim);
-        }
+        self.grant_many(claim, 1);
+    }
+
+    /// Grants `claim` to so many.
+    pub(crate) fn grant_many(&mut self, claim: Claim, count: u32) {
+        let id = self.classes.find_or_add(claim.range);
+        *self.classes.value_mut(id).granted(claim.mode) += count;
     }
 
     /// Makes `claim` wait, which something must block.
     pub(crate) fn wait(&mut self, claim: Claim, waker: W) {
-        self.leave_alone();
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
@@ -186,10 +181,6 @@ impl<W> Queue<W> {
     /// Takes a grant back, and appends the wakers of the waiters that this grants.
     #[inline]
     pub(crate) fn release(&mut self, claim: Claim, granted: &mut Vec<W>) {
-        if self.sole == Some(claim) {
-            self.sole = None;
-            return;
-        }
         let Some(id) = self.classes.find(claim.range) else { return lost("a granted range has a class") };
         let class = self.classes.value_mut(id);
         let count = class.granted(claim.mode);
@@ -211,7 +202,6 @@ impl<W> Queue<W> {
     /// Removes a request that may wait or be granted; `is_it` knows its waker. Appends the wakers of the
     /// waiters that this grants. Takes time linear in the waiters for the same range.
     pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
-        self.leave_alone();
         let Some(id) = self.classes.find(claim.range) else { return lost("a request has a class") };
         let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
             return self.release(claim, granted);
@@ -224,16 +214,24 @@ impl<W> Queue<W> {
 
     /// How many different ranges are held or waited for.
     pub(crate) fn ranges(&self) -> usize {
-        self.classes.len() + usize::from(self.sole.is_some())
+        self.classes.len()
     }
 
-    /// Calls `f` with each range and how many requests hold or want it.
-    pub(crate) fn each_range(&self, mut f: impl FnMut(ByteRange, usize)) {
-        if let Some(sole) = self.sole {
-            f(sole.range, 1);
+    /// What is granted, and to how many, if that is one claim, and nobody waits.
+    pub(crate) fn sole(&self) -> Option<(Claim, u32)> {
+        let id = self.classes.sole().filter(|_| self.waiting == 0)?;
+        let (range, class) = (self.classes.range(id), self.classes.value(id));
+        match (class.shared, class.exclusive) {
+            (count, 0) => Some((Claim { range, mode: Mode::Shared }, count)),
+            (0, count) => Some((Claim { range, mode: Mode::Exclusive }, count)),
+            _ => None,
         }
-        for (range, class) in self.classes.iter() {
-            f(range, (class.shared + class.exclusive) as usize + class.waiting().count());
+    }
+
+    /// Empties the queue of the one claim that [`sole`](Self::sole) shows.
+    pub(crate) fn forget_sole(&mut self) {
+        if let Some(id) = self.classes.sole() {
+            self.classes.remove(id);
         }
     }
 
@@ -244,7 +242,7 @@ impl<W> Queue<W> {
 
     /// Empties the queue: what is granted, and who waits, in arrival order.
     pub(crate) fn take_all(&mut self) -> (Vec<Claim>, Vec<(Claim, W)>) {
-        let (mut granted, mut waiting) = (Vec::from_iter(self.sole.take()), Vec::new());
+        let (mut granted, mut waiting) = (Vec::new(), Vec::new());
         for (range, class) in self.classes.take_all() {
             for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
                 granted.extend((0..count).map(|_| Claim { range, mode }));
@@ -263,23 +261,8 @@ impl<W> Queue<W> {
         if self.planted.is(Fault::SkipOverlapCheck) {
             return false;
         }
-        if let Some(sole) = self.sole {
-            return sole.conflicts(&claim);
-        }
         let ticket = if self.planted.is(Fault::PassWaiters) { 0 } else { ticket };
         self.classes.any_overlapping(claim.range, |_, class| class.blocks(claim.mode, ticket))
-    }
-
-    /// Gives the sole request a class.
-    fn leave_alone(&mut self) {
-        if let Some(sole) = self.sole.take() {
-            self.grant_in_class(sole);
-        }
-    }
-
-    fn grant_in_class(&mut self, claim: Claim) {
-        let id = self.classes.find_or_add(claim.range);
-        *self.classes.value_mut(id).granted(claim.mode) += 1;
     }
 
     /// After a request of class `id` has left: restores Q5 and Q2.

@@ -21,6 +21,7 @@ impl ByteRange {
     ///
     /// # Panics
     /// If the range is empty (`start >= end`): an empty range excludes nobody, so asking for one is a bug.
+    #[inline]
     #[must_use]
     pub const fn new(start: u64, end: u64) -> Self {
         assert!(start < end, "a byte range must not be empty");
@@ -31,18 +32,21 @@ impl ByteRange {
     ///
     /// # Panics
     /// If `start` is itself infinity (`u64::MAX`).
+    #[inline]
     #[must_use]
     pub const fn from(start: u64) -> Self {
         Self::new(start, u64::MAX)
     }
 
     /// The first byte.
+    #[inline]
     #[must_use]
     pub const fn start(&self) -> u64 {
         self.start
     }
 
     /// The byte after the last; `u64::MAX` means infinity.
+    #[inline]
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
@@ -50,18 +54,21 @@ impl ByteRange {
 
     /// How many bytes, never zero; meaningless as a count where `end` is infinity.
     #[expect(clippy::len_without_is_empty, reason = "a byte range is never empty")]
+    #[inline]
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.end - self.start
     }
 
     /// Whether the two ranges share a byte.
+    #[inline]
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
     /// Whether every byte of `other` lies in `self`.
+    #[inline]
     #[must_use]
     pub const fn contains(&self, other: &Self) -> bool {
         self.start <= other.start && other.end <= self.end
@@ -72,6 +79,7 @@ impl ByteRange {
     ///
     /// # Panics
     /// If `unit_power_of_two` (bytes) is not a power of two.
+    #[inline]
     #[must_use]
     pub const fn round_out(self, unit_power_of_two: u64) -> Self {
         assert!(unit_power_of_two.is_power_of_two(), "the unit must be a power of two");
@@ -94,6 +102,7 @@ impl fmt::Debug for ByteRange {
 
 /// How a range is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u64)]
 pub enum Mode {
     /// Together with other shared holders of overlapping ranges.
     Shared,

@@ -2,7 +2,7 @@
 
 use crate::guard::{Guard, RangeGuard};
 use crate::lock::RangeLock;
-use crate::queue::Claim;
+use crate::slots::Entry;
 use crate::wake::Waiter;
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use std::sync::Arc;
 pub struct Request<'a> {
     /// `None` once a guard has taken over the place.
     lock: Option<&'a RangeLock>,
-    claim: Claim,
+    entry: Entry,
     /// `None` if the range was granted at once.
     waiter: Option<Arc<Waiter>>,
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn new(lock: &'a RangeLock, claim: Claim, waiter: Option<Arc<Waiter>>) -> Self {
-        Self { lock: Some(lock), claim, waiter }
+    pub(crate) fn new(lock: &'a RangeLock, entry: Entry, waiter: Option<Arc<Waiter>>) -> Self {
+        Self { lock: Some(lock), entry, waiter }
     }
 
     /// Blocks the thread until the range is granted. At once if no earlier request conflicts.
     pub fn wait(mut self) -> RangeGuard<'a> {
         let waited = self.waiter.take().map(|waiter| waiter.park());
         let lock = self.lock.take().expect("only this call takes it");
-        Guard::new(lock, self.claim, waited)
+        Guard::new(lock, self.entry, waited)
     }
 }
 
@@ -34,14 +34,17 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         match (self.lock, &self.waiter) {
             (None, _) => {}
-            (Some(lock), None) => lock.release(self.claim),
-            (Some(lock), Some(waiter)) => lock.give_up(self.claim, waiter),
+            (Some(lock), None) => lock.slots().leave(self.entry),
+            (Some(lock), Some(waiter)) => lock.slots().give_up(self.entry, waiter),
         }
     }
 }
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("range", &self.claim.range).field("mode", &self.claim.mode).finish()
+        f.debug_struct("Request")
+            .field("range", &self.entry.claim.range)
+            .field("mode", &self.entry.claim.mode)
+            .finish()
     }
 }

@@ -51,6 +51,13 @@ fn check_finds(fault: Fault, start: Start, model: Model) {
     let run = move || model(start.lock(Some(fault)));
     let random = catch_unwind(|| shuttle::check_random(run, ITERATIONS));
     assert!(random.is_err(), "the random scheduler misses {fault:?} from {start:?}");
+    check_pct_finds(fault, start, model);
+}
+
+/// As [`check_finds`], where one thread must be held back for so long that the random scheduler hardly ever
+/// does it.
+fn check_pct_finds(fault: Fault, start: Start, model: Model) {
+    let run = move || model(start.lock(Some(fault)));
     let pct = catch_unwind(|| shuttle::check_pct(run, ITERATIONS, PCT_DEPTH));
     assert!(pct.is_err(), "the PCT scheduler misses {fault:?} from {start:?}");
 }
@@ -205,17 +212,22 @@ fn downgrade_and_shrink(lock: Arc<RangeLock>) {
 
 /// What a shrink or a downgrade gives back is granted then, not only at the release.
 fn narrowing_wakes(lock: Arc<RangeLock>) {
-    let mut held = lock.lock_owned(ByteRange::ALL, Mode::Exclusive);
     let taken = |range, mode| {
         let lock = Arc::clone(&lock);
         thread::spawn(move || drop(lock.lock(range, mode)))
     };
-    let tail = taken(ByteRange::from(2), Mode::Exclusive);
-    held.shrink(ByteRange::new(0, 2));
-    tail.join().unwrap();
-    let reader = taken(ByteRange::new(0, 1), Mode::Shared);
-    held.downgrade();
-    reader.join().unwrap();
+    let pair = ByteRange::new(0, 2);
+    for (range, tail, head) in
+        [(ByteRange::ALL, ByteRange::from(2), pair), (pair, ByteRange::new(1, 2), ByteRange::new(0, 1))]
+    {
+        let mut held = lock.lock_owned(range, Mode::Exclusive);
+        let tail = taken(tail, Mode::Exclusive);
+        held.shrink(head);
+        tail.join().unwrap();
+        let reader = taken(ByteRange::new(0, 1), Mode::Shared);
+        held.downgrade();
+        reader.join().unwrap();
+    }
 }
 
 /// `try_lock` never blocks and never breaks exclusion, whatever blocks and releases beside it.
@@ -353,6 +365,111 @@ fn spreading(lock: Arc<RangeLock>) {
     assert!(lock.is_idle());
 }
 
+/// Readers of one range are counted, and a writer waits for the last; it is not passed.
+fn readers_of_one_range(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let range = ByteRange::new(0, 1);
+    let modes = [Mode::Shared, Mode::Shared, Mode::Exclusive];
+    join_all(modes.map(|mode| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            for _ in 0..2 {
+                let _guard = lock.lock(range, mode);
+                slots.visit(range, mode);
+            }
+        })
+    }));
+    assert!(lock.is_idle());
+}
+
+/// Requests elsewhere in a slot, or in more slots, come and go while one is held or is leaving.
+fn words_and_queues(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let requests = [(0, 1), (0, 2), (1, 2), (1, 3)].map(|(start, end)| ByteRange::new(start, end));
+    join_all(requests.map(|range| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let guard = lock.exclusive(range);
+            slots.visit(range, Mode::Exclusive);
+            drop(guard);
+            if let Some(_guard) = lock.try_lock(range, Mode::Exclusive) {
+                slots.visit(range, Mode::Exclusive);
+            }
+        })
+    }));
+    assert!(lock.is_idle());
+}
+
+/// A wide request that finds slots free excludes who comes to them, by word or by queue, and then leaves no
+/// trace that slows others down.
+fn wide_beside_small(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let requests = [ByteRange::ALL, ByteRange::new(0, 1), ByteRange::new(0, 1), ByteRange::new(1, 3)];
+    join_all(requests.map(|range| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let _guard = lock.exclusive(range);
+            slots.visit(range, Mode::Exclusive);
+        })
+    }));
+    assert!(lock.is_idle());
+}
+
+/// A request that waits for the lock of its slot's queue learns of a wide one that came meanwhile.
+fn wide_beside_queues(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let byte = ByteRange::new(0, 1);
+    let held = lock.lock_owned(byte, Mode::Shared);
+    let requests = [(byte, Mode::Exclusive), (ByteRange::ALL, Mode::Shared)];
+    let threads = requests.map(|(range, mode)| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let _guard = lock.lock(range, mode);
+            slots.visit(range, mode);
+        })
+    });
+    drop(held);
+    join_all(threads);
+    assert!(lock.is_idle());
+}
+
+/// A wide request shrinks while others that it held up stand in slots where it never was.
+fn wide_shrinks(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let mut wide = lock.lock_owned(ByteRange::ALL, Mode::Exclusive);
+    let small = [0, 1, 2].map(|byte| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let guard = lock.exclusive(ByteRange::new(byte, byte + 1));
+            slots.visit(guard.range(), guard.mode());
+        })
+    });
+    slots.visit(wide.range(), wide.mode());
+    wide.shrink(ByteRange::new(0, 2));
+    slots.visit(wide.range(), wide.mode());
+    wide.shrink(ByteRange::new(1, 2));
+    slots.visit(wide.range(), wide.mode());
+    drop(wide);
+    join_all(small);
+    assert!(lock.is_idle());
+}
+
+/// A request that is about to take the one slot when the lock spreads does not get it.
+fn late_for_the_one_slot(lock: Arc<RangeLock>) {
+    let slots = Slots::new();
+    let held = [0, 1].map(|byte| lock.lock_owned(ByteRange::new(byte, byte + 1), Mode::Exclusive));
+    let late = [(2, 3), (2, 4)].map(|(start, end)| {
+        let (lock, slots) = (Arc::clone(&lock), Arc::clone(&slots));
+        thread::spawn(move || {
+            let guard = lock.exclusive(ByteRange::new(start, end));
+            slots.visit(guard.range(), guard.mode());
+        })
+    });
+    join_all(late);
+    drop(held);
+    assert!(lock.is_idle());
+}
+
 #[test]
 fn conflicting_holders_exclude_each_other() {
     check(mutual_exclusion);
@@ -402,6 +519,20 @@ fn a_wide_request_waits_for_all_in_its_way() {
 #[test]
 fn a_lock_that_spreads_forgets_nobody() {
     check(spreading);
+    check(late_for_the_one_slot);
+}
+
+#[test]
+fn words_and_queues_agree() {
+    check(readers_of_one_range);
+    check(words_and_queues);
+}
+
+#[test]
+fn wide_and_small_requests_see_each_other() {
+    check(wide_beside_small);
+    check(wide_beside_queues);
+    check(wide_shrinks);
 }
 
 #[test]
@@ -436,14 +567,35 @@ fn the_models_find_requests_that_pass_waiters() {
 fn the_models_find_defects_of_ranges_with_several_slots() {
     check_finds(Fault::WakeAtFirstSlot, Start::Spread, wide_waits_for_all);
     check_finds(Fault::WakeAtFirstSlot, Start::Spread, mutual_exclusion);
-    check_finds(Fault::FirstSlotOnly, Start::Spread, wide_waits_for_all);
-    check_finds(Fault::FirstSlotOnly, Start::Spread, downgrade_and_shrink);
+    check_finds(Fault::FirstSlotOnly, Start::Spread, words_and_queues);
+    check_finds(Fault::KeepSomeSlots, Start::Spread, words_and_queues);
     check_finds(Fault::SlotsOneByOne, Start::Spread, mutual_exclusion);
     check_finds(Fault::ShrinkKeepsSlots, Start::Spread, narrowing_wakes);
 }
 
 #[test]
+fn the_models_find_defects_between_word_and_queue() {
+    for start in [Start::New, Start::Spread] {
+        for fault in [Fault::InflateForgetsHolder, Fault::ReleaseIgnoresQueue, Fault::DeflatePastWaiters] {
+            check_finds(fault, start, readers_of_one_range);
+            check_finds(fault, start, words_and_queues);
+        }
+    }
+}
+
+#[test]
+fn the_models_find_defects_of_the_gate() {
+    check_finds(Fault::IgnoreGate, Start::Spread, wide_beside_small);
+    check_finds(Fault::IgnoreGate, Start::Spread, whole_range_is_not_passed);
+    check_finds(Fault::GateOnlyOnce, Start::Spread, wide_beside_queues);
+    check_finds(Fault::WideIgnoresSlots, Start::Spread, wide_beside_small);
+    check_finds(Fault::WideIgnoresSlots, Start::Spread, wide_waits_for_all);
+    check_finds(Fault::ShrinkMovesWide, Start::Spread, wide_shrinks);
+}
+
+#[test]
 fn the_models_find_defects_of_spreading() {
+    check_pct_finds(Fault::SpreadReopens, Start::New, late_for_the_one_slot);
     check_finds(Fault::SpreadForgetsHolders, Start::New, spreading);
     check_finds(Fault::SpreadForgetsWaiters, Start::New, spreading);
     check_finds(Fault::MissSpread, Start::New, spreading);

@@ -80,7 +80,14 @@ pub struct Job {
     pub runtime: Duration,
     /// Time before `runtime` in which nothing is counted.
     pub ramp: Duration,
+    /// Each job makes its file durable in the end, which is measured too.
+    pub end_fsync: bool,
+    /// Beside the jobs a thread punches holes into the last [`PUNCHED`] bytes of each file, and allocates them again.
+    pub punch: bool,
 }
+
+/// Bytes at the end of a file that are punched, if any are.
+pub const PUNCHED: u64 = 32 << 20;
 
 impl BlockSize {
     /// Parses `4k` or `4k-1024k`.
@@ -186,13 +193,20 @@ impl Job {
 
     /// Places in each file where an operation may start.
     pub fn spots(&self) -> u64 {
-        (self.file_size().saturating_sub(self.shift + self.block.max) / self.align)
-            + u64::from(self.file_size() >= self.shift + self.block.max)
+        let size = self.file_size().saturating_sub(if self.punch { PUNCHED } else { 0 });
+        (size.saturating_sub(self.shift + self.block.max) / self.align)
+            + u64::from(size >= self.shift + self.block.max)
     }
 
-    /// Whether the blocks may be visited again: on fresh files a second visit would be another job.
+    /// Whether the blocks may be visited again: on fresh files, or once all is in a cache, a second visit would be
+    /// another job.
     pub fn repeats(&self) -> bool {
-        self.layout == Layout::Written || !self.rw.writes()
+        !self.is_cold() && (self.layout == Layout::Written || !self.rw.writes())
+    }
+
+    /// Whether nothing of the file may be in a cache at the start.
+    pub fn is_cold(&self) -> bool {
+        self.rw == Rw::Read && !self.direct
     }
 
     /// Says what cannot be done.
@@ -205,6 +219,7 @@ impl Job {
             (self.rw == Rw::Append) <= (self.layout == Layout::Append),
             "--rw=append starts from an empty file: it goes with --layout=append only"
         );
+        ensure!(!self.punch || self.layout == Layout::Written, "--punch goes with --layout=written");
         ensure!(
             self.layout != Layout::Append || self.rw.writes(),
             "--layout=append is an empty file, which has nothing to read"
@@ -232,6 +247,8 @@ impl Job {
             direct: true,
             runtime: Duration::from_secs(1),
             ramp: Duration::ZERO,
+            end_fsync: false,
+            punch: false,
         }
     }
 }
@@ -257,7 +274,9 @@ mod tests {
         assert_eq!(job.spots(), 255);
         job.files = Files::PerJob;
         assert_eq!((job.file_size(), job.spots()), (25 * 4096, 24));
-        job.size = 0;
+        (job.punch, job.files, job.size) = (true, Files::One, PUNCHED + (1 << 20));
+        assert_eq!(job.spots(), 255);
+        (job.punch, job.size) = (false, 0);
         assert_eq!(job.spots(), 0);
         assert!(job.check().is_err());
     }

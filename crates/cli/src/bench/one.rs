@@ -13,7 +13,7 @@ use super::ground::{self, Image};
 use super::job::Job;
 use super::options::{Args, Spec};
 use super::outcome::Outcome;
-use super::target::{DirTarget, LibTarget, RawTarget, Target};
+use super::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target};
 use crate::signature;
 
 /// Runs the job and prints what it measured.
@@ -48,6 +48,7 @@ fn measure(args: &Args, job: &Job, engine: Engine) -> Result<Outcome> {
             };
             target.run_and_close(job)
         }
+        Spec::Copy => CopyTarget.run(job),
         Spec::Mem => LibTarget::make(ground::memory(volume_size(job))?, engine)?.run_and_close(job),
         Spec::Sim { latency, parallel } => {
             let memory = ground::memory(volume_size(job))?;

@@ -35,7 +35,7 @@ pub struct Args {
     /// Bytes of the file, or of all files together
     #[arg(long, default_value = "512m", value_parser = size::parse)]
     size: u64,
-    /// How long to measure; a run on fresh blocks ends when all are written
+    /// How long to measure; a run on fresh blocks, or of reads in order through a cache, ends with the file
     #[arg(long, default_value = "5s", value_parser = duration)]
     runtime: Duration,
     /// How long to run before measuring
@@ -53,6 +53,12 @@ pub struct Args {
     /// Move all offsets up by half a block (of --bs)
     #[arg(long)]
     unaligned: bool,
+    /// Make the file durable in the end, within the time measured
+    #[arg(long, alias = "end_fsync")]
+    end_fsync: bool,
+    /// Meanwhile punch holes into the last 32 MiB of each file, and allocate them again; not for raw: and copy
+    #[arg(long)]
+    punch: bool,
     /// Percent of reads in --rw=randrw
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     rwmixread: u8,
@@ -65,11 +71,12 @@ pub struct Args {
     /// Requests of this many blocks or more allocate all of them in one step; or none
     #[arg(long, value_name = "BLOCKS", default_value = "0", value_parser = threshold)]
     serialize_allocation_from: Threshold,
-    /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem
+    /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
     ///
     /// lib: the library on an image or device; an image that does not exist is made, and removed. raw: the
     /// device or image itself. dir: a directory of any mounted file system. sim: the library on memory that
     /// takes LATENCY for each request and PARALLEL of them at a time. mem: the library on memory.
+    /// copy: plain copies out of an array.
     #[arg(long, default_value = "mem", verbatim_doc_comment)]
     pub target: Spec,
     /// Say in the end, on stderr, what was counted and why operations waited; for lib:, sim: and mem
@@ -91,6 +98,7 @@ pub enum Spec {
     Dir(PathBuf),
     Sim { latency: Duration, parallel: usize },
     Mem,
+    Copy,
 }
 
 impl Args {
@@ -113,6 +121,8 @@ impl Args {
             direct: self.direct,
             runtime: self.runtime,
             ramp: self.ramp_time,
+            end_fsync: self.end_fsync,
+            punch: self.punch,
         }
     }
 
@@ -134,6 +144,7 @@ impl FromStr for Spec {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         match (kind, rest) {
             ("mem", "") => Ok(Self::Mem),
+            ("copy", "") => Ok(Self::Copy),
             ("lib" | "raw" | "dir", "") => Err(format!("{kind}: lacks a path")),
             ("lib", path) => Ok(Self::Lib(path.into())),
             ("raw", path) => Ok(Self::Raw(path.into())),
@@ -148,7 +159,7 @@ impl FromStr for Spec {
                 }
                 Ok(Self::Sim { latency: duration(latency)?, parallel })
             }
-            _ => Err("expected lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL or mem".into()),
+            _ => Err("expected lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy".into()),
         }
     }
 }
@@ -161,6 +172,7 @@ impl fmt::Display for Spec {
             Self::Dir(path) => write!(f, "dir:{}", path.display()),
             Self::Sim { latency, parallel } => write!(f, "sim:{}us,{parallel}", latency.as_micros()),
             Self::Mem => write!(f, "mem"),
+            Self::Copy => write!(f, "copy"),
         }
     }
 }
@@ -207,7 +219,7 @@ mod tests {
 
     #[test]
     fn targets_are_parsed_and_shown_alike() {
-        for text in ["lib:/tmp/x.img", "raw:/dev/loop0", "dir:.", "sim:90us,8", "mem"] {
+        for text in ["lib:/tmp/x.img", "raw:/dev/loop0", "dir:.", "sim:90us,8", "mem", "copy"] {
             assert_eq!(text.parse::<Spec>().map(|spec| spec.to_string()), Ok(text.to_owned()));
         }
         for text in ["", "lib:", "sim:90us", "sim:90us,0", "sim:90,8", "mem:1", "disk:x"] {

@@ -21,6 +21,8 @@ pub enum Kind {
     Read,
     Write,
     Append,
+    /// Makes durable what was written.
+    Sync,
 }
 
 /// Visits that a thread takes out of the common order at a time, if there are enough for all.

@@ -35,6 +35,10 @@ impl Lane for LibLane {
             Kind::Read => IoRequest::Read { buf, len, offset },
             Kind::Write => IoRequest::Write { buf, len, offset },
             Kind::Append => IoRequest::Append { buf, len },
+            Kind::Sync => {
+                self.bufs[slot] = Some(buf);
+                IoRequest::SyncAll
+            }
         };
         self.queue.submit(&self.file, request, slot as u64, IoFlags::default());
         Ok(())
@@ -46,7 +50,7 @@ impl Lane for LibLane {
             done.result?;
             // As submitted.
             let slot = done.token as usize;
-            self.bufs[slot] = done.buf;
+            self.bufs[slot] = done.buf.or(self.bufs[slot].take());
             free.push(slot);
         }
         Ok(())
@@ -86,6 +90,7 @@ impl Lane for QueueLane {
                 Op::Write { offset, segments: std::iter::once(segment).collect() }
             }
             Kind::Append => bail!("a queue of a device or file has no appends; they go one at a time"),
+            Kind::Sync => Op::Flush,
         };
         self.queue.submit(Request { token: slot as u64, op });
         Ok(())

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::job::{Files, Job};
+use super::job::{Files, Job, PUNCHED};
 use super::lane::Lane;
-use super::order::Order;
+use super::order::{Io, Kind, Order};
 use super::outcome::{Outcome, Tally};
-use super::target::Laid;
+use super::target::{Laid, Punch};
 use crate::interrupt;
 
 /// A thread's work.
@@ -33,11 +33,15 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
     let workers = workers(job, laid)?;
     let run = Run { job, stop: AtomicBool::new(false) };
     let ready = Barrier::new(workers.len() + 1);
+    let punchers = punchers(job, laid)?;
     let (tallies, cpu, start) = std::thread::scope(|scope| {
+        let run = &run;
+        let punching: Vec<_> =
+            punchers.into_iter().map(|puncher| scope.spawn(|| run.stop_if_err(puncher.drive(run)))).collect();
         let threads: Vec<_> = workers
             .into_iter()
             .map(|worker| {
-                let (run, ready) = (&run, &ready);
+                let ready = &ready;
                 // Named, so that a profiler can tell what is measured from its preparation.
                 let thread = std::thread::Builder::new().name("job".into());
                 let work = move || {
@@ -51,22 +55,32 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
         let start = Instant::now() + job.ramp;
         std::thread::sleep(job.ramp);
         let cpu = cpu_time();
-        let tallies: Vec<Result<(Tally, Instant)>> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the run panicked"))))
-            .collect();
+        let tallies: Vec<Result<(Tally, Instant)>> = threads.into_iter().map(joined).collect();
+        run.stop();
+        let punched: Result<Vec<()>> = punching.into_iter().map(joined).collect();
+        let tallies = punched.and(tallies.into_iter().collect::<Result<Vec<_>>>());
         (tallies, cpu_time().saturating_sub(cpu), start)
     });
     interrupt::check()?;
     let mut tally = Tally::new()?;
     let mut end = start;
-    for one in tallies {
-        let (one, last) = one?;
+    for (one, last) in tallies? {
         tally.merge(&one)?;
         end = end.max(last);
     }
     ensure!(tally.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
     Ok(Outcome { tally, elapsed: end - start, cpu, extents: None })
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the run panicked")))
+}
+
+/// What punches holes into each file, if the job wants it.
+fn punchers(job: &Job, laid: &dyn Laid) -> Result<Vec<Puncher>> {
+    let files = if job.punch { job.file_count() } else { 0 };
+    let puncher = |file| Ok(Puncher { way: laid.punch(job, file)?, start: job.file_size() - PUNCHED });
+    (0..files).map(puncher).collect()
 }
 
 /// A worker for each job.
@@ -80,6 +94,29 @@ fn workers(job: &Job, laid: &dyn Laid) -> Result<Vec<Worker>> {
         Ok(Worker { lane: laid.lane(job, file, depth)?, order, depth: depth as usize })
     };
     (0..job.numjobs).map(worker).collect()
+}
+
+/// A thread that changes the layout of the end of a file, from `start` on.
+struct Puncher {
+    way: Box<dyn Punch>,
+    start: u64,
+}
+
+impl Puncher {
+    /// Punches holes and allocates them again until the run is over.
+    fn drive(mut self, run: &Run<'_>) -> Result<()> {
+        const HOLE: u64 = 1 << 20;
+        let places = (0..PUNCHED / HOLE).map(|nth| self.start + nth * HOLE);
+        for offset in places.cycle() {
+            // Relaxed: publishes nothing but itself.
+            if run.stop.load(Ordering::Relaxed) || interrupt::requested() {
+                break;
+            }
+            self.way.punch(offset, HOLE)?;
+            self.way.allocate(offset, HOLE)?;
+        }
+        Ok(())
+    }
 }
 
 impl Run<'_> {
@@ -132,6 +169,10 @@ impl Worker {
                 in_flight += 1;
             }
             if in_flight == 0 {
+                if run.job.end_fsync {
+                    self.sync(&mut free)?;
+                    now = Instant::now();
+                }
                 return Ok((tally, now));
             }
             let old = free.len();
@@ -146,6 +187,17 @@ impl Worker {
             }
             over = over || run.is_over(now, end);
         }
+    }
+}
+
+impl Worker {
+    /// Makes durable what was written; nothing is in flight.
+    fn sync(&mut self, free: &mut Vec<usize>) -> Result<()> {
+        if let Some(slot) = free.pop() {
+            self.lane.submit(slot, &Io { kind: Kind::Sync, offset: 0, len: 0 })?;
+            self.lane.harvest(free)?;
+        }
+        Ok(())
     }
 }
 

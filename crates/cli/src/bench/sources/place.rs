@@ -15,7 +15,7 @@ use super::rows::{On, Place, Row, Run, Scale};
 use super::{calibrate, command};
 use crate::bench::ground::{self, Image};
 use crate::bench::outcome::Outcome;
-use crate::bench::target::{DirTarget, LibTarget, RawTarget, Target};
+use crate::bench::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target};
 use crate::{signature, size};
 
 /// Requests that the simulated device does at a time.
@@ -51,7 +51,7 @@ impl Places {
     ) -> Result<Self> {
         let uses = |wanted: fn(On) -> bool| rows.iter().flat_map(|row| &row.runs).any(|run| wanted(run.on));
         let uses_memory = uses(|on| matches!(on, On::Lib(Place::Memory | Place::Simulated)));
-        let uses_disk = uses(|on| !matches!(on, On::Lib(Place::Memory | Place::Simulated)));
+        let uses_disk = uses(|on| !matches!(on, On::Lib(Place::Memory | Place::Simulated) | On::Copy));
         let mut places = Self {
             loop_device: None,
             plain: PathBuf::new(),
@@ -111,7 +111,7 @@ impl Places {
     pub fn have(&self, on: On) -> bool {
         match on {
             On::Lib(Place::Loop) | On::Raw(Place::Loop) => self.loop_device.is_some(),
-            On::Lib(_) | On::Raw(_) => true,
+            On::Lib(_) | On::Raw(_) | On::Copy => true,
             On::Peer(peer) => {
                 let has_block_device = self.is_device || self.loop_device.is_some();
                 self.peers.contains(&peer) && (has_block_device || peer == Peer::Fuse2fs)
@@ -122,7 +122,7 @@ impl Places {
     /// The name of the device under a run.
     pub fn device_of(&self, on: On) -> String {
         match on {
-            On::Lib(Place::Memory) => "memory".into(),
+            On::Lib(Place::Memory) | On::Copy => "memory".into(),
             On::Lib(Place::Simulated) | On::Raw(Place::Memory | Place::Simulated) => "simulated".into(),
             _ if self.is_device => self.plain.display().to_string(),
             On::Lib(Place::Plain) | On::Raw(Place::Plain) | On::Peer(Peer::Fuse2fs) => "image".into(),
@@ -139,6 +139,7 @@ impl Places {
                 DirTarget::new(mount.dir()).run(&job)
             }
             On::Lib(place) => LibTarget::make(self.device(place, row)?, run.engine)?.run_and_close(&job),
+            On::Copy => CopyTarget.run(&job),
             On::Raw(place) => RawTarget::new(self.device(place, row)?).run(&job),
         }
     }

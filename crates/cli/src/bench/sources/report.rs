@@ -210,6 +210,8 @@ impl Line {
             "files": files.name(),
             "layout": measured.row.layout_of(&self.run).name(),
             "rw": measured.row.job.rw.name(),
+            "direct": measured.row.job.direct,
+            "punch": self.run.punch,
             "bs": measured.row.job.block.to_string(),
             "numjobs": measured.row.job.numjobs,
             "iodepth": measured.row.job.iodepth,

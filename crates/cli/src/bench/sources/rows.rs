@@ -37,6 +37,8 @@ pub struct Run {
     pub engine: Engine,
     /// If not as the job says.
     pub layout: Option<Layout>,
+    /// Whether holes are punched beside it.
+    pub punch: bool,
 }
 
 /// What is measured, and where it lies.
@@ -44,6 +46,8 @@ pub struct Run {
 pub enum On {
     Lib(Place),
     Raw(Place),
+    /// Plain copies out of an array.
+    Copy,
     Peer(Peer),
 }
 
@@ -62,20 +66,22 @@ pub enum Place {
 
 /// All cases.
 pub fn all(scale: Scale) -> Vec<Row> {
-    [s1(scale), s1_disk(scale), s2(scale), s3(scale), one_file(scale)].concat()
+    [s1(scale), s1_disk(scale), s2(scale), s3(scale), s4(scale), s5(scale), one_file(scale), buffered(scale)]
+        .concat()
 }
 
 const PLAIN: Run = on(On::Lib(Place::Plain));
 const LOOP: Run = on(On::Lib(Place::Loop));
 const RAW: Run = on(On::Raw(Place::Plain));
 const RAW_LOOP: Run = on(On::Raw(Place::Loop));
+const COPY: Run = on(On::Copy);
 const EXT4: Run = on(On::Peer(Peer::Ext4));
 const XFS: Run = on(On::Peer(Peer::Xfs));
 const FUSE2FS: Run = on(On::Peer(Peer::Fuse2fs));
 
 /// With the default engine, all in one file.
 const fn on(on: On) -> Run {
-    Run { on, files: Files::One, engine: Engine::DEFAULT, layout: None }
+    Run { on, files: Files::One, engine: Engine::DEFAULT, layout: None, punch: false }
 }
 
 impl Run {
@@ -93,6 +99,10 @@ impl Run {
 
     const fn layout(self, layout: Layout) -> Self {
         Self { layout: Some(layout), ..self }
+    }
+
+    const fn punched(self) -> Self {
+        Self { punch: true, ..self }
     }
 
     const fn per_job(self) -> Self {
@@ -191,6 +201,44 @@ fn one_file(scale: Scale) -> Vec<Row> {
     ]
 }
 
+/// S4: buffered reads and writes of one file share it. All of it stays in memory.
+fn s4(scale: Scale) -> Vec<Row> {
+    let policies =
+        [Policy::Exclusive, Policy::SharedOverwrite, Policy::Range].map(|policy| PLAIN.policy(policy));
+    let peers = [&policies[..], &[EXT4, XFS, FUSE2FS]].concat();
+    let mixed = cached(job(scale, Layout::Written, 4096, 16, 1), Rw::RandMixed);
+    let read = cached(job(scale, Layout::Written, 4096, 2, 1), Rw::RandRead);
+    vec![
+        row("S4", "randrw-4k-16", mixed, &peers),
+        row("S4", "randread-4k-2", read, &[COPY, PLAIN, EXT4, XFS]),
+    ]
+}
+
+/// S5: ranges of one file are changed beside I/O elsewhere in it.
+fn s5(scale: Scale) -> Vec<Row> {
+    let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.punched()]).concat();
+    vec![row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs)]
+}
+
+/// Threads that share a file through a cache beside threads that have a file each; one thread that streams.
+fn buffered(scale: Scale) -> Vec<Row> {
+    let runs = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
+    let random = |rw| cached(job(scale, Layout::Written, 4096, 8, 1), rw);
+    let append = cached(job(scale, Layout::Append, 4096, 8, 1), Rw::Append);
+    let stream = |layout, rw| cached(job(scale, layout, 1 << 20, 1, 1), rw);
+    let durable = Job { end_fsync: true, ..stream(Layout::Append, Rw::Write) };
+    let streamed = [PLAIN, LOOP, EXT4, XFS, FUSE2FS];
+    let case = |case, job, runs: &[Run]| row("buffered", case, job, runs);
+    vec![
+        case("buffered-read-4k", random(Rw::RandRead), &runs),
+        case("buffered-overwrite-4k", random(Rw::RandWrite), &runs),
+        case("buffered-randrw-4k", random(Rw::RandMixed), &runs),
+        case("buffered-append-4k", append, &runs),
+        case("stream-write-1m", durable, &streamed),
+        case("stream-read-1m-cold", stream(Layout::Written, Rw::Read), &streamed),
+    ]
+}
+
 fn row(source: &'static str, case: &str, job: Job, runs: &[Run]) -> Row {
     Row { source, case: case.into(), job, before: None, runs: runs.to_vec() }
 }
@@ -211,7 +259,14 @@ fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> 
         direct: true,
         runtime: scale.runtime,
         ramp: Duration::ZERO,
+        end_fsync: false,
+        punch: false,
     }
+}
+
+/// Through a cache.
+fn cached(job: Job, rw: Rw) -> Job {
+    Job { rw, direct: false, read_percent: 50, ..job }
 }
 
 /// All operations of one size.
@@ -242,7 +297,7 @@ impl Row {
 
     /// The job of a run.
     pub fn job_of(&self, run: &Run) -> Job {
-        Job { files: run.files, layout: self.layout_of(run), ..self.job.clone() }
+        Job { files: run.files, layout: self.layout_of(run), punch: run.punch, ..self.job.clone() }
     }
 
     /// What one of its runs is called beside the others: whatever differs between them.
@@ -268,6 +323,7 @@ impl Row {
                 Files::PerJob => "a file per job".into(),
             });
         }
+        words.extend(run.punch.then(|| "with holes punched".to_owned()));
         words.extend(run.layout.map(|layout| layout.name().to_owned()));
         words.join(", ")
     }
@@ -280,6 +336,7 @@ impl On {
             Self::Lib(Place::Loop) => "parext4 on loop",
             Self::Raw(Place::Loop) => "raw loop",
             Self::Raw(_) => "raw",
+            Self::Copy => "memory copies",
             Self::Peer(peer) => peer.name(),
         }
     }
@@ -290,6 +347,7 @@ impl On {
             Self::Lib(Place::Simulated) => "sim",
             Self::Lib(_) => "lib",
             Self::Raw(_) => "raw",
+            Self::Copy => "copy",
             Self::Peer(peer) => peer.name(),
         }
     }

@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use parext4::device::open_file_queue;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr, write};
 use tempfile::TempDir;
 
-use super::{Laid, Target, buffer, fill};
+use super::{Laid, Punch, Target, buffer, fill};
 use crate::bench::job::{Job, Layout, Rw};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
@@ -63,7 +63,11 @@ fn make(path: &Path, job: &Job) -> Result<()> {
         Layout::Hole => file.set_len(size)?,
         Layout::Append => {}
     }
-    Ok(file.sync_all()?)
+    file.sync_all()?;
+    if job.is_cold() {
+        fadvise(&file, 0, None, Advice::DontNeed).context("dropping what is cached")?;
+    }
+    Ok(())
 }
 
 /// Opens a file as the job uses it.
@@ -92,13 +96,32 @@ impl Laid for Files {
                 Kind::Read => check_len(retry_on_intr(|| pread(&file, &mut *bytes, io.offset))?, io.len),
                 Kind::Write => write_at(&file, bytes, io.offset),
                 Kind::Append => check_len(retry_on_intr(|| write(&file, bytes))?, io.len),
+                Kind::Sync => Ok(file.sync_all()?),
             }
         })))
+    }
+
+    fn punch(&self, job: &Job, file: u32) -> Result<Box<dyn Punch>> {
+        Ok(Box::new(Punched(open(&self.path(file), job, OFlags::empty())?)))
     }
 
     fn extents(&self) -> Result<Option<u64>> {
         let files = std::fs::read_dir(self.dir.path())?.collect::<Result<Vec<_>, _>>()?;
         Ok(files.iter().map(|file| filefrag(&file.path())).sum())
+    }
+}
+
+/// A file whose layout is changed.
+struct Punched(File);
+
+impl Punch for Punched {
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.0, flags, offset, len).context("punching a hole")
+    }
+
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        fallocate(&self.0, FallocateFlags::empty(), offset, len).context("allocating")
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::{Device, File, MkfsOptions, Volume, mkfs};
 
-use super::{LONGEST_EXTENT, Laid, Target, buffer, fill};
+use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill};
 use crate::bench::engine::Engine;
 use crate::bench::job::{Job, Layout};
 use crate::bench::lane::{Lane, Sync};
@@ -115,9 +115,14 @@ impl Laid for Files {
                 Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
                 Kind::Write => file.write_at(bytes, io.offset)?,
                 Kind::Append => drop(file.append(bytes)?),
+                Kind::Sync => file.sync_all()?,
             }
             Ok(())
         })))
+    }
+
+    fn punch(&self, _: &Job, file: u32) -> Result<Box<dyn Punch>> {
+        Ok(Box::new(Punched(self.files[file as usize].clone())))
     }
 
     fn extents(&self) -> Result<Option<u64>> {
@@ -138,6 +143,19 @@ impl Laid for Files {
             }
         }
         Ok(Some(found))
+    }
+}
+
+/// A file whose layout is changed.
+struct Punched(File);
+
+impl Punch for Punched {
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        Ok(self.0.punch_hole(offset, len)?)
+    }
+
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        Ok(self.0.allocate(offset, len, false)?)
     }
 }
 

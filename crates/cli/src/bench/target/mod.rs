@@ -1,9 +1,11 @@
-//! What a job runs on: the library, the plain device, or a directory of any mounted file system.
+//! What a job runs on: the library, the plain device, a directory of any mounted file system, or an array.
 
+mod copy;
 mod dir;
 mod lib;
 mod raw;
 
+pub use copy::CopyTarget;
 pub use dir::DirTarget;
 pub use lib::LibTarget;
 pub use raw::RawTarget;
@@ -37,8 +39,20 @@ pub trait Laid: Sync {
     /// A way to the file with number `file` for a thread that keeps up to `depth` operations under way.
     fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>>;
 
+    /// A way to make a hole of the given bytes in file `file`, or to allocate them again, for a job that asks for it.
+    fn punch(&self, job: &Job, file: u32) -> Result<Box<dyn Punch>>;
+
     /// Contiguous pieces on the device, of all files, where that can be told.
     fn extents(&self) -> Result<Option<u64>>;
+}
+
+/// A thread's way to the layout of a file.
+pub trait Punch: Send {
+    /// Makes `[offset, offset + len)` a hole.
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()>;
+
+    /// Allocates `[offset, offset + len)`.
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()>;
 }
 
 /// Bytes of the longest extent: 32768 blocks.

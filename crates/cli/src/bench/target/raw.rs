@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use parext4::Device;
 use parext4::device::open_queue;
 
-use super::{Laid, Target, buffer, fill};
+use super::{Laid, Punch, Target, buffer, fill};
 use crate::bench::job::{Files, Job, Layout};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
@@ -57,9 +57,14 @@ impl Laid for Raw {
                 Kind::Read => device.read_at(io.offset, &mut [IoSliceMut::new(bytes)])?,
                 Kind::Write => device.write_at(io.offset, &[IoSlice::new(bytes)])?,
                 Kind::Append => bail!("a raw device has no end to append at"),
+                Kind::Sync => device.flush()?,
             }
             Ok(())
         })))
+    }
+
+    fn punch(&self, _: &Job, _: u32) -> Result<Box<dyn Punch>> {
+        bail!("a raw device has no holes")
     }
 
     fn extents(&self) -> Result<Option<u64>> {

@@ -13,7 +13,10 @@ fn no_completion_waits_for_a_commit_that_waits_for_it() {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
-        let syncer = spawn(&file, |f| f.sync_data().unwrap());
+        let syncer = spawn(&file, |f| {
+            dawdle(200);
+            f.sync_data().unwrap();
+        });
         race(&file, |f| write_block(f, 1, 0), |f| write_block(f, 1, 2));
         syncer.join().unwrap();
         assert_eq!(blocks_of(&file, 4), [1, 0, 1, 0]);

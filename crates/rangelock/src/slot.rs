@@ -10,7 +10,7 @@
 //! - W2: whoever waits is in the queue. So nobody passes a waiter by the word.
 
 use crate::fault::{Fault, Planted};
-use crate::queue;
+use crate::queue::{self, Claim};
 use crate::sync::{self, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wake::Waiter;
 use crate::word::{self, FREE, QUEUED};
@@ -47,6 +47,11 @@ impl Slot {
     /// Whether nobody is there. Sequentially consistent, as [`take`](Self::take) is.
     pub(crate) fn is_free(&self) -> bool {
         self.word.load(Ordering::SeqCst) == FREE
+    }
+
+    /// What is held, if the word says that.
+    pub(crate) fn held(&self) -> Option<Claim> {
+        word::holders(self.word.load(Ordering::Relaxed)).map(|(claim, _)| claim)
     }
 
     /// Locks the queue, with everything in it.

@@ -109,6 +109,13 @@ impl Slots {
         taken.then_some(entry)
     }
 
+    /// Whether `claim` is in the way of others that want something else, so often that the lock should spread: a
+    /// request that enters a queue sees to that.
+    pub(crate) fn is_crowded(&self, claim: Claim) -> bool {
+        let other = || self.one.held().is_some_and(|held| held.range != claim.range);
+        self.spread.get().is_none() && other() && self.has_met_often()
+    }
+
     #[inline(always)]
     fn take_slots(&self, table: &Table, entry: Entry, word: u64) -> bool {
         let taken = match sole(entry.slots) {
@@ -293,13 +300,15 @@ impl Slots {
     fn spread_if_crowded(&self, mut one: Locked<'_>) {
         // One range that all want would be no better off in a slot.
         let ranges = one.ranges();
-        let crowded =
-            || ranges >= MANY_RANGES || self.meetings.fetch_add(1, Ordering::Relaxed) + 1 >= MANY_MEETINGS;
-        if ranges > 1 && crowded() {
+        if ranges > 1 && (ranges >= MANY_RANGES || self.has_met_often()) {
             let table = self.spread.get_or_init(|| self.spread_out(&mut one));
             debug_assert!(table.slots.len() == SLOTS);
             one.retire();
         }
+    }
+
+    fn has_met_often(&self) -> bool {
+        self.meetings.fetch_add(1, Ordering::Relaxed) + 1 >= MANY_MEETINGS
     }
 
     /// The slots, with all requests of `one` in them.

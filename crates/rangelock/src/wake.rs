@@ -26,7 +26,7 @@ pub(crate) enum Waker {
 
 impl Waker {
     pub(crate) fn thread() -> Self {
-        Self::Thread(Parker { granted: Mutex::new(false), wake: Condvar::new(), since: Instant::now() })
+        Self::Thread(Parker::new())
     }
 
     pub(crate) fn callback(callback: impl FnOnce() + Send + 'static) -> Self {
@@ -59,25 +59,51 @@ impl Waiter {
     }
 }
 
-/// Where one thread sleeps until it is granted.
+/// Where one thread waits until it is granted: awake for a moment, as to fall asleep and to be woken takes longer
+/// than many hold their range, and then asleep.
 pub(crate) struct Parker {
-    granted: Mutex<bool>,
+    state: AtomicUsize,
+    asleep: Mutex<()>,
     wake: Condvar,
     since: Instant,
 }
 
+const AWAKE: usize = 0;
+const ASLEEP: usize = 1;
+const GRANTED: usize = 2;
+
+/// About a microsecond.
+const LOOKS: usize = if cfg!(shuttle) { 1 } else { 100 };
+
 impl Parker {
+    fn new() -> Self {
+        let state = AtomicUsize::new(AWAKE);
+        Self { state, asleep: Mutex::new(()), wake: Condvar::new(), since: Instant::now() }
+    }
+
     fn park(&self) -> Duration {
-        let mut granted = sync::lock(&self.granted);
-        while !*granted {
-            granted = self.wake.wait(granted).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let granted = || self.state.load(Ordering::Acquire) == GRANTED;
+        let look = |_| {
+            std::hint::spin_loop();
+            granted()
+        };
+        if !(0..LOOKS).any(look) {
+            let mut asleep = sync::lock(&self.asleep);
+            // Fails if it was granted just now.
+            let _ = self.state.compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
+            while !granted() {
+                asleep = self.wake.wait(asleep).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
         }
         self.since.elapsed()
     }
 
     fn unpark(&self) {
-        *sync::lock(&self.granted) = true;
-        self.wake.notify_one();
+        if self.state.swap(GRANTED, Ordering::Release) == ASLEEP {
+            // It has the mutex until it sleeps.
+            drop(sync::lock(&self.asleep));
+            self.wake.notify_one();
+        }
     }
 }
 

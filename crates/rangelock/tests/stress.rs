@@ -8,15 +8,26 @@ use std::thread;
 
 const SLOTS: u64 = 64;
 const THREADS: u64 = 6;
-const ROUNDS: u64 = 20_000;
+const ROUNDS: u64 = 3_000;
+/// The bytes that a slot of the array stands for: all slots in one stripe of the lock, stripes apart, and so many
+/// that most requests are wide.
+const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
 /// Added by a writer; readers add 1. So a slot below this has readers only.
 const WRITER: u64 = 1 << 32;
 
-struct Slots(Vec<AtomicU64>);
+struct Slots {
+    users: Vec<AtomicU64>,
+    unit: u64,
+}
 
 impl Slots {
+    fn new(unit: u64) -> Self {
+        Self { users: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), unit }
+    }
+
     fn of(&self, range: ByteRange) -> &[AtomicU64] {
-        &self.0[range.start() as usize..range.end().min(SLOTS) as usize]
+        let (first, end) = (range.start() / self.unit, range.end() / self.unit);
+        &self.users[first as usize..end.min(SLOTS) as usize]
     }
 
     fn enter(&self, guard: &OwnedRangeGuard) {
@@ -54,11 +65,11 @@ impl Random {
         (z ^ (z >> 31)) % bound
     }
 
-    fn request(&mut self) -> (ByteRange, Mode) {
+    fn request(&mut self, unit: u64) -> (ByteRange, Mode) {
         let start = self.below(SLOTS);
         let range = match self.below(40) {
-            0 => ByteRange::from(start),
-            _ => ByteRange::new(start, (start + 1 + self.below(8)).min(SLOTS)),
+            0 => ByteRange::from(start * unit),
+            _ => ByteRange::new(start * unit, (start + 1 + self.below(8)).min(SLOTS) * unit),
         };
         (range, if self.below(3) == 0 { Mode::Exclusive } else { Mode::Shared })
     }
@@ -74,7 +85,7 @@ fn work(
 ) -> usize {
     let (mut random, mut requested) = (Random(seed), 0);
     for _ in 0..ROUNDS {
-        let (range, mode) = random.request();
+        let (range, mode) = random.request(slots.unit);
         match random.below(4) {
             0 => {
                 let (slots, called, elsewhere) = (Arc::clone(slots), Arc::clone(called), elsewhere.clone());
@@ -95,7 +106,7 @@ fn work(
                 let mut guard = lock.lock_owned(range, mode);
                 slots.enter(&guard);
                 slots.leave(&guard);
-                guard.shrink(ByteRange::new(range.start(), range.start() + 1));
+                guard.shrink(ByteRange::new(range.start(), range.start() + slots.unit));
                 guard.downgrade();
                 slots.enter(&guard);
                 slots.leave(&guard);
@@ -113,8 +124,12 @@ fn work(
 
 #[test]
 fn slots_see_no_two_conflicting_holders() {
+    UNITS.into_iter().for_each(stress);
+}
+
+fn stress(unit: u64) {
     let lock = Arc::new(RangeLock::new());
-    let slots = Arc::new(Slots((0..SLOTS).map(|_| AtomicU64::new(0)).collect()));
+    let slots = Arc::new(Slots::new(unit));
     let called = Arc::new(AtomicUsize::new(0));
     let (elsewhere, completions) = mpsc::channel();
     thread::scope(|scope| {
@@ -135,5 +150,5 @@ fn slots_see_no_two_conflicting_holders() {
         }
         assert_eq!(called.load(Ordering::Relaxed), requested);
     });
-    assert!(slots.0.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+    assert!(slots.users.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
 }

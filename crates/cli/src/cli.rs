@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, cat, demo, get, info, ls, mkdir, mkfs, put, recover, rm};
+use crate::{bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, put, recover, rm};
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
 ///
@@ -25,6 +25,8 @@ enum Command {
     Put(put::Args),
     Rm(rm::Args),
     Mkdir(mkdir::Args),
+    Fallocate(fallocate::Args),
+    Fiemap(fiemap::Args),
     Recover(recover::Args),
     Demo(demo::Args),
     Bench(bench::Args),
@@ -42,6 +44,8 @@ impl Cli {
             Command::Put(args) => put::run(&args),
             Command::Rm(args) => rm::run(&args),
             Command::Mkdir(args) => mkdir::run(&args),
+            Command::Fallocate(args) => fallocate::run(&args),
+            Command::Fiemap(args) => fiemap::run(&args),
             Command::Recover(args) => recover::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Bench(args) => bench::run(&args),

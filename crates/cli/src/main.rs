@@ -5,6 +5,8 @@ mod bench;
 mod cat;
 mod cli;
 mod demo;
+mod fallocate;
+mod fiemap;
 mod get;
 mod image;
 mod info;

@@ -142,3 +142,33 @@ fn put_takes_a_policy_and_explains_itself() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("[possible values: exclusive, shared-overwrite, range]"), "{said}");
 }
+
+#[test]
+fn fallocate_changes_what_fiemap_shows() {
+    let bench = Bench::new(&["--block-size", "4096"]);
+    let file = bench.path("file");
+    fs::write(&file, vec![7; 64 << 10]).unwrap();
+    bench.ok(&["put", &text(&file), &bench.inside("/file")]);
+    let path = bench.inside("/file");
+    let fallocate = |arguments: &[&str]| {
+        let mut all = vec!["fallocate", path.as_str()];
+        all.extend(arguments);
+        bench.ok(&all)
+    };
+    fallocate(&["--punch-hole", "--offset", "4K", "--length", "4K"]);
+    fallocate(&["-z", "-o", "16K", "-l", "8K"]);
+    fallocate(&["--insert-range", "--offset", "32K", "--length", "8K"]);
+    fallocate(&["--collapse-range", "--offset", "0", "--length", "4K"]);
+    fallocate(&["--keep-size", "--offset", "68K", "--length", "4K"]);
+    let shown = bench.ok(&["fiemap", &path]);
+    assert!(shown.starts_with("Filesystem type is: ef53\nFile size of /file is 69632 (17 blocks"), "{shown}");
+    let rows: Vec<(&str, bool)> =
+        shown.lines().skip(3).filter_map(|row| Some((row.get(6..24)?, row.contains("unwritten")))).collect();
+    let places = ["       1..       2", "       3..       4", "       5..       6", "       9..      16"];
+    assert_eq!(rows[..4], [(places[0], false), (places[1], true), (places[2], false), (places[3], false)]);
+    assert_eq!(rows[4], ("      17..      17", true), "{shown}");
+    assert!(shown.lines().nth(7).unwrap().ends_with("last,unwritten,eof"), "{shown}");
+    assert!(bench.fails(&["fallocate", &path, "-c", "-o", "1", "-l", "4K"]).contains("block size"));
+    assert_eq!(run(&["fallocate", &path, "-c", "-p", "-l", "4K"]).status.code(), Some(2));
+    bench.fsck();
+}

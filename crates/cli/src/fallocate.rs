@@ -1,0 +1,63 @@
+//! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's command.
+
+use anyhow::{Context, Result};
+use parext4::File;
+
+use crate::image::{self, ImagePath};
+use crate::size;
+
+/// Allocate blocks of a file, free them, or move what is behind them
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file
+    #[arg(value_name = "IMAGE:/FILE", value_parser = ImagePath::parser())]
+    file: ImagePath,
+    #[command(flatten)]
+    mode: Mode,
+    /// Keep the size of the file
+    #[arg(short = 'n', long, conflicts_with_all = ["collapse_range", "insert_range"])]
+    keep_size: bool,
+    /// Where the range begins
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse, default_value = "0")]
+    offset: u64,
+    /// How long the range is
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse)]
+    length: u64,
+}
+
+/// What to do other than to allocate.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Mode {
+    /// Free the range, which reads as zeros then
+    #[arg(short, long)]
+    punch_hole: bool,
+    /// Have the range allocated and read as zeros
+    #[arg(short, long)]
+    zero_range: bool,
+    /// Take the range out: what is behind moves down
+    #[arg(short, long)]
+    collapse_range: bool,
+    /// Put a hole in: what is behind moves up
+    #[arg(short, long)]
+    insert_range: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    image::write(&args.file.image, |volume| {
+        let change = || change(args, &volume.open_file(&args.file.path)?);
+        change().with_context(|| args.file.path.display().to_string())
+    })
+}
+
+fn change(args: &Args, file: &File) -> parext4::Result<()> {
+    let (offset, length) = (args.offset, args.length);
+    match args.mode {
+        Mode { punch_hole: true, .. } => file.punch_hole(offset, length),
+        Mode { zero_range: true, .. } => file.zero_range(offset, length, args.keep_size),
+        Mode { collapse_range: true, .. } => file.collapse_range(offset, length),
+        Mode { insert_range: true, .. } => file.insert_range(offset, length),
+        Mode { .. } => file.allocate(offset, length, args.keep_size),
+    }
+}

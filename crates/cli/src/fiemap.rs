@@ -1,0 +1,68 @@
+//! `fiemap`: where the blocks of a file lie, as `filefrag -v` prints it.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use parext4::{FileExtent, Volume};
+
+use crate::image::{self, ImagePath};
+
+/// Show where the blocks of a file lie
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file
+    #[arg(value_name = "IMAGE:/FILE", value_parser = ImagePath::parser())]
+    file: ImagePath,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    image::read(&args.file.image, |volume| {
+        print(volume, &args.file).with_context(|| args.file.path.display().to_string())
+    })
+}
+
+fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
+    let file = volume.open_file(&path.path)?;
+    let (name, size) = (path.path.display(), file.size());
+    let block_size = u64::from(volume.info().block_size);
+    let blocks = size.div_ceil(block_size);
+    let extents = file.fiemap(0..u64::MAX)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "Filesystem type is: ef53")?;
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    writeln!(out, "File size of {name} is {size} ({blocks} block{} of {block_size} bytes)", plural(blocks))?;
+    if !extents.is_empty() {
+        writeln!(
+            out,
+            " ext: {:>19} {:>23} length: {:>11} flags:",
+            "logical_offset:", "physical_offset:", "expected:"
+        )?;
+    }
+    // What does not follow the one before it on the device counts.
+    let (mut apart, mut expected) = (0, None);
+    for (number, extent) in extents.iter().enumerate() {
+        let jump = expected.filter(|&place| place != extent.device_offset);
+        apart += u64::from(number == 0 || jump.is_some());
+        let jump = jump.map_or_else(|| " ".repeat(12), |place| format!("{:>10}: ", place / block_size));
+        let (first, place, len) =
+            (extent.offset / block_size, extent.device_offset / block_size, extent.len / block_size);
+        writeln!(
+            out,
+            "{number:4}: {first:8}..{:8}: {place:10}..{:10}: {len:6}: {jump}{}",
+            first + len - 1,
+            place + len - 1,
+            flags(extent, size)
+        )?;
+        expected = Some(extent.device_offset + extent.len);
+    }
+    writeln!(out, "{name}: {apart} extent{} found", plural(apart))?;
+    Ok(())
+}
+
+fn flags(extent: &FileExtent, size: u64) -> String {
+    let at_end = extent.offset + extent.len >= size;
+    let all = [(extent.last, "last"), (extent.unwritten, "unwritten"), (at_end, "eof")];
+    let set: Vec<&str> = all.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect();
+    set.join(",")
+}

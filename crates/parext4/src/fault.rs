@@ -103,6 +103,18 @@ pub enum Fault {
     StakeForgotten,
     /// A queue's thread goes to sleep without looking for what it was given.
     SleepUnchecked,
+    /// Who ends a page's filling, write-back or last pin wakes nobody.
+    WaitersForgotten,
+    /// A page is found by an old path, and not looked at again.
+    PinUnchecked,
+    /// A slot of a leaf is claimed though the leaf was freed.
+    EnterFreedLeaf,
+    /// A leaf is freed though somebody uses it.
+    FreeUsedLeaf,
+    /// A write-back that ends cleans also what was changed meanwhile.
+    WriteBackCleansAll,
+    /// Pages are discarded though they are pinned, filled or written back.
+    DiscardHeld,
 }
 
 #[cfg(shuttle)]

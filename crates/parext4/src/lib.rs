@@ -25,6 +25,8 @@ pub mod mkfs;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
+#[allow(dead_code, unused_imports, reason = "buffered I/O is its first user")]
+mod page_cache;
 mod policy;
 mod stats;
 mod stripes;

@@ -43,6 +43,10 @@ pub(crate) enum Rank {
     Transaction,
     /// The contents of one metadata block.
     MetaBlock,
+    /// The shape of the tree of one file's pages.
+    PageTree,
+    /// Which page is evicted next, and the free frames.
+    PageQueues,
     /// Small tables whose holders take no other lock: caches, reservations, statistics.
     Leaf,
 }

@@ -4,6 +4,7 @@
 
 use crate::lock_order::{Held, Rank, hold};
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
 
 #[cfg(not(shuttle))]
 mod raw {
@@ -161,6 +162,59 @@ impl<T> SwapOption<T> {
     }
 }
 
+/// An atomic word of memory that the allocator has zeroed; views of one word are one word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word<'a>(&'a std::sync::atomic::AtomicU64);
+
+impl<'a> Word<'a> {
+    pub(crate) fn new(word: &'a std::sync::atomic::AtomicU64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) fn load(self, order: Ordering) -> u64 {
+        model_switch();
+        self.0.load(order)
+    }
+
+    pub(crate) fn store(self, value: u64, order: Ordering) {
+        model_switch();
+        self.0.store(value, order);
+    }
+
+    pub(crate) fn fetch_or(self, bits: u64, order: Ordering) -> u64 {
+        model_switch();
+        self.0.fetch_or(bits, order)
+    }
+
+    pub(crate) fn fetch_and(self, bits: u64, order: Ordering) -> u64 {
+        model_switch();
+        self.0.fetch_and(bits, order)
+    }
+
+    pub(crate) fn fetch_sub(self, value: u64, order: Ordering) -> u64 {
+        model_switch();
+        self.0.fetch_sub(value, order)
+    }
+
+    pub(crate) fn compare_exchange(self, old: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        model_switch();
+        self.0.compare_exchange(old, new, order, Ordering::Acquire)
+    }
+
+    /// Changes the word by `change`, unless that says `None`; returns what it was, or what it is. Who reads it so
+    /// does it with `Acquire`.
+    pub(crate) fn update(self, order: Ordering, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        let mut old = self.load(Ordering::Acquire);
+        while let Some(new) = change(old) {
+            match self.compare_exchange(old, new, order) {
+                Ok(_) => return Ok(old),
+                Err(now) => old = now,
+            }
+        }
+        Err(old)
+    }
+}
+
 /// Waits for a moment, for something that another thread is just doing.
 pub(crate) fn spin() {
     #[cfg(not(shuttle))]
@@ -169,7 +223,7 @@ pub(crate) fn spin() {
     yield_now();
 }
 
-/// The model checker does not know of [`Swap`]: this is where it may let others run.
+/// The model checker does not know of [`Swap`] and [`Word`]: this is where it may let others run.
 fn model_switch() {
     #[cfg(shuttle)]
     yield_now();

@@ -1,0 +1,90 @@
+//! Copying between bytes and the words of a page, which other threads may use at the same time.
+//!
+//! The copies are relaxed: who may see what is up to the byte ranges that the callers hold. A word that is only
+//! covered in part is changed in one step, so that neighbours in it keep what they write.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const WORD: usize = size_of::<u64>();
+/// Words that are copied at once, a cache line.
+const LINE: usize = 8;
+
+/// Copies bytes out, from byte `at` on.
+///
+/// # Panics
+/// If the words have not so many.
+pub(super) fn load(words: &[AtomicU64], at: usize, out: &mut [u8]) {
+    let (head, body) = out.split_at_mut(head(at, out.len()));
+    if !head.is_empty() {
+        let word = words[at / WORD].load(Relaxed).to_ne_bytes();
+        head.copy_from_slice(&word[at % WORD..][..head.len()]);
+    }
+    let first = (at + head.len()) / WORD;
+    let (body, tail) = body.split_at_mut(body.len() / WORD * WORD);
+    let whole = &words[first..][..body.len() / WORD];
+    load_words(whole, body);
+    if !tail.is_empty() {
+        let word = words[first + whole.len()].load(Relaxed).to_ne_bytes();
+        tail.copy_from_slice(&word[..tail.len()]);
+    }
+}
+
+fn load_words(words: &[AtomicU64], out: &mut [u8]) {
+    let (lines, rest) = words.as_chunks::<LINE>();
+    let (out_lines, out_rest) = out.split_at_mut(lines.len() * LINE * WORD);
+    for (line, out) in lines.iter().zip(out_lines.as_chunks_mut::<{ LINE * WORD }>().0) {
+        for (word, out) in line.iter().zip(out.as_chunks_mut::<WORD>().0) {
+            *out = word.load(Relaxed).to_ne_bytes();
+        }
+    }
+    for (word, out) in rest.iter().zip(out_rest.as_chunks_mut::<WORD>().0) {
+        *out = word.load(Relaxed).to_ne_bytes();
+    }
+}
+
+/// Copies bytes in, from byte `at` on.
+///
+/// # Panics
+/// If the words have not so many.
+pub(super) fn store(words: &[AtomicU64], at: usize, data: &[u8]) {
+    let (head, body) = data.split_at(head(at, data.len()));
+    if !head.is_empty() {
+        merge(&words[at / WORD], at % WORD, head);
+    }
+    let first = (at + head.len()) / WORD;
+    let (body, tail) = body.as_chunks::<WORD>();
+    for (word, bytes) in words[first..][..body.len()].iter().zip(body) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    if !tail.is_empty() {
+        merge(&words[first + body.len()], 0, tail);
+    }
+}
+
+/// Makes `len` bytes from byte `at` on zero.
+///
+/// # Panics
+/// If the words have not so many.
+pub(super) fn zero(words: &[AtomicU64], at: usize, len: usize) {
+    const ZEROS: [u8; 64 * WORD] = [0; 64 * WORD];
+    let mut done = 0;
+    while done < len {
+        let part = (len - done).min(ZEROS.len());
+        store(words, at + done, &ZEROS[..part]);
+        done += part;
+    }
+}
+
+/// The bytes before the first whole word of `len` from `at` on.
+fn head(at: usize, len: usize) -> usize {
+    (at.next_multiple_of(WORD) - at).min(len)
+}
+
+fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
+    let mut mask = [0; WORD];
+    let mut value = [0; WORD];
+    mask[at..][..bytes.len()].fill(0xff);
+    value[at..][..bytes.len()].copy_from_slice(bytes);
+    let (mask, value) = (u64::from_ne_bytes(mask), u64::from_ne_bytes(value));
+    let _ = word.fetch_update(Relaxed, Relaxed, |old| Some(old & !mask | value));
+}

@@ -1,0 +1,51 @@
+//! Memory that is taken from the allocator bit by bit, and stays where it is.
+
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+
+use zerocopy::FromZeros;
+
+/// Items of `N` zeroed words each, in chunks that are taken when first needed.
+///
+/// The words are those of [`std`] also under the model checker, which cannot be bothered with contents; what are
+/// states among them is looked at through [`crate::sync::Word`].
+#[derive(Debug)]
+pub(super) struct Memory<const N: usize> {
+    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    items: u32,
+    chunk: u32,
+}
+
+impl<const N: usize> Memory<N> {
+    /// Room for so many items, in chunks of `chunk`, a power of two.
+    pub fn new(items: u32, chunk: u32) -> Self {
+        debug_assert!(chunk.is_power_of_two());
+        Self { chunks: (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect(), items, chunk }
+    }
+
+    pub fn items(&self) -> u32 {
+        self.items
+    }
+
+    /// Sees to it that the item is there. `false` if the system has no memory for it. Not to be called by two
+    /// threads at once.
+    pub fn provide(&self, item: u32) -> bool {
+        if self.get(item).is_some() {
+            return true;
+        }
+        let nth = item / self.chunk;
+        let Some(cell) = self.chunks.get(nth as usize) else { return false };
+        // The last one may be shorter. Zeroed pages cost nothing until they are used.
+        let items = self.chunk.min(self.items - nth * self.chunk);
+        let Ok(words) = <[AtomicU64]>::new_box_zeroed_with_elems(items as usize * N) else { return false };
+        cell.set(words).is_ok()
+    }
+
+    /// The words of an item, if it was provided.
+    #[inline]
+    pub fn get(&self, item: u32) -> Option<&[AtomicU64; N]> {
+        let words = self.chunks.get((item / self.chunk) as usize)?.get()?;
+        let at = (item % self.chunk) as usize * N;
+        words.get(at..at + N)?.try_into().ok()
+    }
+}

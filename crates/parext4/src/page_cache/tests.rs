@@ -1,0 +1,167 @@
+//! Tests of the whole cache by one thread, and some by several.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+
+/// The smallest cache there is.
+pub(super) fn small() -> Arc<PageCache> {
+    PageCache::new(0)
+}
+
+/// The page, filled with its index if it is not there.
+fn use_page(file: &FilePages, index: u32) -> Page<'_> {
+    match file.claim(index).unwrap() {
+        Claim::Present(page) => page,
+        Claim::Vacant(fill) => {
+            fill.write(0, &contents(index));
+            fill.finish(0, 0)
+        }
+    }
+}
+
+fn contents(index: u32) -> Vec<u8> {
+    index.to_le_bytes().repeat(PAGE / 4)
+}
+
+fn holds(page: &Page<'_>, index: u32) -> bool {
+    let mut read = vec![0; PAGE];
+    page.read(0, &mut read);
+    read == contents(index)
+}
+
+#[test]
+fn a_page_is_filled_once_and_found_from_then_on() {
+    let cache = small();
+    let (file, other) = (FilePages::new(&cache), FilePages::new(&cache));
+    for index in [0, 63, 64, 4095, 4096, 1 << 18, 1 << 24, u32::MAX - 1] {
+        assert!(file.get(index).is_none());
+        let Ok(Claim::Vacant(fill)) = file.claim(index) else { panic!("nobody has it") };
+        assert_eq!(fill.index(), index);
+        fill.write(0, &contents(index));
+        assert!(file.get(index).is_none(), "not before it is filled");
+        assert!(file.try_claim(index).is_none());
+        drop(fill.finish(0, 0));
+        assert!(holds(&file.get(index).unwrap(), index));
+        assert!(matches!(file.claim(index), Ok(Claim::Present(_))));
+        assert!(other.get(index).is_none(), "another file's");
+    }
+    for index in [0, 64, 4096, u32::MAX - 1] {
+        assert!(holds(&file.peek(index).unwrap(), index), "{index}");
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.pages, stats.hits, stats.misses, stats.evicted, stats.dirty), (8, 16, 8, 0, 0));
+}
+
+#[test]
+fn a_claim_that_is_given_up_is_free_again() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    drop(file.claim(7));
+    assert_eq!((file.next_present(0), cache.stats().pages), (None, 0));
+    assert!(matches!(file.claim(7), Ok(Claim::Vacant(_))));
+}
+
+#[test]
+fn who_claims_what_is_being_filled_waits() {
+    let file = &FilePages::new(&small());
+    let Ok(Claim::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let waiter = scope.spawn(move || {
+            tell.send(()).unwrap();
+            holds(&use_page(file, 7), 7)
+        });
+        told.recv().unwrap();
+        fill.write(0, &contents(7));
+        drop(fill.finish(0, 0));
+        assert!(waiter.join().unwrap());
+    });
+}
+
+#[test]
+fn dirty_pages_are_counted_found_in_runs_and_cleaned() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    for index in [3, 4, 5, 63, 64, 65, 5000] {
+        let page = use_page(&file, index);
+        assert_eq!(page.mark_dirty(0b0001, 0b0011), (0, 0));
+        assert_eq!(page.mark_dirty(0b1000, 0b0010), (0b0001, 0b0011));
+    }
+    drop(use_page(&file, 6));
+    assert_eq!(cache.dirty_pages(), 7);
+    assert_eq!(file.next_dirty(0, 100), Some(3..6));
+    assert_eq!(file.next_dirty(4, 1), Some(4..5));
+    assert_eq!(file.next_dirty(6, 100), Some(63..66));
+    assert_eq!(file.next_dirty(66, 100), Some(5000..5001));
+    assert_eq!(file.next_dirty(5001, 100), None);
+    assert_eq!((file.next_present(6), file.next_present(5001)), (Some(6), None));
+
+    let page = file.get(4).unwrap();
+    let write_back = page.begin_write_back().unwrap();
+    assert_eq!((write_back.dirty(), write_back.reserved()), (0b1001, 0b0011));
+    assert!(page.begin_write_back().is_none(), "one at a time");
+    write_back.finish(true);
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0, 0), 6));
+    assert!(page.begin_write_back().is_none(), "clean");
+    drop(page);
+
+    assert_eq!(file.discard(4..64), 2 * 2, "pages 5 and 63 had reservations");
+    assert_eq!((cache.dirty_pages(), file.next_present(4)), (4, Some(64)));
+    drop(file);
+    assert_eq!((cache.dirty_pages(), cache.stats().pages, cache.stats().nodes), (0, 0, 0));
+}
+
+#[test]
+fn what_could_not_be_written_back_or_was_changed_meanwhile_stays_dirty() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let page = use_page(&file, 0);
+    page.mark_dirty(0b0011, 0b1111);
+    page.begin_write_back().unwrap().finish(false);
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0b0011, 0b1111), 1));
+    drop(page.begin_write_back().unwrap());
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0b0011, 0b1111), 1));
+
+    let mut write_back = page.begin_write_back().unwrap();
+    page.mark_dirty(0b0100, 0);
+    write_back.allocated(0b0001);
+    assert_eq!(page.marks(), (0b0100, 0b1110));
+    write_back.finish(true);
+    assert_eq!((page.marks(), cache.dirty_pages()), ((0b0100, 0), 1));
+}
+
+#[test]
+fn dirty_and_pinned_pages_are_not_evicted() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    let all = u32::try_from(cache.capacity()).unwrap();
+    for index in 0..all - 1 {
+        use_page(&file, index).mark_dirty(1, 0);
+    }
+    let pinned = use_page(&file, all);
+    assert!(matches!(file.claim(all + 1), Err(NoFrame)));
+    assert!(file.try_claim(all + 1).is_none());
+    drop(pinned);
+    assert!(holds(&use_page(&file, all + 1), all + 1), "there is room again");
+    assert!(file.get(all).is_none());
+    (0..all - 1).for_each(|index| assert!(holds(&file.get(index).unwrap(), index)));
+}
+
+#[test]
+fn pages_far_apart_stay_within_the_budget() {
+    let cache = small();
+    let files: Vec<_> = (0..8).map(|_| FilePages::new(&cache)).collect();
+    let (_, nodes) = shares(0);
+    for nth in 0..20_000_u32 {
+        let file = &files[nth as usize % files.len()];
+        let index = nth.wrapping_mul(0x9e37_79b1);
+        assert!(holds(&use_page(file, index), index));
+        let stats = cache.stats();
+        assert!(stats.nodes <= nodes.into() && stats.pages <= cache.capacity());
+    }
+    assert!(cache.stats().evicted > 19_000);
+    drop(files);
+    assert_eq!((cache.stats().nodes, cache.stats().pages), (0, 0));
+}

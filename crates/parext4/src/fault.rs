@@ -105,6 +105,14 @@ pub enum Fault {
     SleepUnchecked,
     /// Who ends a page's filling, write-back or last pin wakes nobody.
     WaitersForgotten,
+    /// The same does not wait until who is about to sleep sleeps.
+    WakeTooEarly,
+    /// A page is evicted under somebody who uses it.
+    EvictPinned,
+    /// A page is evicted that was not written back.
+    EvictDirty,
+    /// Two threads write a page back at once.
+    WriteBackTwice,
     /// A page is found by an old path, and not looked at again.
     PinUnchecked,
     /// A slot of a leaf is claimed though the leaf was freed.

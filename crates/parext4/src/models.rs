@@ -1,7 +1,10 @@
 //! What the model tests must be able to set, and nobody else may.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::file::File;
+pub use crate::page_cache::{Claim, FilePages, Fill, NoFrame, PAGE, Page, PageCache, WriteBack};
 use crate::volume::Volume;
 
 /// Has the nodes of the file's extent tree that are blocks take so many entries, so that few writes make it grow.
@@ -27,4 +30,10 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 pub fn nodes_fit(file: &File) -> Result<bool> {
     let node = file.node();
     Ok(node.volume.map(&node.inode)?.lock().nodes_fit())
+}
+
+/// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
+#[must_use]
+pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
+    PageCache::with_room(frames, nodes)
 }

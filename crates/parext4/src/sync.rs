@@ -172,32 +172,32 @@ impl<'a> Word<'a> {
     }
 
     pub(crate) fn load(self, order: Ordering) -> u64 {
-        model_switch();
+        model_step();
         self.0.load(order)
     }
 
     pub(crate) fn store(self, value: u64, order: Ordering) {
-        model_switch();
+        model_step();
         self.0.store(value, order);
     }
 
     pub(crate) fn fetch_or(self, bits: u64, order: Ordering) -> u64 {
-        model_switch();
+        model_step();
         self.0.fetch_or(bits, order)
     }
 
     pub(crate) fn fetch_and(self, bits: u64, order: Ordering) -> u64 {
-        model_switch();
+        model_step();
         self.0.fetch_and(bits, order)
     }
 
     pub(crate) fn fetch_sub(self, value: u64, order: Ordering) -> u64 {
-        model_switch();
+        model_step();
         self.0.fetch_sub(value, order)
     }
 
     pub(crate) fn compare_exchange(self, old: u64, new: u64, order: Ordering) -> Result<u64, u64> {
-        model_switch();
+        model_step();
         self.0.compare_exchange(old, new, order, Ordering::Acquire)
     }
 
@@ -223,7 +223,13 @@ pub(crate) fn spin() {
     yield_now();
 }
 
-/// The model checker does not know of [`Swap`] and [`Word`]: this is where it may let others run.
+/// The model checker does not know of [`Word`]: this is a step of one of its own words instead.
+fn model_step() {
+    #[cfg(shuttle)]
+    atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+}
+
+/// The model checker does not know of [`Swap`]: this is where it may let others run.
 fn model_switch() {
     #[cfg(shuttle)]
     yield_now();

@@ -88,3 +88,58 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     let (mask, value) = (u64::from_ne_bytes(mask), u64::from_ne_bytes(value));
     let _ = word.fetch_update(Relaxed, Relaxed, |old| Some(old & !mask | value));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(bytes: &[u8]) -> Vec<AtomicU64> {
+        let word = |word: &[u8; WORD]| AtomicU64::new(u64::from_ne_bytes(*word));
+        bytes.as_chunks::<WORD>().0.iter().map(word).collect()
+    }
+
+    fn all(words: &[AtomicU64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn any_part_is_copied_and_nothing_beside_it() {
+        let old: Vec<u8> = (0..160).collect();
+        for at in (0..20).chain(60..70) {
+            for len in (0..40).chain(62..90) {
+                let memory = words(&old);
+                let mut out = vec![0; len];
+                load(&memory, at, &mut out);
+                assert_eq!(out, old[at..at + len], "load {len} at {at}");
+
+                let (mut stored, mut zeroed) = (old.clone(), old.clone());
+                stored[at..at + len].fill(0xaa);
+                store(&memory, at, &vec![0xaa; len]);
+                assert_eq!(all(&memory), stored, "store {len} at {at}");
+
+                let memory = words(&old);
+                zeroed[at..at + len].fill(0);
+                zero(&memory, at, len);
+                assert_eq!(all(&memory), zeroed, "zero {len} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_in_a_word_keep_what_they_write() {
+        let memory = &words(&[0; WORD]);
+        std::thread::scope(|scope| {
+            for at in 0..WORD {
+                scope.spawn(move || {
+                    for value in 0..=200 {
+                        store(memory, at, &[value]);
+                        let mut read = [0];
+                        load(memory, at, &mut read);
+                        assert_eq!(read, [value]);
+                    }
+                });
+            }
+        });
+        assert_eq!(all(memory), [200; WORD]);
+    }
+}

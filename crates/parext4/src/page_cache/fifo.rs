@@ -266,3 +266,126 @@ impl Ghosts {
         there
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    const FRAMES: u32 = 100;
+
+    /// Queues, and pages by number with how often they were accessed.
+    struct Cache {
+        queues: Queues,
+        pages: Numbered,
+    }
+
+    #[derive(Default)]
+    struct Numbered {
+        accessed: HashMap<u64, u64>,
+        number_in: HashMap<u32, u64>,
+        busy: HashSet<u64>,
+    }
+
+    impl Pages for Numbered {
+        fn evict(&mut self, _: Place, frame: u32, most: u64, spared: fn(u64) -> u64) -> Fate {
+            let number = self.number_in[&frame];
+            let accessed = self.accessed.get_mut(&number).unwrap();
+            if self.busy.contains(&number) {
+                return Fate::Busy;
+            }
+            if *accessed > most {
+                *accessed = spared(*accessed);
+                return Fate::Spared;
+            }
+            self.accessed.remove(&number);
+            self.number_in.remove(&frame);
+            Fate::Evicted(number)
+        }
+    }
+
+    impl Cache {
+        fn new() -> Self {
+            let mut queues = Queues::new(FRAMES);
+            (0..FRAMES).for_each(|_| queues.add_frame());
+            Self { queues, pages: Numbered::default() }
+        }
+
+        /// Whether the page was there; it is now.
+        fn access(&mut self, number: u64) -> bool {
+            if let Some(accessed) = self.pages.accessed.get_mut(&number) {
+                *accessed = (*accessed + 1).min(3);
+                return true;
+            }
+            let frame = loop {
+                match self.queues.take(Place::default(), number) {
+                    Some(frame) => break frame,
+                    None => assert!(self.queues.evict(&mut self.pages), "nothing is busy"),
+                }
+            };
+            self.pages.accessed.insert(number, 0);
+            self.pages.number_in.insert(frame, number);
+            false
+        }
+
+        fn access_all(&mut self, numbers: std::ops::Range<u64>) {
+            for number in numbers {
+                self.access(number);
+            }
+        }
+
+        fn holds(&self, numbers: impl IntoIterator<Item = u64>) -> usize {
+            numbers.into_iter().filter(|number| self.pages.accessed.contains_key(number)).count()
+        }
+    }
+
+    #[test]
+    fn a_scan_does_not_wash_out_what_is_used() {
+        let mut cache = Cache::new();
+        for _ in 0..3 {
+            cache.access_all(0..60);
+        }
+        // Ten times what the cache holds, each page once.
+        (1000..2000).for_each(|number| assert!(!cache.access(number)));
+        assert_eq!(cache.holds(0..60), 60);
+    }
+
+    #[test]
+    fn what_comes_back_soon_stays_longer() {
+        let mut cache = Cache::new();
+        cache.access_all(0..150);
+        assert_eq!(cache.holds([0]), 0);
+        // Its ghost is there, so it goes to the main queue.
+        assert!(!cache.access(0));
+        cache.access_all(1000..1500);
+        assert_eq!(cache.holds([0]), 1);
+    }
+
+    #[test]
+    fn what_is_used_no_more_goes_in_the_end() {
+        let mut cache = Cache::new();
+        for _ in 0..4 {
+            cache.access_all(0..60);
+        }
+        for round in 1..20 {
+            for _ in 0..4 {
+                cache.access_all(round * 100..round * 100 + 60);
+            }
+        }
+        assert_eq!(cache.holds(0..60), 0);
+    }
+
+    #[test]
+    fn busy_pages_are_passed_wherever_they_are() {
+        let mut cache = Cache::new();
+        cache.access_all(0..100);
+        cache.pages.busy = (0..100).filter(|&number| number != 42).collect();
+        assert!(cache.queues.evict(&mut cache.pages));
+        assert_eq!((cache.holds(0..100), cache.holds([42])), (99, 0));
+        assert!(!cache.queues.evict(&mut cache.pages), "all are busy");
+        assert!(!cache.queues.evict_unused(&mut cache.pages));
+        cache.pages.busy.clear();
+        assert!(cache.queues.evict_unused(&mut cache.pages));
+        assert_eq!(cache.queues.len(), 98);
+    }
+}

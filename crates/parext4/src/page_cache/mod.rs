@@ -7,6 +7,8 @@
 //!
 //! What a page's bytes are up to is guarded by the byte ranges that callers hold, not here.
 
+#[cfg(test)]
+mod against_model;
 mod bytes;
 mod counters;
 mod fifo;
@@ -81,6 +83,11 @@ impl PageCache {
     #[must_use]
     pub fn new(budget: u64) -> Arc<Self> {
         let (frames, nodes) = shares(budget);
+        Self::with_room(frames, nodes)
+    }
+
+    /// A cache with so many frames and nodes.
+    pub(crate) fn with_room(frames: u32, nodes: u32) -> Arc<Self> {
         Arc::new(Self {
             budget: u64::from(frames) * FRAME_COST + u64::from(nodes) * NODE_COST,
             frames: Memory::new(frames, CHUNK),

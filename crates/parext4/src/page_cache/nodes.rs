@@ -140,6 +140,8 @@ impl Nodes {
             };
             supply.push(node);
         }
+        // What was freed last is used first, and the others lie as before when they are given back.
+        supply.reverse();
         Some(supply)
     }
 

@@ -22,6 +22,8 @@
 //!
 //! Only a present page has any of frame, pins, accessed, dirty, reserved and write-back. Its frame stays the same.
 
+use crate::fault::{Fault, planted};
+
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 
@@ -115,7 +117,8 @@ impl State {
 
     /// Its dirty units in the hands of a write-back.
     pub fn in_write_back(self) -> Option<Self> {
-        let may = self.is_present() && self.dirty() != 0 && !self.is_written_back();
+        let free = !self.is_written_back() || planted(Fault::WriteBackTwice);
+        let may = self.is_present() && self.dirty() != 0 && free;
         may.then(|| Self(self.0 & !units(ALL_UNITS, 0) | WRITE_BACK))
     }
 
@@ -131,7 +134,9 @@ impl State {
 
     /// What the eviction does with the page in `frame`, which goes if it was accessed at most `most` times.
     pub fn look(self, frame: u32, most: u64) -> Look {
-        if !self.is_present() || self.frame() != frame || self.is_held() || self.0 & OWED != 0 {
+        let held = self.is_held() && !planted(Fault::EvictPinned);
+        let owed = self.0 & OWED != 0 && !planted(Fault::EvictDirty);
+        if !self.is_present() || self.frame() != frame || held || owed {
             Look::Busy
         } else if self.accessed() <= most {
             Look::Evict
@@ -159,4 +164,82 @@ pub(super) enum Look {
 /// The bits of dirty and reserved units.
 pub(super) fn units(dirty: u8, reserved: u8) -> u64 {
     u64::from(dirty & ALL_UNITS) << DIRTY | u64::from(reserved & ALL_UNITS) << RESERVED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: State = State(PRESENT | 7);
+
+    fn with(bits: u64) -> State {
+        State(CLEAN.0 | bits)
+    }
+
+    #[test]
+    fn the_parts_do_not_overlap() {
+        let parts = [FRAME, PINS, ACCESSES, units(ALL_UNITS, 0), units(0, ALL_UNITS)];
+        let flags = [PRESENT, FILLING, WRITE_BACK, WAITERS, CHILD];
+        let all = parts.into_iter().chain(flags).fold(0_u64, |all, part| {
+            assert_eq!(all & part, 0, "{part:#x}");
+            all | part
+        });
+        assert_eq!(all, (1 << 63) - 1);
+    }
+
+    #[test]
+    fn a_page_is_made_of_what_it_was_filled_with() {
+        let state = State::filled(0xfff_ffff, 0b0101, 0b0110);
+        assert_eq!((state.frame(), state.pins(), state.accessed()), (0xfff_ffff, 1, 0));
+        assert_eq!((state.dirty(), state.reserved(), state.is_present()), (0b0101, 0b0110, true));
+        assert!(!State::CLAIMED.is_present() && State::CLAIMED.is_filling() && State::CLAIMED.is_held());
+    }
+
+    #[test]
+    fn pins_count_accesses_up_to_three() {
+        let mut state = CLEAN;
+        for (pins, accessed) in [(1, 1), (2, 2), (3, 3), (4, 3)] {
+            state = state.pinned(true).unwrap();
+            assert_eq!((state.pins(), state.accessed(), state.frame()), (pins, accessed, 7));
+        }
+        assert_eq!(CLEAN.pinned(false).unwrap().accessed(), 0);
+        for no in [State::EMPTY, State::CLAIMED, with(PINS), State(CHILD | 5)] {
+            assert_eq!(no.pinned(true), None, "{no:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_evicted() {
+        for (bits, most, look) in [
+            (0, 0, Look::Evict),
+            (ACCESS, 0, Look::Spare),
+            (ACCESS, 1, Look::Evict),
+            (ACCESSES, 2, Look::Spare),
+            (PIN, 3, Look::Busy),
+            (WRITE_BACK, 3, Look::Busy),
+            (units(0b1000, 0), 3, Look::Busy),
+            (units(0, 0b0001), 3, Look::Busy),
+            (WAITERS, 0, Look::Evict),
+        ] {
+            assert_eq!(with(bits).look(7, most), look, "{bits:#x}");
+        }
+        assert_eq!(CLEAN.look(8, 3), Look::Busy, "the frame is another page's");
+        assert_eq!(State::CLAIMED.look(0, 3), Look::Busy);
+        assert_eq!(with(ACCESSES).with_accesses(1), with(ACCESS));
+    }
+
+    #[test]
+    fn write_backs_take_the_dirty_units_and_bring_back_what_failed() {
+        let marks = units(0b0011, 0b0111);
+        let begun = with(marks).in_write_back().unwrap();
+        assert_eq!(begun, with(WRITE_BACK | units(0, 0b0111)));
+        assert!(begun.is_unsettled() && begun.is_held());
+        for no in [CLEAN, begun, State(begun.0 | marks), State::EMPTY] {
+            assert_eq!(no.in_write_back(), None, "{no:?}");
+        }
+        let changed = State(begun.0 | units(0b1000, 0));
+        assert_eq!(changed.written_back(0, 0b0011), with(units(0b1000, 0b0100)));
+        assert_eq!(begun.written_back(0b0011, 0), with(marks));
+        assert!(!begun.written_back(0, 0).is_unsettled());
+    }
 }

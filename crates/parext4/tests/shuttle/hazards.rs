@@ -43,7 +43,7 @@
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
 //! | a page is filled once, and nobody waits for ever | `pages::a_page_is_filled_by_one_while_others_wait` | `WaitersForgotten`, `WakeTooEarly` |
 //! | eviction against pins and changes | `pages::a_page_in_use_stays`, `pages::a_dirty_page_stays` | `EvictPinned`, `EvictDirty` |
-//! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf` |
+//! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | not noticed yet: `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf` |
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | |

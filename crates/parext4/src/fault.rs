@@ -101,6 +101,20 @@ pub enum Fault {
     PunchUnheld,
     /// An operation of a queue that is given up leaves what it claimed or announced.
     StakeForgotten,
+    /// H5, H19, H28: who goes past the page cache holds only its own bytes of the pages in its way.
+    PagesUnheld,
+    /// H5, H28: who goes past the page cache leaves its pages as they are.
+    PagesKept,
+    /// H6: a page is clean when its data is on the device, before the map says so.
+    CleanBeforeConversion,
+    /// I3: data in the page cache raises the size on the device too.
+    DiskSizeFirst,
+    /// H29: no space is kept for data in the page cache.
+    DelayNothing,
+    /// H29: what was kept for pages that are dropped stays kept.
+    DelayForgotten,
+    /// A sync does not wait for what others write back.
+    SyncUnwaited,
     /// A queue's thread goes to sleep without looking for what it was given.
     SleepUnchecked,
     /// Who ends a page's filling, write-back or last pin wakes nobody.

@@ -34,6 +34,7 @@ mod sync;
 mod volume;
 
 pub use error::{Error, Result};
+pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, Operation, Reason};
 pub use inode::Node;
 #[cfg(shuttle)]

@@ -15,6 +15,8 @@ pub(crate) enum Rank {
     Range,
     /// Where the next append to one file goes; held for a few instructions.
     Tail,
+    /// The files with dirty pages.
+    DirtyFiles,
     /// One committer at a time.
     Commit,
     /// A journal handle: not a lock, but the commit waits for it, so it takes part in the order.

@@ -21,17 +21,17 @@ pub(crate) struct Run {
 }
 
 impl Allocator {
-    /// Ends an allocation that has claimed `want` blocks and taken `runs`: what `found` says counts only if it
-    /// got none.
+    /// Ends an allocation that has taken `runs` out of `claim`: what `found` says counts only if it got none.
     pub(super) fn settle(
         &self,
         handle: &Handle<'_>,
-        want: u32,
+        claim: &mut Reservation<'_>,
         runs: Runs,
         found: Result<()>,
     ) -> Result<Runs> {
         let got: u32 = runs.iter().map(|run| run.len).sum();
-        self.unclaim(u64::from(want - got));
+        let claimed = claim.take(got);
+        debug_assert!(claimed, "more blocks were taken than claimed");
         self.counts.take_blocks(handle, got);
         match found {
             Err(error) if got == 0 => Err(error),

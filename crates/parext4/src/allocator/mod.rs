@@ -9,6 +9,7 @@
 //! somebody finds no other blocks, so nothing runs out of space because of them.
 
 mod blocks;
+mod delayed;
 mod free_extents;
 mod group;
 mod inodes;
@@ -70,6 +71,8 @@ pub(crate) struct Allocator {
     serialize_from: Option<u32>,
     /// Where such a request looks first: behind the last.
     shared_goal: AtomicU64,
+    /// Blocks of data that is in memory only.
+    delayed: AtomicU64,
     /// Blocks freed by transactions that are not durable yet.
     held: AtomicU64,
     /// How often such blocks became allocatable.
@@ -113,6 +116,7 @@ impl Allocator {
             windows: WindowTable::new(),
             serialize_from,
             shared_goal: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
             held: AtomicU64::new(0),
             releases: AtomicU64::new(0),
         }

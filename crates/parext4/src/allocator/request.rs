@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::free_extents::End;
 use super::window::TakenBack;
 use super::windows::{FileWindows, Windows, covering};
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Run, Runs};
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
 use crate::error::Result;
 use crate::extent_map::ExtentMap;
 use crate::journal::Handle;
@@ -64,18 +64,35 @@ impl Allocator {
     /// Allocates blocks for the holes of a request, in one call and in the order of the holes: out of windows of
     /// the file, else together if possible, at the goal if free.
     ///
+    /// They come out of `claim`, if the caller has claimed some; else they are claimed now.
+    ///
     /// Returns at least one block, and fewer than wanted only if they would come from too many groups for the
     /// handle's credits ([`super::ALLOCATE_CREDITS`]), or where windows end.
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) unless all blocks wanted are free, with nothing changed;
     /// corruption.
-    pub(crate) fn allocate(&self, handle: &Handle<'_>, request: &Request<'_>) -> Result<Runs> {
+    pub(crate) fn allocate<'a>(
+        &'a self,
+        handle: &Handle<'_>,
+        request: &Request<'_>,
+        claim: Option<&mut Reservation<'a>>,
+    ) -> Result<Runs> {
         let want: u32 = request.holes.iter().map(|&(_, len)| len).sum();
+        let mut claimed_now;
+        let claim = match claim {
+            Some(claim) => {
+                claim.top_up(want)?;
+                claim
+            }
+            None => {
+                claimed_now = self.reserve_data(want)?;
+                &mut claimed_now
+            }
+        };
         if request.growth != Growth::Exact && !self.keeps_together(want) {
-            return self.allocate_scattered(handle, want);
+            return self.allocate_scattered(handle, want, claim);
         }
-        self.claim_data(u64::from(want))?;
         let mut runs = Runs::new();
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
@@ -83,7 +100,7 @@ impl Allocator {
             let beside = self.goal_beside(&request.windows.lock(), request.map, first);
             found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
-        self.settle(handle, want, runs, found)
+        self.settle(handle, claim, runs, found)
     }
 
     /// Takes blocks out of windows of the file, which are opened as needed, up to where that ends.

@@ -68,6 +68,15 @@ impl Allocator {
         Ok(Reservation { allocator: self, blocks })
     }
 
+    /// As [`reserve`](Self::reserve), for data, which must leave the pool alone.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(super) fn reserve_data(&self, blocks: u32) -> Result<Reservation<'_>> {
+        self.claim_data(u64::from(blocks))?;
+        Ok(Reservation { allocator: self, blocks })
+    }
+
     /// Claims `blocks` for data, which must leave the pool alone.
     pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
         self.claim(blocks, self.pool)

@@ -5,18 +5,22 @@ use parext4_format::FsBlock;
 
 use super::blocks::append;
 use super::free_extents::End;
-use super::{Allocator, MAX_GROUPS, MAX_RUNS, Runs};
+use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::sync::atomic::Ordering;
 
 impl Allocator {
-    /// Allocates up to `want` blocks for data, each on its own.
+    /// Allocates up to `want` blocks for data, which are in `claim`, each on its own.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(super) fn allocate_scattered(&self, handle: &Handle<'_>, want: u32) -> Result<Runs> {
-        self.claim_data(u64::from(want))?;
+    pub(super) fn allocate_scattered(
+        &self,
+        handle: &Handle<'_>,
+        want: u32,
+        claim: &mut Reservation<'_>,
+    ) -> Result<Runs> {
         let mut runs = Runs::new();
         let mut found = Ok(());
         let (mut group, mut groups) = (None, 0);
@@ -36,6 +40,6 @@ impl Allocator {
                 append(&mut runs, run);
             }
         }
-        self.settle(handle, want, runs, found)
+        self.settle(handle, claim, runs, found)
     }
 }

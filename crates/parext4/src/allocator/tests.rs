@@ -24,7 +24,7 @@ pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, 
         let (windows, map) = (FileWindows::new(), ExtentMap::empty(1024, None));
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
         let request = Request { growth, windows: &windows, map: &map, holes, goal };
-        inner.allocator.allocate(handle, &request).map(|runs| runs.to_vec())
+        inner.allocator.allocate(handle, &request, None).map(|runs| runs.to_vec())
     })
 }
 

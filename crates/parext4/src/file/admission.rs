@@ -5,6 +5,7 @@ use rangelock::{ByteRange, Mode};
 
 use super::reason::Reason;
 use crate::fault::{Fault, planted};
+use crate::page_cache::PAGE;
 use crate::policy::Policy;
 
 /// What an operation wants to do, in bytes.
@@ -27,6 +28,27 @@ pub enum Operation {
     /// Write `offset..end`, part of it zeros that nobody asked for: nobody else may write there, not even where
     /// overwrites share the file.
     Widen {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Read `offset..end` through the page cache.
+    BufferedRead {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Write `offset..end` to the page cache; appends too.
+    BufferedWrite {
+        /// The first byte.
+        offset: u64,
+        /// The byte after the last.
+        end: u64,
+    },
+    /// Take what is dirty in the pages of `offset..end` out of the page cache, to write it to the device.
+    WriteBack {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
@@ -89,6 +111,8 @@ pub(crate) struct FileState {
     pub blocks: Blocks,
     /// Whether the rest of the last block is known to be zeros.
     pub tail_clean: bool,
+    /// Whether the file may have pages in the cache.
+    pub cached: bool,
 }
 
 /// What the blocks of a write are mapped to.
@@ -130,16 +154,31 @@ impl Operation {
         }
     }
 
+    /// Whether it goes to the device past the page cache, so that no page in its way may come into being meanwhile.
+    /// Allocating changes nothing that a page shows.
+    fn bypasses_cache(self) -> bool {
+        !matches!(
+            self,
+            Self::BufferedRead { .. }
+                | Self::BufferedWrite { .. }
+                | Self::WriteBack { .. }
+                | Self::Allocate { .. }
+        )
+    }
+
     /// Whether it grows a file of `size` bytes.
     fn grows(self, size: u64) -> bool {
         match self {
             Self::Read { .. }
+            | Self::BufferedRead { .. }
+            | Self::WriteBack { .. }
             | Self::Allocate { keep_size: true, .. }
             | Self::ZeroRange { keep_size: true, .. }
             | Self::PunchHole { .. }
             | Self::CollapseRange { .. } => false,
             Self::Write { end, .. }
             | Self::Widen { end, .. }
+            | Self::BufferedWrite { end, .. }
             | Self::Allocate { end, .. }
             | Self::ZeroRange { end, .. } => end > size,
             Self::SetLen { size: new } => new > size,
@@ -169,6 +208,9 @@ pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Ad
 fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_tail: bool) -> Admission {
     let (reason, aligned) = match operation {
         Operation::Read { .. } => (Reason::Read, true),
+        Operation::BufferedRead { .. } => (Reason::ReadsCached, true),
+        Operation::BufferedWrite { .. } => (Reason::WritesCached, true),
+        Operation::WriteBack { .. } => (Reason::WritesBack, true),
         Operation::Widen { .. } => (Reason::InitialisesBlock, false),
         Operation::Write { offset, end } => {
             let aligned = is_aligned(offset, end, file);
@@ -183,12 +225,29 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
         Operation::InsertRange { .. } => (Reason::InsertsRange, false),
     };
     let shared = match reason {
-        Reason::Read | Reason::Overwrite => true,
+        Reason::Read | Reason::Overwrite | Reason::ReadsCached | Reason::WritesBack => true,
         Reason::WholeBlocks => policy == Policy::SharedOverwrite,
         _ => false,
     };
+    let (range, shared) = match operation {
+        Operation::BufferedRead { offset, end } if policy == Policy::SharedOverwrite => {
+            (beside_whole_file(offset, end), true)
+        }
+        // Alone with the pages, too.
+        operation if file.cached && operation.bypasses_cache() && reason != Reason::Read => {
+            (ByteRange::ALL, false)
+        }
+        _ => (WHOLE_FILE, shared),
+    };
     let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-    Admission { range: WHOLE_FILE, mode, zero_tail, drains: !shared && !aligned, reason }
+    Admission { range, mode, zero_tail, drains: !shared && !aligned, reason }
+}
+
+/// The kernel's ext4 reads through the cache without the file's lock; it only keeps pages from coming into being where
+/// that would be wrong. So such a read stays clear of the byte that stands for the file.
+fn beside_whole_file(offset: u64, end: u64) -> ByteRange {
+    let beside = |at: u64| at.saturating_add(WHOLE_FILE.end());
+    ByteRange::new(beside(offset), beside(end))
 }
 
 /// The first thing about a write that keeps it from sharing the file, or, if nothing does, what it is.
@@ -219,6 +278,15 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             let (own, reason) = own_range(offset, end, file);
             with_tail(own, reason, file, zero_tail)
         }
+        Operation::BufferedRead { offset, end } => {
+            (ByteRange::new(offset, end), Mode::Shared, Reason::ReadsCached)
+        }
+        Operation::BufferedWrite { offset, end } => {
+            with_tail(ByteRange::new(offset, end), Reason::WritesCached, file, zero_tail)
+        }
+        Operation::WriteBack { offset, end } => {
+            (ByteRange::new(offset, end).round_out(PAGE as u64), Mode::Shared, Reason::WritesBack)
+        }
         Operation::SetLen { size } => {
             let kept = size.min(file.size);
             (ByteRange::from(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
@@ -239,6 +307,8 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             (behind(offset, end), Mode::Exclusive, Reason::InsertsRange)
         }
     };
+    let whole_pages = file.cached && operation.bypasses_cache() && !planted(Fault::PagesUnheld);
+    let range = if whole_pages { range.round_out(PAGE as u64) } else { range };
     let range = if planted(Fault::HoldWholeFile) { ByteRange::ALL } else { range };
     Admission { range, mode, zero_tail, drains: false, reason }
 }

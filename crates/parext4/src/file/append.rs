@@ -2,7 +2,7 @@
 
 use super::File;
 use super::admission::Operation;
-use super::ranges::Queued;
+use super::ranges::{HeldRange, Queued};
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
@@ -37,17 +37,34 @@ impl File {
         if data.is_empty() {
             return Ok(self.size());
         }
+        self.append_with(
+            data.len() as u64,
+            |offset, end| {
+                self.check_offset(offset)?;
+                Ok(Operation::Write { offset, end })
+            },
+            |offset, held| self.write_held(data, offset, held, Growth::Append),
+        )
+    }
+
+    /// Claims `len` bytes at the end, waits until they may be written, and has `write` do that. Returns their offset.
+    pub(super) fn append_with(
+        &self,
+        len: u64,
+        operation: impl Fn(u64, u64) -> Result<Operation>,
+        write: impl FnOnce(u64, HeldRange<'_>) -> Result<()>,
+    ) -> Result<u64> {
         // The map is loaded before the lock of the tail is taken.
         self.volume().map(self.inode())?;
         loop {
-            let (mut claimed, operation, queued) = self.claim(data.len() as u64)?;
+            let (mut claimed, operation, queued) = self.claim(len, &operation)?;
             // When the range is ours, the size may have been set meanwhile: the end is elsewhere then.
             let Some(held) = self.wait(operation, queued)? else { continue };
             if !self.inode().tail.lock().holds(claimed.claim) {
                 continue;
             }
             let offset = claimed.claim.offset;
-            self.write_held(data, offset, held, Growth::Append)?;
+            write(offset, held)?;
             claimed.used = true;
             return Ok(offset);
         }
@@ -55,11 +72,14 @@ impl File {
 
     /// Claims `len` bytes at the end and takes a place in the queue for them, in one moment: whoever claims
     /// or extends the file after us also comes after us where our bytes overlap.
-    fn claim(&self, len: u64) -> Result<(Claimed<'_>, Operation, Queued<'_>)> {
+    fn claim(
+        &self,
+        len: u64,
+        operation: impl Fn(u64, u64) -> Result<Operation>,
+    ) -> Result<(Claimed<'_>, Operation, Queued<'_>)> {
         let mut tail = self.inode().tail.lock();
         let offset = if planted(Fault::AppendAtSize) { self.size() } else { tail.end() };
-        self.check_offset(offset)?;
-        let operation = Operation::Write { offset, end: self.end_of(offset, len)? };
+        let operation = operation(offset, self.end_of(offset, len)?)?;
         let queued = self.queue(operation)?;
         let mut claim = tail.claim(len);
         claim.offset = offset;

@@ -7,16 +7,26 @@ use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 
+/// What a write shows when it is completed.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The byte behind its last.
+    end: u64,
+    /// Whether the file counts as modified.
+    modifies: bool,
+}
+
 impl File {
     /// Makes a write that ends at byte `end` visible. Its range is still held (I2).
     ///
     /// # Errors
     /// What stops the volume.
     pub(super) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
-        let Prepared { runs, debt } = prepared;
+        let Prepared { runs, debt, modifies } = prepared;
         match debt {
-            Some(debt) => self.settle(&runs, end, debt),
-            None if end > self.size() => self.grow(end),
+            Some(debt) => self.settle(&runs, Shown { end, modifies }, debt),
+            None if end > self.inode().disk_size() => self.grow(Shown { end, modifies }),
+            None if !modifies => Ok(()),
             None => {
                 self.volume().touch_lazily(self.inode());
                 Ok(())
@@ -29,16 +39,16 @@ impl File {
     ///
     /// Mostly that is a mark in the leaf of each run, without a lock. If not, or if the journal is too small
     /// for all of it at once, the size follows piece by piece.
-    fn settle(&self, runs: &[Mapping], end: u64, mut debt: Debt<'_>) -> Result<()> {
+    fn settle(&self, runs: &[Mapping], shown: Shown, mut debt: Debt<'_>) -> Result<()> {
         if planted(Fault::SizeFirst) {
-            self.inode().raise_size(end);
+            self.inode().raise_size(shown.end);
         }
         let journal = &self.volume().journal;
         let _outer = planted(Fault::HandleInHandle).then(|| journal.begin(0));
         let last = runs.last().map_or(0, end_of);
         let mut at = runs.first().map_or(0, |run| run.logical.get());
         if !debt.pinned {
-            at = self.volume().transact(0, |handle| self.mark(handle, runs, end))?;
+            at = self.volume().transact(0, |handle| self.mark(handle, runs, shown))?;
         }
         let blocks = runs.iter().filter(|run| run.is_unwritten()).map(|run| u64::from(run.len)).sum();
         self.record().converted(blocks, at == last);
@@ -47,18 +57,18 @@ impl File {
             let credits = volume.conversion_credits(inode, debt.pieces)?;
             at += volume.transact(credits, |handle| {
                 let converted = volume.convert(handle, inode, at, last - at, &mut debt.reservation)?;
-                self.reveal(at + converted, end);
+                self.reveal(at + converted, shown);
                 Ok(converted)
             })?;
         }
         if debt.pinned {
             self.unpin(runs)?;
         }
-        if planted(Fault::SizeLater) { self.grow(end) } else { Ok(()) }
+        if planted(Fault::SizeLater) { self.grow(shown) } else { Ok(()) }
     }
 
     /// Marks as many of the runs as can be. Returns the file block that it came to.
-    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], end: u64) -> Result<u32> {
+    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], shown: Shown) -> Result<u32> {
         let map = self.volume().map(self.inode())?;
         let mut marked = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
@@ -67,34 +77,37 @@ impl File {
             if done < run.len {
                 let at = run.logical.get() + done;
                 if marked > 0 {
-                    self.reveal(at, end);
+                    self.reveal(at, shown);
                 }
                 return Ok(at);
             }
         }
         let last = runs.last().map_or(0, end_of);
-        self.reveal(last, end);
+        self.reveal(last, shown);
         Ok(last)
     }
 
-    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion; of a
-    /// write that ends at byte `end`. After the conversion, or a reader within the new size would find it
+    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion. After the conversion, or a reader within the new size would find it
     /// unwritten (H4).
-    fn reveal(&self, block: u32, end: u64) {
+    fn reveal(&self, block: u32, shown: Shown) {
         if !planted(Fault::SizeLater) {
-            self.inode().raise_size(end.min(u64::from(block) * self.volume().block_size()));
+            self.inode().raise_size(shown.end.min(u64::from(block) * self.volume().block_size()));
         }
-        self.inode().touch_modified();
+        if shown.modifies {
+            self.inode().touch_modified();
+        }
     }
 
     /// Raises the size over data in blocks that were written already.
-    fn grow(&self, end: u64) -> Result<()> {
+    fn grow(&self, shown: Shown) -> Result<()> {
         self.volume().transact(1, |handle| {
             if !planted(Fault::GrowUnjoined) {
                 self.inode().join(handle);
             }
-            self.inode().raise_size(end);
-            self.inode().touch_modified();
+            self.inode().raise_size(shown.end);
+            if shown.modifies {
+                self.inode().touch_modified();
+            }
             Ok(())
         })
     }

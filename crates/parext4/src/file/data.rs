@@ -14,6 +14,7 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        self.settle_cache()?;
         let (size, block_size) = (self.size(), self.volume().block_size());
         if offset >= size {
             return Ok(None);
@@ -65,6 +66,7 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        self.settle_cache()?;
         let block_size = self.volume().block_size();
         let block = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
         let map = self.volume().map(self.inode())?;

@@ -7,6 +7,7 @@
 pub(crate) mod admission;
 mod allocate;
 mod append;
+mod buffered;
 mod complete;
 mod cut;
 mod data;
@@ -29,6 +30,8 @@ mod write;
 mod zero_range;
 
 pub use admission::Operation;
+pub(crate) use buffered::HowToHold;
+pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use extents::FileExtent;
 use parext4_format::inode::{FileType, InodeFlags};
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest};

@@ -45,15 +45,21 @@ impl File {
         Ok(Seen { state: self.state(Blocks::of(&runs, covered)), runs })
     }
 
-    fn state(&self, blocks: Blocks) -> FileState {
+    pub(super) fn state(&self, blocks: Blocks) -> FileState {
         let (size, block_size) = (self.size(), self.volume().block_size());
-        FileState { size, block_size, blocks, tail_clean: self.inode().is_tail_clean() }
+        FileState {
+            size,
+            block_size,
+            blocks,
+            tail_clean: self.inode().is_tail_clean(),
+            cached: self.inode().cached().is_some(),
+        }
     }
 }
 
 impl Blocks {
     /// For operations that do not depend on the blocks.
-    const NOT_LOOKED_AT: Self =
+    pub(super) const NOT_LOOKED_AT: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
     /// The blocks that `runs` are; `covered` says of the first and the last whether all of it is meant.

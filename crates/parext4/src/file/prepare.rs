@@ -16,7 +16,7 @@ use crate::allocator::{Allocator, Growth, Reservation};
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
 use crate::fault::{Fault, planted};
-use crate::inode::Behind;
+use crate::inode::{Behind, Filling};
 use crate::policy::SplitAt;
 
 /// Runs of blocks; few requests meet more than two.
@@ -35,6 +35,8 @@ pub(super) struct Prepared<'a> {
     /// What its blocks are mapped to; no holes.
     pub runs: Runs,
     pub debt: Option<Debt<'a>>,
+    /// Whether the file counts as modified when the write is completed: not if it did when the data was cached.
+    pub modifies: bool,
 }
 
 /// What the completion of a write owes to the map.
@@ -90,7 +92,7 @@ impl File {
             0 => None,
             pieces => Some(self.borrow_for(&runs, pieces)?),
         };
-        Ok(Prepared { runs, debt })
+        Ok(Prepared { runs, debt, modifies: true })
     }
 
     /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. What was `borrowed` before is
@@ -112,7 +114,7 @@ impl File {
             }
             _ => return Err(Error::WouldWait("blocks must be found or made first")),
         };
-        Ok(Prepared { runs, debt })
+        Ok(Prepared { runs, debt, modifies: true })
     }
 
     /// Lets go of what was prepared for a write that is not completed.
@@ -120,7 +122,7 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub(super) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
-        let Prepared { runs, debt } = prepared;
+        let Prepared { runs, debt, .. } = prepared;
         if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
     }
 
@@ -173,7 +175,8 @@ impl File {
         while done < len {
             let credits = volume.map_credits(inode)?;
             done += volume.transact(credits, |handle| {
-                volume.fill_holes(handle, inode, first + done, len - done, false, growth)
+                let filling = Filling { written: false, growth, claim: None };
+                volume.fill_holes(handle, inode, first + done, len - done, filling)
             })?;
         }
         Ok(())

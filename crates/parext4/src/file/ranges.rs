@@ -115,6 +115,9 @@ impl File {
             self.note_wait(waited, here.as_ref());
         }
         let confirmed = self.confirm(operation, guard.range(), guard.mode())?;
+        if confirmed.is_some() {
+            self.make_coherent(operation)?;
+        }
         Ok(confirmed.map(|(admission, runs)| HeldRange {
             admission,
             runs,

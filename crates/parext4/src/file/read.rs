@@ -4,6 +4,7 @@ use rangelock::ByteRange;
 
 use super::File;
 use super::admission::Operation;
+use super::ranges::HeldRange;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 
@@ -26,22 +27,35 @@ impl File {
         if buf.is_empty() {
             return Ok(0);
         }
+        let operation = |offset, end| Operation::Read { offset, end };
+        let Some((_held, end, size)) = self.admit_read(offset, wanted, operation)? else { return Ok(0) };
+        self.read_held(buf, offset, end, size)
+    }
+
+    /// Waits until a read of `[offset, wanted)` may proceed. Returns what it holds, where it ends and the size of the
+    /// file; nothing, if it begins behind the end.
+    pub(super) fn admit_read(
+        &self,
+        offset: u64,
+        wanted: u64,
+        operation: impl Fn(u64, u64) -> Operation,
+    ) -> Result<Option<(Option<HeldRange<'_>>, u64, u64)>> {
         for attempt in 0.. {
             let size = self.size();
             // A read does not wait for those who write behind the end, unless the end will not keep still.
             let end = if attempt < TRIES { wanted.min(size) } else { wanted };
             if end <= offset {
-                return Ok(0);
+                return Ok(None);
             }
-            let _held = self.admit(Operation::Read { offset, end })?.unless(Fault::ReadUnheld);
+            let held = self.admit(operation(offset, end))?.unless(Fault::ReadUnheld);
             let now = self.size();
             // The end moved while we waited: a read that stops at the old one would show half of the
             // write that moved it.
             if planted(Fault::StaleSize) {
-                return self.read_held(buf, offset, end, end);
+                return Ok(Some((held, end, end)));
             }
             if now <= end || end == wanted {
-                return self.read_held(buf, offset, wanted.min(now), now);
+                return Ok(Some((held, wanted.min(now), now)));
             }
         }
         unreachable!("the last attempts hold all they want")

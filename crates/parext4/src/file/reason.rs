@@ -36,11 +36,17 @@ pub enum Reason {
     CollapsesRange,
     /// A hole is put in: everything behind it moves up.
     InsertsRange,
+    /// A read through the page cache shares with other reads.
+    ReadsCached,
+    /// A write to the page cache.
+    WritesCached,
+    /// Dirty pages are taken to be written to the device.
+    WritesBack,
 }
 
 impl Reason {
     /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Read,
         Self::Overwrite,
         Self::WholeBlocks,
@@ -56,6 +62,9 @@ impl Reason {
         Self::ZeroesRange,
         Self::CollapsesRange,
         Self::InsertsRange,
+        Self::ReadsCached,
+        Self::WritesCached,
+        Self::WritesBack,
     ];
 }
 
@@ -78,6 +87,9 @@ impl fmt::Display for Reason {
             Self::ZeroesRange => "zeroes a range",
             Self::CollapsesRange => "takes a range out and moves what is behind it",
             Self::InsertsRange => "puts a hole in and moves what is behind it",
+            Self::ReadsCached => "reads through the page cache",
+            Self::WritesCached => "writes to the page cache",
+            Self::WritesBack => "takes dirty pages to write them back",
         })
     }
 }

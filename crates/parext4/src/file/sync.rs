@@ -10,6 +10,7 @@ impl File {
     /// # Errors
     /// If the device fails, or has failed before (I8).
     pub fn sync_data(&self) -> Result<()> {
+        self.settle_cache()?;
         self.node.commit()
     }
 
@@ -18,6 +19,7 @@ impl File {
     /// # Errors
     /// As [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
+        self.settle_cache()?;
         self.node.sync()
     }
 }
@@ -37,7 +39,7 @@ impl Node {
         self.commit()
     }
 
-    fn commit(&self) -> Result<()> {
+    pub(super) fn commit(&self) -> Result<()> {
         if self.volume.is_read_only() {
             return Ok(());
         }

@@ -77,6 +77,7 @@ impl File {
     /// Zeroes the rest of the last block; its range is held.
     pub(super) fn zero_tail(&self) -> Result<()> {
         if !planted(Fault::TailKept) {
+            self.wait_for_write_back_at(self.size());
             self.zero_rest_of_block(self.size())?;
         }
         self.inode().set_tail_clean();
@@ -84,7 +85,7 @@ impl File {
     }
 
     /// Writes the data piece by piece.
-    fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
+    pub(super) fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
         for piece in self.write_pieces(offset, offset + data.len() as u64, runs) {
             let padded = Padded::new(&data[piece.data], self.sector_size());
             let (head, tail) = piece.pads;

@@ -11,6 +11,17 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 use crate::volume::Inner;
 
+/// How holes are filled.
+#[derive(Debug)]
+pub(crate) struct Filling<'c, 'a> {
+    /// The blocks count as written at once: the caller owns their contents (metadata).
+    pub written: bool,
+    /// How the file grows by it.
+    pub growth: Growth,
+    /// What was claimed for it before, if so.
+    pub claim: Option<&'c mut Reservation<'a>>,
+}
+
 impl Inner {
     /// The inode's map.
     ///
@@ -58,26 +69,24 @@ impl Inner {
         len: u32,
         written: bool,
     ) -> Result<u32> {
-        self.fill_holes(handle, inode, start, len, written, Growth::Exact)
+        self.fill_holes(handle, inode, start, len, Filling { written, growth: Growth::Exact, claim: None })
     }
 
     /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
-    /// `written` says that the caller owns their contents (metadata). Joins the inode. `growth` says how the file
-    /// grows by it.
+    /// they count as written at once. Joins the inode.
     ///
     /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, or
     /// the free blocks lie too far apart; the caller goes on with a new handle.
     ///
     /// # Errors
     /// No space: the map is as before, but for what earlier calls added.
-    pub(crate) fn fill_holes(
-        &self,
+    pub(crate) fn fill_holes<'a>(
+        &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         start: u32,
         len: u32,
-        written: bool,
-        growth: Growth,
+        mut filling: Filling<'_, 'a>,
     ) -> Result<u32> {
         let mut map = self.map(inode)?.lock();
         let holes: Vec<(u32, u32)> = map
@@ -90,12 +99,13 @@ impl Inner {
 
         let goal = self.goal(inode, &map, first)?;
         inode.join(handle);
-        let request = Request { growth, windows: &inode.windows, map: &map, holes: &holes, goal };
-        let runs = self.allocator.allocate(handle, &request)?;
+        let request =
+            Request { growth: filling.growth, windows: &inode.windows, map: &map, holes: &holes, goal };
+        let runs = self.allocator.allocate(handle, &request, filling.claim.as_deref_mut())?;
         let mut pieces = pair(&holes, &runs).peekable();
         let mut done = start;
         while let Some((logical, run)) = pieces.peek().copied() {
-            if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, written) {
+            if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, &mut filling) {
                 // Without any progress the caller hears why; of what stops the volume it always hears.
                 let gentle = matches!(error, Error::NoSpace | Error::FileTooLarge);
                 return if gentle {
@@ -124,20 +134,34 @@ impl Inner {
         Ok(())
     }
 
-    fn add_run(
-        &self,
+    fn add_run<'a>(
+        &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         map: &mut Writer<'_>,
         logical: u32,
         run: Run,
-        written: bool,
+        filling: &mut Filling<'_, 'a>,
     ) -> Result<()> {
-        let extent =
-            Extent { logical: FileBlock(logical), physical: run.start, len: run.len, unwritten: !written };
+        let extent = Extent {
+            logical: FileBlock(logical),
+            physical: run.start,
+            len: run.len,
+            unwritten: !filling.written,
+        };
         let plan = map.plan_fill(handle.tid(), extent)?;
-        let mut reservation = self.allocator.reserve(plan.blocks)?;
-        self.edit(handle, inode, run.start, &mut reservation, |edit| map.carry_out(edit, plan))?;
+        let mut reserved_now;
+        let reservation = match filling.claim.as_deref_mut() {
+            Some(claim) => {
+                claim.top_up(plan.blocks)?;
+                claim
+            }
+            None => {
+                reserved_now = self.allocator.reserve(plan.blocks)?;
+                &mut reserved_now
+            }
+        };
+        self.edit(handle, inode, run.start, reservation, |edit| map.carry_out(edit, plan))?;
         inode.add_blocks(u64::from(run.len), self.layout.block_size);
         Ok(())
     }

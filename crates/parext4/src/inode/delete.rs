@@ -27,6 +27,7 @@ impl Inner {
         let _held = hold(Rank::Range);
         // Nobody uses the inode any more, but the volume may be returning what was mapped ahead of its end.
         let _alone = inode.ranges.exclusive(ByteRange::ALL);
+        self.discard_pages(inode, 0..u32::MAX);
         if inode.has_map() {
             self.free_blocks_from(inode, 0)?;
         }

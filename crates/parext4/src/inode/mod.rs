@@ -5,6 +5,7 @@
 
 mod blocks;
 mod cache;
+mod cached;
 mod delete;
 mod load;
 mod node;
@@ -20,7 +21,9 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
 
+pub(crate) use blocks::Filling;
 pub(crate) use cache::InodeCache;
+pub(crate) use cached::Cached;
 pub use node::Node;
 pub(crate) use tail::{Claim, Tail};
 use time::Written;
@@ -54,8 +57,10 @@ pub(crate) struct Inode {
     core: Mutex<RawInode>,
     written: Written,
     /// Visible size in bytes. Changes only inside a handle (so that size and map commit together, I3) and
-    /// under a range that covers the change.
+    /// under a range that covers the change; but for data in the page cache, whose write needs no handle.
     size: AtomicU64,
+    /// The size that the next commit writes. Less than `size` while data behind it is only in the page cache.
+    disk_size: AtomicU64,
     /// Blocks in use by data and map, in 512-byte units.
     sectors: AtomicU64,
     map: OnceLock<ExtentMap>,
@@ -68,6 +73,8 @@ pub(crate) struct Inode {
     pub(crate) usage: FileUsage,
     /// Where the next append goes.
     pub(crate) tail: Mutex<Tail>,
+    /// The file's part of the page cache, from its first buffered use on.
+    cached: OnceLock<Cached>,
     /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
     /// written by others does not promise it (H3).
     tail_clean: AtomicBool,
@@ -117,14 +124,32 @@ impl Inode {
     pub(crate) fn raise_size(&self, size: u64) {
         if planted(Fault::SizeLowered) {
             self.set_size(size);
-        } else if self.size() < size {
+            return;
+        }
+        // Before the size that all see: who finds that large enough need not raise this one.
+        if self.disk_size() < size {
+            self.disk_size.fetch_max(size, Ordering::AcqRel);
+        }
+        self.raise_visible_size(size);
+    }
+
+    /// Raises the size over data that is in the page cache. What the device knows of it follows when that is written
+    /// back (I3).
+    pub(crate) fn raise_visible_size(&self, size: u64) {
+        if self.size() < size {
             self.size.fetch_max(size, Ordering::AcqRel);
         }
+    }
+
+    /// The size that the next commit writes.
+    pub(crate) fn disk_size(&self) -> u64 {
+        self.disk_size.load(Ordering::Acquire)
     }
 
     /// Sets the size, within a handle. For truncation and directories, whose callers exclude every other
     /// change of the size.
     pub(crate) fn set_size(&self, size: u64) {
+        self.disk_size.store(size, Ordering::Release);
         self.size.store(size, Ordering::Release);
     }
 
@@ -249,6 +274,16 @@ impl Inode {
         drop(self.core_with_times());
     }
 
+    /// The file's pages, if it was ever used through the page cache.
+    pub(crate) fn cached(&self) -> Option<&Cached> {
+        self.cached.get()
+    }
+
+    /// The file's pages. Whoever calls this first holds all of the file.
+    pub(crate) fn cached_or_init(&self, init: impl FnOnce() -> Cached) -> &Cached {
+        self.cached.get_or_init(init)
+    }
+
     /// Whether the rest of the last block is known to be zeros. True as long as a range is held that has the
     /// end of the file in it.
     pub(crate) fn is_tail_clean(&self) -> bool {
@@ -292,7 +327,7 @@ pub(crate) enum Behind {
 impl Participant for Inode {
     fn encode(&self) -> Result<()> {
         let mut core = self.core_with_times();
-        core.size = self.size();
+        core.size = self.disk_size();
         core.blocks = self.sectors();
         if let Some(map) = self.map.get() {
             map.encode(&mut core.block);

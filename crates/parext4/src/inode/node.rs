@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::volume::Inner;
+use crate::volume::{Inner, Use};
 
 /// A file, directory, symbolic link or other inode of an open [`Volume`](crate::Volume).
 ///
 /// An inode that has lost its last name lives on until its last `Node` is dropped.
 #[derive(Debug)]
 pub struct Node {
-    pub(crate) volume: Arc<Inner>,
+    pub(crate) volume: Use,
     pub(crate) inode: Arc<Inode>,
 }
 
@@ -25,7 +25,18 @@ impl Node {
     pub(crate) fn new(volume: &Arc<Inner>, inode: Arc<Inode>) -> Self {
         // Relaxed, as for `Arc`: a new reference comes from an existing one or from under the lock.
         inode.references.fetch_add(1, Ordering::Relaxed);
-        Self { volume: Arc::clone(volume), inode }
+        Self { volume: Use::new(volume), inode }
+    }
+
+    /// As [`new`](Self::new), for a thread of the volume's own. `None` if the inode is being deleted: it has neither
+    /// name nor user.
+    pub(crate) fn for_own_thread(volume: &Arc<Inner>, inode: &Arc<Inode>) -> Option<Self> {
+        let core = inode.core();
+        if core.links == 0 && inode.references.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        inode.references.fetch_add(1, Ordering::Relaxed);
+        Some(Self { volume: Use::own_thread(volume), inode: Arc::clone(inode) })
     }
 
     /// The inode number.
@@ -60,7 +71,9 @@ impl Inner {
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        Self::new(&self.volume, Arc::clone(&self.inode))
+        // Relaxed, as for `new`.
+        self.inode.references.fetch_add(1, Ordering::Relaxed);
+        Self { volume: self.volume.clone(), inode: Arc::clone(&self.inode) }
     }
 }
 

@@ -88,6 +88,9 @@ impl Operation {
             Self::Read { offset, end }
             | Self::Write { offset, end }
             | Self::Widen { offset, end }
+            | Self::BufferedRead { offset, end }
+            | Self::BufferedWrite { offset, end }
+            | Self::WriteBack { offset, end }
             | Self::Allocate { offset, end, .. }
             | Self::PunchHole { offset, end }
             | Self::ZeroRange { offset, end, .. } => (offset, end),
@@ -104,6 +107,9 @@ impl fmt::Display for Operation {
         let (what, start, end) = match *self {
             Self::Read { offset, end } => ("read", offset, end),
             Self::Write { offset, end } | Self::Widen { offset, end } => ("write", offset, end),
+            Self::BufferedRead { offset, end } => ("buffered read", offset, end),
+            Self::BufferedWrite { offset, end } => ("buffered write", offset, end),
+            Self::WriteBack { offset, end } => ("write-back", offset, end),
             Self::Allocate { offset, end, .. } => ("allocation", offset, end),
             Self::PunchHole { offset, end } => ("hole", offset, end),
             Self::ZeroRange { offset, end, .. } => ("range of zeros", offset, end),

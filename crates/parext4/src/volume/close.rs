@@ -6,6 +6,7 @@ use parext4_format::superblock::STATE_VALID;
 use super::open::seconds;
 use super::{Inner, Volume};
 use crate::error::{Error, Result};
+use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
 impl Volume {
@@ -30,18 +31,19 @@ impl Volume {
 }
 
 impl Inner {
-    pub(crate) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
         self.health.check()?;
+        self.write_back_all()?;
         if self.journal.commit_all()? {
             return Ok(());
         }
         self.journal.flush()
     }
 
-    fn close(&self) -> Result<()> {
+    pub(super) fn close(self: &Arc<Self>) -> Result<()> {
         if !self.in_flight.close() {
             return Ok(());
         }
@@ -50,6 +52,13 @@ impl Inner {
             self.in_flight.reopen();
             return Err(Error::Busy("the volume still has a queue of operations".into()));
         }
+        self.dirty.stop();
+        let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
+        self.shut_down().and(written)
+    }
+
+    /// The rest of closing, when all data is on the device and nothing is under way.
+    fn shut_down(&self) -> Result<()> {
         if let Some(timer) = self.timer.get() {
             timer.stop();
         }
@@ -85,8 +94,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; the journal recovers the volume.
-        if let Err(error) = self.close() {
+        // The last user has closed it, unless it was never opened whole.
+        if !self.in_flight.close() {
+            return;
+        }
+        if let Err(error) = self.shut_down() {
             tracing::warn!("closing the volume: {error}");
         }
     }

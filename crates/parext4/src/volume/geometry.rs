@@ -34,7 +34,7 @@ pub struct Space {
     pub block_size: u32,
     /// All blocks.
     pub blocks: u64,
-    /// Free blocks, those included that are held until a commit.
+    /// Free blocks, those included that are held until a commit; without those kept for data in memory.
     pub free_blocks: u64,
     /// Blocks that only root may use.
     pub reserved_blocks: u64,
@@ -70,7 +70,7 @@ impl Volume {
         Space {
             block_size: layout.block_size,
             blocks: layout.blocks_count,
-            free_blocks: counts.free_blocks(),
+            free_blocks: counts.free_blocks().saturating_sub(self.inner.allocator.delayed_blocks()),
             reserved_blocks: self.inner.superblock.reserved_blocks(),
             inodes: layout.inodes_count,
             free_inodes: counts.free_inodes(),

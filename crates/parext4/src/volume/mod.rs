@@ -1,12 +1,15 @@
 //! An open volume.
 
 mod ahead;
+mod background;
 mod close;
+mod dirty;
 mod geometry;
 mod in_flight;
 mod open;
 mod recover;
 mod timer;
+mod users;
 
 use std::sync::OnceLock;
 
@@ -17,6 +20,7 @@ pub use geometry::{Info, Space};
 pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;
 pub use recover::{Replayed, replay_journal};
+pub(crate) use users::Use;
 
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
@@ -28,6 +32,7 @@ use crate::layout::Layout;
 use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::namespace::{Namespace, Orphans};
+use crate::page_cache::PageCache;
 use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -63,7 +68,7 @@ use crate::sync::{Arc, Mutex};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Volume {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Use,
 }
 
 /// What all parts of an open volume share.
@@ -86,6 +91,10 @@ pub(crate) struct Inner {
     lazy: Arc<LazyTimes>,
     /// Inodes with blocks mapped ahead of their end.
     ahead: ahead::Ahead,
+    /// File data in memory.
+    pub pages: Arc<PageCache>,
+    /// Files with data that is in memory only.
+    pub dirty: dirty::DirtyFiles,
     /// When unwritten extents are cut.
     pub split_at: SplitAt,
     /// How operations on one file keep out of each other's way.
@@ -97,6 +106,7 @@ pub(crate) struct Inner {
     /// Queues of operations that are open.
     pub queues: AtomicU32,
     generation: AtomicU32,
+    users: users::Users,
     timer: OnceLock<timer::Timer>,
 }
 

@@ -11,9 +11,11 @@ use parext4_format::superblock::{STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::ahead::Ahead;
+use super::dirty::DirtyFiles;
 use super::recover::{self, JournalPlace};
 use super::timer::Timer;
-use super::{Hooks, InFlight, Inner, LazyTimes, Volume};
+use super::users::Users;
+use super::{Hooks, InFlight, Inner, LazyTimes, Use, Volume};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
 use crate::health::Health;
@@ -22,6 +24,7 @@ use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::namespace::{Namespace, Orphans};
+use crate::page_cache::PageCache;
 use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
 use crate::sync::Arc;
@@ -36,6 +39,13 @@ pub struct OpenOptions {
     pub metadata_cache: usize,
     /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
     pub commit_interval: Option<Duration>,
+    /// Bytes of file data to keep in memory, for buffered files.
+    pub cache_size: u64,
+    /// Bytes of that which may wait to be written back; then who writes more writes some of it back. `None`: 40 %.
+    pub dirty_limit: Option<u64>,
+    /// How long data in memory may wait to be written back when nobody syncs. `None`: only syncs, closing and the
+    /// limit write back.
+    pub write_back_interval: Option<Duration>,
     /// When a write into part of an unwritten extent cuts it.
     pub split_at: SplitAt,
     /// Which operations on one file may go on at once.
@@ -55,6 +65,9 @@ impl Default for OpenOptions {
             read_only: false,
             metadata_cache: 64 << 20,
             commit_interval: Some(Duration::from_secs(5)),
+            cache_size: 256 << 20,
+            dirty_limit: None,
+            write_back_interval: Some(Duration::from_secs(5)),
             split_at: SplitAt::default(),
             policy: Policy::default(),
             explain: false,
@@ -90,7 +103,7 @@ impl Volume {
         let read_only = read_only_reason(&*device, options, access)?;
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
-        let inner = build(device, superblock, journal, read_only, options)?;
+        let inner = Use::new(&build(device, superblock, journal, read_only, options)?);
         if !inner.is_read_only() {
             inner.mark_open()?;
             inner.process_orphans()?;
@@ -227,6 +240,8 @@ fn build(
         read_only,
         lazy,
         ahead: Ahead::new(),
+        pages: PageCache::new(options.cache_size),
+        dirty: DirtyFiles::new(options),
         split_at: options.split_at,
         policy: options.policy,
         usage: VolumeUsage::new(options.explain),
@@ -235,6 +250,7 @@ fn build(
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
+        users: Users::new(),
         timer: OnceLock::new(),
     });
     inner.inode(InodeNo::ROOT)?;

@@ -34,7 +34,7 @@ const fn write(offset: u64, end: u64) -> Operation {
 }
 
 const fn file(blocks: Blocks) -> FileState {
-    FileState { size: SIZE, block_size: BLOCK, blocks, tail_clean: true }
+    FileState { size: SIZE, block_size: BLOCK, blocks, tail_clean: true, cached: false }
 }
 
 fn check(rows: &[(&str, Operation, FileState, [Expected; 3])]) {
@@ -253,4 +253,84 @@ fn what_is_held_may_be_more_than_what_is_needed() {
     assert!(exclusive.is_met_by(ByteRange::new(10, 20), Mode::Exclusive));
     assert!(!exclusive.is_met_by(ByteRange::new(10, 20), Mode::Shared));
     assert!(!shared.is_met_by(ByteRange::new(10, 19), Mode::Exclusive));
+}
+
+#[test]
+fn buffered() {
+    use Reason::{ReadsCached, WritesBack, WritesCached, ZeroesTail};
+    let cached = FileState { cached: true, ..file(HOLE) };
+    let dirty_tail = FileState { tail_clean: false, ..cached };
+    let read = Operation::BufferedRead { offset: 100, end: 300 };
+    let part = |start, end, reason| (Some((start, end)), Mode::Shared, false, reason);
+    let buffered_write = |offset, end| Operation::BufferedWrite { offset, end };
+    check(&[
+        (
+            "read",
+            read,
+            cached,
+            [shared(ReadsCached), part(101, 301, ReadsCached), part(100, 300, ReadsCached)],
+        ),
+        (
+            "write",
+            buffered_write(100, 300),
+            cached,
+            [alone(WritesCached), alone(WritesCached), own(100, 300, WritesCached)],
+        ),
+        (
+            "write behind the end",
+            buffered_write(SIZE + 5000, SIZE + 5001),
+            cached,
+            [alone(WritesCached), alone(WritesCached), own(SIZE + 5000, SIZE + 5001, WritesCached)],
+        ),
+        (
+            "write behind an end with rubbish",
+            buffered_write(SIZE + 5000, SIZE + 5001),
+            dirty_tail,
+            [alone(WritesCached), alone(WritesCached), own(SIZE - 512, SIZE + 5001, ZeroesTail)],
+        ),
+        (
+            "write-back",
+            Operation::WriteBack { offset: 4096, end: 8192 },
+            cached,
+            [shared(WritesBack), shared(WritesBack), part(4096, 8192, WritesBack)],
+        ),
+    ]);
+}
+
+/// A page has four blocks here: whoever goes past the cache holds it whole.
+#[test]
+fn past_the_cache() {
+    use Reason::{Allocates, Overwrite, SetsSize};
+    let small = |blocks| FileState { block_size: 1024, cached: true, ..file(blocks) };
+    let all = |reason, drains| (Some((0, u64::MAX)), Mode::Exclusive, drains, reason);
+    check(&[
+        (
+            "read",
+            Operation::Read { offset: 512, end: 1024 },
+            small(WRITTEN),
+            [
+                shared(Reason::Read),
+                shared(Reason::Read),
+                (Some((0, 4096)), Mode::Shared, false, Reason::Read),
+            ],
+        ),
+        (
+            "write",
+            write(5120, 6144),
+            small(WRITTEN),
+            [all(Overwrite, false), all(Overwrite, false), own(4096, 8192, Overwrite)],
+        ),
+        (
+            "cut",
+            Operation::SetLen { size: 5120 },
+            small(WRITTEN),
+            [all(SetsSize, true), all(SetsSize, true), own(4096, u64::MAX, SetsSize)],
+        ),
+        (
+            "allocation",
+            Operation::Allocate { offset: 1024, end: 2048, keep_size: true },
+            small(HOLE),
+            [drained(Allocates), drained(Allocates), own(1024, 2048, Allocates)],
+        ),
+    ]);
 }

@@ -220,6 +220,10 @@ impl IoQueue {
         }
         match op.confirm(file, &guard)? {
             Some((admission, runs)) => {
+                if op.nowait {
+                    file.check_coherent(op.operation())?;
+                }
+                file.make_coherent(op.operation())?;
                 (op.guard, op.runs) = (Some(guard), runs);
                 self.transfer(key, &admission)?;
                 if planted(Fault::ReleaseAtSubmission)

@@ -50,6 +50,7 @@ impl IoQueue {
             let prepared = Prepared {
                 runs: std::mem::take(&mut op.runs),
                 debt: Some(Debt::attach(debt, &self.volume.allocator)),
+                modifies: false,
             };
             if let Err(error) = file.abandon(prepared) {
                 tracing::debug!("letting go of what a write had prepared: {error}");
@@ -98,7 +99,7 @@ impl Pending {
         }
         let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator));
         let runs = std::mem::take(&mut self.runs);
-        file.complete(Prepared { runs, debt }, self.end)?;
+        file.complete(Prepared { runs, debt, modifies: true }, self.end)?;
         Ok(if self.kind == Kind::Append { self.offset } else { count })
     }
 

@@ -19,7 +19,7 @@ use super::File;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::volume::{Inner, Volume};
+use crate::volume::{Use, Volume};
 use parked::Parked;
 use pending::{Files, Pending};
 use sync::Syncer;
@@ -127,7 +127,7 @@ pub struct IoQueue {
     ready: Vec<Completion>,
     /// What the device has done; kept for its memory.
     done: Vec<Done>,
-    volume: Arc<Inner>,
+    volume: Use,
 }
 
 impl Volume {
@@ -148,7 +148,7 @@ impl Volume {
             serial: 0,
             ready: Vec::new(),
             done: Vec::new(),
-            volume: Arc::clone(&self.inner),
+            volume: self.inner.clone(),
         }
     }
 }

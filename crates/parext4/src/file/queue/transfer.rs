@@ -83,7 +83,7 @@ impl IoQueue {
         }
         let may_widen = op.kind == Kind::Write && !op.nowait && op.wide.is_none();
         let prepared =
-            prepare(file, op, zero_tail).map(|Prepared { runs, debt }| (runs, debt.map(Debt::detach)));
+            prepare(file, op, zero_tail).map(|Prepared { runs, debt, .. }| (runs, debt.map(Debt::detach)));
         if may_widen && matches!(prepared, Err(Error::NoSpace)) {
             return self.ask_to_widen(key);
         }

@@ -1,0 +1,104 @@
+//! Direct operations on a file that has pages: they hold whole pages, so none comes into being in their way, and the
+//! device has what they are about to read, or change, before they begin (H5, H19, H28).
+
+use std::ops::Range;
+
+use rangelock::ByteRange;
+
+use super::HowToHold;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::Operation;
+use crate::page_cache::PAGE;
+
+impl File {
+    /// Prepares the pages in the way of an operation that has its range. A file that was never opened for buffered I/O
+    /// has none.
+    ///
+    /// # Errors
+    /// If dirty pages cannot be written back; they stay.
+    pub(in crate::file) fn make_coherent(&self, operation: Operation) -> Result<()> {
+        if self.inode().cached().is_none() || planted(Fault::PagesKept) {
+            return Ok(());
+        }
+        match operation {
+            Operation::Read { offset, end } if offset < end => {
+                self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)
+            }
+            Operation::Write { offset, end } | Operation::Widen { offset, end } if offset < end => {
+                // Should the write fail, what was there is on the device.
+                let pages = pages_of(ByteRange::new(offset, end));
+                self.write_back(pages.clone(), HowToHold::Already)?;
+                self.volume().discard_pages(self.inode(), pages);
+                Ok(())
+            }
+            Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size()))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops what the cache has of `range`, whose data is about to go. What lies in the same pages around it is written
+    /// back first. The caller holds the range exclusively, rounded out to pages.
+    ///
+    /// # Errors
+    /// If that cannot be written back; all stays.
+    pub(crate) fn drop_cached(&self, range: ByteRange) -> Result<()> {
+        if self.inode().cached().is_none() {
+            return Ok(());
+        }
+        let pages = pages_of(range);
+        let page = PAGE as u64;
+        if !range.start().is_multiple_of(page) {
+            self.write_back(pages.start..pages.start + 1, HowToHold::Already)?;
+        }
+        if range.end() != u64::MAX && !range.end().is_multiple_of(page) {
+            self.write_back(pages.end - 1..pages.end, HowToHold::Already)?;
+        }
+        self.volume().discard_pages(self.inode(), pages);
+        Ok(())
+    }
+
+    /// An error if an operation that must not wait would have to write back, or wait for pages.
+    pub(in crate::file) fn check_coherent(&self, operation: Operation) -> Result<()> {
+        let Some(cached) = self.inode().cached() else { return Ok(()) };
+        let (Operation::Read { offset, end }
+        | Operation::Write { offset, end }
+        | Operation::Widen { offset, end }) = operation
+        else {
+            return Ok(());
+        };
+        let pages = pages_of(ByteRange::new(offset, end));
+        match cached.pages.next_present(pages.start) {
+            Some(index) if index < pages.end => Err(Error::WouldWait("the page cache has part of it")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the page at byte `at` is not being written back. The caller holds some of the page exclusively, so
+    /// that does not begin again.
+    pub(in crate::file) fn wait_for_write_back_at(&self, at: u64) {
+        if let Some(cached) = self.inode().cached() {
+            let pages = pages_of(ByteRange::new(at, at.saturating_add(1)));
+            cached.pages.wait_write_back(pages);
+        }
+    }
+
+    /// Writes back all that is dirty in the file, for whoever looks at its map or makes it durable.
+    ///
+    /// # Errors
+    /// As [`write_back`](Self::write_back).
+    pub(in crate::file) fn settle_cache(&self) -> Result<()> {
+        if self.inode().cached().is_none() {
+            return Ok(());
+        }
+        self.write_back(0..u32::MAX, HowToHold::Wait)
+    }
+}
+
+/// The pages that a range touches.
+pub(super) fn pages_of(range: ByteRange) -> Range<u32> {
+    let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
+    let page = PAGE as u64;
+    narrow(range.start() / page)..narrow(range.end().div_ceil(page))
+}

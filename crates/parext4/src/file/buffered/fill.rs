@@ -1,0 +1,129 @@
+//! Bringing pages in. A fill touches the whole page while its thread may hold only some bytes of it: who changes the
+//! device past the cache therefore holds whole pages.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use parext4_device::BufferPool;
+use smallvec::SmallVec;
+
+use super::super::File;
+use super::HowToHold;
+use crate::error::Result;
+use crate::extent_map::State;
+use crate::inode::Cached;
+use crate::page_cache::{Claim, Fill, PAGE};
+use crate::sync::yield_now;
+use rangelock::ByteRange;
+
+/// Pages that are read in one request: 1 MiB.
+pub(super) const MOST: u32 = 256;
+
+impl File {
+    /// The page, or the right to fill it. `held` are the bytes that the caller holds.
+    ///
+    /// # Errors
+    /// If there is no memory for it because the volume has stopped and nothing can be written back.
+    pub(super) fn claim_page<'a>(
+        &self,
+        cached: &'a Cached,
+        index: u32,
+        held: ByteRange,
+    ) -> Result<Claim<'a>> {
+        loop {
+            if let Ok(claim) = cached.pages.claim(index) {
+                return Ok(claim);
+            }
+            self.make_room(held.start()..held.end())?;
+        }
+    }
+
+    /// Writes dirty pages back when all memory is full of such: those that the caller holds, which nobody else can,
+    /// then any that nobody holds.
+    pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
+        let whole = whole_pages(held);
+        if !whole.is_empty() {
+            self.write_back(whole, HowToHold::Already)?;
+        }
+        self.volume().health.check()?;
+        if !self.volume().write_back_some(Duration::ZERO) {
+            yield_now();
+        }
+        Ok(())
+    }
+
+    /// Brings in the pages from `pages.start` on that are not there, up to the first that is, in one request. The
+    /// caller holds `held`, which has some of the first page in it, and whole pages of the rest.
+    ///
+    /// # Errors
+    /// What the device or a corrupt map give.
+    pub(super) fn fill_pages(&self, cached: &Cached, pages: Range<u32>, held: ByteRange) -> Result<()> {
+        let Claim::Vacant(first) = self.claim_page(cached, pages.start, held)? else { return Ok(()) };
+        let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
+        fills.push(first);
+        for index in pages.start + 1..pages.end.min(pages.start.saturating_add(MOST)) {
+            // Nobody waits for a page while others may wait for those that it is to fill.
+            let Some(fill) = cached.pages.try_claim(index) else { break };
+            fills.push(fill);
+        }
+        self.fill_claimed(fills)
+    }
+
+    /// Reads pages that lie together in the file.
+    pub(super) fn fill_claimed(&self, fills: SmallVec<[Fill<'_>; 4]>) -> Result<()> {
+        let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
+        let mut bytes = BufferPool::global().take(fills.len() * PAGE);
+        self.read_pages(first, &mut bytes)?;
+        for (fill, bytes) in fills.into_iter().zip(bytes.chunks_exact(PAGE)) {
+            fill.write(0, bytes);
+            drop(fill.finish(0, 0));
+        }
+        Ok(())
+    }
+
+    /// Fills one page, of which the caller writes the rest before others see it.
+    pub(super) fn fill_rest(&self, fill: &Fill<'_>) -> Result<()> {
+        let mut bytes = BufferPool::global().take(PAGE);
+        self.read_pages(fill.index(), &mut bytes)?;
+        fill.write(0, &bytes);
+        Ok(())
+    }
+
+    /// Reads whole pages from the device: zeros, where nothing is written or the file has ended.
+    fn read_pages(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
+        let block_size = self.volume().block_size();
+        let offset = u64::from(first) * PAGE as u64;
+        // Before anything is read: who makes the file grow over rubbish behind its end zeroes that first (H3), but
+        // perhaps after it was read here.
+        let size = self.size();
+        let end = size.min(offset + bytes.len() as u64);
+        if end <= offset {
+            bytes.fill(0);
+            return Ok(());
+        }
+        let blocks_end = end.next_multiple_of(block_size);
+        let (block, len) = self.blocks_of(ByteRange::new(offset, blocks_end));
+        for run in self.runs(block, len)? {
+            let start = narrow(u64::from(run.logical.get()) * block_size - offset);
+            let part = &mut bytes[start..start + narrow(u64::from(run.len) * block_size)];
+            match run.state {
+                State::Written(physical) => self.read_device(self.device_offset(physical, 0), part)?,
+                _ => part.fill(0),
+            }
+        }
+        bytes[narrow(end - offset)..].fill(0);
+        Ok(())
+    }
+}
+
+/// The pages that lie in a range as a whole.
+fn whole_pages(range: Range<u64>) -> Range<u32> {
+    let index = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
+    let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
+    index(start)..index(end.max(start))
+}
+
+/// Lengths within a request, which is in memory.
+fn narrow(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

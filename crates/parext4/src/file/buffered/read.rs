@@ -1,0 +1,105 @@
+//! Buffered reads.
+
+use std::io::IoSliceMut;
+
+use rangelock::ByteRange;
+
+use super::coherence::pages_of;
+use super::{Atomicity, BufferedFile};
+use crate::error::Result;
+use crate::file::File;
+use crate::file::admission::Operation;
+use crate::inode::Cached;
+use crate::page_cache::PAGE;
+use crate::policy::Policy;
+
+impl BufferedFile {
+    /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// What the device or a corrupt map give.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
+    }
+
+    /// As [`read_at`](Self::read_at), into one buffer after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let _in_flight = self.file.volume().in_flight.enter()?;
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let wanted = self.file.end_of(offset, len as u64)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        let whole = self.options.atomicity == Atomicity::Whole
+            && self.file.volume().policy != Policy::SharedOverwrite;
+        let mut at = offset;
+        if whole {
+            at = self.read_held(bufs, at, wanted)?;
+        } else {
+            for buf in bufs {
+                let end = at + buf.len() as u64;
+                while at < end {
+                    // To the end of a page.
+                    let stop = end.min((at / PAGE as u64 + 1) * PAGE as u64);
+                    let (done, rest) = (buf.len() - narrow(end - at), narrow(stop - at));
+                    let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
+                    let got = self.read_held(piece, at, stop)?;
+                    if got < stop {
+                        return Ok(narrow(got.max(at) - offset));
+                    }
+                    at = stop;
+                }
+            }
+        }
+        Ok(narrow(at - offset))
+    }
+
+    /// Reads `[offset, wanted)` under one range; returns where it ended.
+    fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
+        let operation = |offset, end| Operation::BufferedRead { offset, end };
+        let Some((held, end, _)) = self.file.admit_read(offset, wanted, operation)? else {
+            return Ok(offset);
+        };
+        let cached = self.cached()?;
+        let reading = ByteRange::new(offset, end.max(offset + 1));
+        let (mut at, mut missed) = (offset, false);
+        for buf in bufs {
+            let len = buf.len().min(narrow(end.saturating_sub(at)));
+            missed |= self.file.copy_out(cached, &mut buf[..len], at, reading)?;
+            at += len as u64;
+        }
+        drop(held);
+        self.read_ahead(offset, at, missed);
+        Ok(at)
+    }
+}
+
+impl File {
+    /// Copies out of the pages from byte `at` on; brings in what is missing, and returns whether there was something.
+    /// `held` are the bytes that are held.
+    fn copy_out(&self, cached: &Cached, out: &mut [u8], at: u64, held: ByteRange) -> Result<bool> {
+        let (mut done, mut missed) = (0, false);
+        while done < out.len() {
+            let here = at + done as u64;
+            let within = narrow(here % PAGE as u64);
+            let len = (PAGE - within).min(out.len() - done);
+            let index = pages_of(ByteRange::new(here, here + 1)).start;
+            if let Some(page) = cached.pages.get(index) {
+                page.read(within, &mut out[done..done + len]);
+                done += len;
+            } else {
+                missed = true;
+                self.fill_pages(cached, index..pages_of(held).end, held)?;
+            }
+        }
+        Ok(missed)
+    }
+}
+
+/// Lengths within a request, which is in memory.
+fn narrow(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

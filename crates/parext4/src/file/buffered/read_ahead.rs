@@ -1,0 +1,165 @@
+//! Reading ahead: who reads one piece behind the other, or at even distances, finds the next ones there. The volume's
+//! own threads bring them in.
+
+use std::ops::Range;
+
+use rangelock::ByteRange;
+use smallvec::SmallVec;
+
+use super::BufferedFile;
+use super::coherence::pages_of;
+use super::fill::MOST;
+use crate::error::Result;
+use crate::file::File;
+use crate::file::admission::{self, Operation};
+use crate::lock_order::{Rank, hold};
+use crate::page_cache::{Fill, PAGE};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages ahead of the first reads of a sequence; they double up to [`MOST`].
+const FIRST_WINDOW: u32 = 4;
+/// So many reads at one distance count as a stride.
+const STRIDES: u32 = 3;
+/// Reads ahead in a stride.
+const STRIDES_AHEAD: u64 = 4;
+
+/// What one handle has read lately.
+#[derive(Debug)]
+pub(super) struct ReadAhead {
+    /// Where the next read begins if it goes on in sequence, and if it goes on in strides. Hints: who reads elsewhere
+    /// and finds the pages there has nothing to do but to look at them.
+    next: [AtomicU64; 2],
+    lately: Mutex<Lately>,
+}
+
+#[derive(Debug, Default)]
+struct Lately {
+    /// Bytes of the last read.
+    last: Range<u64>,
+    /// Its distance from the one before, and how many had that.
+    stride: u64,
+    strides: u32,
+    /// Pages that are read ahead, and the page behind those that were asked for.
+    window: u32,
+    asked: u32,
+}
+
+impl ReadAhead {
+    pub(super) fn new() -> Self {
+        Self { next: Default::default(), lately: Mutex::new(Rank::Leaf, Lately::default()) }
+    }
+}
+
+impl Lately {
+    /// Notes a read of `[offset, end)`, and says which pages should come in.
+    fn note(&mut self, offset: u64, end: u64) -> Option<Range<u32>> {
+        let last = std::mem::replace(&mut self.last, offset..end);
+        if offset == last.end {
+            self.strides = 0;
+            return self.go_on(page_of(end));
+        }
+        (self.window, self.asked) = (0, 0);
+        let stride = offset.wrapping_sub(last.start);
+        let same = stride == self.stride && offset > last.start;
+        (self.stride, self.strides) = (stride, if same { self.strides + 1 } else { 0 });
+        if self.strides < STRIDES {
+            return None;
+        }
+        let ahead = offset.checked_add(stride.checked_mul(STRIDES_AHEAD)?)?;
+        Some(pages_of(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
+    }
+
+    /// A sequence has come to page `here`.
+    fn go_on(&mut self, here: u32) -> Option<Range<u32>> {
+        // The next part is asked for when half of the last one is used.
+        if self.asked > here.saturating_add(self.window / 2) {
+            return None;
+        }
+        self.window = (self.window * 2).clamp(FIRST_WINDOW, MOST);
+        let from = self.asked.max(here);
+        self.asked = here.saturating_add(self.window);
+        (from < self.asked).then_some(from..self.asked)
+    }
+}
+
+impl BufferedFile {
+    /// Notes a read of `[offset, end)`, which `missed` some pages or not, and asks for those that may be next.
+    pub(super) fn read_ahead(&self, offset: u64, end: u64, missed: bool) {
+        let next = &self.read_ahead.next;
+        if end <= offset || !missed && next.iter().all(|next| next.load(Ordering::Relaxed) != offset) {
+            return;
+        }
+        let pages = {
+            let mut lately = self.read_ahead.lately.lock();
+            let pages = lately.note(offset, end);
+            next[0].store(end, Ordering::Relaxed);
+            next[1].store(offset.wrapping_add(lately.stride), Ordering::Relaxed);
+            pages
+        };
+        if let Some(pages) = pages.filter(|pages| u64::from(pages.start) * (PAGE as u64) < self.size()) {
+            self.file.volume().read_ahead(self.file.inode(), pages);
+        }
+    }
+}
+
+impl File {
+    /// Brings in those of `pages` that are not there and that nobody is writing, as far as there is memory that nobody
+    /// uses.
+    ///
+    /// # Errors
+    /// What the device or a corrupt map give.
+    pub(crate) fn bring_in(&self, pages: Range<u32>) -> Result<()> {
+        let cached = self.cached_pages()?;
+        let last = page_of(self.size().saturating_sub(1));
+        let end = pages.end.min(last.saturating_add(1));
+        if pages.start >= end {
+            return Ok(());
+        }
+        let page = PAGE as u64;
+        let operation =
+            Operation::BufferedRead { offset: u64::from(pages.start) * page, end: u64::from(end) * page };
+        let plan = admission::plan(operation, &self.state_for_cache(), self.volume().policy);
+        let _order = hold(Rank::Range);
+        let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
+        let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
+        for index in pages.start..end {
+            let fill = cached.pages.try_claim(index);
+            if fill.is_none() || fills.len() == MOST as usize {
+                self.fill_claimed(std::mem::take(&mut fills))?;
+            }
+            fills.extend(fill);
+        }
+        self.fill_claimed(fills)
+    }
+}
+
+fn page_of(at: u64) -> u32 {
+    u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_and_strides_are_read_ahead_and_nothing_else() {
+        let page = PAGE as u64;
+        let mut lately = Lately::default();
+        assert_eq!(lately.note(0, page), Some(1..5), "a file is begun at its start");
+        assert_eq!(lately.note(page, 2 * page), None);
+        assert_eq!(lately.note(2 * page, 3 * page), Some(5..11), "the window doubles");
+        let asked: Vec<_> = (3..600).filter_map(|n| lately.note(n * page, (n + 1) * page)).collect();
+        assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without gaps: {asked:?}");
+        assert!(asked.iter().all(|pages| pages.len() <= MOST as usize));
+        assert_eq!(lately.window, MOST);
+
+        let mut lately = Lately::default();
+        let strided: Vec<_> = (1..7).map(|n| lately.note(n * 10 * page, n * 10 * page + 100)).collect();
+        assert_eq!(strided[..3], [None, None, None]);
+        assert_eq!(strided[3..5], [Some(80..81), Some(90..91)]);
+        for at in [7, 3, 900, 17, 40] {
+            assert_eq!(lately.note(at * page, at * page + 1), None);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Writes that a crash leaves whole or not at all (the kernel's `RWF_ATOMIC`).
+
+use rangelock::ByteRange;
+
+use super::BufferedFile;
+use crate::allocator::Growth;
+use crate::error::{Error, Result};
+use crate::extent_map::{Mapping, State};
+use crate::file::File;
+use crate::file::admission::Operation;
+
+impl BufferedFile {
+    /// As [`File::write_untorn`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.file.write_untorn(data, offset)
+    }
+}
+
+impl File {
+    /// Writes `data` at byte `offset` with one request to the device, so that no crash tears it if the device writes
+    /// so much in one piece: a block, or a power of two of blocks, at a multiple of its length.
+    ///
+    /// More than one block must have been allocated or written before, together and at a multiple of the length on the
+    /// device too.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything else, with nothing changed; else as [`write_at`](Self::write_at).
+    pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
+        let _in_flight = self.begin_change()?;
+        let (len, block_size) = (data.len() as u64, self.volume().block_size());
+        if !len.is_multiple_of(block_size) || !(len / block_size).is_power_of_two() {
+            let text =
+                format_args!("an untorn write of {len} bytes, not a power of two of blocks of {block_size}");
+            return Err(Error::invalid(text));
+        }
+        if !offset.is_multiple_of(len) {
+            let text = format_args!("an untorn write at offset {offset}, not a multiple of its length {len}");
+            return Err(Error::invalid(text));
+        }
+        let end = self.end_of(offset, len)?;
+        let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        if len > block_size {
+            let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
+            check_together(self.runs(first, blocks)?.as_slice(), blocks)?;
+        }
+        self.write_held(data, offset, held, Growth::Write)
+    }
+}
+
+/// An error unless the blocks are one run at a multiple of their number on the device.
+fn check_together(runs: &[Mapping], blocks: u32) -> Result<()> {
+    let start = match runs {
+        [Mapping { state: State::Written(start) | State::Unwritten(start), .. }] => start.get(),
+        [Mapping { state: State::Hole, .. }] => {
+            return Err(Error::invalid("an untorn write of several blocks that are not allocated"));
+        }
+        _ => return Err(Error::invalid("an untorn write of blocks that do not lie together in one state")),
+    };
+    if start.is_multiple_of(u64::from(blocks)) {
+        return Ok(());
+    }
+    let text =
+        format_args!("an untorn write of {blocks} blocks from device block {start} on, no multiple of that");
+    Err(Error::invalid(text))
+}

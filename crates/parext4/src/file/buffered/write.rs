@@ -1,0 +1,247 @@
+//! Buffered writes: into the pages, page by page, under a range that covers them all.
+
+use std::io::IoSlice;
+
+use rangelock::ByteRange;
+
+use super::coherence::pages_of;
+use super::{BufferedFile, SyncMode};
+use crate::error::{Error, Result};
+use crate::extent_map::State;
+use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::Operation;
+use crate::file::ranges::HeldRange;
+use crate::inode::Cached;
+use crate::page_cache::{Claim, PAGE, Page};
+
+/// A part of a write that lies in one page.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    index: u32,
+    /// Where in the page.
+    within: usize,
+    data: &'a [u8],
+}
+
+impl BufferedFile {
+    /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between reads as
+    /// zeros. In append mode it goes to the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: data that was taken has its space. What the device gives. After an error the range holds old
+    /// or new data.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_vectored_at(&[IoSlice::new(data)], offset)
+    }
+
+    /// As [`write_at`](Self::write_at), from one buffer after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        if self.options.append {
+            return self.append_vectored(bufs).map(drop);
+        }
+        let end = self.file.end_of(offset, total(bufs))?;
+        self.write_with(bufs, || {
+            let operation = Operation::BufferedWrite { offset, end };
+            let (held, _announced) = self.file.admit_up_to(operation, end)?;
+            self.file.write_cached(self.cached()?, bufs, offset, end, &held)?;
+            Ok(offset)
+        })?;
+        Ok(())
+    }
+
+    /// Writes all of `data` at the end of the file and returns the offset where it went, as [`File::append`] does.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        self.append_vectored(&[IoSlice::new(data)])
+    }
+
+    /// As [`append`](Self::append), from one buffer after the other.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
+        let len = total(bufs);
+        self.write_with(bufs, || {
+            let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
+            self.file.append_with(len, operation, |offset, held| {
+                self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held)
+            })
+        })
+    }
+
+    /// What surrounds every write: not too much is dirty, space that can be had is got, and what is to be durable is.
+    fn write_with(&self, bufs: &[IoSlice<'_>], mut write: impl FnMut() -> Result<u64>) -> Result<u64> {
+        let _in_flight = self.file.begin_change()?;
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Ok(self.size());
+        }
+        let volume = self.file.volume();
+        volume.throttle()?;
+        let offset = match write() {
+            Err(Error::NoSpace) => {
+                // What is kept for data in memory is more than it will need, and some blocks wait for a commit.
+                volume.write_back_all()?;
+                volume.with_space(&mut write)?
+            }
+            other => other?,
+        };
+        match self.options.sync {
+            SyncMode::None => {}
+            SyncMode::Data => self.sync_range(offset, total(bufs))?,
+            SyncMode::All => self.sync_all_written(offset, total(bufs))?,
+        }
+        Ok(offset)
+    }
+}
+
+impl File {
+    /// Writes `[offset, end)` into the pages. The range is held.
+    fn write_cached(
+        &self,
+        cached: &Cached,
+        bufs: &[IoSlice<'_>],
+        offset: u64,
+        end: u64,
+        held: &HeldRange<'_>,
+    ) -> Result<()> {
+        if held.admission.zero_tail {
+            self.zero_tail()?;
+        }
+        let mut at = offset;
+        for data in bufs {
+            let mut rest = &data[..];
+            while !rest.is_empty() {
+                let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
+                let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
+                let index = pages_of(ByteRange::new(at, at + 1)).start;
+                if let Err(error) = self.write_part(cached, Part { index, within, data }, offset) {
+                    self.forget_behind_end(cached, offset, at);
+                    return Err(error);
+                }
+                at += data.len() as u64;
+                rest = behind;
+            }
+        }
+        if planted(Fault::DiskSizeFirst) {
+            self.inode().raise_size(end);
+        }
+        self.inode().raise_visible_size(end);
+        self.volume().touch_lazily(self.inode());
+        Ok(())
+    }
+
+    /// Writes a part into its page, of a write that began at byte `began`.
+    fn write_part(&self, cached: &Cached, part: Part<'_>, began: u64) -> Result<()> {
+        let units = self.units();
+        let touched = units.touched(part.within, part.data.len());
+        loop {
+            if let Some(page) = cached.pages.get(part.index) {
+                return self.write_page(cached, &page, part, touched);
+            }
+            match cached.pages.claim(part.index) {
+                Ok(Claim::Present(page)) => return self.write_page(cached, &page, part, touched),
+                Ok(Claim::Vacant(fill)) => {
+                    if self.covers(part) {
+                        fill.zero(0, part.within);
+                        let end = part.within + part.data.len();
+                        fill.zero(end, PAGE - end);
+                    } else {
+                        self.fill_rest(&fill)?;
+                    }
+                    let missing = self.missing(part.index, touched)?;
+                    self.delay(units.blocks_in(missing))?;
+                    fill.write(part.within, part.data);
+                    drop(fill.finish(touched, missing));
+                    self.note_dirty(cached);
+                    return Ok(());
+                }
+                // All memory is full of dirty pages, maybe of this write. To be written back they must lie within
+                // the file.
+                Err(_) => {
+                    let here = u64::from(part.index) * PAGE as u64 + part.within as u64;
+                    if began < here {
+                        self.inode().raise_visible_size(here);
+                    }
+                    self.make_room(began..here)?;
+                }
+            }
+        }
+    }
+
+    fn write_page(&self, cached: &Cached, page: &Page<'_>, part: Part<'_>, touched: u8) -> Result<()> {
+        let (dirty, reserved) = page.marks();
+        // What is dirty has its space.
+        if touched & !dirty == 0 {
+            page.write(part.within, part.data);
+            return Ok(());
+        }
+        let missing = self.missing(part.index, touched & !dirty & !reserved)?;
+        let units = self.units();
+        self.delay(units.blocks_in(missing))?;
+        page.write(part.within, part.data);
+        let (dirty, reserved) = page.mark_dirty(touched, missing);
+        // Another writer in the same block may have been first.
+        let twice = units.blocks_in(missing & reserved);
+        if twice > 0 {
+            drop(self.volume().allocator.undelay(twice));
+        }
+        if dirty == 0 {
+            self.note_dirty(cached);
+        }
+        Ok(())
+    }
+
+    /// Whether a part leaves nothing of what its page held before.
+    fn covers(&self, part: Part<'_>) -> bool {
+        let start = u64::from(part.index) * PAGE as u64;
+        let end = part.within + part.data.len();
+        let before = part.within == 0 || self.size() <= start;
+        before && (end == PAGE || self.size() <= start + end as u64)
+    }
+
+    /// Those of a page's units whose blocks are holes.
+    fn missing(&self, index: u32, among: u8) -> Result<u8> {
+        if among == 0 {
+            return Ok(0);
+        }
+        let map = self.volume().map(self.inode())?;
+        let holes = self
+            .units()
+            .of_page(index)
+            .filter(|&(block, mask)| among & mask != 0 && map.lookup(block, 1).state == State::Hole);
+        Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
+    }
+
+    /// Keeps space for blocks of data in memory.
+    fn delay(&self, blocks: u32) -> Result<()> {
+        if blocks == 0 || planted(Fault::DelayNothing) {
+            return Ok(());
+        }
+        self.volume().allocator.delay(blocks)
+    }
+
+    /// After a failed write: makes zero what it has written of `[start, end)` behind the end of the file, where a page
+    /// holds nothing else.
+    fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
+        let mut at = start.max(self.size());
+        while at < end {
+            let index = pages_of(ByteRange::new(at, at + 1)).start;
+            let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
+            let len = (PAGE - within).min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            if let Some(page) = cached.pages.get(index) {
+                page.zero(within, len);
+            }
+            at += len as u64;
+        }
+    }
+}
+
+fn total(bufs: &[IoSlice<'_>]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
+}

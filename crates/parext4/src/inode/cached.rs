@@ -1,0 +1,130 @@
+//! What the page cache has of a file.
+
+use crate::error::Error;
+use crate::lock_order::Rank;
+use crate::page_cache::FilePages;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+/// The pages of a file, and what became of writing them back.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    pub pages: FilePages,
+    pub failures: Failures,
+    /// Whether the file is on the list of those with dirty pages.
+    listed: AtomicBool,
+    /// Threads that write pages of it back, each of which may have taken some that count as clean meanwhile.
+    writing: AtomicU32,
+    /// Where the next turn of writing back begins.
+    pub cursor: AtomicU32,
+}
+
+impl Cached {
+    pub(crate) fn new(pages: FilePages) -> Self {
+        Self {
+            pages,
+            failures: Failures::new(),
+            listed: AtomicBool::new(false),
+            writing: AtomicU32::new(0),
+            cursor: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether a file of which a page has become dirty must be put on the list.
+    pub(crate) fn must_list(&self) -> bool {
+        // With the fence in `unlist`: either that one's look finds the page, or this one that it is not listed.
+        fence(Ordering::SeqCst);
+        !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that a thread writes pages back, until what this returns is dropped.
+    pub(crate) fn writing(&self) -> Writing<'_> {
+        self.writing.fetch_add(1, Ordering::SeqCst);
+        Writing(&self.writing)
+    }
+
+    /// Takes the file off the list, unless it has dirty pages or some are being written back; returns whether it did.
+    pub(crate) fn unlist(&self) -> bool {
+        self.listed.store(false, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // Who has listed it again puts it there.
+        let clean = self.pages.next_dirty(0, 1).is_none() && self.writing.load(Ordering::SeqCst) == 0;
+        clean || self.listed.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// A thread that writes pages back.
+#[derive(Debug)]
+pub(crate) struct Writing<'a>(&'a AtomicU32);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Failures to write data back. Every handle hears of them once, however many there are (the kernel's `errseq_t`).
+#[derive(Debug)]
+pub(crate) struct Failures {
+    /// Counts in steps of two. The lowest bit says that somebody has heard of the last one.
+    count: AtomicU32,
+    last: Mutex<Option<Error>>,
+}
+
+impl Failures {
+    const HEARD: u32 = 1;
+
+    fn new() -> Self {
+        Self { count: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
+    }
+
+    /// Notes a failure.
+    pub(crate) fn add(&self, error: Error) {
+        let mut last = self.last.lock();
+        *last = Some(error);
+        let next = |count: u32| Some((count & !Self::HEARD).wrapping_add(2));
+        let _ = self.count.fetch_update(Ordering::Release, Ordering::Relaxed, next);
+    }
+
+    /// Where a new handle begins to listen: at a failure of which nobody has heard, if there is one.
+    pub(crate) fn now(&self) -> u32 {
+        let count = self.count.load(Ordering::Acquire);
+        if count & Self::HEARD == 0 && count > 0 { count.wrapping_sub(2) | Self::HEARD } else { count }
+    }
+
+    /// What failed since the handle that listens from `since` on has heard of it.
+    pub(crate) fn check(&self, since: &AtomicU32) -> Result<(), Error> {
+        let count = self.count.load(Ordering::Acquire);
+        if count >> 1 == since.load(Ordering::Acquire) >> 1 {
+            return Ok(());
+        }
+        let last = self.last.lock();
+        let count = self.count.fetch_or(Self::HEARD, Ordering::AcqRel) | Self::HEARD;
+        let before = since.swap(count, Ordering::AcqRel);
+        // Another thread with the same handle may have been first.
+        if before >> 1 == count >> 1 { Ok(()) } else { last.clone().map_or(Ok(()), Err) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_handle_hears_once() {
+        let failures = Failures::new();
+        let handle = || AtomicU32::new(failures.now());
+        let hears = |since: &AtomicU32| failures.check(since).is_err();
+        let (first, second) = (handle(), handle());
+        assert!(!hears(&first));
+        failures.add(Error::NoSpace);
+        failures.add(Error::Cancelled);
+        let late = handle();
+        assert!(hears(&first) && !hears(&first));
+        assert!(hears(&second) && !hears(&second));
+        assert!(hears(&late) && !hears(&late), "nobody had heard when it was opened");
+        assert!(!hears(&handle()), "this one came when all was told");
+        failures.add(Error::NoSpace);
+        assert!(hears(&first) && hears(&second) && hears(&late) && !hears(&first));
+    }
+}

@@ -1,0 +1,168 @@
+//! Files with dirty pages, and writing them back: by the volume's own threads after a while, by who writes while
+//! there is too much of it, and by syncs and closing.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::{Inner, OpenOptions};
+use crate::error::Result;
+use crate::file::{File, HowToHold};
+use crate::inode::{Cached, Inode};
+use crate::lock_order::Rank;
+use crate::page_cache::PAGE;
+use crate::sync::{Arc, Mutex, yield_now};
+
+/// Pages that are written back of one file before the next one's turn.
+const TURN: u32 = 4096;
+
+/// The files with dirty pages, those first that have had some the longest.
+#[derive(Debug)]
+pub(crate) struct DirtyFiles {
+    files: Mutex<VecDeque<Entry>>,
+    /// So many dirty pages are too many for more.
+    limit: u64,
+    background: Option<Background>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    inode: Arc<Inode>,
+    since: Instant,
+}
+
+impl DirtyFiles {
+    pub(super) fn new(options: &OpenOptions) -> Self {
+        let bytes = options.dirty_limit.unwrap_or(options.cache_size / 5 * 2);
+        // Some of the cache must stay for what is read.
+        let limit = bytes.min(options.cache_size / 4 * 3) / PAGE as u64;
+        Self {
+            files: Mutex::new(Rank::DirtyFiles, VecDeque::new()),
+            limit: limit.max(16),
+            background: options.write_back_interval.map(Background::new),
+        }
+    }
+
+    /// Ends the volume's own threads and waits for them.
+    pub(super) fn stop(&self) {
+        if let Some(background) = &self.background {
+            background.stop();
+        }
+    }
+
+    fn add(&self, inode: &Arc<Inode>) {
+        self.files.lock().push_back(Entry { inode: Arc::clone(inode), since: Instant::now() });
+    }
+
+    /// Takes the file out whose turn it is, and puts it last; only one that waits for `age` or longer.
+    fn next(&self, age: Duration) -> Option<Arc<Inode>> {
+        let mut files = self.files.lock();
+        let due = files.iter().position(|entry| entry.since.elapsed() >= age)?;
+        let entry = files.remove(due)?;
+        files.push_back(entry.clone());
+        Some(entry.inode)
+    }
+
+    fn all(&self) -> Vec<Arc<Inode>> {
+        self.files.lock().iter().map(|entry| Arc::clone(&entry.inode)).collect()
+    }
+
+    /// All that waited in the file is written back: what is dirty now became so since.
+    fn restart(&self, inode: &Arc<Inode>) {
+        let mut files = self.files.lock();
+        if let Some(entry) = files.iter_mut().find(|entry| Arc::ptr_eq(&entry.inode, inode)) {
+            entry.since = Instant::now();
+        }
+    }
+
+    /// Takes a file off that has nothing to write back any more.
+    fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
+        let mut files = self.files.lock();
+        if cached.unlist() {
+            // One that was listed again is there twice for a moment.
+            if let Some(at) = files.iter().position(|entry| Arc::ptr_eq(&entry.inode, inode)) {
+                files.remove(at);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Notes that a page of the file has become dirty.
+    pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
+        if cached.must_list() {
+            self.dirty.add(inode);
+            if let Some(background) = &self.dirty.background {
+                background.start(self);
+            }
+        }
+    }
+
+    /// Writes some data back if there is too much of it in memory. The caller holds no range.
+    ///
+    /// # Errors
+    /// If the volume has stopped.
+    pub(crate) fn throttle(self: &Arc<Self>) -> Result<()> {
+        let dirty = self.pages.dirty_pages();
+        if dirty > self.dirty.limit / 2
+            && let Some(background) = &self.dirty.background
+        {
+            background.wake();
+        }
+        while self.pages.dirty_pages() > self.dirty.limit {
+            self.health.check()?;
+            if !self.write_back_some(Duration::ZERO) {
+                yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the volume's own threads bring in pages of a file.
+    pub(crate) fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, pages: Range<u32>) {
+        if let Some(background) = &self.dirty.background {
+            background.start(self);
+            background.read_ahead(inode, pages);
+        }
+    }
+
+    /// Whether there is enough dirty for the volume's own threads not to wait any longer.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.pages.dirty_pages() > self.dirty.limit / 2
+    }
+
+    /// Writes some pages back of the file whose turn it is, if it waits for `age` or longer: those that nobody is at
+    /// work in. Returns whether there was anything to do.
+    pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration) -> bool {
+        let Some(inode) = self.dirty.next(age) else { return false };
+        let Some(cached) = inode.cached() else { return false };
+        let mut written = 0;
+        // One that is being deleted will have no pages.
+        if let Some(file) = File::for_own_thread(self, &inode) {
+            // The file knows of the failure, and tells who syncs.
+            written = file.write_back_turn(TURN).unwrap_or(0);
+        }
+        if written < TURN {
+            self.dirty.restart(&inode);
+        }
+        self.dirty.remove_if_clean(&inode, cached);
+        written > 0
+    }
+
+    /// Writes everything back that is dirty now. The caller holds no range.
+    ///
+    /// # Errors
+    /// The first failure; the others' pages are written all the same.
+    pub(crate) fn write_back_all(self: &Arc<Self>) -> Result<()> {
+        let mut result = Ok(());
+        for inode in self.dirty.all() {
+            let Some(cached) = inode.cached() else { continue };
+            if let Some(file) = File::for_own_thread(self, &inode) {
+                result = result.and(file.write_back(0..u32::MAX, HowToHold::Wait));
+            }
+            self.dirty.remove_if_clean(&inode, cached);
+        }
+        result
+    }
+}

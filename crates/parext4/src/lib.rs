@@ -25,7 +25,6 @@ pub mod mkfs;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
-#[allow(dead_code, unused_imports, reason = "buffered I/O is its first user")]
 mod page_cache;
 mod policy;
 mod stats;
@@ -41,6 +40,7 @@ pub use inode::Node;
 pub use journal::{Entry, Gate, Pass};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use page_cache::PageCacheStats;
 pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, FileDevice, FileOptions, MemDevice};
 pub use parext4_format::InodeNo;

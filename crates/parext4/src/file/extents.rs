@@ -30,6 +30,7 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
+        self.settle_cache()?;
         let block_size = self.volume().block_size();
         // Nothing moves meanwhile.
         let map = self.volume().map(self.inode())?.lock();

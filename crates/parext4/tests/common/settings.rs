@@ -12,6 +12,11 @@ pub fn all() -> bool {
     number::<u32>("PAREXT4_STRESS_ALL").is_some_and(|value| value != 0)
 }
 
+/// How many operations each configuration of the random tests of one file does: `PAREXT4_FSX_OPS`.
+pub fn fsx_ops() -> u64 {
+    number("PAREXT4_FSX_OPS").unwrap_or(2000)
+}
+
 /// The seed of every random choice of the test called `name`, which is printed: `PAREXT4_STRESS_SEED`, else
 /// the clock.
 pub fn seed(name: &str) -> u64 {

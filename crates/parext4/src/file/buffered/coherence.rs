@@ -34,6 +34,16 @@ impl File {
                 Ok(())
             }
             Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size()))),
+            Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
+                self.drop_cached(ByteRange::new(offset, end))
+            }
+            // What is behind moves on the device.
+            Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
+                let pages = pages_of(ByteRange::from(offset));
+                self.write_back(pages.clone(), HowToHold::Already)?;
+                self.volume().discard_pages(self.inode(), pages);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

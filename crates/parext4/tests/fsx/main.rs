@@ -1,0 +1,65 @@
+//! Random operations of every kind on one file, buffered and direct by turns, beside a model in memory, with a cache
+//! smaller than the file; in the manner of fsx.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is how many operations each
+//! configuration does.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod file;
+mod op;
+
+use common::rng::Rng;
+use common::settings;
+use common::watchdog::Watchdog;
+use file::Tested;
+use op::Op;
+
+/// Operations between two looks at the whole file, and between two at the whole volume.
+const LOOK: u64 = 500;
+const CLOSE: u64 = 10_000;
+
+fn run(block_size: u32, cache_size: u64, stream: u64) {
+    let ops = settings::fsx_ops();
+    let what = format!("blocks of {block_size}, a cache of {} KiB", cache_size >> 10);
+    let mut rng = Rng::new(settings::seed(&what), stream);
+    let mut tested = Tested::new(block_size, cache_size);
+    let watchdog = Watchdog::start(&what, 0, 1);
+    for nth in 1..=ops {
+        let op = Op::random(&mut rng, &tested.shape());
+        watchdog.watch(0, || tested.apply(nth, op));
+        if nth % LOOK == 0 {
+            watchdog.watch(0, || tested.check_all());
+        }
+        if nth % CLOSE == 0 {
+            tested.reopen();
+        }
+    }
+    tested.reopen();
+    tested.close();
+}
+
+#[test]
+fn blocks_of_1k_under_pressure() {
+    run(1024, 1 << 20, 1);
+}
+
+#[test]
+fn blocks_of_2k_under_pressure() {
+    run(2048, 1 << 20, 2);
+}
+
+#[test]
+fn blocks_of_4k_under_pressure() {
+    run(4096, 1 << 20, 3);
+}
+
+#[test]
+fn blocks_of_1k_all_in_memory() {
+    run(1024, 64 << 20, 4);
+}
+
+#[test]
+fn blocks_of_4k_all_in_memory() {
+    run(4096, 64 << 20, 5);
+}

@@ -114,17 +114,26 @@ impl File {
         if let Some(waited) = guard.waited() {
             self.note_wait(waited, here.as_ref());
         }
-        let confirmed = self.confirm(operation, guard.range(), guard.mode())?;
-        if confirmed.is_some() {
-            self.make_coherent(operation)?;
+        let Some(confirmed) = self.confirm(operation, guard.range(), guard.mode())? else {
+            return Ok(None);
+        };
+        let (admission, runs) = self.settle_pages(operation, confirmed)?;
+        Ok(Some(HeldRange { admission, runs, _guard: guard, _here: here, _held: held }))
+    }
+
+    /// Brings the page cache and the device in line for an operation that has its range. Returns its plan, and what
+    /// its blocks are mapped to, as they are then: what was written back has got blocks.
+    pub(super) fn settle_pages(
+        &self,
+        operation: Operation,
+        confirmed: (Admission, Runs),
+    ) -> Result<(Admission, Runs)> {
+        if self.inode().cached().is_none() {
+            return Ok(confirmed);
         }
-        Ok(confirmed.map(|(admission, runs)| HeldRange {
-            admission,
-            runs,
-            _guard: guard,
-            _here: here,
-            _held: held,
-        }))
+        self.make_coherent(operation)?;
+        let seen = self.observe(operation)?;
+        Ok((admission::plan(operation, &seen.state, self.volume().policy), seen.runs))
     }
 
     /// The plan for `operation` as it is now that `range` is held in `mode`, and what the blocks of a write are

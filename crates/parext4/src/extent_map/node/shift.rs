@@ -49,6 +49,7 @@ impl Node {
                 } else {
                     children.iter_mut().map(|child| child.shift(work)).find(stops)
                 };
+                self.first = children.first().map_or(0, Self::first);
                 if *work.shift != before {
                     self.register(work.handle, work.cache, work.kind)?;
                 }
@@ -65,6 +66,7 @@ impl Node {
         }
         let extents = leaf.folded();
         leaf.store(work.shift.apply(&extents), None);
+        self.first = leaf.first();
         work.shift.passed(&extents);
         self.register(work.handle, work.cache, work.kind)?;
         Ok(true)

@@ -219,11 +219,11 @@ impl IoQueue {
             file.note_wait(waited, op.here.as_ref());
         }
         match op.confirm(file, &guard)? {
-            Some((admission, runs)) => {
+            Some(confirmed) => {
                 if op.nowait {
                     file.check_coherent(op.operation())?;
                 }
-                file.make_coherent(op.operation())?;
+                let (admission, runs) = file.settle_pages(op.operation(), confirmed)?;
                 (op.guard, op.runs) = (Some(guard), runs);
                 self.transfer(key, &admission)?;
                 if planted(Fault::ReleaseAtSubmission)

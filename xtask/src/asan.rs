@@ -1,4 +1,5 @@
-//! The tests of the device queues under AddressSanitizer, which only the nightly toolchain has.
+//! The tests of the device queues, and the range lock under stress, under AddressSanitizer, which only the nightly
+//! toolchain has.
 //!
 //! It sees what we do to memory, not what the kernel does: that a buffer is free too early shows as soon as it
 //! is used again.
@@ -11,18 +12,24 @@ use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
 use crate::workspace;
 
-/// Runs the tests of the device queues under AddressSanitizer.
+/// Runs the tests of the device queues, and of the range lock, under AddressSanitizer.
 pub fn run(_: Scope, report: &mut Report) -> Result<()> {
     if nightly::sysroot()?.is_none() {
         // Allowed under CI too: the project's toolchain is the stable one.
         report.skip_allowed("asan", "no nightly toolchain (rustup toolchain install nightly)");
         return Ok(());
     }
-    let command = nightly("cargo test -p parext4-device --test device --target")
-        .args(TARGET)
-        .args("queue")
-        .dir(workspace::root())
-        .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
-        .env("CARGO_TARGET_DIR", workspace::target().join("asan"));
-    cargo_test::run(command, "asan", report)
+    // Of one crate there is one such test, of the other all whose names have the word.
+    for (words, only) in [("-p parext4-device --test device", "queue"), ("-p rangelock --test stress", "")] {
+        let command = nightly("cargo test")
+            .args(words)
+            .args("--target")
+            .arg(TARGET)
+            .args(only)
+            .dir(workspace::root())
+            .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
+            .env("CARGO_TARGET_DIR", workspace::target().join("asan"));
+        cargo_test::run(command, "asan", report)?;
+    }
+    Ok(())
 }

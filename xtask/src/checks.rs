@@ -46,7 +46,7 @@ pub const STEPS: &[Step] = &[
         run: dirty::run,
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
-    Step { name: "tsan", about: "the stress test under ThreadSanitizer", mounts: false, run: tsan::run },
+    Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
         name: "asan",
         about: "the tests of the device queues under AddressSanitizer",

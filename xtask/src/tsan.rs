@@ -1,4 +1,4 @@
-//! The stress test under ThreadSanitizer, which only the nightly toolchain has.
+//! The stress tests under ThreadSanitizer, which only the nightly toolchain has.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::workspace;
 /// For the standard library as rustup ships it; each line says why.
 const SUPPRESSIONS: &str = "crates/parext4/tests/tsan.supp";
 
-/// Runs the stress test under ThreadSanitizer.
+/// Runs the stress tests under ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let Some(sysroot) = nightly::sysroot()? else {
         // Allowed under CI too: the project's toolchain is the stable one.
@@ -30,7 +30,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
             .env("TSAN_OPTIONS", suppressions()?)
     };
     let command = command
-        .args("-p parext4 --test stress --target")
+        .args("-p parext4 -p rangelock --test stress --target")
         .arg(TARGET)
         .dir(workspace::root())
         .env("CARGO_TARGET_DIR", workspace::target().join("tsan"))

@@ -3,7 +3,7 @@
 //! A request that finds the word free writes itself into it, and takes itself out again, in one step each.
 //! Whoever finds something else there locks the queue. That *inflates* the slot: what the word says moves into
 //! the queue, and the word says so from then on, so the steps of others fail and they come to the queue too.
-//! Who unlocks the queue *deflates* the slot if a word can say what is left.
+//! Who unlocks the queue *deflates* the slot if nobody is left there, or only readers of one range.
 //!
 //! Invariants:
 //! - W1: the word is `QUEUED` while the queue is locked, and otherwise if and only if the queue is not empty.
@@ -96,7 +96,9 @@ impl Locked<'_> {
         if self.queue.ranges() == 0 || self.queue.planted().is(Fault::DeflatePastWaiters) {
             return Some(FREE);
         }
-        let (claim, count) = self.queue.sole()?;
+        // One that is alone would be in the way of the next word as it was of this one. Readers of one range may
+        // never all be gone at once.
+        let (claim, count) = self.queue.sole().filter(|&(_, count)| count > 1)?;
         let word = word::of_many(claim, count)?;
         self.queue.forget_sole();
         Some(word)

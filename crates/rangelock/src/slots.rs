@@ -109,11 +109,14 @@ impl Slots {
         taken.then_some(entry)
     }
 
-    /// Whether `claim` is in the way of others that want something else, so often that the lock should spread: a
-    /// request that enters a queue sees to that.
-    pub(crate) fn is_crowded(&self, claim: Claim) -> bool {
-        let other = || self.one.held().is_some_and(|held| held.range != claim.range);
-        self.spread.get().is_none() && other() && self.has_met_often()
+    /// Whether a slot that could not be taken for `claim` may be free in a moment: its word says who holds it.
+    pub(crate) fn may_be_free_soon(&self, claim: Claim) -> bool {
+        let Some(table) = self.spread.get() else {
+            // Others that want something else should not share the slot for ever. A request that enters a queue
+            // sees to that.
+            return self.one.held().is_some_and(|held| held.range == claim.range || !self.has_met_often());
+        };
+        sole(self.entry(claim).slots).is_some_and(|slot| table.slots[slot].held().is_some())
     }
 
     #[inline(always)]

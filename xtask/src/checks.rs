@@ -49,7 +49,7 @@ pub const STEPS: &[Step] = &[
     Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
         name: "asan",
-        about: "the tests of the device queues under AddressSanitizer",
+        about: "the tests of the device queues and the range lock under AddressSanitizer",
         mounts: false,
         run: asan::run,
     },

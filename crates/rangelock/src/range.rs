@@ -101,6 +101,8 @@ impl fmt::Debug for ByteRange {
 }
 
 /// How a range is held.
+// As wide as its neighbours in a guard: to move bytes just written as a word, with padding, takes as long as both
+// compare-and-swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Mode {

@@ -82,6 +82,7 @@ pub(crate) struct Entry {
     slots: Set,
 }
 
+/// As wide as a word for the reason that [`Mode`](crate::Mode) is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum AtGate {

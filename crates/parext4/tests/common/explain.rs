@@ -85,6 +85,9 @@ impl<'a> Checker<'a> {
                     (first..end).for_each(|s| checker.writers.entry(s).or_default().push(index));
                 }
                 Effect::SetLen { .. } => checker.cuts.push(index),
+                Effect::Zero { first, end, .. } => {
+                    (first..end).for_each(|s| checker.writers.entry(s).or_default().push(index));
+                }
                 Effect::Allocate { .. } => {}
             }
         }
@@ -209,7 +212,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A sector of zeros: never written, or cut off since.
+    /// A sector of zeros: never written, or cut off or zeroed since.
     fn zero(&self, number: usize, read: &Read, sector: u64) -> Result<(), String> {
         let newest = self.known(number, read, sector).max_by_key(|&index| self.changes[index].start);
         let Some(newest) = newest else {
@@ -227,11 +230,14 @@ impl<'a> Checker<'a> {
         ))
     }
 
+    /// Whether the sector was cut off, or zeroed.
     fn cut_since(&self, moment: u64, read: &Read, sector: u64) -> bool {
-        self.cuts.iter().any(|&index| {
-            let cut = &self.changes[index];
-            cut.effect.end() <= sector && cut.start < read.end && cut.end >= moment
-        })
+        let in_time = |change: &Change| change.start < read.end && change.end >= moment;
+        let cut = |change: &Change| change.effect.end() <= sector && in_time(change);
+        let zeroes = |change: &Change| matches!(change.effect, Effect::Zero { .. }) && in_time(change);
+        let writers = self.writers.get(&sector).map_or(&[][..], Vec::as_slice);
+        self.cuts.iter().any(|&index| cut(&self.changes[index]))
+            || writers.iter().any(|&index| zeroes(&self.changes[index]))
     }
 
     /// Whether a size below `size` was set at some moment from `since` to `until`.

@@ -31,13 +31,16 @@ pub enum Effect {
     SetLen { size: u64 },
     /// The size grew to `end`, if it was less.
     Allocate { end: u64 },
+    /// Sectors `first..end` became zeros; if it `grows`, as [`Effect::Allocate`] too.
+    Zero { first: u64, end: u64, grows: bool },
 }
 
 impl Effect {
     /// The size that the file has at least after this; for [`Effect::SetLen`] exactly.
     pub fn end(&self) -> u64 {
         match *self {
-            Self::Write { end, .. } | Self::Allocate { end } => end,
+            Self::Write { end, .. } | Self::Allocate { end } | Self::Zero { end, grows: true, .. } => end,
+            Self::Zero { .. } => 0,
             Self::SetLen { size } => size,
         }
     }

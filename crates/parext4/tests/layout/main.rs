@@ -6,6 +6,7 @@ mod common;
 
 mod crash;
 mod edges;
+mod kernel;
 mod model;
 mod random;
 mod space;

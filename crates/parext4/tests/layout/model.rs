@@ -110,17 +110,12 @@ impl Model {
         self.resize(self.bytes.len().max(end));
     }
 
-    /// Zeroes `[offset, end)`, whose whole blocks are not written any more.
+    /// Zeroes what there is of `[offset, end)`, whose whole blocks are not written any more.
     fn zero(&mut self, offset: usize, end: usize) {
-        let end = if end < self.bytes.len() { end } else { self.bytes.len().next_multiple_of(self.block) };
-        if offset >= self.bytes.len() {
-            return;
-        }
-        let inside = end.min(self.bytes.len());
-        self.bytes[offset..inside].fill(0);
-        for block in offset.div_ceil(self.block)..end / self.block {
-            self.written[block] = false;
-        }
+        let (size, blocks) = (self.bytes.len(), self.written.len());
+        self.bytes[offset.min(size)..end.min(size)].fill(0);
+        let whole = offset.div_ceil(self.block)..blocks.min(end / self.block);
+        self.written.get_mut(whole).unwrap_or_default().fill(false);
     }
 
     pub fn make(&mut self, change: Change) {
@@ -133,25 +128,15 @@ impl Model {
                 self.bytes[offset..end].fill(byte);
                 self.written[offset / self.block..end.div_ceil(self.block)].fill(true);
             }
-            Change::Punch { offset, len } => self.zero(at(offset), at(offset + len)),
+            Change::Punch { offset, len } => {
+                // The last block goes as a whole.
+                let (end, size) = (at(offset + len), self.bytes.len());
+                self.zero(at(offset), if end < size { end } else { size.next_multiple_of(self.block) });
+            }
             Change::Zero { offset, len, keep_size } => {
-                let (offset, end, size) = (at(offset), at(offset + len), self.bytes.len());
-                if keep_size {
-                    // Of the last block what is behind the size counts as covered only if it is.
-                    let last = (size / self.block, !end.is_multiple_of(self.block) && end >= size);
-                    let was = self.written.get(last.0).copied();
-                    self.zero(offset, end);
-                    if let (Some(was), true) = (was, last.1 && end < size.next_multiple_of(self.block)) {
-                        self.written[last.0] = was;
-                    }
-                } else {
-                    self.reach(end);
-                    let was = self.written.get(end / self.block).copied();
-                    self.zero(offset, end);
-                    if let Some(was) = was {
-                        self.written[end / self.block] = was;
-                    }
-                }
+                let (offset, end) = (at(offset), at(offset + len));
+                self.reach(if keep_size { 0 } else { end });
+                self.zero(offset, end);
             }
             Change::Collapse { offset, len } => {
                 let (offset, end) = (at(offset), at(offset + len));
@@ -198,11 +183,23 @@ impl Model {
         if count != bytes.len() {
             return Err(format!("{count} of {} bytes are read", bytes.len()));
         }
-        if let Some(at) = (0..count).find(|&at| bytes[at] != self.bytes[at]) {
-            return Err(format!("byte {at} is {:#x}, not {:#x}", bytes[at], self.bytes[at]));
-        }
+        self.same(&bytes)?;
         let seen = data_by_seeking(file)?;
         if seen == self.data() { Ok(()) } else { Err(format!("data at {seen:?}, not {:?}", self.data())) }
+    }
+
+    /// Whether these are the bytes of the model.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn same(&self, bytes: &[u8]) -> Result<(), String> {
+        if bytes.len() != self.bytes.len() {
+            return Err(format!("{} bytes, not {}", bytes.len(), self.bytes.len()));
+        }
+        match (0..bytes.len()).find(|&at| bytes[at] != self.bytes[at]) {
+            Some(at) => Err(format!("byte {at} is {:#x}, not {:#x}", bytes[at], self.bytes[at])),
+            None => Ok(()),
+        }
     }
 }
 

@@ -11,13 +11,15 @@
 //! | H9 | zeros over blocks whose contents are not known | `full::a_write_that_is_widened_spares_its_neighbours`, `full::operations_of_one_queue_are_widened_one_after_the_other` | `WidenBlindly`, `WidenAsWrite` |
 //! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
 //! | H11 | a truncation meets a conversion | `sizes::a_truncation_meets_a_write`, `sizes::an_append_meets_a_truncation`, `queues::a_truncation_meets_a_write_of_a_queue`, `policies::a_truncation_waits_for_what_shares_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |
-//! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_given_to_others` | `ReadUnheld` |
-//! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit` | `ReuseAtOnce` |
+//! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_given_to_others`, `layout::punched_blocks_are_not_given_to_others_under_a_read` | `ReadUnheld`, `PunchUnheld` |
+//! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit`, `layout::punched_blocks_wait_for_their_commit` | `ReuseAtOnce` |
 //! | H14 | the size goes back | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
 //! | H15 | an extension that fails takes its neighbours' data along | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks behind the end need no orphan entry | `FailedClaimTakesAll` |
 //! | H16 | written blocks behind the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
 //! | H17 | the size on the device covers what is not there | the same, and `crashes::no_crash_shows_what_was_not_written` | `SizeFirst`, `DataUnflushed` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
+//! | H20 | a write, a read or an append meets what moves | `layout::a_write_meets_a_collapse`, `layout::a_read_meets_an_insertion`, `layout::an_append_meets_what_moves` | `ShiftUnheld`, `ShiftKeepsClaims` |
+//! | H21 | the edges of a hole are zeroed under another | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_meets_a_write` | `EdgesUnheld`, `PunchUnheld` |
 //! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite` | `ReleaseAtSubmission`, `ReadUnheld` |
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit` | `ListedForEver` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
@@ -48,6 +50,5 @@
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | |
 //!
-//! Not modelled, as parext4 has nothing yet that they could go wrong in: H5, H6, H7, H19, H28 and H29 need buffered
-//! I/O, H20 collapse and insert range, H21 punch hole and zero range, H23 buffers that can fault, H24 a mount
+//! Not modelled, as parext4 has nothing yet that they could go wrong in: H23 buffers that can fault, H24 a mount
 //! that drops set-ID bits. Syncs of a queue run in a thread of the system, which the scheduler does not see.

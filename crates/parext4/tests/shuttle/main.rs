@@ -12,6 +12,7 @@ mod crashes;
 mod full;
 mod gates;
 mod hazards;
+mod layout;
 mod pages;
 mod policies;
 mod queues;

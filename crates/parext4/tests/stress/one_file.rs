@@ -75,7 +75,8 @@ impl Worker<'_> {
             0..36 => self.read(),
             36..68 => self.write(),
             68..80 => self.append(),
-            80..86 => self.allocate(),
+            80..83 => self.allocate(),
+            83..86 => self.zero(),
             86..91 if self.cuts => self.set_len(),
             91..95 => file.sync_all().expect("sync_all"),
             95..98 => file.sync_data().expect("sync_data"),
@@ -130,6 +131,19 @@ impl Worker<'_> {
         if !keep_size {
             self.log.changed(start, self.run.clock.tick(), Effect::Allocate { end });
         }
+    }
+
+    /// Punches a hole or zeroes a range.
+    fn zero(&mut self) {
+        let (first, end) = place(&mut self.rng);
+        let (at, len) = (offset(first), offset(end - first));
+        let (punches, grows) = (self.rng.chance(60), self.rng.chance(30));
+        let start = self.run.clock.tick();
+        let file = self.run.file;
+        let done = if punches { file.punch_hole(at, len) } else { file.zero_range(at, len, !grows) };
+        done.expect("punch_hole or zero_range");
+        let effect = Effect::Zero { first, end, grows: grows && !punches };
+        self.log.changed(start, self.run.clock.tick(), effect);
     }
 
     fn set_len(&mut self) {

@@ -1,0 +1,181 @@
+//! Holes, and ranges taken out and put in, against reads, writes and appends.
+
+use std::sync::Arc;
+
+use parext4::File;
+use parext4::fault::Fault;
+use parext4::models::limit_nodes;
+
+use super::support::*;
+
+const KIB: u64 = BLOCK as u64;
+
+#[test]
+fn the_edges_of_two_holes_are_in_one_block() {
+    check(300, &[Fault::EdgesUnheld], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 2, 0);
+        race(&file, |f| f.punch_hole(0, 100).unwrap(), |f| f.zero_range(100, 100, true).unwrap());
+        let seen = read(&file, 1, 0);
+        assert!(seen[..200].iter().all(|&byte| byte == 0), "zeros are lost");
+        assert!(seen[200..].iter().all(|&byte| byte == 1));
+    });
+}
+
+#[test]
+fn a_hole_meets_a_write() {
+    check(300, &[Fault::PunchUnheld, Fault::ReleaseAtSubmission], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4 * KIB, false).unwrap();
+        let other = volume.create("/g", 0o644).unwrap();
+        let reuse = {
+            let volume = volume.clone();
+            move |f: &File| {
+                f.punch_hole(0, 4 * KIB).unwrap();
+                volume.sync().unwrap();
+            }
+        };
+        race(&file, |f| write(f, 2, 4, KIB), reuse);
+        write(&other, 3, 8, 0);
+        let seen = blocks_of(&file, 4);
+        assert!(seen == [0; 4] || seen == [0, 2, 2, 0], "{seen:?}");
+        assert_eq!(blocks_of(&other, 4), [3; 4]);
+        volume.sync().unwrap();
+    });
+}
+
+#[test]
+fn punched_blocks_are_not_given_to_others_under_a_read() {
+    check(40, &[Fault::ReadUnheld, Fault::PunchUnheld], |image| {
+        let volume = volume(image);
+        let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        write(&old, 1, 240, 0);
+        fill_up(&volume);
+        volume.sync().unwrap();
+        let reuse = {
+            let volume = volume.clone();
+            move |f: &File| {
+                f.punch_hole(0, 120 * KIB).unwrap();
+                volume.sync().unwrap();
+                write(&new, 2, 200, 0);
+            }
+        };
+        let look = |f: &File| {
+            let seen = read(f, 240, 0);
+            assert!(seen.iter().all(|byte| *byte <= 1), "another file's data is read");
+        };
+        race(&old, reuse, look);
+    });
+}
+
+#[test]
+fn punched_blocks_wait_for_their_commit() {
+    check(20, &[Fault::ReuseAtOnce], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        write(&old, 1, 64, 0);
+        volume.sync().unwrap();
+        // The hole is not durable, so the blocks must still be the old file's after a crash.
+        old.punch_hole(0, 31 * KIB).unwrap();
+        for at in 0..64 {
+            write(&new, 2, 64, at * 64 * SECTOR as u64);
+        }
+        let (_volume, after) = after_crash(&device, "/old");
+        assert!(read(&after, 64, 0).iter().all(|byte| *byte == 1), "another file's data shows after a crash");
+    });
+}
+
+/// A file of blocks full of 1, 2, 3 and 4, in a tree of narrow nodes.
+fn four_blocks(volume: &parext4::Volume) -> File {
+    let file = volume.create("/f", 0o644).unwrap();
+    limit_nodes(&file, 4).unwrap();
+    for (at, byte) in [(0, 1), (2, 3), (1, 2), (3, 4)] {
+        write_block(&file, byte, at);
+        // So that no two lie together.
+        write_block(&volume.create(format!("/{at}"), 0o644).unwrap(), 9, 0);
+    }
+    file
+}
+
+#[test]
+fn a_write_meets_a_collapse() {
+    check(300, &[Fault::ShiftUnheld, Fault::ReleaseAtSubmission], |image| {
+        let volume = volume(image);
+        let file = four_blocks(&volume);
+        race(&file, |f| write(f, 7, 3, 3 * KIB), |f| f.collapse_range(KIB, KIB).unwrap());
+        let seen = sectors(&read(&file, 16, 0));
+        let before = [1, 1, 3, 3, 7, 7, 7];
+        let behind = [1, 1, 3, 3, 4, 4, 7, 7, 7];
+        assert!(seen == before || seen == behind, "{seen:?}");
+        volume.sync().unwrap();
+    });
+}
+
+#[test]
+fn a_read_meets_an_insertion() {
+    check(300, &[Fault::ShiftUnheld, Fault::ReadUnheld], |image| {
+        let volume = volume(image);
+        let file = four_blocks(&volume);
+        race(
+            &file,
+            |f| f.insert_range(2 * KIB, KIB).unwrap(),
+            |f| {
+                let seen = blocks_of(f, 8);
+                assert!(seen == [1, 2, 3, 4] || seen == [1, 2, 0, 3, 4], "{seen:?}");
+            },
+        );
+        assert_eq!(blocks_of(&file, 8), [1, 2, 0, 3, 4]);
+    });
+}
+
+#[test]
+fn an_append_meets_what_moves() {
+    check(300, &[Fault::ShiftKeepsClaims], |image| {
+        let volume = volume(image);
+        let file = four_blocks(&volume);
+        race(
+            &file,
+            |f| f.append(&[5; BLOCK]).map(drop).unwrap(),
+            |f| {
+                f.collapse_range(0, 2 * KIB).unwrap();
+                f.insert_range(KIB, KIB).unwrap();
+            },
+        );
+        let seen = blocks_of(&file, 8);
+        assert_eq!(seen, [3, 0, 4, 5]);
+    });
+}
+
+#[test]
+fn who_is_before_what_moves_notices_nothing() {
+    check(200, &[], |image| {
+        let volume = volume(image);
+        let file = four_blocks(&volume);
+        file.insert_range(KIB, 40 * KIB).unwrap();
+        let third = spawn(&file, |f| {
+            for at in 1..6 {
+                write_block(f, 8, at * 2);
+            }
+        });
+        race(
+            &file,
+            |f| {
+                for _ in 0..3 {
+                    f.collapse_range(20 * KIB, KIB).unwrap();
+                    f.insert_range(41 * KIB, 2 * KIB).unwrap();
+                }
+            },
+            |f| assert_eq!(sectors(&read(f, 2, 0)), [1, 1]),
+        );
+        third.join().unwrap();
+        let seen = blocks_of(&file, 60);
+        assert_eq!(seen[..12], [1, 0, 8, 0, 8, 0, 8, 0, 8, 0, 8, 0]);
+        let rest: Vec<u8> = seen[12..].iter().copied().filter(|&byte| byte != 0).collect();
+        assert_eq!(rest, [2, 3, 4]);
+        volume.close().unwrap();
+    });
+}

@@ -28,8 +28,8 @@ impl File {
             return Ok(());
         }
         self.zero_edges(offset, end)?;
-        let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
-        self.free_range(block(offset.div_ceil(block_size)), block(end / block_size))
+        let (first, end) = self.whole_blocks(offset, end);
+        self.free_range(first, end)
     }
 
     /// Frees the blocks of `[first, end)`, in as many transactions as it takes.

@@ -162,4 +162,10 @@ impl File {
         let narrow = |block: u64| FileBlock(u32::try_from(block).unwrap_or(u32::MAX)).get();
         (narrow(first), narrow(end) - narrow(first))
     }
+    /// The blocks that lie in `[offset, end)` as a whole; the end is before the start if there are none.
+    pub(super) fn whole_blocks(&self, offset: u64, end: u64) -> (u32, u32) {
+        let block_size = self.volume().block_size();
+        let narrow = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        (narrow(offset.div_ceil(block_size)), narrow(end / block_size))
+    }
 }

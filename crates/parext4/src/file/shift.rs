@@ -70,8 +70,8 @@ impl File {
 
     fn collapse(&self, offset: u64, len: u64) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
-        let (first, count) = (self.block_at(offset), self.block_at(len));
-        let end = first + count;
+        let (first, end) = self.whole_blocks(offset, offset + len);
+        let count = end - first;
         volume.allocator.close_windows(&inode.windows, first);
         let (mut removed, mut shift) = (false, Shift::down(end, count));
         let mut step = || {
@@ -93,7 +93,8 @@ impl File {
 
     fn insert(&self, offset: u64, len: u64) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
-        let (first, count) = (self.block_at(offset), self.block_at(len));
+        let (first, end) = self.whole_blocks(offset, offset + len);
+        let count = end - first;
         let size = inode.size() + len;
         let mut reservation = volume.with_space(|| volume.allocator.reserve(ExtentMap::CUT_BLOCKS))?;
         volume.allocator.close_windows(&inode.windows, first);
@@ -119,10 +120,5 @@ impl File {
             )));
         }
         self.end_of_range(offset, len)
-    }
-
-    /// The block at a byte that a request was checked for.
-    fn block_at(&self, offset: u64) -> u32 {
-        u32::try_from(offset / self.volume().block_size()).unwrap_or(u32::MAX)
     }
 }

@@ -29,13 +29,11 @@ impl File {
         }
         self.allocate_blocks(offset, end)?;
         self.zero_edges(offset, end)?;
-        let block_size = self.volume().block_size();
-        let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
-        self.make_unwritten(block(offset.div_ceil(block_size)), block(end / block_size))?;
+        self.make_unwritten(self.whole_blocks(offset, end))?;
         self.finish_allocation(end, keep_size)
     }
 
-    fn make_unwritten(&self, first: u32, end: u32) -> Result<()> {
+    fn make_unwritten(&self, (first, end): (u32, u32)) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
         let mut at = first;
         while at < end {

@@ -19,7 +19,7 @@
 //! | H17 | the size on the device covers what is not there | the same, and `crashes::no_crash_shows_what_was_not_written` | `SizeFirst`, `DataUnflushed` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
 //! | H20 | a write, a read or an append meets what moves | `layout::a_write_meets_a_collapse`, `layout::a_read_meets_an_insertion`, `layout::an_append_meets_what_moves` | `ShiftUnheld`, `ShiftKeepsClaims` |
-//! | H21 | the edges of a hole are zeroed under another | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_meets_a_write` | `EdgesUnheld`, `PunchUnheld` |
+//! | H21 | the edges of a hole are zeroed under another | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_meets_a_write` | `EdgesUnheld` |
 //! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite` | `ReleaseAtSubmission`, `ReadUnheld` |
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit` | `ListedForEver` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |

@@ -5,6 +5,7 @@ use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
 use super::File;
 use super::admission::{self, Admission, Operation};
+use super::observe::Seen;
 use super::prepare::Runs;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
@@ -114,41 +115,35 @@ impl File {
         if let Some(waited) = guard.waited() {
             self.note_wait(waited, here.as_ref());
         }
-        let Some(confirmed) = self.confirm(operation, guard.range(), guard.mode())? else {
-            return Ok(None);
-        };
-        let (admission, runs) = self.settle_pages(operation, confirmed)?;
-        Ok(Some(HeldRange { admission, runs, _guard: guard, _here: here, _held: held }))
+        let confirmed = self.confirm(operation, guard.range(), guard.mode())?;
+        Ok(confirmed.map(|(admission, runs)| HeldRange {
+            admission,
+            runs,
+            _guard: guard,
+            _here: here,
+            _held: held,
+        }))
     }
 
-    /// Brings the page cache and the device in line for an operation that has its range. Returns its plan, and what
-    /// its blocks are mapped to, as they are then: what was written back has got blocks.
-    pub(super) fn settle_pages(
-        &self,
-        operation: Operation,
-        confirmed: (Admission, Runs),
-    ) -> Result<(Admission, Runs)> {
-        if self.inode().cached().is_none() {
-            return Ok(confirmed);
-        }
-        self.make_coherent(operation)?;
-        let seen = self.observe(operation)?;
-        Ok((admission::plan(operation, &seen.state, self.volume().policy), seen.runs))
-    }
-
-    /// The plan for `operation` as it is now that `range` is held in `mode`, and what the blocks of a write are
-    /// mapped to; `None` if that is not enough.
+    /// The plan for `operation` as it is now that `range` is held in `mode` and the pages in its way are settled, and
+    /// what the blocks of a write are mapped to; `None` if that is not enough.
     pub(super) fn confirm(
         &self,
         operation: Operation,
         range: ByteRange,
         mode: Mode,
     ) -> Result<Option<(Admission, Runs)>> {
-        let seen = self.observe(operation)?;
-        let admission = admission::plan(operation, &seen.state, self.volume().policy);
-        if !admission.is_met_by(range, mode) {
-            return Ok(None);
+        let look = || -> Result<Option<(Admission, Seen)>> {
+            let seen = self.observe(operation)?;
+            let admission = admission::plan(operation, &seen.state, self.volume().policy);
+            Ok(admission.is_met_by(range, mode).then_some((admission, seen)))
+        };
+        let mut looked = look()?;
+        // What was dirty there has its blocks and states only now.
+        if looked.is_some() && self.make_coherent(operation)? {
+            looked = look()?;
         }
+        let Some((admission, seen)) = looked else { return Ok(None) };
         self.record().admitted(admission.reason, mode, admission.drains);
         Ok(Some((admission, seen.runs)))
     }

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
-use parext4::{Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy, SplitAt, Volume};
+use parext4::{
+    BufferedFile, BufferedOptions, Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy,
+    SplitAt, Volume,
+};
 
 use super::queued::Queued;
 
@@ -41,6 +44,8 @@ pub(crate) struct Run<'a> {
     overwrites: Overwrites,
     /// Whether every other thread has a queue.
     queues: bool,
+    /// The same file on the page cache, for some of the operations of every thread.
+    buffered: Option<BufferedFile>,
     /// The next sequence number of every thread.
     sequences: Vec<AtomicU64>,
 }
@@ -69,8 +74,18 @@ impl Worker<'_> {
         self.log
     }
 
+    /// The file on the page cache, if this operation is to go there.
+    fn buffered(&mut self) -> Option<&BufferedFile> {
+        self.run.buffered.as_ref().filter(|_| self.rng.chance(60))
+    }
+
     fn operation(&mut self) {
         let file = self.run.file;
+        if self.rng.chance(10)
+            && let Some(buffered) = self.buffered()
+        {
+            return buffered.sync_range(0, offset(HOT)).expect("sync_range");
+        }
         match self.rng.below(100) {
             0..36 => self.read(),
             36..68 => self.write(),
@@ -89,9 +104,15 @@ impl Worker<'_> {
         let len = bytes(wanted - first);
         // Most memory that users read into is not aligned.
         let skew = if self.rng.chance(30) { 8 } else { 0 };
+        let run = self.run;
+        let buffered = self.buffered().and(run.buffered.as_ref());
         let start = self.run.clock.tick();
         let buffer = &mut self.buffer[skew..skew + len];
-        let read = self.run.file.read_at(buffer, offset(first)).expect("read_at");
+        let read = match buffered {
+            Some(file) => file.read_at(buffer, offset(first)),
+            None => self.run.file.read_at(buffer, offset(first)),
+        };
+        let read = read.expect("read_at");
         let end = self.run.clock.tick();
         let seen = &self.buffer[skew..skew + read];
         self.log
@@ -104,8 +125,14 @@ impl Worker<'_> {
         let stamp = self.run.stamp(self.thread);
         let len = bytes(end - first);
         fill(&mut self.buffer[..len], first, stamp);
-        let start = self.run.clock.tick();
-        self.run.file.write_at(&self.buffer[..len], offset(first)).expect("write_at");
+        let run = self.run;
+        let buffered = self.buffered().and(run.buffered.as_ref());
+        let start = run.clock.tick();
+        let written = match buffered {
+            Some(file) => file.write_at(&self.buffer[..len], offset(first)),
+            None => run.file.write_at(&self.buffer[..len], offset(first)),
+        };
+        written.expect("write_at");
         let effect = Effect::Write { first, end, stamp, append: false };
         self.log.changed(start, self.run.clock.tick(), effect);
     }
@@ -113,10 +140,16 @@ impl Worker<'_> {
     fn append(&mut self) {
         let sectors = self.rng.log_uniform(LONGEST / 16);
         let stamp = self.run.stamp(self.thread);
+        let run = self.run;
+        let buffered = self.buffered().and(run.buffered.as_ref());
         let buffer = &mut self.buffer[..bytes(sectors)];
         fill_append(buffer, stamp);
-        let start = self.run.clock.tick();
-        let place = self.run.file.append(buffer).expect("append");
+        let start = run.clock.tick();
+        let place = match buffered {
+            Some(file) => file.append(buffer),
+            None => run.file.append(buffer),
+        };
+        let place = place.expect("append");
         let now = self.run.clock.tick();
         let first = place / SECTOR as u64;
         let stamp = Stamp { origin: first, ..stamp };
@@ -236,20 +269,25 @@ fn read_all(file: &File, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// How the volume is opened, and whether every other thread has a queue.
+/// How the volume is opened, whether every other thread has a queue, and whether some operations go through the page
+/// cache.
 #[derive(Clone, Copy, Default)]
 struct Ways {
     policy: Policy,
     split_at: SplitAt,
     queues: bool,
+    buffered: bool,
 }
 
 /// Runs one configuration on a device of zeros, then compares what a new open finds.
 fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
     let seed = settings::seed(name);
     shape.make_on(device);
-    let Ways { policy, split_at, queues } = ways;
-    let options = OpenOptions { policy, split_at, ..OpenOptions::default() };
+    let Ways { policy, split_at, queues, buffered } = ways;
+    // So little that pages come and go, and are written back all the time.
+    let write_back_interval = Some(Duration::from_millis(20));
+    let options =
+        OpenOptions { policy, split_at, cache_size: 1 << 20, write_back_interval, ..OpenOptions::default() };
     let volume = Volume::open(Arc::clone(device), &options).expect("open");
     let file = volume.create("/file", 0o644).expect("create");
     let run = Run {
@@ -260,6 +298,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
         seed,
         overwrites: if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole },
         queues,
+        buffered: buffered.then(|| file.buffered(BufferedOptions::default()).expect("buffered")),
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
     };
     let contents = run.rounds();
@@ -282,7 +321,12 @@ fn with_policy(name: &str, policy: Policy, block_size: u32, journal: bool, chopp
 }
 
 fn with_queues(name: &str, policy: Policy, split_at: SplitAt, block_size: u32, journal: bool, chopped: bool) {
-    with(name, Ways { policy, split_at, queues: true }, block_size, journal, chopped);
+    with(name, Ways { policy, split_at, queues: true, buffered: false }, block_size, journal, chopped);
+}
+
+fn with_pages(name: &str, policy: Policy, queues: bool, block_size: u32, journal: bool, chopped: bool) {
+    let ways = Ways { policy, queues, buffered: true, ..Ways::default() };
+    with(name, ways, block_size, journal, chopped);
 }
 
 fn with(name: &str, ways: Ways, block_size: u32, journal: bool, chopped: bool) {
@@ -337,6 +381,12 @@ configurations! {
     direct_1k_no_journal: in_a_file(false, 1024, false);
     direct_2k_no_journal: in_a_file(false, 2048, false);
     direct_4k_no_journal: in_a_file(false, 4096, false);
+    buffered_1k: with_pages(Policy::Range, false, 1024, true, true);
+    buffered_2k: with_pages(Policy::Range, true, 2048, true, false);
+    buffered_4k: with_pages(Policy::Range, false, 4096, true, false);
+    buffered_4k_no_journal: with_pages(Policy::Range, true, 4096, false, true);
+    buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
+    buffered_shared_overwrite_4k: with_pages(Policy::SharedOverwrite, false, 4096, true, true);
     queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
     queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
     queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);

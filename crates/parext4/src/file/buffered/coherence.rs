@@ -14,38 +14,37 @@ use crate::page_cache::PAGE;
 
 impl File {
     /// Prepares the pages in the way of an operation that has its range. A file that was never opened for buffered I/O
-    /// has none.
+    /// has none. Returns whether blocks may have changed by it.
     ///
     /// # Errors
     /// If dirty pages cannot be written back; they stay.
-    pub(in crate::file) fn make_coherent(&self, operation: Operation) -> Result<()> {
+    pub(in crate::file) fn make_coherent(&self, operation: Operation) -> Result<bool> {
         if self.inode().cached().is_none() || planted(Fault::PagesKept) {
-            return Ok(());
+            return Ok(false);
         }
         match operation {
             Operation::Read { offset, end } if offset < end => {
-                self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)
+                self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
             }
             Operation::Write { offset, end } | Operation::Widen { offset, end } if offset < end => {
                 // Should the write fail, what was there is on the device.
                 let pages = pages_of(ByteRange::new(offset, end));
                 self.write_back(pages.clone(), HowToHold::Already)?;
                 self.volume().discard_pages(self.inode(), pages);
-                Ok(())
             }
-            Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size()))),
+            Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size())))?,
             Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
-                self.drop_cached(ByteRange::new(offset, end))
+                self.drop_cached(ByteRange::new(offset, end))?;
             }
             // What is behind moves on the device.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
                 let pages = pages_of(ByteRange::from(offset));
                 self.write_back(pages.clone(), HowToHold::Already)?;
                 self.volume().discard_pages(self.inode(), pages);
-                Ok(())
             }
-            _ => Ok(()),
+            _ => return Ok(false),
         }
+        Ok(true)
     }
 
     /// Drops what the cache has of `range`, whose data is about to go. What lies in the same pages around it is written

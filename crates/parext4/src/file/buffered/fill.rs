@@ -13,8 +13,9 @@ use crate::error::Result;
 use crate::extent_map::State;
 use crate::inode::Cached;
 use crate::page_cache::{Claim, Fill, PAGE};
+use crate::policy::Policy;
 use crate::sync::yield_now;
-use rangelock::ByteRange;
+use rangelock::{ByteRange, Mode};
 
 /// Pages that are read in one request: 1 MiB.
 pub(super) const MOST: u32 = 256;
@@ -34,14 +35,20 @@ impl File {
             if let Ok(claim) = cached.pages.claim(index) {
                 return Ok(claim);
             }
-            self.make_room(held.start()..held.end())?;
+            self.make_room(held.start()..held.end(), Mode::Shared)?;
         }
     }
 
     /// Writes dirty pages back when all memory is full of such: those that the caller holds, which nobody else can,
     /// then any that nobody holds.
-    pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
-        let whole = whole_pages(held);
+    pub(super) fn make_room(&self, held: Range<u64>, mode: Mode) -> Result<()> {
+        // Under the policies that lock whole files, nobody else can get at any page while they hold it.
+        let whole = match self.volume().policy {
+            Policy::Range => whole_pages(held),
+            // These reads hold nothing that keeps writers away.
+            Policy::SharedOverwrite if mode == Mode::Shared => 0..0,
+            Policy::Exclusive | Policy::SharedOverwrite => 0..u32::MAX,
+        };
         if !whole.is_empty() {
             self.write_back(whole, HowToHold::Already)?;
         }

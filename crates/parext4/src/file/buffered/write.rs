@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use rangelock::ByteRange;
+use rangelock::{ByteRange, Mode};
 
 use super::coherence::pages_of;
 use super::{BufferedFile, SyncMode};
@@ -168,7 +168,7 @@ impl File {
                     if began < here {
                         self.inode().raise_visible_size(here);
                     }
-                    self.make_room(began..here)?;
+                    self.make_room(began..here, Mode::Exclusive)?;
                 }
             }
         }

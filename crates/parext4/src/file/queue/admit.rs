@@ -219,11 +219,7 @@ impl IoQueue {
             file.note_wait(waited, op.here.as_ref());
         }
         match op.confirm(file, &guard)? {
-            Some(confirmed) => {
-                if op.nowait {
-                    file.check_coherent(op.operation())?;
-                }
-                let (admission, runs) = file.settle_pages(op.operation(), confirmed)?;
+            Some((admission, runs)) => {
                 (op.guard, op.runs) = (Some(guard), runs);
                 self.transfer(key, &admission)?;
                 if planted(Fault::ReleaseAtSubmission)
@@ -254,6 +250,7 @@ impl Pending {
             if now > self.end && self.end != wanted {
                 return Ok(None);
             }
+            self.check_coherent(file)?;
             return file.confirm(Operation::Read { offset: self.offset, end: self.end }, range, mode);
         }
         // The size may have been set while it waited.
@@ -266,12 +263,19 @@ impl Pending {
         if stale {
             return Ok(None);
         }
+        self.check_coherent(file)?;
+        let confirmed = file.confirm(self.operation(), range, mode)?;
         if let Some(wide) = self.wide
             && file.widened(self.offset, self.end)? != Wide::Range(wide)
         {
             return Ok(None);
         }
-        file.confirm(self.operation(), range, mode)
+        Ok(confirmed)
+    }
+
+    /// An error if it must not wait and would have to for pages.
+    fn check_coherent(&self, file: &File) -> Result<()> {
+        if self.nowait { file.check_coherent(self.operation()) } else { Ok(()) }
     }
 
     /// Gives back what was borrowed for its completion.

@@ -71,6 +71,9 @@ pub struct Args {
     /// Requests of this many blocks or more allocate all of them in one step; or none
     #[arg(long, value_name = "BLOCKS", default_value = "0", value_parser = threshold)]
     serialize_allocation_from: Threshold,
+    /// Bytes of the library's page cache, for --direct=0
+    #[arg(long, default_value = "2g", value_parser = size::parse)]
+    cache_size: u64,
     /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
     ///
     /// lib: the library on an image or device; an image that does not exist is made, and removed. raw: the
@@ -132,6 +135,7 @@ impl Args {
             policy: self.policy,
             split_at: self.split_at,
             serialize_from: self.serialize_allocation_from.0,
+            cache_size: self.cache_size,
             explain: self.explain,
         }
     }

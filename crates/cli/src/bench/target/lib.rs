@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{Device, File, MkfsOptions, Volume, mkfs};
+use parext4::{BufferedOptions, Device, File, MkfsOptions, Volume, mkfs};
 
 use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill};
 use crate::bench::engine::Engine;
@@ -82,7 +82,15 @@ impl Files {
         self.files.push(file.clone());
         let size = job.file_size();
         match job.layout {
-            Layout::Written => fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?,
+            // What is to be read from the device must not be in the cache, and the rest must.
+            Layout::Written if job.direct || job.is_cold() => {
+                fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?;
+            }
+            Layout::Written => {
+                let cached = file.buffered(BufferedOptions::default())?;
+                fill(size, |bytes, offset| Ok(cached.write_at(bytes, offset)?))?;
+                cached.sync_all()?;
+            }
             Layout::Unwritten => file.allocate(0, size, false)?,
             Layout::Hole => file.set_len(size)?,
             Layout::Append => {}
@@ -105,10 +113,24 @@ impl Drop for Files {
 impl Laid for Files {
     fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
         let file = self.files[file as usize].clone();
-        if depth > 1 {
+        if depth > 1 && job.direct {
             return Ok(Box::new(LibLane::new(self.volume.io_queue(depth), file, job, depth)?));
         }
         let mut buf = buffer(job.block.max)?;
+        if !job.direct {
+            // Each thread has a handle of its own, as in programs that do not know of each other.
+            let file = file.buffered(BufferedOptions::default())?;
+            return Ok(Box::new(Sync::new(move |io: &Io| {
+                let bytes = &mut buf[..io.len as usize];
+                match io.kind {
+                    Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
+                    Kind::Write => file.write_at(bytes, io.offset)?,
+                    Kind::Append => drop(file.append(bytes)?),
+                    Kind::Sync => file.sync_all()?,
+                }
+                Ok(())
+            })));
+        }
         Ok(Box::new(Sync::new(move |io: &Io| {
             let bytes = &mut buf[..io.len as usize];
             match io.kind {

@@ -49,17 +49,18 @@ impl File {
 
     /// Zeroes the bytes `[from, to)` of one block of the file, if that block is written.
     fn zero_within_block(&self, from: u64, to: u64) -> Result<()> {
-        let (block_size, sector) = (self.volume().block_size(), u64::from(self.sector_size()));
+        let block_size = self.volume().block_size();
         if from >= to {
             return Ok(());
         }
         let block = u32::try_from(from / block_size).map_err(|_| Error::FileTooLarge)?;
         let mapping = self.volume().map(self.inode())?.lookup(block, 1);
         let State::Written(physical) = mapping.state else { return Ok(()) };
-        let (first, end) = (from - from % sector, to.next_multiple_of(sector));
+        let first = from - from % block_size;
+        // A u32 fits `usize` on every supported target, and a block's size is one.
         let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
-        let mut bytes = BufferPool::global().take(within(end));
-        let start = self.device_offset(physical, first % block_size);
+        let mut bytes = BufferPool::global().take(self.volume().layout.block_size as usize);
+        let start = self.device_offset(physical, 0);
         self.read_device(start, &mut bytes)?;
         bytes[within(from)..within(to)].fill(0);
         self.write_device(start, &[IoSlice::new(&bytes)])?;

@@ -1,10 +1,16 @@
-//! Extended attributes, read only: the attribute block (`i_file_acl`) and the space behind the inode's
-//! fields.
+//! Extended attributes: the attribute block (`i_file_acl`) and the space behind the inode's fields.
 //!
 //! Source: kernel documentation, "ext4: Extended Attributes".
 
+pub mod acl;
+mod encode;
+mod name;
+
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use encode::{encode_block, encode_ibody};
+pub use name::{ACL_ACCESS, ACL_DEFAULT, TRUSTED, USER, full_name, split_name};
 
 use crate::{ChecksumSeed, FormatError, FsBlock, Result};
 
@@ -27,7 +33,7 @@ const CHECKSUM: usize = 16;
 /// Bytes of `struct ext4_xattr_ibody_header`.
 const IBODY_HEADER: usize = 4;
 
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawHeader {
     h_magic: U32,
@@ -87,7 +93,7 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
     let mut offset = start;
     while offset < end {
         let (entry, name) = raw_entry(structure, bytes, offset)?;
-        offset += entry_len(entry);
+        offset += entry_len(name.len());
         if name.contains(&0) {
             return Err(FormatError::new(structure, "e_name", "holds NUL"));
         }
@@ -106,14 +112,15 @@ fn find_end(structure: &'static str, bytes: &[u8], start: usize) -> Result<usize
     loop {
         match bytes.get(offset..offset + 4) {
             Some([0, 0, 0, 0]) => return Ok(offset),
-            Some(_) => offset += entry_len(raw_entry(structure, bytes, offset)?.0),
+            Some(_) => offset += entry_len(raw_entry(structure, bytes, offset)?.1.len()),
             None => return Err(FormatError::new(structure, "e_name_len", "the list has no end")),
         }
     }
 }
 
-fn entry_len(entry: &RawEntry) -> usize {
-    (size_of::<RawEntry>() + usize::from(entry.e_name_len)).next_multiple_of(4)
+/// Bytes of an entry with a name of `name_len` bytes.
+fn entry_len(name_len: usize) -> usize {
+    (size_of::<RawEntry>() + name_len).next_multiple_of(4)
 }
 
 fn raw_entry<'a>(
@@ -175,93 +182,5 @@ pub fn seal_block(seed: ChecksumSeed, block: FsBlock, bytes: &mut [u8]) {
     bytes[CHECKSUM..CHECKSUM + 4].copy_from_slice(&computed.to_le_bytes());
 }
 
-/// The name as programs see it, `user.comment` for instance; `None` if the index is unknown.
-#[must_use]
-pub fn full_name(xattr: &Xattr) -> Option<Vec<u8>> {
-    let prefix = match xattr.name_index {
-        1 => "user.",
-        2 => "system.posix_acl_access",
-        3 => "system.posix_acl_default",
-        4 => "trusted.",
-        6 => "security.",
-        7 => "system.",
-        8 => "system.richacl",
-        _ => return None,
-    };
-    Some([prefix.as_bytes(), &xattr.name].concat())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A block with `user.a` = "hello" and `security.bb` = "".
-    fn sample() -> Vec<u8> {
-        let mut bytes = vec![0; 1024];
-        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4] = 3;
-        bytes[8] = 1;
-        put(&mut bytes, 32, (1, b"a"), (1016, 5));
-        put(&mut bytes, 52, (6, b"bb"), (0, 0));
-        bytes[1016..1021].copy_from_slice(b"hello");
-        bytes
-    }
-
-    fn put(bytes: &mut [u8], at: usize, (index, name): (u8, &[u8]), (offs, size): (u16, u32)) {
-        let entry = RawEntry {
-            e_name_len: u8::try_from(name.len()).unwrap(),
-            e_name_index: index,
-            e_value_offs: U16::new(offs),
-            e_value_inum: U32::ZERO,
-            e_value_size: U32::new(size),
-            e_hash: U32::ZERO,
-        };
-        bytes[at..at + 16].copy_from_slice(entry.as_bytes());
-        bytes[at + 16..at + 16 + name.len()].copy_from_slice(name);
-    }
-
-    #[test]
-    fn a_block_and_its_checksum() {
-        let (seed, at) = (ChecksumSeed(7), FsBlock(99));
-        let mut bytes = sample();
-        assert_eq!(refcount(&bytes), 3);
-        set_refcount(&mut bytes, 2);
-        assert_eq!(refcount(&bytes), 2);
-        assert_eq!(parse_block(&bytes, at, Some(seed)).unwrap_err().field, "checksum");
-        seal_block(seed, at, &mut bytes);
-        let list = parse_block(&bytes, at, Some(seed)).unwrap();
-        let names: Vec<_> = list.iter().map(|xattr| full_name(xattr).unwrap()).collect();
-        assert_eq!(names, [b"user.a".to_vec(), b"security.bb".to_vec()]);
-        assert_eq!((list[0].value.as_slice(), list[1].value.len()), (&b"hello"[..], 0));
-        assert!(parse_block(&bytes, FsBlock(98), Some(seed)).is_err());
-    }
-
-    #[test]
-    fn each_check_names_its_field() {
-        let broken = |at: usize, value: u8| {
-            let mut bytes = sample();
-            bytes[at] = value;
-            parse_block(&bytes, FsBlock(1), None).unwrap_err().field
-        };
-        assert_eq!(broken(3, 0), "h_magic");
-        assert_eq!(broken(8, 2), "h_blocks");
-        assert_eq!(broken(36, 1), "e_value_inum");
-        assert_eq!(broken(40, 9), "e_value_size");
-        assert_eq!(broken(32, 2), "e_name");
-        let mut bytes = sample();
-        bytes[34..36].copy_from_slice(&[72, 0]);
-        assert_eq!(parse_block(&bytes, FsBlock(1), None).unwrap_err().field, "e_value_offs");
-    }
-
-    #[test]
-    fn inside_the_inode_offsets_count_from_the_first_entry() {
-        let mut area = vec![0; 96];
-        assert_eq!(parse_ibody(&area), Ok(Vec::new()));
-        area[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        put(&mut area, 4, (1, b"k"), (88, 4));
-        area[92..].copy_from_slice(b"yes!");
-        assert_eq!(parse_ibody(&area).unwrap()[0].value, b"yes!");
-        area.truncate(95);
-        assert_eq!(parse_ibody(&area).unwrap_err().field, "e_value_size");
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! No bytes make a parser panic (I9).
 
 use parext4_format::jbd2::{self, JournalSuperblock, TagFormat};
+use parext4_format::xattr::acl::Acl;
 use parext4_format::{ChecksumSeed, FsBlock, InodeNo, dir_entry, htree, orphan_file, xattr};
 use proptest::prelude::*;
 
@@ -24,6 +25,7 @@ fn feed(bytes: &[u8]) {
     let _ = (htree::verify(SEED, bytes), htree::is_dx_block(bytes), htree::parent_of_root(bytes));
     let _ = (xattr::parse_block(bytes, FsBlock(1), None), xattr::parse_block(bytes, FsBlock(1), Some(SEED)));
     let _ = (xattr::parse_ibody(bytes), xattr::refcount(bytes));
+    let _ = (Acl::from_disk(bytes), Acl::from_xattr(bytes));
     let _ = (orphan_file::parse_block(bytes, None, FsBlock(1)), orphan_file::get_slot(bytes, 3));
     feed_journal(bytes);
 }

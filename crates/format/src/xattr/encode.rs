@@ -1,0 +1,97 @@
+//! Writing attributes: the entries from the front, sorted, and the values from the back.
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Xattr, entry_len};
+
+/// Values take a multiple of so many bytes.
+const PAD: usize = 4;
+
+/// The `len` bytes behind an inode's fields with these attributes in them; `None` if they do not fit.
+#[must_use]
+pub fn encode_ibody(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    if !list.is_empty() {
+        // No value of an inode is shared, so none needs a hash.
+        encode_entries(&mut bytes, list, IBODY_HEADER, IBODY_HEADER, |_| 0)?;
+        bytes[..IBODY_HEADER].copy_from_slice(&MAGIC.to_le_bytes());
+    }
+    Some(bytes)
+}
+
+/// An attribute block of `len` bytes that one inode uses, without its checksum; `None` if the attributes do not
+/// fit.
+#[must_use]
+pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut block_hash = 0_u32;
+    encode_entries(&mut bytes, list, size_of::<RawHeader>(), 0, |xattr| {
+        let hash = entry_hash(xattr);
+        block_hash = block_hash.rotate_left(16) ^ hash;
+        hash
+    })?;
+    if list.iter().any(|xattr| entry_hash(xattr) == 0) {
+        // As the kernel has it: such a block is not looked for to be shared.
+        block_hash = 0;
+    }
+    let header = RawHeader {
+        h_magic: U32::new(MAGIC),
+        h_refcount: U32::new(1),
+        h_blocks: U32::new(1),
+        h_hash: U32::new(block_hash),
+        h_checksum: U32::ZERO,
+        h_reserved: [U32::ZERO; 3],
+    };
+    header.write_to_prefix(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Writes the entries from `start` on and the values at the end; `e_value_offs` counts from `base`.
+fn encode_entries(
+    bytes: &mut [u8],
+    list: &[Xattr],
+    start: usize,
+    base: usize,
+    mut hash: impl FnMut(&Xattr) -> u32,
+) -> Option<()> {
+    let mut sorted: Vec<&Xattr> = list.iter().collect();
+    // The kernel looks into a block in this order, and stops where it is past a name.
+    sorted.sort_by_key(|xattr| (xattr.name_index, xattr.name.len(), &xattr.name));
+    let (mut at, mut values) = (start, bytes.len());
+    for xattr in sorted {
+        let (name, value) = (&xattr.name, &xattr.value);
+        let next = at + entry_len(name.len());
+        values = values.checked_sub(value.len().next_multiple_of(PAD))?;
+        // The list ends in four zero bytes.
+        if next + 4 > values {
+            return None;
+        }
+        let offset = if value.is_empty() { 0 } else { values - base };
+        let entry = RawEntry {
+            e_name_len: name.len().try_into().ok()?,
+            e_name_index: xattr.name_index,
+            e_value_offs: U16::new(offset.try_into().ok()?),
+            e_value_inum: U32::ZERO,
+            e_value_size: U32::new(value.len().try_into().ok()?),
+            e_hash: U32::new(hash(xattr)),
+        };
+        let names = at + size_of::<RawEntry>();
+        bytes[at..names].copy_from_slice(entry.as_bytes());
+        bytes[names..names + name.len()].copy_from_slice(name);
+        bytes[values..values + value.len()].copy_from_slice(value);
+        at = next;
+    }
+    Some(())
+}
+
+/// `e_hash` over name and value. The bytes of the name count as unsigned; kernels before 6.2 took `char`, which
+/// is signed on some machines, and read either.
+fn entry_hash(xattr: &Xattr) -> u32 {
+    let name = xattr.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
+    xattr.value.chunks(PAD).fold(name, |hash, chunk| {
+        let mut word = [0; PAD];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash.rotate_left(16) ^ u32::from_le_bytes(word)
+    })
+}

@@ -59,6 +59,15 @@ pub enum Error {
     /// A name is longer than 255 bytes, or a symlink's target longer than a block.
     #[error("name too long: {0}")]
     NameTooLong(String),
+    /// The inode has no such extended attribute.
+    #[error("no such attribute: {0}")]
+    NoAttribute(String),
+    /// A value is longer than any that can be passed.
+    #[error("too big: {0}")]
+    TooBig(String),
+    /// A length is out of range.
+    #[error("out of range: {0}")]
+    OutOfRange(String),
     /// An argument is not valid; the text says which and why.
     #[error("invalid argument: {0}")]
     Invalid(String),
@@ -118,6 +127,9 @@ impl Error {
             Self::NoSpace | Self::NoInodes => libc::ENOSPC,
             Self::TooManyLinks(_) => libc::EMLINK,
             Self::NameTooLong(_) => libc::ENAMETOOLONG,
+            Self::NoAttribute(_) => libc::ENODATA,
+            Self::TooBig(_) => libc::E2BIG,
+            Self::OutOfRange(_) => libc::ERANGE,
             Self::Invalid(_) => libc::EINVAL,
             Self::FileTooLarge => libc::EFBIG,
             Self::NothingBehind(_) => libc::ENXIO,

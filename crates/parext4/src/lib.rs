@@ -31,6 +31,7 @@ mod stats;
 mod stripes;
 mod sync;
 mod volume;
+mod xattr;
 
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
@@ -48,6 +49,7 @@ pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
 pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
+pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.
 #[cfg(doctest)]

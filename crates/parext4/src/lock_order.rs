@@ -15,6 +15,8 @@ pub(crate) enum Rank {
     Range,
     /// Where the next append to one file goes; held for a few instructions.
     Tail,
+    /// The extended attributes of one inode.
+    Xattrs,
     /// The files with dirty pages.
     DirtyFiles,
     /// One committer at a time.

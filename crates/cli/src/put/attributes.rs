@@ -16,7 +16,12 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
 
 /// For making the inode.
 pub fn new_inode(metadata: &Metadata) -> NewInode {
-    NewInode { permissions: permissions(metadata), uid: metadata.uid(), gid: metadata.gid() }
+    NewInode {
+        permissions: permissions(metadata),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        ..NewInode::default()
+    }
 }
 
 /// For the end, when nothing touches the inode any more. Mode and owner again, as a set-group-ID parent may have

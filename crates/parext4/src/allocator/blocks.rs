@@ -67,6 +67,15 @@ impl Allocator {
         }
     }
 
+    /// Allocates one block of metadata that nobody has reserved. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] with nothing changed; corruption.
+    pub(crate) fn allocate_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        self.claim_data(1)?;
+        self.allocate_metadata(handle, goal, &mut self.attach(1))
+    }
+
     /// Looks for claimed blocks: first for a group that has them together, or a window that has; then
     /// whatever there is, from the goal on. Takes at least one, or fails. Takes `end` of a run elsewhere than
     /// at the goal.

@@ -1,5 +1,6 @@
 //! The superblock's counters, encoded into it at commit.
 
+use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
 use crate::error::{Error, Result};
@@ -72,6 +73,18 @@ impl SuperCounts {
         self.touch(handle);
         // Relaxed, as a `Count`.
         self.last_orphan.store(ino, Ordering::Relaxed);
+    }
+
+    /// Adds features that volumes have once they use them. Registers one block if there is one to add.
+    pub(crate) fn add_compat(self: &Arc<Self>, handle: &Handle<'_>, features: Compat) {
+        let has = |superblock: &Superblock| superblock.compat().contains(features);
+        if has(&self.superblock.lock()) {
+            return;
+        }
+        self.touch(handle);
+        let mut superblock = self.superblock.lock();
+        let features = superblock.compat() | features;
+        superblock.set_compat(features);
     }
 
     /// Changes the superblock outside any transaction and returns its block, for the caller to write.

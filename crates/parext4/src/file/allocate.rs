@@ -1,5 +1,6 @@
 //! Allocating blocks ahead of writing (fallocate).
 
+use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
 use super::File;
@@ -17,7 +18,7 @@ impl File {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace); what was allocated until then stays allocated, the size stays as it was.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        let _in_flight = self.begin_change()?;
+        let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::Allocate { offset, end, keep_size };
         let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;

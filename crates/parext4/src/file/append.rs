@@ -1,5 +1,7 @@
 //! Appends: any number of threads at once, each record at an offset of its own (H27).
 
+use parext4_format::inode::InodeFlags;
+
 use super::File;
 use super::admission::Operation;
 use super::ranges::{HeldRange, Queued};
@@ -31,9 +33,9 @@ impl File {
     /// zeros there, and so does one that waits while the size is set and then goes to the new end.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// As [`write_at`](Self::write_at), but append-only files are for this.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let _in_flight = self.begin_change()?;
+        let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         if data.is_empty() {
             return Ok(self.size());
         }

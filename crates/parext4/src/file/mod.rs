@@ -96,23 +96,11 @@ impl File {
     }
 
     /// Begins an operation that changes the file; closing the volume waits until what this returns is
-    /// dropped. An error unless the file may be changed.
-    fn begin_change(&self) -> Result<Entered<'_>> {
+    /// dropped. An error unless the file may be changed, and has none of the `forbidden` flags.
+    fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
         self.volume().check_writable()?;
-        if self.inode().is_frozen() {
-            return Err(Error::NotPermitted(format!("inode {} is immutable", self.node.ino())));
-        }
+        self.inode().check_flags(forbidden)?;
         self.volume().in_flight.enter()
-    }
-
-    /// As [`begin_change`](Self::begin_change), of one that takes away or moves what is there, which is not done to
-    /// a file that can only be appended to.
-    fn begin_rewrite(&self) -> Result<Entered<'_>> {
-        let entered = self.begin_change()?;
-        if self.inode().flags_at_load().contains(InodeFlags::APPEND) {
-            return Err(Error::NotPermitted(format!("inode {} can only be appended to", self.node.ino())));
-        }
-        Ok(entered)
     }
 
     /// The end of a range to change, which is not empty; else as [`end_of`](Self::end_of).
@@ -147,12 +135,5 @@ impl File {
         Err(Error::invalid(format_args!(
             "length {len} is not a multiple of the sector size {sector}, and the file does not end there"
         )))
-    }
-}
-
-impl Inode {
-    /// Whether nothing of the file may be changed.
-    fn is_frozen(&self) -> bool {
-        self.flags_at_load().contains(InodeFlags::IMMUTABLE)
     }
 }

@@ -4,6 +4,7 @@ use super::File;
 use super::admission::Operation;
 use crate::error::Result;
 use crate::fault::Fault;
+use crate::inode::FIXED;
 
 impl File {
     /// Frees the blocks of `[offset, offset + len)` bytes, which read as zeros then; of blocks that the range covers
@@ -18,7 +19,7 @@ impl File {
     /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be cut and even the blocks kept for metadata are
     /// used up, with the edges zeroed; what the device gives.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        let _in_flight = self.begin_rewrite()?;
+        let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let _held = self.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
         let (size, block_size) = (self.size(), self.volume().block_size());

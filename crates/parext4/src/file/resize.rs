@@ -3,6 +3,7 @@
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
+use crate::inode::FIXED;
 use crate::namespace::Orphans;
 
 impl File {
@@ -12,7 +13,7 @@ impl File {
     /// [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::NotPermitted`](crate::Error::NotPermitted) for a
     /// file that is immutable or can only be appended to; or what the device gives.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let _in_flight = self.begin_rewrite()?;
+        let _in_flight = self.begin_change(FIXED)?;
         self.end_of(0, size)?;
         let held = self.admit(Operation::SetLen { size })?;
         let old = self.size();

@@ -9,6 +9,7 @@ use super::admission::Operation;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Shift};
 use crate::fault::{Fault, planted};
+use crate::inode::FIXED;
 
 impl File {
     /// Takes `[offset, offset + len)` bytes out of the file: what is behind moves down by `len`. Both are multiples
@@ -23,7 +24,7 @@ impl File {
     /// extent must be cut and even the blocks kept for metadata are used up, with nothing changed; what the device
     /// gives.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
-        let _in_flight = self.begin_rewrite()?;
+        let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
         let _held = self.admit(Operation::CollapseRange { offset, end })?;
         let size = self.size();
@@ -43,7 +44,7 @@ impl File {
     /// [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
     /// [`collapse_range`](Self::collapse_range).
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
-        let _in_flight = self.begin_rewrite()?;
+        let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
         let held = self.admit(Operation::InsertRange { offset, end })?;
         let size = self.size();

@@ -3,6 +3,7 @@
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
+use crate::inode::FIXED;
 
 impl File {
     /// Has `[offset, offset + len)` bytes read as zeros, on blocks that are allocated: whole blocks become unwritten;
@@ -17,7 +18,7 @@ impl File {
     /// [`Error::NoSpace`](crate::Error::NoSpace), after which some of the range is zeroed or allocated, and the size
     /// is as before; what the device gives.
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        let _in_flight = self.begin_rewrite()?;
+        let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::ZeroRange { offset, end, keep_size };
         let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;

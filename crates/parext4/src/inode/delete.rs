@@ -1,17 +1,14 @@
 //! Deleting an inode that has no name and no user any more, and cutting one to its size.
 
+use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, InodeFlags};
-use parext4_format::xattr;
-use parext4_format::{FsBlock, InodeNo};
 use rangelock::ByteRange;
 
 use super::Inode;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::now;
-use crate::journal::Handle;
 use crate::lock_order::{Rank, hold};
-use crate::meta::BlockKind;
 use crate::namespace::Orphans;
 use crate::sync::Arc;
 use crate::volume::Inner;
@@ -63,30 +60,6 @@ impl Inner {
             self.orphans.remove_named(self, handle, inode);
             Ok(())
         })
-    }
-
-    /// Gives up the inode's share in its block of extended attributes.
-    fn release_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let number = FsBlock(std::mem::take(&mut inode.core().file_acl));
-        if number.get() == 0 {
-            return Ok(());
-        }
-        self.layout.check_data_range(number, 1)?;
-        let block = self.cache.read(number, BlockKind::Xattr(self.layout.seed))?;
-        // In one step, because inodes that share the block may be deleted at the same time.
-        let references = handle.change(&block, |bytes| {
-            let references = xattr::refcount(bytes);
-            if let Some(left) = references.checked_sub(1) {
-                xattr::set_refcount(bytes, left);
-            }
-            references
-        });
-        inode.sub_blocks(1, self.layout.block_size);
-        match references {
-            0 => Err(Error::corrupt(format_args!("xattr block {number}: h_refcount is 0"))),
-            1 => self.allocator.free_metadata(handle, number, 1),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod blocks;
 mod cache;
 mod cached;
 mod delete;
+mod flags;
 mod load;
 mod node;
 mod shift;
@@ -24,6 +25,7 @@ use rangelock::RangeLock;
 pub(crate) use blocks::Filling;
 pub(crate) use cache::InodeCache;
 pub(crate) use cached::Cached;
+pub(crate) use flags::{FIXED, inherited};
 pub use node::Node;
 pub(crate) use tail::{Claim, Tail};
 use time::Written;
@@ -50,8 +52,8 @@ pub(crate) struct Inode {
     superblock: Arc<Superblock>,
     table_block: Arc<MetaBlock>,
     table_offset: usize,
-    /// `i_flags`, which nothing changes while the inode is in memory.
-    flags: InodeFlags,
+    /// `i_flags` for those who do not lock `core`; without what directories change of them.
+    flags: AtomicU32,
     /// Mode, owner, links, times, flags. Its size, blocks and extent root are stale but at commit, its times
     /// while a newer one waits in `written`.
     core: Mutex<RawInode>,
@@ -78,6 +80,8 @@ pub(crate) struct Inode {
     /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
     /// written by others does not promise it (H3).
     tail_clean: AtomicBool,
+    /// The extended attributes.
+    pub(crate) xattrs: RwLock<()>,
     /// The entries of a directory.
     pub(crate) entries: RwLock<()>,
     /// `Node`s that refer to this inode.
@@ -102,11 +106,6 @@ impl Inode {
 
     pub(crate) fn is_dir(&self) -> bool {
         self.file_type == FileType::Directory
-    }
-
-    /// `i_flags` as they were when the inode came into memory.
-    pub(crate) fn flags_at_load(&self) -> InodeFlags {
-        self.flags
     }
 
     pub(crate) fn seed(&self) -> Option<ChecksumSeed> {

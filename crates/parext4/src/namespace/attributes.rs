@@ -4,9 +4,9 @@ use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 
 use super::create::{PERMISSIONS, S_ISGID};
-use super::remove::check_fixed;
 use crate::error::Result;
 use crate::inode::{Node, now};
+use crate::xattr::Change;
 
 /// Set-user-ID.
 const S_ISUID: u16 = 0o4000;
@@ -90,31 +90,42 @@ impl Node {
     }
 
     /// Sets attributes, all in one step. As on Linux, a new owner or group takes set-ID bits away from a file
-    /// unless its permissions are set too.
+    /// unless its permissions are set too, and new permissions change the access control list if there is one.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable or append-only.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable or append-only; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        check_fixed(&self.inode)?;
-        // The inode's block.
-        self.volume.transact(1, |handle| {
-            self.inode.join(handle);
-            let mut core = self.inode.core_with_times();
-            let mut permissions = set.permissions.unwrap_or(core.mode) & PERMISSIONS;
-            let changes_owner = set.uid.is_some() || set.gid.is_some();
-            if set.permissions.is_none() && changes_owner && !self.inode.is_dir() {
-                permissions &= !S_ISUID;
-                if permissions & S_IXGRP != 0 {
-                    permissions &= !S_ISGID;
-                }
-            }
-            core.mode = core.mode & !PERMISSIONS | permissions;
-            core.uid = set.uid.unwrap_or(core.uid);
-            core.gid = set.gid.unwrap_or(core.gid);
-            core.atime = set.atime.unwrap_or(core.atime);
-            core.mtime = set.mtime.unwrap_or(core.mtime);
-            core.ctime = now();
-            Ok(())
+        self.inode.check_fixed()?;
+        let _xattrs = set.permissions.map(|_| self.inode.xattrs.write());
+        let xattrs = match set.permissions {
+            Some(permissions) => self.change_for_permissions(permissions)?,
+            None => Change::default(),
+        };
+        self.volume.with_space(|| {
+            self.volume.transact(xattrs.credits(), |handle| {
+                xattrs.apply(&self.volume, handle, &self.inode)?;
+                self.inode.join(handle);
+                self.set_core(set);
+                Ok(())
+            })
         })
+    }
+
+    fn set_core(&self, set: &SetAttributes) {
+        let mut core = self.inode.core_with_times();
+        let mut permissions = set.permissions.unwrap_or(core.mode) & PERMISSIONS;
+        let changes_owner = set.uid.is_some() || set.gid.is_some();
+        if set.permissions.is_none() && changes_owner && !self.inode.is_dir() {
+            permissions &= !S_ISUID;
+            if permissions & S_IXGRP != 0 {
+                permissions &= !S_ISGID;
+            }
+        }
+        core.mode = core.mode & !PERMISSIONS | permissions;
+        core.uid = set.uid.unwrap_or(core.uid);
+        core.gid = set.gid.unwrap_or(core.gid);
+        core.atime = set.atime.unwrap_or(core.atime);
+        core.mtime = set.mtime.unwrap_or(core.mtime);
+        core.ctime = now();
     }
 }

@@ -9,9 +9,10 @@ use super::symlink;
 use super::{check_name, show};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Node, now};
+use crate::inode::{Inode, Node, inherited, now};
 use crate::journal::Handle;
 use crate::sync::Arc;
+use crate::xattr::{Change, Inherited};
 
 /// Set-group-ID: in a directory, its group goes to what is made in it.
 pub(super) const S_ISGID: u16 = 0o2000;
@@ -25,8 +26,10 @@ const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
 /// The attributes of an inode that is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode {
-    /// The permission bits, `0o7777` at most. There is no umask.
+    /// The permission bits, `0o7777` at most.
     pub permissions: u16,
+    /// Bits to take away from these, unless the directory has a default access control list, which says more.
+    pub umask: u16,
     /// The owner.
     pub uid: u32,
     /// The group; a set-group-ID parent passes on its own instead.
@@ -34,9 +37,9 @@ pub struct NewInode {
 }
 
 impl Default for NewInode {
-    /// `0o644`, owned by root.
+    /// `0o644`, owned by root; no umask.
     fn default() -> Self {
-        Self { permissions: 0o644, uid: 0, gid: 0 }
+        Self { permissions: 0o644, umask: 0, uid: 0, gid: 0 }
     }
 }
 
@@ -63,6 +66,14 @@ pub enum Special {
     Socket,
 }
 
+/// An inode that is to be made.
+#[derive(Debug)]
+struct Draft<'a> {
+    raw: RawInode,
+    xattrs: Change,
+    body: Body<'a>,
+}
+
 /// What a new inode has besides its attributes.
 #[derive(Clone, Copy, Debug)]
 enum Body<'a> {
@@ -85,8 +96,8 @@ impl Node {
     /// # Errors
     /// [`Error::Exists`] if the name is taken, by whatever; [`Error::NoSpace`], [`Error::NoInodes`].
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
-        let raw = self.raw_inode(FileType::Regular, new);
-        self.make(name, raw, Body::Nothing)
+        let draft = self.draft(FileType::Regular, new)?;
+        self.make(name, draft)
     }
 
     /// Makes an empty directory.
@@ -95,9 +106,10 @@ impl Node {
     /// As [`create`](Self::create); [`Error::TooManyLinks`] if there are 64,998 subdirectories already and the
     /// volume or the directory cannot go beyond (`dir_nlink`).
     pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
-        let mut raw = self.raw_inode(FileType::Directory, new);
-        raw.links = 2;
-        self.make(name, raw, Body::Directory)
+        let mut draft = self.draft(FileType::Directory, new)?;
+        draft.raw.links = 2;
+        draft.body = Body::Directory;
+        self.make(name, draft)
     }
 
     /// Makes a symbolic link to `target`. The permissions in `new` do not matter: it gets `0o777`.
@@ -107,18 +119,17 @@ impl Node {
     /// [`Error::NameTooLong`] if it does not fit a block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
         symlink::check_target(target, self.volume.block_size())?;
-        let mut raw = self.raw_inode(FileType::Symlink, &NewInode { permissions: 0o777, ..*new });
+        let mut draft = self.draft(FileType::Symlink, &NewInode { permissions: 0o777, ..*new })?;
+        let raw = &mut draft.raw;
         raw.size = target.len() as u64;
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
-            Some(block) => {
-                block.copy_from_slice(target);
-                self.make(name, raw, Body::Nothing)
-            }
+            Some(block) => block.copy_from_slice(target),
             None => {
                 raw.flags |= InodeFlags::EXTENTS;
-                self.make(name, raw, Body::Target(target))
+                draft.body = Body::Target(target);
             }
         }
+        self.make(name, draft)
     }
 
     /// Makes a special file.
@@ -132,18 +143,20 @@ impl Node {
             Special::Fifo => (FileType::Fifo, None),
             Special::Socket => (FileType::Socket, None),
         };
-        let mut raw = self.raw_inode(file_type, new);
+        let mut draft = self.draft(file_type, new)?;
         if let Some((major, minor)) = device {
             if major >= 1 << 12 || minor >= 1 << 20 {
                 return Err(Error::invalid(format_args!("the device number {major}:{minor}")));
             }
-            raw.set_rdev(major, minor);
+            draft.raw.set_rdev(major, minor);
         }
-        self.make(name, raw, Body::Nothing)
+        self.make(name, draft)
     }
 
     /// A new inode in this directory, with one link.
-    fn raw_inode(&self, file_type: FileType, new: &NewInode) -> RawInode {
+    fn draft(&self, file_type: FileType, new: &NewInode) -> Result<Draft<'static>> {
+        // For the access control list; that this is a directory is checked again.
+        self.dir()?;
         let (mode, gid, flags) = {
             let parent = self.inode.core();
             (parent.mode, parent.gid, parent.flags)
@@ -158,13 +171,15 @@ impl Node {
         raw.uid = new.uid;
         raw.gid = if shares_group { gid } else { new.gid };
         raw.links = 1;
-        raw.flags = flags & inherited(file_type);
+        raw.flags = inherited(file_type, flags);
         let now = now();
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
-        raw
+        let Inherited { permissions, xattrs } = self.inherit(&raw, new.umask)?;
+        raw.mode = raw.mode & !0o777 | permissions;
+        Ok(Draft { raw, xattrs, body: Body::Nothing })
     }
 
-    fn make(&self, name: &[u8], raw: RawInode, body: Body<'_>) -> Result<Node> {
+    fn make(&self, name: &[u8], draft: Draft<'_>) -> Result<Node> {
         check_name(name)?;
         let dir = self.dir()?;
         let _entries = self.inode.entries.write();
@@ -173,15 +188,16 @@ impl Node {
         if dir.find(name)?.is_some() {
             return Err(Error::Exists(show(name)));
         }
-        let is_dir = matches!(body, Body::Directory);
+        let is_dir = matches!(draft.body, Body::Directory);
         if is_dir {
             dir.check_subdirs()?;
         }
         let insertion = dir.plan_insertion(name)?;
-        let credits = insertion.credits()? + INODE_CREDITS + body.blocks() * FIRST_BLOCK_CREDITS;
+        let first_block = draft.body.blocks() * FIRST_BLOCK_CREDITS;
+        let credits = insertion.credits()? + INODE_CREDITS + first_block + draft.xattrs.credits();
         let inode = self.volume.with_space(|| {
             self.volume.transact(credits, |handle| {
-                let inode = self.new_child(handle, &insertion, raw.clone(), body)?;
+                let inode = self.new_child(handle, &insertion, &draft)?;
                 insertion.apply(handle, inode.ino(), inode.file_type())?;
                 if is_dir {
                     dir.add_subdir();
@@ -199,18 +215,18 @@ impl Node {
         &self,
         handle: &Handle<'_>,
         insertion: &Insertion<'_>,
-        raw: RawInode,
-        body: Body<'_>,
+        draft: &Draft<'_>,
     ) -> Result<Arc<Inode>> {
         let volume = &self.volume;
-        let is_dir = matches!(body, Body::Directory);
+        let is_dir = matches!(draft.body, Body::Directory);
         let (ino, table_block) = volume.allocator.allocate_inode(handle, self.ino(), is_dir)?;
         if let Err(error) = insertion.allocate(handle) {
             volume.allocator.free_inode(handle, ino, is_dir)?;
             return Err(error);
         }
-        let inode = volume.new_inode(ino, raw, table_block)?;
-        if let Err(error) = self.fill(handle, &inode, body) {
+        let inode = volume.new_inode(ino, draft.raw.clone(), table_block)?;
+        let attributes = draft.xattrs.apply(volume, handle, &inode);
+        if let Err(error) = attributes.and_then(|()| self.fill(handle, &inode, draft.body)) {
             insertion.give_back(handle)?;
             self.abandon(handle, &inode, is_dir)?;
             return Err(error);
@@ -240,6 +256,7 @@ impl Node {
     /// Undoes a new inode that got no block. It may have joined the handle, and is then written as deleted.
     fn abandon(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
         let ino: InodeNo = inode.ino();
+        self.volume.release_xattr_block(handle, inode)?;
         {
             let mut core = inode.core();
             core.links = 0;
@@ -247,15 +264,5 @@ impl Node {
         }
         self.volume.inodes.remove(ino);
         self.volume.allocator.free_inode(handle, ino, is_dir)
-    }
-}
-
-/// The flags that a new inode takes over from its parent (`ext4_inherit_flags`).
-fn inherited(file_type: FileType) -> InodeFlags {
-    let any = InodeFlags::NODUMP | InodeFlags::NOATIME;
-    match file_type {
-        FileType::Directory => any | InodeFlags::SYNC | InodeFlags::DIRSYNC,
-        FileType::Regular => any | InodeFlags::SYNC,
-        _ => any,
     }
 }

@@ -1,7 +1,6 @@
 //! Hard links.
 
 use super::links::{DROP_CREDITS, add_link, drop_link};
-use super::remove::check_fixed;
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -23,7 +22,7 @@ impl Node {
         if target.inode.is_dir() {
             return Err(Error::NotPermitted("a hard link to a directory".to_owned()));
         }
-        check_fixed(&target.inode)?;
+        target.inode.check_fixed()?;
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
         dir.check_insertable()?;

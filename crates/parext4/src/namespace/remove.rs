@@ -16,31 +16,19 @@ const ENTRY_CREDITS: u32 = 2;
 impl Dir<'_> {
     /// An error if no entry may be added.
     pub(super) fn check_insertable(&self) -> Result<()> {
-        check_flags(self.inode, InodeFlags::IMMUTABLE)
+        self.inode.check_flags(InodeFlags::IMMUTABLE)
     }
 
     /// An error if no entry may be removed or changed.
     pub(super) fn check_changeable(&self) -> Result<()> {
-        check_flags(self.inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        self.inode.check_fixed()
     }
-}
-
-/// An error if an inode may not lose or get a name.
-pub(super) fn check_fixed(inode: &Inode) -> Result<()> {
-    check_flags(inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-}
-
-fn check_flags(inode: &Inode, forbidden: InodeFlags) -> Result<()> {
-    if inode.core().flags.intersects(forbidden) {
-        return Err(Error::NotPermitted(format!("inode {} is immutable or append-only", inode.ino())));
-    }
-    Ok(())
 }
 
 /// An error if an inode that may lose its last name could not be deleted then: its blocks are found in a way
 /// that we cannot follow.
 pub(super) fn check_deletable(inode: &Inode) -> Result<()> {
-    let by_indirect_blocks = inode.has_map() && !inode.flags_at_load().contains(InodeFlags::EXTENTS);
+    let by_indirect_blocks = inode.has_map() && !inode.flags().contains(InodeFlags::EXTENTS);
     if by_indirect_blocks && inode.core().links <= 1 {
         return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", inode.ino())));
     }
@@ -66,7 +54,7 @@ impl Node {
             return Err(Error::IsDirectory(show(name)));
         }
         dir.check_changeable()?;
-        check_fixed(&victim.inode)?;
+        victim.inode.check_fixed()?;
         check_deletable(&victim.inode)?;
         self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);

@@ -3,7 +3,7 @@
 use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link};
 use super::lock::lock_all;
-use super::remove::{check_deletable, check_fixed};
+use super::remove::check_deletable;
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -145,11 +145,11 @@ impl Rename<'_> {
         match &self.new {
             Some(new) => {
                 self.new_dir.dir()?.check_changeable()?;
-                check_fixed(&new.inode)?;
+                new.inode.check_fixed()?;
             }
             None => self.new_dir.dir()?.check_insertable()?,
         }
-        check_fixed(&self.old.inode)
+        self.old.inode.check_fixed()
     }
 
     fn move_to_free_name(&self) -> Result<()> {

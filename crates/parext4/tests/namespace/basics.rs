@@ -8,7 +8,7 @@ fn every_type_is_made_listed_and_removed() {
     on_each_kind(16, |volume| {
         let root = volume.root().unwrap();
         root.create(b"file", &new()).unwrap();
-        root.mkdir(b"dir", &NewInode { permissions: 0o755, uid: 1000, gid: 70_000 }).unwrap();
+        root.mkdir(b"dir", &NewInode { permissions: 0o755, uid: 1000, gid: 70_000, ..new() }).unwrap();
         root.symlink(b"short", &[b'a'; 59], &new()).unwrap();
         root.symlink(b"long", &[b'b'; 60], &new()).unwrap();
         root.symlink(b"longest", &vec![b'c'; 1023], &new()).unwrap();
@@ -140,8 +140,8 @@ fn attributes_are_kept() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     let root = volume.root().unwrap();
-    let dir = root.mkdir(b"dir", &NewInode { permissions: 0o2775, uid: 5, gid: 6 }).unwrap();
-    let file = dir.create(b"file", &NewInode { permissions: 0o6755, uid: 7, gid: 8 }).unwrap();
+    let dir = root.mkdir(b"dir", &NewInode { permissions: 0o2775, uid: 5, gid: 6, ..new() }).unwrap();
+    let file = dir.create(b"file", &NewInode { permissions: 0o6755, uid: 7, gid: 8, ..new() }).unwrap();
     let inner = dir.mkdir(b"inner", &new()).unwrap();
     assert_eq!((file.metadata().gid, inner.metadata().gid), (6, 6));
     assert_eq!(inner.metadata().permissions, 0o2644);

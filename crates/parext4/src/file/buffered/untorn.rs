@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::{Mapping, State};
 use crate::file::File;
 use crate::file::admission::Operation;
+use crate::inode::FIXED;
 
 impl BufferedFile {
     /// As [`File::write_untorn`].
@@ -29,7 +30,7 @@ impl File {
     /// # Errors
     /// [`Error::Invalid`] for anything else, with nothing changed; else as [`write_at`](Self::write_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _in_flight = self.begin_change()?;
+        let _in_flight = self.begin_change(FIXED)?;
         let (len, block_size) = (data.len() as u64, self.volume().block_size());
         if !len.is_multiple_of(block_size) || !(len / block_size).is_power_of_two() {
             let text =

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use parext4_format::inode::InodeFlags;
 use rangelock::{ByteRange, Mode};
 
 use super::coherence::pages_of;
@@ -13,6 +14,7 @@ use crate::file::File;
 use crate::file::admission::Operation;
 use crate::file::ranges::HeldRange;
 use crate::inode::Cached;
+use crate::inode::FIXED;
 use crate::page_cache::{Claim, PAGE, Page};
 
 /// A part of a write that lies in one page.
@@ -44,7 +46,7 @@ impl BufferedFile {
             return self.append_vectored(bufs).map(drop);
         }
         let end = self.file.end_of(offset, total(bufs))?;
-        self.write_with(bufs, || {
+        self.write_with(bufs, FIXED, || {
             let operation = Operation::BufferedWrite { offset, end };
             let (held, _announced) = self.file.admit_up_to(operation, end)?;
             self.file.write_cached(self.cached()?, bufs, offset, end, &held)?;
@@ -67,7 +69,7 @@ impl BufferedFile {
     /// As there.
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
         let len = total(bufs);
-        self.write_with(bufs, || {
+        self.write_with(bufs, InodeFlags::IMMUTABLE, || {
             let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
             self.file.append_with(len, operation, |offset, held| {
                 self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held)
@@ -75,9 +77,15 @@ impl BufferedFile {
         })
     }
 
-    /// What surrounds every write: not too much is dirty, space that can be had is got, and what is to be durable is.
-    fn write_with(&self, bufs: &[IoSlice<'_>], mut write: impl FnMut() -> Result<u64>) -> Result<u64> {
-        let _in_flight = self.file.begin_change()?;
+    /// What surrounds every write to a file with none of the `forbidden` flags: not too much is dirty, space that can be
+    /// had is got, and what is to be durable is.
+    fn write_with(
+        &self,
+        bufs: &[IoSlice<'_>],
+        forbidden: InodeFlags,
+        mut write: impl FnMut() -> Result<u64>,
+    ) -> Result<u64> {
+        let _in_flight = self.file.begin_change(forbidden)?;
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(self.size());
         }

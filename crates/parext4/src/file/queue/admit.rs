@@ -1,5 +1,6 @@
 //! The first steps of a queue's operation: checks, its place in the queue of ranges, and the range itself.
 
+use parext4_format::inode::InodeFlags;
 use rangelock::{Mode, OwnedRangeGuard};
 
 use super::super::File;
@@ -12,7 +13,7 @@ use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::Tail;
+use crate::inode::{FIXED, Tail};
 use crate::sync::Arc;
 
 /// What came of asking for a range.
@@ -30,7 +31,8 @@ impl IoQueue {
         match op.kind {
             Kind::SyncData | Kind::SyncAll => return self.begin_sync(key),
             Kind::Read => drop(self.volume.in_flight.enter()?),
-            Kind::Write | Kind::Append => drop(file.begin_change()?),
+            Kind::Write => drop(file.begin_change(FIXED)?),
+            Kind::Append => drop(file.begin_change(InodeFlags::IMMUTABLE)?),
         }
         let available = op.buf.as_ref().map_or(0, |buf| buf.len());
         if op.len > available {

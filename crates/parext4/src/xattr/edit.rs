@@ -1,0 +1,125 @@
+//! The attributes of one inode as two lists, by where they lie, and changes of them.
+
+use parext4_format::FsBlock;
+use parext4_format::inode::Inode as RawInode;
+use parext4_format::xattr::{self, Xattr};
+
+use super::Change;
+use super::change::BlockChange;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::volume::Inner;
+
+/// The attributes of an inode, with changes that are not carried out yet.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    /// Those behind the inode's fields.
+    body: Place,
+    /// Those in the block.
+    block: Place,
+}
+
+/// A place where attributes lie.
+#[derive(Debug)]
+struct Place {
+    list: Vec<Xattr>,
+    /// Bytes of the place.
+    len: usize,
+    changed: bool,
+}
+
+impl Edit {
+    /// The attributes now. The inode's `xattrs` are locked.
+    ///
+    /// # Errors
+    /// Corruption, a failed read.
+    pub(crate) fn load(volume: &Inner, inode: &Inode) -> Result<Self> {
+        let corrupt = |error| Error::corrupt(format_args!("inode {}: {error}", inode.ino()));
+        let (body, len, number) = {
+            let core = inode.core();
+            let area = core.xattr_area();
+            (xattr::parse_ibody(area).map_err(corrupt)?, area.len(), FsBlock(core.file_acl))
+        };
+        let mut block = Vec::new();
+        if number.get() != 0 {
+            let bytes = volume.xattr_block(number)?.snapshot();
+            block = xattr::parse_block(&bytes, number, None).map_err(corrupt)?;
+        }
+        Ok(Self { body: Place::new(body, len), block: Place::new(block, volume.layout.block_size as usize) })
+    }
+
+    /// For an inode that is about to be made.
+    pub(crate) fn new(raw: &RawInode, volume: &Inner) -> Self {
+        let block_len = volume.layout.block_size as usize;
+        Self {
+            body: Place::new(Vec::new(), raw.xattr_area().len()),
+            block: Place::new(Vec::new(), block_len),
+        }
+    }
+
+    /// All attributes.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Xattr> {
+        self.body.list.iter().chain(&self.block.list)
+    }
+
+    /// The stored value of an attribute.
+    pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value[..])
+    }
+
+    /// Removes an attribute; whether it was there.
+    pub(crate) fn remove(&mut self, index: u8, name: &[u8]) -> bool {
+        let (in_body, in_block) = (self.body.remove(index, name), self.block.remove(index, name));
+        in_body || in_block
+    }
+
+    /// Sets an attribute: in the inode if it has room, else in the block, as the kernel does.
+    pub(crate) fn put(&mut self, xattr: Xattr) {
+        self.remove(xattr.name_index, &xattr.name);
+        self.body.list.push(xattr);
+        if xattr::encode_ibody(&self.body.list, self.body.len).is_some() {
+            self.body.changed = true;
+        } else {
+            self.block.list.extend(self.body.list.pop());
+            self.block.changed = true;
+        }
+    }
+
+    /// What is to be written.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the attributes do not fit.
+    pub(crate) fn finish(self) -> Result<Change> {
+        let body = match self.body.changed {
+            true => Some(xattr::encode_ibody(&self.body.list, self.body.len).ok_or(Error::NoSpace)?),
+            false => None,
+        };
+        let block = match (self.block.changed, self.block.list.is_empty()) {
+            (false, _) => BlockChange::Keep,
+            (true, true) => BlockChange::Drop,
+            (true, false) => {
+                let bytes = xattr::encode_block(&self.block.list, self.block.len);
+                BlockChange::Write(bytes.ok_or(Error::NoSpace)?)
+            }
+        };
+        Ok(Change { body, block })
+    }
+}
+
+impl Place {
+    fn new(list: Vec<Xattr>, len: usize) -> Self {
+        Self { list, len, changed: false }
+    }
+
+    fn remove(&mut self, index: u8, name: &[u8]) -> bool {
+        let before = self.list.len();
+        self.list.retain(|xattr| !is(xattr, index, name));
+        let removed = self.list.len() < before;
+        self.changed |= removed;
+        removed
+    }
+}
+
+fn is(xattr: &Xattr, index: u8, name: &[u8]) -> bool {
+    xattr.name_index == index && xattr.name == name
+}

@@ -1,0 +1,108 @@
+//! Access control lists: what they do to permissions, and what new inodes inherit.
+
+use super::{assert_fails, file, names, new, on_each_kind};
+use parext4::{NewInode, Node, SetAttributes, XattrMode};
+
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+const OWNER: u16 = 1;
+const USER: u16 = 2;
+const GROUP: u16 = 4;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// A list as programs pass it, of `(tag, permissions)`. Users are number 1000.
+fn list(entries: &[(u16, u16)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for &(tag, perm) in entries {
+        let id = if tag == USER { 1000 } else { u32::MAX };
+        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    bytes
+}
+
+fn permissions(node: &Node) -> u16 {
+    node.metadata().permissions
+}
+
+#[test]
+fn an_access_list_and_the_permissions_go_together() {
+    on_each_kind(|volume| {
+        let node = file(volume, "file");
+        let acl = list(&[(OWNER, 7), (USER, 6), (GROUP, 5), (MASK, 4), (OTHER, 1)]);
+        node.set_xattr(ACCESS, &acl, XattrMode::Any).unwrap();
+        assert_eq!(permissions(&node), 0o741);
+        assert_eq!(node.get_xattr(ACCESS).unwrap().unwrap(), acl);
+        assert_eq!(names(&node), ["system.posix_acl_access"]);
+
+        let set = SetAttributes { permissions: Some(0o4620), ..SetAttributes::default() };
+        node.set_attributes(&set).unwrap();
+        let changed = list(&[(OWNER, 6), (USER, 6), (GROUP, 5), (MASK, 2), (OTHER, 0)]);
+        assert_eq!(node.get_xattr(ACCESS).unwrap().unwrap(), changed);
+        assert_eq!(permissions(&node), 0o4620);
+
+        // What the permissions say is not stored.
+        node.set_xattr(ACCESS, &list(&[(OWNER, 6), (GROUP, 4), (OTHER, 0)]), XattrMode::Any).unwrap();
+        assert_eq!((node.get_xattr(ACCESS).unwrap(), permissions(&node)), (None, 0o4640));
+
+        node.set_xattr(ACCESS, &acl, XattrMode::Create).unwrap();
+        node.set_xattr(ACCESS, &list(&[]), XattrMode::Any).unwrap();
+        assert_eq!((names(&node).len(), permissions(&node)), (0, 0o4741));
+        node.set_xattr(ACCESS, &acl, XattrMode::Create).unwrap();
+        node.remove_xattr(ACCESS).unwrap();
+        assert_eq!(names(&node).len(), 0);
+    });
+}
+
+#[test]
+fn what_is_no_list_is_refused() {
+    on_each_kind(|volume| {
+        let node = file(volume, "file");
+        let set = |name, value: &[u8]| node.set_xattr(name, value, XattrMode::Any);
+        let minimal = list(&[(OWNER, 6), (GROUP, 4), (OTHER, 0)]);
+        assert_fails!(set(ACCESS, b"abc"), Invalid);
+        assert_fails!(set(ACCESS, &minimal[..minimal.len() - 1]), Invalid);
+        assert_fails!(set(ACCESS, &list(&[(OWNER, 6), (OTHER, 0)])), Invalid);
+        assert_fails!(set(ACCESS, &list(&[(OWNER, 6), (USER, 6), (GROUP, 4), (OTHER, 0)])), Invalid);
+        assert_fails!(set(DEFAULT, &minimal), Unsupported);
+        let link = volume.symlink("/link", "file").unwrap();
+        assert_fails!(link.set_xattr(ACCESS, &minimal, XattrMode::Any), Unsupported);
+        assert_eq!(permissions(&node), 0o644);
+    });
+}
+
+#[test]
+fn new_inodes_inherit_the_default_list() {
+    on_each_kind(|volume| {
+        let dir = volume.root().unwrap().mkdir(b"dir", &new()).unwrap();
+        let default = list(&[(OWNER, 7), (USER, 7), (GROUP, 5), (MASK, 6), (OTHER, 0)]);
+        dir.set_xattr(DEFAULT, &default, XattrMode::Any).unwrap();
+        assert_eq!(permissions(&dir), 0o644, "a default list says nothing of its own directory");
+        let with_umask = |permissions| NewInode { permissions, umask: 0o077, ..new() };
+
+        let child = dir.create(b"file", &with_umask(0o666)).unwrap();
+        assert_eq!(permissions(&child), 0o660);
+        let access = list(&[(OWNER, 6), (USER, 7), (GROUP, 5), (MASK, 6), (OTHER, 0)]);
+        assert_eq!(child.get_xattr(ACCESS).unwrap().unwrap(), access);
+        assert_eq!(names(&child), ["system.posix_acl_access"]);
+
+        let child = dir.mkdir(b"dir", &with_umask(0o751)).unwrap();
+        assert_eq!(permissions(&child), 0o740);
+        assert_eq!(child.get_xattr(DEFAULT).unwrap().unwrap(), default);
+        let access = list(&[(OWNER, 7), (USER, 7), (GROUP, 5), (MASK, 4), (OTHER, 0)]);
+        assert_eq!(child.get_xattr(ACCESS).unwrap().unwrap(), access);
+        assert_eq!(child.create(b"x", &new()).unwrap().list_xattr().unwrap().len(), 1);
+
+        let link = dir.symlink(b"link", b"file", &new()).unwrap();
+        assert_eq!((permissions(&link), names(&link).len()), (0o777, 0));
+
+        // A list that says no more than permissions leaves none behind.
+        dir.set_xattr(DEFAULT, &list(&[(OWNER, 7), (GROUP, 5), (OTHER, 4)]), XattrMode::Any).unwrap();
+        let child = dir.create(b"plain", &with_umask(0o666)).unwrap();
+        assert_eq!((permissions(&child), names(&child).len()), (0o644, 0));
+
+        dir.remove_xattr(DEFAULT).unwrap();
+        assert_eq!(permissions(&dir.create(b"masked", &with_umask(0o4666)).unwrap()), 0o4600);
+    });
+}

@@ -1,0 +1,89 @@
+//! Crashes while attributes change: each change is there as a whole or not at all, and what was synced stays.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::file;
+use crate::common::lost::crashes;
+use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use crate::common::rng::Rng;
+use parext4::device::RecordingDevice;
+use parext4::{Device, MemDevice, Node, Volume, XattrMode};
+
+const NAMES: u64 = 6;
+const CHANGES: usize = 60;
+/// Of so many states in a row e2fsck sees one.
+const SAMPLE: usize = 12;
+
+type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn attributes(node: &Node) -> Attributes {
+    let value = |name: &[u8]| node.get_xattr(name).unwrap().unwrap();
+    node.list_xattr().unwrap().into_iter().map(|name| (name.clone(), value(&name))).collect()
+}
+
+/// One random change; some grow out of the inode into a block and back.
+fn change(node: &Node, rng: &mut Rng) {
+    let name = format!("user.{}", rng.below(NAMES));
+    if rng.chance(30) {
+        let _ = node.remove_xattr(name.as_bytes());
+    } else {
+        let len = [0, 8, 40, 300, 700][usize::try_from(rng.below(5)).unwrap()];
+        let value = vec![u8::try_from(rng.below(256)).unwrap(); len];
+        let _ = node.set_xattr(name.as_bytes(), &value, XattrMode::Any);
+    }
+}
+
+#[test]
+fn a_change_is_whole_after_a_crash() {
+    for (block_size, seed) in [(1024, 1), (4096, 2)] {
+        let base = Shape::new(8, block_size, true).make_poisoned();
+        let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        let node = file(&volume, "file");
+        volume.sync().unwrap();
+        let mut rng = Rng::new(seed, 0);
+        // The states in order, each with the events recorded when it began, and those when it was synced.
+        let mut states: Vec<(usize, Attributes)> = vec![(device.log().len(), Attributes::new())];
+        let mut synced: Vec<(usize, usize)> = vec![(device.log().len(), 0)];
+        for n in 0..CHANGES {
+            change(&node, &mut rng);
+            states.push((device.log().len(), attributes(&node)));
+            if n % 4 == 3 {
+                volume.sync().unwrap();
+                synced.push((device.log().len(), states.len() - 1));
+            }
+        }
+        drop(node);
+        volume.close().unwrap();
+
+        let mut nth = 0;
+        crashes(&device, &base, &mut rng, |crash| {
+            if crash.epoch.start < states[0].0 {
+                return;
+            }
+            let at_least =
+                synced.iter().rev().find(|mark| mark.0 <= crash.epoch.start).map_or(0, |mark| mark.1);
+            let at_most = states.iter().rposition(|state| state.0 <= crash.epoch.end).unwrap();
+            nth += 1;
+            if nth % SAMPLE == 0 {
+                assert_recovers(&crash.image, &crash.what);
+            }
+            check(crash.image, &states[at_least..=at_most], &crash.what);
+        });
+        assert!(nth > 50);
+    }
+}
+
+fn check(image: MemDevice, allowed: &[(usize, Attributes)], what: &str) {
+    let image = Arc::new(image);
+    let volume = Volume::open(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
+    let node = volume.resolve("/file").unwrap();
+    let found = attributes(&node);
+    assert!(allowed.iter().any(|state| state.1 == found), "{what}: {:?}", found.keys());
+    drop(node);
+    volume.close().unwrap();
+    if what.ends_with("none of them") {
+        assert_clean(&image, what);
+    }
+}

@@ -1,0 +1,75 @@
+//! Attributes on a volume without free blocks: an error, and nothing changes.
+
+use super::{Image, file, names};
+use parext4::{Error, NewInode, XattrMode};
+
+/// A default list for `u::rwx,u:1000:rwx,g::r-x,m::rwx,o::---`, as programs pass it.
+fn default_list() -> Vec<u8> {
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    bytes
+}
+
+#[test]
+fn without_free_blocks_nothing_changes() {
+    for journal in ["has_journal", "^has_journal"] {
+        let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", journal]) else { return };
+        let volume = image.open();
+        let (root, node) = (volume.root().unwrap(), file(&volume, "file"));
+        let dir = root.mkdir(b"dir", &NewInode::default()).unwrap();
+        dir.set_xattr(b"system.posix_acl_default", &default_list(), XattrMode::Any).unwrap();
+        let full = volume.create("/full", 0o644).unwrap();
+        let mut chunk = 1 << 20;
+        let mut at = 0;
+        while chunk >= 1024 {
+            match full.allocate(at, chunk, false) {
+                Ok(()) => at += chunk,
+                Err(Error::NoSpace) => chunk /= 2,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let space = volume.space();
+        assert!(matches!(node.set_xattr(b"user.a", b"x", XattrMode::Any), Err(Error::NoSpace)));
+        assert!(matches!(dir.create(b"child", &NewInode::default()), Err(Error::NoSpace)));
+        assert!(matches!(dir.mkdir(b"child", &NewInode::default()), Err(Error::NoSpace)));
+        assert_eq!((names(&node).len(), volume.space()), (0, space));
+        // What has a block can change it.
+        dir.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
+        full.set_len(at - 4096).unwrap();
+        // Blocks that are free only with the next commit are waited for.
+        node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
+        dir.create(b"child", &NewInode::default()).unwrap();
+        assert_eq!(names(&dir.lookup(b"child").unwrap()), ["system.posix_acl_access"]);
+        drop((root, node, dir, full));
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+#[test]
+fn what_does_not_fit_leaves_all_as_it_was() {
+    super::on_each_kind(|volume| {
+        let node = file(volume, "file");
+        let value = vec![1; volume.info().block_size as usize / 2];
+        node.set_xattr(b"user.half", &value, XattrMode::Any).unwrap();
+        for n in 0.. {
+            let name = format!("user.{n}");
+            match node.set_xattr(name.as_bytes(), &[2; 20], XattrMode::Create) {
+                Ok(()) => assert_eq!(names(&node).len(), n + 2),
+                Err(Error::NoSpace) => {
+                    assert!(n > 8);
+                    assert_eq!(names(&node).len(), n + 1);
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let too_large = vec![3; volume.info().block_size as usize];
+        assert!(matches!(node.set_xattr(b"user.half", &too_large, XattrMode::Replace), Err(Error::NoSpace)));
+        assert_eq!(node.get_xattr(b"user.half").unwrap().unwrap(), value);
+    });
+}

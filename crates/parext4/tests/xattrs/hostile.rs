@@ -1,0 +1,89 @@
+//! Attributes whose bytes are anything: errors, and no panic.
+
+use std::sync::Arc;
+
+use super::{Image, file, new};
+use crate::common::rng::Rng;
+use parext4::device::MemDevice;
+use parext4::{Error, Node, OpenOptions, SetAttributes, Volume, XattrMode};
+
+/// Does everything to the attributes of an inode, whatever comes of it.
+fn exercise(node: &Node) {
+    for name in node.list_xattr().unwrap_or_default() {
+        let _ = node.get_xattr(&name);
+        let _ = node.set_xattr(&name, b"other", XattrMode::Replace);
+    }
+    let _ = node.get_xattr(b"system.posix_acl_access");
+    let _ = node.set_attributes(&SetAttributes { permissions: Some(0o600), ..SetAttributes::default() });
+    let _ = node.set_xattr(b"user.new", &[1; 300], XattrMode::Any);
+    let _ = node.remove_xattr(b"user.b");
+    let _ = node.create(b"child", &new());
+}
+
+/// Without checksums, so that nothing but the checks of the structures is in the way.
+#[test]
+fn any_bytes_in_attributes() {
+    let options = ["-b", "1024", "-N", "512", "-O", "^metadata_csum"];
+    let Some(image) = Image::mke2fs(8, &options) else { return };
+    let volume = image.open();
+    let dir = volume.root().unwrap().mkdir(b"dir", &new()).unwrap();
+    let acl = [
+        2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 5, 0, 0, 0, 4, 0, 7, 0, 255, 255, 255, 255,
+        16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
+    ];
+    dir.set_xattr(b"system.posix_acl_default", &acl, XattrMode::Any).unwrap();
+    for (name, len) in [("user.a", 400), ("user.b", 10), ("trusted.c", 3), ("security.d", 100)] {
+        dir.set_xattr(name.as_bytes(), &vec![5; len], XattrMode::Any).unwrap();
+    }
+    dir.set_xattr(b"system.posix_acl_access", &acl, XattrMode::Any).unwrap();
+    drop(dir);
+    volume.close().unwrap();
+    let sound = std::fs::read(image.path()).unwrap();
+    let magic = [0, 0, 2, 0xea];
+    let places: Vec<usize> = (0..sound.len()).step_by(4).filter(|&at| sound[at..at + 4] == magic).collect();
+    // One in the inode and one in the block, and perhaps in the journal.
+    let homes: Vec<usize> = places.into_iter().filter(|at| at % 256 == 160 || at % 1024 == 0).collect();
+    assert!(homes.len() >= 2);
+    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    let mut rng = Rng::new(1, 0);
+    let below = |rng: &mut Rng, limit| usize::try_from(rng.below(limit)).unwrap();
+    for _ in 0..300 {
+        let mut bytes = sound.clone();
+        for _ in 0..=rng.below(5) {
+            let home = homes[below(&mut rng, homes.len() as u64)];
+            let within = if rng.chance(70) { 96 } else { 1024 };
+            let value = [0, 1, 0xff, 4, below(&mut rng, 256)][below(&mut rng, 5)];
+            bytes[home + below(&mut rng, within)] = u8::try_from(value).unwrap();
+        }
+        let volume = Volume::open(Arc::new(MemDevice::from_bytes(bytes)), &options).unwrap();
+        if let Ok(dir) = volume.resolve("/dir") {
+            exercise(&dir);
+        }
+        let _ = volume.close();
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_one_is_named() {
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    file(&volume, "file");
+    volume.close().unwrap();
+    for block in ["1", "100000000", "6000"] {
+        image.debugfs_write(&format!("sif /file file_acl {block}"));
+        let volume = image.open();
+        let node = volume.resolve("/file").unwrap();
+        let is_set = !image.debugfs("stat /file").is_empty();
+        for result in [
+            node.list_xattr().map(drop),
+            node.set_xattr(b"user.a", b"x", XattrMode::Any),
+            node.remove_xattr(b"user.a"),
+        ] {
+            assert!(!is_set || matches!(result, Err(Error::Corrupt(_))), "{block}: {result:?}");
+        }
+        // Data and names are still there.
+        assert_eq!(node.metadata().size, 0);
+        drop(node);
+        volume.close().unwrap();
+    }
+}

@@ -1,0 +1,68 @@
+//! Extended attributes, access control lists and flags, against a model and against others' programs.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod acl;
+mod basics;
+mod crash;
+mod flags;
+mod full;
+mod hostile;
+mod kernel;
+mod model;
+mod shared;
+
+use common::Image;
+use parext4::{NewInode, Node, Volume};
+
+/// Kinds of volumes that differ in where attributes find room and what is checked: options for mke2fs.
+const KINDS: &[&[&str]] = &[
+    &["-b", "1024", "-I", "128"],
+    &["-b", "1024", "-I", "256"],
+    &["-b", "1024", "-I", "128", "-O", "^metadata_csum,^64bit"],
+    &["-b", "1024", "-I", "256", "-O", "^has_journal"],
+    &["-b", "2048", "-I", "128"],
+    &["-b", "2048", "-I", "256", "-O", "^metadata_csum"],
+    &["-b", "4096", "-I", "128", "-O", "^metadata_csum,uninit_bg"],
+    &["-b", "4096", "-I", "256"],
+    &["-b", "4096", "-I", "512"],
+];
+
+/// Runs `test` on a volume of each kind, then checks that it is sound.
+fn on_each_kind(test: impl Fn(&Volume)) {
+    for kind in KINDS {
+        let Some(image) = Image::mke2fs(8, kind) else { return };
+        eprintln!("{kind:?}");
+        let volume = image.open();
+        test(&volume);
+        volume.close().unwrap();
+        image.fsck();
+    }
+}
+
+fn new() -> NewInode {
+    NewInode::default()
+}
+
+/// A new file in the root directory.
+fn file(volume: &Volume, name: &str) -> Node {
+    volume.root().unwrap().create(name.as_bytes(), &new()).unwrap()
+}
+
+/// The names of a node's attributes, sorted.
+fn names(node: &Node) -> Vec<String> {
+    let mut names: Vec<_> =
+        node.list_xattr().unwrap().into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Asserts that an operation fails with an error of this variant.
+macro_rules! assert_fails {
+    ($operation:expr, $variant:ident) => {{
+        let result = $operation.map(drop);
+        assert!(matches!(result, Err(parext4::Error::$variant { .. })), "{:?}", result);
+    }};
+}
+pub(crate) use assert_fails;

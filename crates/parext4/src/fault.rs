@@ -115,6 +115,8 @@ pub enum Fault {
     DelayForgotten,
     /// A sync does not wait for what others write back.
     SyncUnwaited,
+    /// The attributes of an inode are read and changed without its lock.
+    XattrsUnheld,
     /// A queue's thread goes to sleep without looking for what it was given.
     SleepUnchecked,
     /// Who ends a page's filling, write-back or last pin wakes nobody.

@@ -96,7 +96,7 @@ impl Node {
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable or append-only; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         self.inode.check_fixed()?;
-        let _xattrs = set.permissions.map(|_| self.inode.xattrs.write());
+        let _xattrs = set.permissions.map(|_| self.write_xattrs());
         let xattrs = match set.permissions {
             Some(permissions) => self.change_for_permissions(permissions)?,
             None => Change::default(),

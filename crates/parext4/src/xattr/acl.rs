@@ -67,7 +67,7 @@ impl Node {
         if raw.file_type() == FileType::Symlink {
             return Ok(Inherited { permissions: wanted, xattrs: Change::default() });
         }
-        let _xattrs = self.inode.xattrs.read();
+        let _xattrs = self.read_xattrs();
         let inherited = Edit::load(&self.volume, &self.inode)?;
         let Some(stored) = inherited.get(ACL_DEFAULT, b"") else {
             return Ok(Inherited { permissions: wanted & !umask, xattrs: Change::default() });

@@ -17,7 +17,9 @@ pub(crate) use change::Change;
 pub(crate) use edit::Edit;
 
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::inode::Node;
+use crate::sync::{ReadGuard, WriteGuard};
 
 /// The longest name, its first part included (`XATTR_NAME_MAX`).
 const MAX_NAME: usize = 255;
@@ -91,7 +93,7 @@ impl Node {
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.volume.in_flight.check_open()?;
         let name = Name::new(name)?;
-        let _xattrs = self.inode.xattrs.read();
+        let _xattrs = self.read_xattrs();
         let edit = Edit::load(&self.volume, &self.inode)?;
         match edit.get(name.index, name.rest) {
             Some(value) if name.is_acl() => Ok(Some(self.stored_acl(value)?.to_xattr())),
@@ -105,7 +107,7 @@ impl Node {
     /// Corruption.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
         self.volume.in_flight.check_open()?;
-        let _xattrs = self.inode.xattrs.read();
+        let _xattrs = self.read_xattrs();
         let edit = Edit::load(&self.volume, &self.inode)?;
         Ok(edit.iter().filter_map(xattr::full_name).collect())
     }
@@ -125,7 +127,7 @@ impl Node {
         }
         let acl = if name.is_acl() { Some(self.new_acl(name, value)?) } else { None };
 
-        let _xattrs = self.inode.xattrs.write();
+        let _xattrs = self.write_xattrs();
         let mut edit = Edit::load(&self.volume, &self.inode)?;
         match (edit.get(name.index, name.rest), mode) {
             (Some(_), XattrMode::Create) => {
@@ -151,12 +153,22 @@ impl Node {
     /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if there is none.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = self.changeable(name)?;
-        let _xattrs = self.inode.xattrs.write();
+        let _xattrs = self.write_xattrs();
         let mut edit = Edit::load(&self.volume, &self.inode)?;
         if !edit.remove(name.index, name.rest) {
             return Err(name.missing());
         }
         self.carry_out(edit, None)
+    }
+
+    /// Keeps the attributes as they are.
+    fn read_xattrs(&self) -> Option<ReadGuard<'_, ()>> {
+        (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.read())
+    }
+
+    /// Keeps others away from the attributes.
+    pub(crate) fn write_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
+        (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.write())
     }
 
     /// Checks that an attribute may be changed, in the order of Linux.

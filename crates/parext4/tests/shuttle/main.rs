@@ -20,3 +20,4 @@ mod sizes;
 mod space;
 mod support;
 mod writes;
+mod xattrs;

@@ -9,6 +9,8 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use common::{Bench, text};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use rustix::io::Errno;
 
 const MIB: u64 = 1 << 20;
 
@@ -36,11 +38,32 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("a/odd"), Permissions::from_mode(0o400)).unwrap();
     fs::set_permissions(root.join("a/b/empty"), Permissions::from_mode(0o1750)).unwrap();
     assert!(Command::new("mkfifo").arg(root.join("fifo")).status().unwrap().success());
+    for (path, name, len) in [("a/small", "user.a", 10), ("a/b", "user.b", 300), ("a/small", "user.c", 0)] {
+        let set = lsetxattr(root.join(path), name, &vec![b'v'; len], XattrFlags::empty());
+        assert!(matches!(set, Ok(()) | Err(Errno::NOTSUP)), "{set:?}");
+    }
     for (path, seconds) in [("a/small", 1_000_000_000), ("a/b", 5_000_000_000), ("a/b/empty", 1)] {
         let time = UNIX_EPOCH + Duration::new(seconds, 123_456_789);
         let times = FileTimes::new().set_modified(time).set_accessed(time + Duration::from_nanos(1));
         File::open(root.join(path)).unwrap().set_times(times).unwrap();
     }
+}
+
+/// The extended attributes as text.
+fn attributes(path: &Path) -> String {
+    let mut names = vec![0; 65536];
+    let len = llistxattr(path, &mut names[..]).unwrap();
+    let names = String::from_utf8(names[..len].to_vec()).unwrap();
+    let mut lines: Vec<_> = names
+        .split_terminator('\0')
+        .map(|name| {
+            let mut value = vec![0; 65536];
+            let len = lgetxattr(path, name, &mut value[..]).unwrap();
+            format!(" {name}={:?}", &value[..len])
+        })
+        .collect();
+    lines.sort();
+    lines.concat()
 }
 
 /// All below `root`, sorted, with attributes and contents as text.
@@ -52,6 +75,7 @@ fn describe(root: &Path) -> Vec<String> {
         let name = path.strip_prefix(root).unwrap().display().to_string();
         let mut line = format!("{name:?} {:o} {} {}", metadata.mode(), metadata.uid(), metadata.gid());
         line += &format!(" mtime {}.{}", metadata.mtime(), metadata.mtime_nsec());
+        line += &attributes(&path);
         if metadata.is_dir() {
             waiting.extend(fs::read_dir(&path).unwrap().map(|item| item.unwrap().path()));
         } else {

@@ -72,7 +72,7 @@ impl Copy for FileCopy {
     }
 
     fn finish(&self) -> Result<()> {
-        attributes::set(&self.job.path, &self.job.metadata, self.job.shared.is_root)
+        attributes::set(&self.job.path, self.job.file.node(), &self.job.metadata, &self.job.shared)
             .with_context(|| self.what())?;
         self.job.shared.progress.file_done();
         Ok(())

@@ -3,6 +3,7 @@
 mod attributes;
 mod file;
 mod walk;
+mod xattrs;
 
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
@@ -19,9 +20,9 @@ use walk::Walker;
 
 /// Copy a file or tree out of a volume, like cp -a
 ///
-/// Modes, times, hard links, symbolic links and holes are kept; owners and device nodes only for root, and for
-/// others no set-ID bits. Extended attributes are not copied. Existing files are replaced, existing directories
-/// merged. IMAGE:/dir/. stands for the contents of /dir.
+/// Modes, times, hard links, symbolic links, holes, user's extended attributes and access control lists are kept;
+/// owners, device nodes and other extended attributes only for root, and for others no set-ID bits. Existing files
+/// are replaced, existing directories merged. IMAGE:/dir/. stands for the contents of /dir.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to copy

@@ -40,7 +40,7 @@ pub struct Walker {
     /// First and further names of such files; the latter are made when the files are.
     links: Vec<(PathBuf, PathBuf)>,
     /// Directories, parents before what is in them.
-    directories: Vec<(PathBuf, Metadata)>,
+    directories: Vec<(PathBuf, Node, Metadata)>,
 }
 
 impl Walker {
@@ -77,7 +77,7 @@ impl Walker {
             return Ok(());
         }
         small(&node, &path, &metadata)
-            .and_then(|()| attributes::set(&path, &metadata, self.shared.is_root))
+            .and_then(|()| attributes::set(&path, &node, &metadata, &self.shared))
             .with_context(|| path.display().to_string())?;
         self.shared.progress.file_done();
         Ok(())
@@ -91,8 +91,8 @@ impl Walker {
             self.shared.progress.file_done();
         }
         // What is in a directory comes first: its attributes may close the way, and changes in it set its time.
-        for (path, metadata) in self.directories.iter().rev() {
-            attributes::set(path, metadata, self.shared.is_root)
+        for (path, node, metadata) in self.directories.iter().rev() {
+            attributes::set(path, node, metadata, &self.shared)
                 .with_context(|| path.display().to_string())?;
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Walker {
     ) -> Result<()> {
         self.visited.enter(dir)?;
         make_directory(&path).with_context(|| path.display().to_string())?;
-        self.directories.push((path.clone(), metadata));
+        self.directories.push((path.clone(), dir.clone(), metadata));
         for item in tree::entries(dir) {
             let item = item.with_context(|| path.display().to_string())?;
             let path = path.join(OsStr::from_bytes(&item.name));

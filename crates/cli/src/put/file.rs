@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
 use super::walk::{Place, Slot};
-use super::{Shared, attributes};
+use super::{Shared, attributes, xattrs};
 use crate::transfer::{Copy, Job};
 
 /// A file to copy.
@@ -106,7 +106,8 @@ impl Copy for FileCopy {
             if self.file.size() != self.size {
                 self.file.set_len(self.size)?;
             }
-            self.file.node().set_attributes(&self.attributes)
+            xattrs::copy(&self.job.source, self.file.node(), &self.job.shared.progress)?;
+            anyhow::Ok(self.file.node().set_attributes(&self.attributes)?)
         };
         complete().with_context(|| path.display().to_string())?;
         self.job.shared.progress.file_done();

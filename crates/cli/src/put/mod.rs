@@ -5,6 +5,7 @@ mod durable;
 mod file;
 mod target;
 mod walk;
+mod xattrs;
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ use walk::Walker;
 
 /// Copy files and trees into a volume, like cp -a
 ///
-/// Modes, owners, times, hard links, symbolic links, device nodes and holes are kept; extended attributes are
-/// not copied. Existing files are replaced, existing directories merged. SRC/. stands for the contents of SRC.
+/// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
+/// Existing files are replaced, existing directories merged. SRC/. stands for the contents of SRC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to copy

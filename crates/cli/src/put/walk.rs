@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use parext4::{Error, FileType, Node, SetAttributes};
 
 use super::target::Target;
-use super::{Shared, attributes};
+use super::{Shared, attributes, xattrs};
 use crate::put::file::FileJob;
 use crate::transfer::Submit;
 
@@ -48,8 +48,8 @@ pub struct Walker {
     linked: HashMap<(u64, u64), Slot>,
     /// Further names of such files, made when the files are.
     links: Vec<(Slot, Place)>,
-    /// Attributes of directories, set when nothing more goes into them.
-    directories: Vec<(Node, SetAttributes)>,
+    /// Directories outside, their copies and their attributes, set when nothing more goes into them.
+    directories: Vec<(PathBuf, Node, SetAttributes)>,
 }
 
 impl Walker {
@@ -79,7 +79,9 @@ impl Walker {
             self.shared.progress.file_done();
             self.shared.durable.complete(place.path)?;
         }
-        for (node, set) in self.directories {
+        for (source, node, set) in self.directories {
+            xattrs::copy(&source, &node, &self.shared.progress)
+                .with_context(|| source.display().to_string())?;
             node.set_attributes(&set)?;
         }
         Ok(())
@@ -107,7 +109,8 @@ impl Walker {
             let shared = Arc::clone(&self.shared);
             return jobs.submit(FileJob { source: source.to_owned(), place, slot, shared });
         }
-        let node = small(source, &place, &metadata).with_context(|| place.path.display().to_string())?;
+        let node = small(source, &place, &metadata, &self.shared)
+            .with_context(|| place.path.display().to_string())?;
         if let Some(slot) = slot {
             let _ = slot.set(node);
         }
@@ -129,7 +132,7 @@ impl Walker {
             let (from, path) = (source.join(&name), path.join(&name));
             self.entry(jobs, &from, Place { parent: dir.clone(), name: name.into_vec(), path })?;
         }
-        self.directories.push((dir, attributes::all(metadata)));
+        self.directories.push((source.to_owned(), dir, attributes::all(metadata)));
         Ok(())
     }
 }
@@ -148,16 +151,18 @@ fn directory(place: &Place, metadata: &Metadata) -> Result<Node> {
 }
 
 /// Makes a symbolic link or special file.
-fn small(source: &Path, place: &Place, metadata: &Metadata) -> Result<Node> {
+fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> Result<Node> {
     let new = attributes::new_inode(metadata);
     if metadata.is_symlink() {
         let target = fs::read_link(source)?;
         let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
+        xattrs::copy(source, &node, &shared.progress)?;
         node.set_attributes(&attributes::of_symlink(metadata))?;
         return Ok(node);
     }
     let Some(special) = attributes::special(metadata) else { bail!("{}: unknown type", source.display()) };
     let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
+    xattrs::copy(source, &node, &shared.progress)?;
     node.set_attributes(&attributes::all(metadata))?;
     Ok(node)
 }

@@ -1,0 +1,60 @@
+//! Extended attributes of files outside, for the volume.
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+
+use anyhow::Result;
+use parext4::{Error, Node, XattrMode};
+use rustix::fs::{lgetxattr, llistxattr, llistxattr_query};
+use rustix::io::Errno;
+
+use crate::progress::Progress;
+
+/// The longest value, and the longest list of names, that Linux passes.
+const MAX: usize = 65536;
+
+/// Gives `node` the attributes of what is at `source`, and no access control list that it has inherited. Says what
+/// the volume cannot hold.
+pub fn copy(source: &Path, node: &Node, progress: &Progress) -> Result<()> {
+    let names = list(source)?;
+    for name in node.list_xattr()? {
+        if name.starts_with(b"system.") && !names.iter().any(|kept| kept.to_bytes() == name) {
+            node.remove_xattr(&name)?;
+        }
+    }
+    for name in &names {
+        let Some(value) = get(source, name)? else { continue };
+        match node.set_xattr(name.to_bytes(), &value, XattrMode::Any) {
+            Err(error @ (Error::Unsupported(_) | Error::NoSpace)) => {
+                let name = name.to_string_lossy();
+                progress.note(&format!("{}: attribute {name} is left out: {error}", source.display()));
+            }
+            set => set?,
+        }
+    }
+    Ok(())
+}
+
+/// The names; none where there are no attributes.
+fn list(source: &Path) -> Result<Vec<CString>> {
+    // Asked for the length first: most files have none.
+    if let Ok(0) | Err(Errno::NOTSUP) = llistxattr_query(source) {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; MAX];
+    let len = llistxattr(source, &mut bytes[..])?;
+    let names = bytes[..len].split_inclusive(|&byte| byte == 0);
+    Ok(names.map(CStr::from_bytes_with_nul).map(|name| name.map(CStr::to_owned)).collect::<Result<_, _>>()?)
+}
+
+/// A value, unless the attribute is gone, or not for us.
+fn get(source: &Path, name: &CStr) -> Result<Option<Vec<u8>>> {
+    let mut value = vec![0; MAX];
+    match lgetxattr(source, name, &mut value[..]) {
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
+        len => {
+            value.truncate(len?);
+            Ok(Some(value))
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Orphans: inodes registered for two reasons, shared blocks, and what cannot be deleted.
+//! Orphans: inodes registered for two reasons, and what cannot be deleted.
 
 mod common;
 
@@ -152,53 +152,4 @@ fn an_orphan_that_is_none_is_named() {
         let superblock = Superblock::parse(&device.snapshot()[1024..2048]).unwrap();
         assert_eq!(superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT), in_file);
     }
-}
-
-/// Inodes that share a block of extended attributes are deleted by several threads at once; it goes with the last.
-#[test]
-fn a_shared_xattr_block_goes_with_the_last_inode() {
-    const THREADS: usize = 4;
-    const FILES: usize = 50;
-    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"]) else { return };
-    let volume = image.open();
-    for thread in 0..THREADS {
-        volume.mkdir(format!("/{thread}"), 0o755).unwrap();
-    }
-    let before = volume.space();
-    for file in 0..THREADS * FILES {
-        volume.create(format!("/{}/{file}", file % THREADS), 0o644).unwrap();
-    }
-    volume.close().unwrap();
-
-    image.debugfs_write("ea_set /0/0 user.test value");
-    let stat = image.debugfs("stat /0/0");
-    let Some(block) = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next()) else {
-        return;
-    };
-    let script = image.path().with_file_name("script");
-    let mut commands = format!("zap_block -o 4 -l 1 -p {} {block}\n", THREADS * FILES);
-    for file in 1..THREADS * FILES {
-        let path = format!("/{}/{file}", file % THREADS);
-        commands += &format!("sif {path} file_acl {block}\nsif {path} blocks 2\n");
-    }
-    std::fs::write(&script, commands).unwrap();
-    tool(Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(image.path()));
-    image.fsck();
-
-    let volume = image.open();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let volume = &volume;
-            scope.spawn(move || {
-                for file in (thread..THREADS * FILES).step_by(THREADS) {
-                    volume.remove_file(format!("/{thread}/{file}")).unwrap();
-                }
-            });
-        }
-    });
-    volume.sync().unwrap();
-    let after = volume.space();
-    assert_eq!((after.free_blocks, after.free_inodes), (before.free_blocks, before.free_inodes));
-    volume.close().unwrap();
-    image.fsck();
 }

@@ -108,7 +108,7 @@ struct Mount(PathBuf);
 
 impl Mount {
     fn new(image: &Path, at: &Path) -> Option<Self> {
-        std::fs::create_dir(at).ok()?;
+        std::fs::create_dir_all(at).ok()?;
         let mounted = tool(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(at))?;
         mounted.status.success().then(|| Self(at.to_owned()))
     }

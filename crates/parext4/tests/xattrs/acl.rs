@@ -1,26 +1,10 @@
 //! Access control lists: what they do to permissions, and what new inodes inherit.
 
-use super::{assert_fails, file, names, new, on_each_kind};
+use super::{GROUP, MASK, OTHER, OWNER, USER, assert_fails, file, list, names, new, on_each_kind};
 use parext4::{NewInode, Node, SetAttributes, XattrMode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
-
-const OWNER: u16 = 1;
-const USER: u16 = 2;
-const GROUP: u16 = 4;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
-
-/// A list as programs pass it, of `(tag, permissions)`. Users are number 1000.
-fn list(entries: &[(u16, u16)]) -> Vec<u8> {
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for &(tag, perm) in entries {
-        let id = if tag == USER { 1000 } else { u32::MAX };
-        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
-    }
-    bytes
-}
 
 fn permissions(node: &Node) -> u16 {
     node.metadata().permissions

@@ -1,18 +1,7 @@
 //! Attributes on a volume without free blocks: an error, and nothing changes.
 
-use super::{Image, file, names};
+use super::{Image, file, full_list, names};
 use parext4::{Error, NewInode, XattrMode};
-
-/// A default list for `u::rwx,u:1000:rwx,g::r-x,m::rwx,o::---`, as programs pass it.
-fn default_list() -> Vec<u8> {
-    let entries: [(u16, u16, u32); 5] =
-        [(1, 7, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in entries {
-        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
-    }
-    bytes
-}
 
 #[test]
 fn without_free_blocks_nothing_changes() {
@@ -21,7 +10,7 @@ fn without_free_blocks_nothing_changes() {
         let volume = image.open();
         let (root, node) = (volume.root().unwrap(), file(&volume, "file"));
         let dir = root.mkdir(b"dir", &NewInode::default()).unwrap();
-        dir.set_xattr(b"system.posix_acl_default", &default_list(), XattrMode::Any).unwrap();
+        dir.set_xattr(b"system.posix_acl_default", &full_list(), XattrMode::Any).unwrap();
         let full = volume.create("/full", 0o644).unwrap();
         let mut chunk = 1 << 20;
         let mut at = 0;

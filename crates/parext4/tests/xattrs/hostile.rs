@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Image, file, new};
+use super::{Image, file, full_list, new};
 use crate::common::rng::Rng;
 use parext4::device::MemDevice;
 use parext4::{Error, Node, OpenOptions, SetAttributes, Volume, XattrMode};
@@ -27,15 +27,11 @@ fn any_bytes_in_attributes() {
     let Some(image) = Image::mke2fs(8, &options) else { return };
     let volume = image.open();
     let dir = volume.root().unwrap().mkdir(b"dir", &new()).unwrap();
-    let acl = [
-        2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 5, 0, 0, 0, 4, 0, 7, 0, 255, 255, 255, 255,
-        16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
-    ];
-    dir.set_xattr(b"system.posix_acl_default", &acl, XattrMode::Any).unwrap();
+    dir.set_xattr(b"system.posix_acl_default", &full_list(), XattrMode::Any).unwrap();
     for (name, len) in [("user.a", 400), ("user.b", 10), ("trusted.c", 3), ("security.d", 100)] {
         dir.set_xattr(name.as_bytes(), &vec![5; len], XattrMode::Any).unwrap();
     }
-    dir.set_xattr(b"system.posix_acl_access", &acl, XattrMode::Any).unwrap();
+    dir.set_xattr(b"system.posix_acl_access", &full_list(), XattrMode::Any).unwrap();
     drop(dir);
     volume.close().unwrap();
     let sound = std::fs::read(image.path()).unwrap();

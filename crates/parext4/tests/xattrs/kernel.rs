@@ -4,14 +4,8 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 
-use super::{Image, KINDS, file, names, new};
+use super::{Image, KINDS, file, full_list, names, new};
 use parext4::XattrMode;
-
-/// `u::rw-,u:1000:rw-,g::r--,m::rw-,o::---`, as programs pass it.
-const ACL: [u8; 44] = [
-    2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 0xe8, 3, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255,
-    0x10, 0, 6, 0, 255, 255, 255, 255, 0x20, 0, 0, 0, 255, 255, 255, 255,
-];
 
 fn get(path: &Path, name: &str) -> Vec<u8> {
     let mut value = vec![0; 8192];
@@ -47,11 +41,11 @@ fn the_kernel_reads_and_changes_what_we_write() {
         for (name, len) in values {
             node.set_xattr(name.as_bytes(), &vec![7; len], XattrMode::Any).unwrap();
         }
-        node.set_xattr(b"system.posix_acl_access", &ACL, XattrMode::Any).unwrap();
+        node.set_xattr(b"system.posix_acl_access", &full_list(), XattrMode::Any).unwrap();
         let all = names(&node);
         drop(node);
         let dir = volume.root().unwrap().mkdir(b"dir", &new()).unwrap();
-        dir.set_xattr(b"system.posix_acl_default", &ACL, XattrMode::Any).unwrap();
+        dir.set_xattr(b"system.posix_acl_default", &full_list(), XattrMode::Any).unwrap();
         drop(dir);
         volume.close().unwrap();
         image.fsck();
@@ -64,12 +58,12 @@ fn the_kernel_reads_and_changes_what_we_write() {
             for (name, len) in values {
                 assert_eq!(get(&path, name), vec![7; len], "{kind:?}: {name}");
             }
-            assert_eq!(get(&path, "system.posix_acl_access"), ACL);
+            assert_eq!(get(&path, "system.posix_acl_access"), full_list());
             set(&path, "user.b", &[8; 90]);
             set(&path, "user.new", b"from the kernel");
             removexattr(&path, "user.large").unwrap();
             std::fs::write(root.join("dir/child"), b"").unwrap();
-            assert_eq!(get(&root.join("dir/child"), "system.posix_acl_access").len(), ACL.len());
+            assert_eq!(get(&root.join("dir/child"), "system.posix_acl_access").len(), full_list().len());
         });
         if !mounted {
             return;
@@ -82,7 +76,7 @@ fn the_kernel_reads_and_changes_what_we_write() {
         assert_eq!(get("user.new").unwrap(), b"from the kernel");
         assert_eq!(get("user.large"), None);
         assert_eq!(get("trusted.c").unwrap(), [7; 100]);
-        assert_eq!(get("system.posix_acl_access").unwrap(), ACL);
+        assert_eq!(get("system.posix_acl_access").unwrap(), full_list());
         let child = volume.resolve("/dir/child").unwrap();
         assert_eq!(names(&child), ["system.posix_acl_access"]);
         node.set_xattr(b"user.new", &[9; 200], XattrMode::Replace).unwrap();

@@ -58,6 +58,28 @@ fn names(node: &Node) -> Vec<String> {
     names
 }
 
+/// Tags of access control lists.
+const OWNER: u16 = 1;
+const USER: u16 = 2;
+const GROUP: u16 = 4;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// An access control list as programs pass it, of `(tag, permissions)`. The user has number 1000.
+fn list(entries: &[(u16, u16)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for &(tag, perm) in entries {
+        let id = if tag == USER { 1000 } else { u32::MAX };
+        bytes.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    bytes
+}
+
+/// A list that says more than permissions.
+fn full_list() -> Vec<u8> {
+    list(&[(OWNER, 6), (USER, 6), (GROUP, 4), (MASK, 6), (OTHER, 0)])
+}
+
 /// Asserts that an operation fails with an error of this variant.
 macro_rules! assert_fails {
     ($operation:expr, $variant:ident) => {{

@@ -2,27 +2,37 @@
 
 use std::process::Command;
 
-use super::{Image, file, names};
+use super::{Image, names, new};
 use crate::common::tool;
 use parext4::XattrMode;
 
-const FILES: usize = 12;
+const THREADS: usize = 4;
+const FILES: usize = THREADS * 30;
 
-/// A volume whose files `0` to `11` share the block with `user.test`; `None` without debugfs.
-fn shared(features: &str) -> Option<Image> {
-    let image = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", features])?;
+/// Threads have directories of their own.
+fn path(file: usize) -> String {
+    format!("/{}/{file}", file % THREADS)
+}
+
+/// A volume whose files all share the block with `user.test`; `None` without debugfs.
+fn shared() -> Option<Image> {
+    let image = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"])?;
     let volume = image.open();
-    for n in 0..FILES {
-        file(&volume, &n.to_string());
+    for thread in 0..THREADS {
+        let dir = volume.mkdir(format!("/{thread}"), 0o755).unwrap();
+        for file in (thread..FILES).step_by(THREADS) {
+            dir.create(file.to_string().as_bytes(), &new()).unwrap();
+        }
     }
     volume.close().unwrap();
-    image.debugfs_write("ea_set /0 user.test value");
-    let stat = image.debugfs("stat /0");
+    image.debugfs_write(&format!("ea_set {} user.test value", path(0)));
+    let stat = image.debugfs(&format!("stat {}", path(0)));
     let block = stat.split("File ACL: ").nth(1)?.split_whitespace().next()?;
     let script = image.path().with_file_name("script");
     let mut commands = format!("zap_block -o 4 -l 1 -p {FILES} {block}\n");
-    for n in 1..FILES {
-        commands += &format!("sif /{n} file_acl {block}\nsif /{n} blocks 2\n");
+    for file in 1..FILES {
+        let path = path(file);
+        commands += &format!("sif {path} file_acl {block}\nsif {path} blocks 2\n");
     }
     std::fs::write(&script, commands).unwrap();
     tool(Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(image.path()))?;
@@ -32,16 +42,16 @@ fn shared(features: &str) -> Option<Image> {
 
 #[test]
 fn a_change_is_seen_by_one_alone() {
-    let Some(image) = shared("^metadata_csum") else { return };
+    let Some(image) = shared() else { return };
     let volume = image.open();
     let before = volume.space().free_blocks;
-    let nodes: Vec<_> = (0..FILES).map(|n| volume.resolve(n.to_string()).unwrap()).collect();
+    let nodes: Vec<_> = (0..FILES).map(|file| volume.resolve(path(file)).unwrap()).collect();
     nodes[3].set_xattr(b"user.test", b"mine", XattrMode::Replace).unwrap();
     nodes[4].remove_xattr(b"user.test").unwrap();
     nodes[5].set_xattr(b"user.more", b"x", XattrMode::Create).unwrap();
-    for (n, node) in nodes.iter().enumerate() {
+    for (file, node) in nodes.iter().enumerate() {
         let value = node.get_xattr(b"user.test").unwrap();
-        match n {
+        match file {
             3 => assert_eq!(value.unwrap(), b"mine"),
             4 => assert_eq!(value, None),
             _ => assert_eq!(value.unwrap(), b"value"),
@@ -54,30 +64,33 @@ fn a_change_is_seen_by_one_alone() {
     image.fsck();
 }
 
-/// All users change or leave the block at once.
+/// Several threads change, remove and delete what uses the block.
 #[test]
 fn the_last_user_frees_the_block() {
-    let Some(image) = shared("^metadata_csum") else { return };
+    let Some(image) = shared() else { return };
     let volume = image.open();
     let before = volume.space().free_blocks;
     std::thread::scope(|scope| {
-        for n in 0..FILES {
-            let node = volume.resolve(n.to_string()).unwrap();
+        for thread in 0..THREADS {
             let volume = &volume;
-            scope.spawn(move || match n % 3 {
-                0 => node.set_xattr(b"user.own", n.to_string().as_bytes(), XattrMode::Any).unwrap(),
-                1 => node.remove_xattr(b"user.test").unwrap(),
-                _ => volume.remove_file(n.to_string()).unwrap(),
+            scope.spawn(move || {
+                for file in (thread..FILES).step_by(THREADS) {
+                    let node = volume.resolve(path(file)).unwrap();
+                    match file % 3 {
+                        0 => node.set_xattr(b"user.own", &[b'o'; 5], XattrMode::Any).unwrap(),
+                        1 => node.remove_xattr(b"user.test").unwrap(),
+                        _ => volume.remove_file(path(file)).unwrap(),
+                    }
+                }
             });
         }
     });
     volume.sync().unwrap();
-    // Four have blocks of their own now, one was free before: their inodes' and nobody else's.
-    assert_eq!(volume.space().free_blocks, before + 1 - 4);
-    for n in (0..FILES).step_by(3) {
-        let node = volume.resolve(n.to_string()).unwrap();
-        assert_eq!(node.get_xattr(b"user.own").unwrap().unwrap(), n.to_string().as_bytes());
-        assert_eq!(node.get_xattr(b"user.test").unwrap().unwrap(), b"value");
+    // Every third has a block of its own now, and that of all is free.
+    assert_eq!(volume.space().free_blocks, before + 1 - FILES as u64 / 3);
+    for file in (0..FILES).step_by(3) {
+        let node = volume.resolve(path(file)).unwrap();
+        assert_eq!(names(&node), ["user.own", "user.test"]);
     }
     volume.close().unwrap();
     image.fsck();

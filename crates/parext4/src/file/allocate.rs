@@ -16,7 +16,8 @@ impl File {
     /// `keep_size`, the file grows to cover them.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace); what was allocated until then stays allocated, the size stays as it was.
+    /// [`Error::NoSpace`](crate::Error::NoSpace); what was allocated until then stays allocated, the size stays as it
+    /// was. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;

@@ -24,10 +24,9 @@ impl File {
     /// or passes the end of the file, which then ends with it.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors,
-    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NotPermitted`](crate::Error::NotPermitted) if the
-    /// file is immutable or append-only, and what the device gives; a failed device write stops
-    /// the volume. After an error the range holds old or new data, sector by sector, never anything else.
+    /// [`Error::Invalid`] for a request off the sectors, [`Error::NoSpace`], [`Error::NotPermitted`] if the file is
+    /// immutable or append-only, and what the device gives; a failed device write stops the volume. After an error
+    /// the range holds old or new data, sector by sector, never anything else.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.check_offset(offset)?;

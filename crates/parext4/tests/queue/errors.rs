@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
-use parext4::{Error, IoRequest, OpenOptions, SplitAt, Volume};
+use parext4::{Error, InodeFlags, IoRequest, OpenOptions, SplitAt, Volume};
 
 use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use crate::common::Image;
@@ -57,15 +57,17 @@ fn bad_requests_come_back_with_their_buffers() {
 fn immutable_files_and_read_only_volumes_refuse_writes_only() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
-    volume.create("/file", 0o644).unwrap().write_at(&[1; 4096], 0).unwrap();
-    volume.close().unwrap();
-    image.debugfs_write("sif /file flags 0x80010");
-    let volume = image.open();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 4096], 0).unwrap();
+    let flags = file.node().flags();
+    file.node().set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
     let mut queue = volume.io_queue(4);
     assert!(matches!(one(&mut queue, &file, write(&[1; 512], 0), WAIT).result, Err(Error::NotPermitted(_))));
     assert!(matches!(one(&mut queue, &file, append(&[1; 512]), WAIT).result, Err(Error::NotPermitted(_))));
     assert_eq!(one(&mut queue, &file, read(4096, 0), WAIT).result.unwrap(), 4096);
+    file.node().set_flags(flags | InodeFlags::APPEND).unwrap();
+    assert!(matches!(one(&mut queue, &file, write(&[1; 512], 0), WAIT).result, Err(Error::NotPermitted(_))));
+    assert_eq!(one(&mut queue, &file, append(&[1; 512]), WAIT).result.unwrap(), 4096);
     drop((queue, file));
     volume.close().unwrap();
     image.fsck();

@@ -28,6 +28,17 @@ fn without_free_blocks_nothing_changes() {
         assert_eq!((names(&node).len(), volume.space()), (0, space));
         // What has a block can change it.
         dir.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
+
+        // One block is enough for a directory's attributes, but not for its entries.
+        full.set_len(at - 1024).unwrap();
+        volume.sync().unwrap();
+        let space = volume.space();
+        assert!(matches!(dir.mkdir(b"child", &NewInode::default()), Err(Error::NoSpace)));
+        volume.sync().unwrap();
+        assert_eq!(volume.space(), space);
+        dir.create(b"one", &NewInode::default()).unwrap();
+        assert!(matches!(dir.create(b"two", &NewInode::default()), Err(Error::NoSpace)));
+
         full.set_len(at - 4096).unwrap();
         // Blocks that are free only with the next commit are waited for.
         node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();

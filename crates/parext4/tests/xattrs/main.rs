@@ -6,6 +6,7 @@ mod common;
 mod acl;
 mod basics;
 mod crash;
+mod faults;
 mod flags;
 mod full;
 mod hostile;

@@ -10,12 +10,12 @@ const THREADS: usize = 4;
 const FILES: usize = THREADS * 30;
 
 /// Threads have directories of their own.
-fn path(file: usize) -> String {
+pub fn path(file: usize) -> String {
     format!("/{}/{file}", file % THREADS)
 }
 
 /// A volume whose files all share the block with `user.test`; `None` without debugfs.
-fn shared() -> Option<Image> {
+pub fn shared() -> Option<Image> {
     let image = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"])?;
     let volume = image.open();
     for thread in 0..THREADS {

@@ -87,8 +87,8 @@ impl File {
         Ok(last)
     }
 
-    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion. After the conversion, or a reader within the new size would find it
-    /// unwritten (H4).
+    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion. After the
+    /// conversion, or a reader within the new size would find it unwritten (H4).
     fn reveal(&self, block: u32, shown: Shown) {
         if !planted(Fault::SizeLater) {
             self.inode().raise_size(shown.end.min(u64::from(block) * self.volume().block_size()));
@@ -96,6 +96,17 @@ impl File {
         if shown.modifies {
             self.inode().touch_modified();
         }
+    }
+
+    /// Raises the size on the device to `end`, as somebody else's data would have that nobody will write any more.
+    ///
+    /// # Errors
+    /// What stops the volume.
+    pub(super) fn raise_disk_size(&self, end: u64) -> Result<()> {
+        if end <= self.inode().disk_size() {
+            return Ok(());
+        }
+        self.grow(Shown { end, modifies: false })
     }
 
     /// Raises the size over data in blocks that were written already.

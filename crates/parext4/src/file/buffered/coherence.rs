@@ -34,6 +34,8 @@ impl File {
             }
             Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size())))?,
             Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
+                // The pages that go will not raise the size when they are written back.
+                self.raise_disk_size(end.min(self.size()))?;
                 self.drop_cached(ByteRange::new(offset, end))?;
             }
             // What is behind moves on the device.

@@ -377,3 +377,26 @@ fn untorn_writes_are_one_request_or_an_error() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_page_fault_brings_a_page_in_and_makes_it_dirty() {
+    let device = Arc::new(Shape::new(16, 1024, true).make());
+    let volume = open(&device, &small());
+    let file = create(&volume, "/f");
+    file.set_len(10_000).unwrap();
+    let (free, hits) = (volume.space().free_blocks, volume.cache_stats().hits);
+    file.fault(5000, false).unwrap();
+    assert_eq!(volume.space().free_blocks, free);
+    let mut byte = [1];
+    file.read_at(&mut byte, 5000).unwrap();
+    assert!(byte == [0] && volume.cache_stats().hits > hits);
+    file.fault(5000, true).unwrap();
+    file.fault(9000, true).unwrap();
+    // Four blocks, and the two of the last page that the file has; one for the tree.
+    assert_eq!(free - volume.space().free_blocks, 4 + 2 + 1);
+    assert!(matches!(file.fault(10_000, true), Err(Error::Invalid(_))));
+    assert!(matches!(file.fault(10_000, false), Err(Error::Invalid(_))));
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "faults");
+}

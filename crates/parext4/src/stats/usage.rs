@@ -6,7 +6,6 @@ use super::counters::{FileCounters, Record, VolumeCounters};
 use super::present::Present;
 use super::waits::Waits;
 use super::{Explanation, Stats};
-use crate::page_cache::PageCacheStats;
 use crate::policy::Policy;
 use crate::volume::Volume;
 
@@ -89,12 +88,6 @@ impl Volume {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.usage.counters.sum_into(Stats::new(self.inner.policy))
-    }
-
-    /// What the page cache did since the volume was opened, and what it holds.
-    #[must_use]
-    pub fn cache_stats(&self) -> PageCacheStats {
-        self.inner.pages.stats()
     }
 
     /// Why operations waited for each other, first what took the most time in all: one explanation for each pair

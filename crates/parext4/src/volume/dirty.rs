@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::background::Background;
-use super::{Inner, OpenOptions};
+use super::{Inner, OpenOptions, Volume};
 use crate::error::Result;
 use crate::file::{File, HowToHold};
 use crate::inode::{Cached, Inode};
 use crate::lock_order::Rank;
-use crate::page_cache::PAGE;
+use crate::page_cache::{PAGE, PageCacheStats};
 use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that are written back of one file before the next one's turn.
@@ -88,6 +88,14 @@ impl DirtyFiles {
     }
 }
 
+impl Volume {
+    /// What the cache of file data holds, and what it has done.
+    #[must_use]
+    pub fn cache_stats(&self) -> PageCacheStats {
+        self.inner.pages.stats()
+    }
+}
+
 impl Inner {
     /// Notes that a page of the file has become dirty.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
@@ -110,7 +118,7 @@ impl Inner {
         {
             background.wake();
         }
-        while self.pages.dirty_pages() > self.dirty.limit {
+        while self.is_dirty_enough() {
             self.health.check()?;
             if !self.write_back_some(Duration::ZERO) {
                 yield_now();
@@ -125,6 +133,11 @@ impl Inner {
             background.start(self);
             background.read_ahead(inode, pages);
         }
+    }
+
+    /// Whether more is dirty than should be.
+    pub(crate) fn is_dirty_enough(&self) -> bool {
+        self.pages.dirty_pages() > self.dirty.limit
     }
 
     /// Whether there is enough dirty for the volume's own threads not to wait any longer.

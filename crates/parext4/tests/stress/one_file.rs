@@ -229,7 +229,9 @@ impl Run<'_> {
 
     fn work(&self, thread: usize, round: u64) -> Log {
         let rng = Rng::new(self.seed, round * THREADS as u64 + thread as u64);
-        let cuts = !round.is_multiple_of(3);
+        // Read page by page, a file may be cut between two pages.
+        let by_page = self.buffered.is_some() && self.volume.stats().policy == Policy::SharedOverwrite;
+        let cuts = !round.is_multiple_of(3) && !by_page;
         if self.queues && thread % 2 == 1 {
             Queued::new(self, thread, rng, cuts).work()
         } else {

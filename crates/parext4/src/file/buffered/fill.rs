@@ -15,42 +15,19 @@ use crate::inode::Cached;
 use crate::page_cache::{Claim, Fill, PAGE};
 use crate::policy::Policy;
 use crate::sync::yield_now;
-use rangelock::{ByteRange, Mode};
+use rangelock::ByteRange;
 
 /// Pages that are read in one request: 1 MiB.
 pub(super) const MOST: u32 = 256;
 
 impl File {
-    /// The page, or the right to fill it. `held` are the bytes that the caller holds.
-    ///
-    /// # Errors
-    /// If there is no memory for it because the volume has stopped and nothing can be written back.
-    pub(super) fn claim_page<'a>(
-        &self,
-        cached: &'a Cached,
-        index: u32,
-        held: ByteRange,
-    ) -> Result<Claim<'a>> {
-        loop {
-            if let Ok(claim) = cached.pages.claim(index) {
-                return Ok(claim);
-            }
-            self.make_room(held.start()..held.end(), Mode::Shared)?;
-        }
-    }
-
-    /// Writes dirty pages back when all memory is full of such: those that the caller holds, which nobody else can,
-    /// then any that nobody holds.
-    pub(super) fn make_room(&self, held: Range<u64>, mode: Mode) -> Result<()> {
-        // Under the policies that lock whole files, nobody else can get at any page while they hold it.
-        let whole = match self.volume().policy {
-            Policy::Range => whole_pages(held),
-            // These reads hold nothing that keeps writers away.
-            Policy::SharedOverwrite if mode == Mode::Shared => 0..0,
-            Policy::Exclusive | Policy::SharedOverwrite => 0..u32::MAX,
-        };
-        if !whole.is_empty() {
-            self.write_back(whole, HowToHold::Already)?;
+    /// Writes dirty pages back for a writer that finds all memory full of such: its own, `held`, which nobody else
+    /// can, then any that nobody holds.
+    pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
+        // Under the policies that lock whole files, nobody else can get at any page of this one.
+        let own = if self.volume().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
+        if !own.is_empty() {
+            self.write_back(own, HowToHold::Already)?;
         }
         self.volume().health.check()?;
         if !self.volume().write_back_some(Duration::ZERO) {
@@ -60,12 +37,16 @@ impl File {
     }
 
     /// Brings in the pages from `pages.start` on that are not there, up to the first that is, in one request. The
-    /// caller holds `held`, which has some of the first page in it, and whole pages of the rest.
+    /// caller holds some of each. `false` if there is no memory for any.
     ///
     /// # Errors
     /// What the device or a corrupt map give.
-    pub(super) fn fill_pages(&self, cached: &Cached, pages: Range<u32>, held: ByteRange) -> Result<()> {
-        let Claim::Vacant(first) = self.claim_page(cached, pages.start, held)? else { return Ok(()) };
+    pub(super) fn fill_pages(&self, cached: &Cached, pages: Range<u32>) -> Result<bool> {
+        let first = match cached.pages.claim(pages.start) {
+            Ok(Claim::Vacant(first)) => first,
+            Ok(Claim::Present(_)) => return Ok(true),
+            Err(_) => return Ok(false),
+        };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
         fills.push(first);
         for index in pages.start + 1..pages.end.min(pages.start.saturating_add(MOST)) {
@@ -73,7 +54,8 @@ impl File {
             let Some(fill) = cached.pages.try_claim(index) else { break };
             fills.push(fill);
         }
-        self.fill_claimed(fills)
+        self.fill_claimed(fills)?;
+        Ok(true)
     }
 
     /// Reads pages that lie together in the file.
@@ -93,6 +75,18 @@ impl File {
         let mut bytes = BufferPool::global().take(PAGE);
         self.read_pages(fill.index(), &mut bytes)?;
         fill.write(0, &bytes);
+        Ok(())
+    }
+
+    /// Reads what is in page `index` from byte `within` on, when there is no memory to bring it in. The caller holds those
+    /// bytes, and the page was not there: what they are is on the device.
+    ///
+    /// # Errors
+    /// What the device or a corrupt map give.
+    pub(super) fn read_past(&self, index: u32, within: usize, out: &mut [u8]) -> Result<()> {
+        let mut bytes = BufferPool::global().take(PAGE);
+        self.read_pages(index, &mut bytes)?;
+        out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
     }
 

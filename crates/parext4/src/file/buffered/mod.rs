@@ -7,6 +7,7 @@
 mod coherence;
 mod fill;
 mod options;
+mod page_fault;
 mod read;
 mod read_ahead;
 mod sync;

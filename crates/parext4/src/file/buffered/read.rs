@@ -92,7 +92,10 @@ impl File {
                 done += len;
             } else {
                 missed = true;
-                self.fill_pages(cached, index..pages_of(held).end, held)?;
+                if !self.fill_pages(cached, index..pages_of(held).end)? {
+                    self.read_past(index, within, &mut out[done..done + len])?;
+                    done += len;
+                }
             }
         }
         Ok(missed)

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
-use rangelock::{ByteRange, Mode};
+use rangelock::ByteRange;
 
 use super::coherence::pages_of;
 use super::{BufferedFile, SyncMode};
@@ -16,6 +16,9 @@ use crate::file::ranges::HeldRange;
 use crate::inode::Cached;
 use crate::inode::FIXED;
 use crate::page_cache::{Claim, PAGE, Page};
+
+/// A write of more bytes looks after so many whether too much is dirty.
+const LARGE: u64 = 8 * PAGE as u64;
 
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +124,7 @@ impl File {
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
-        let mut at = offset;
+        let (mut at, mut written_back) = (offset, offset);
         for data in bufs {
             let mut rest = &data[..];
             while !rest.is_empty() {
@@ -134,6 +137,12 @@ impl File {
                 }
                 at += data.len() as u64;
                 rest = behind;
+                if at - written_back >= LARGE && self.volume().is_dirty_enough() {
+                    // Nobody else can write these pages back now. To be written they must lie within the file.
+                    self.inode().raise_visible_size(at);
+                    self.make_room(written_back..at)?;
+                    written_back = at;
+                }
             }
         }
         if planted(Fault::DiskSizeFirst) {
@@ -176,33 +185,57 @@ impl File {
                     if began < here {
                         self.inode().raise_visible_size(here);
                     }
-                    self.make_room(began..here, Mode::Exclusive)?;
+                    self.make_room(began..here)?;
                 }
             }
         }
     }
 
     fn write_page(&self, cached: &Cached, page: &Page<'_>, part: Part<'_>, touched: u8) -> Result<()> {
-        let (dirty, reserved) = page.marks();
         // What is dirty has its space.
-        if touched & !dirty == 0 {
+        if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
             return Ok(());
         }
-        let missing = self.missing(part.index, touched & !dirty & !reserved)?;
-        let units = self.units();
-        self.delay(units.blocks_in(missing))?;
+        let missing = self.keep_space(part.index, page, touched)?;
         page.write(part.within, part.data);
+        self.mark_dirty(cached, page, touched, missing);
+        Ok(())
+    }
+
+    /// Makes the blocks of `[start, end)` dirty, which lie in one page that is there.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; [`Error::Busy`] if the page is gone.
+    pub(super) fn dirty_page(&self, cached: &Cached, start: u64, end: u64) -> Result<()> {
+        let index = pages_of(ByteRange::new(start, end)).start;
+        let page = cached.pages.get(index).ok_or_else(|| Error::Busy("the page was evicted again".into()))?;
+        let len = usize::try_from(end - start).unwrap_or(PAGE);
+        let touched = self.units().touched(0, len);
+        let missing = self.keep_space(index, &page, touched)?;
+        self.mark_dirty(cached, &page, touched, missing);
+        Ok(())
+    }
+
+    /// Keeps space for those of the units of a page whose blocks are holes, and have none yet. Returns them.
+    fn keep_space(&self, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
+        let (dirty, reserved) = page.marks();
+        let missing = self.missing(index, touched & !dirty & !reserved)?;
+        self.delay(self.units().blocks_in(missing))?;
+        Ok(missing)
+    }
+
+    /// Marks units of a page dirty, of which those `missing` a block have their space.
+    fn mark_dirty(&self, cached: &Cached, page: &Page<'_>, touched: u8, missing: u8) {
         let (dirty, reserved) = page.mark_dirty(touched, missing);
         // Another writer in the same block may have been first.
-        let twice = units.blocks_in(missing & reserved);
-        if twice > 0 {
+        let twice = self.units().blocks_in(missing & reserved);
+        if twice > 0 && !planted(Fault::DelayNothing) {
             drop(self.volume().allocator.undelay(twice));
         }
         if dirty == 0 {
             self.note_dirty(cached);
         }
-        Ok(())
     }
 
     /// Whether a part leaves nothing of what its page held before.

@@ -6,6 +6,7 @@
 
 mod ahead;
 mod appends;
+mod buffered;
 mod commits;
 mod conversions;
 mod crashes;

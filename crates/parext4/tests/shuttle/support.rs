@@ -141,7 +141,9 @@ pub fn open_quiet(device: Arc<MemDevice>, split_at: SplitAt) -> Volume {
 }
 
 fn options() -> OpenOptions {
-    OpenOptions { commit_interval: None, ..OpenOptions::default() }
+    // No threads but those of the models.
+    let cache_size = 256 << 10;
+    OpenOptions { commit_interval: None, write_back_interval: None, cache_size, ..OpenOptions::default() }
 }
 
 /// What a crash would leave of a file, if the device keeps all that it was given.

@@ -229,9 +229,7 @@ impl Run<'_> {
 
     fn work(&self, thread: usize, round: u64) -> Log {
         let rng = Rng::new(self.seed, round * THREADS as u64 + thread as u64);
-        // Read page by page, a file may be cut between two pages.
-        let by_page = self.buffered.is_some() && self.volume.stats().policy == Policy::SharedOverwrite;
-        let cuts = !round.is_multiple_of(3) && !by_page;
+        let cuts = !round.is_multiple_of(3);
         if self.queues && thread % 2 == 1 {
             Queued::new(self, thread, rng, cuts).work()
         } else {
@@ -388,7 +386,6 @@ configurations! {
     buffered_4k: with_pages(Policy::Range, false, 4096, true, false);
     buffered_4k_no_journal: with_pages(Policy::Range, true, 4096, false, true);
     buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
-    buffered_shared_overwrite_4k: with_pages(Policy::SharedOverwrite, false, 4096, true, true);
     queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
     queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
     queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);

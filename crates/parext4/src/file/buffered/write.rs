@@ -155,8 +155,7 @@ impl File {
 
     /// Writes a part into its page, of a write that began at byte `began`.
     fn write_part(&self, cached: &Cached, part: Part<'_>, began: u64) -> Result<()> {
-        let units = self.units();
-        let touched = units.touched(part.within, part.data.len());
+        let touched = self.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
                 return self.write_page(cached, &page, part, touched);
@@ -171,8 +170,7 @@ impl File {
                     } else {
                         self.fill_rest(&fill)?;
                     }
-                    let missing = self.missing(part.index, touched)?;
-                    self.delay(units.blocks_in(missing))?;
+                    let missing = self.delay(self.missing(part.index, touched)?)?;
                     fill.write(part.within, part.data);
                     drop(fill.finish(touched, missing));
                     self.note_dirty(cached);
@@ -221,8 +219,7 @@ impl File {
     fn keep_space(&self, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
-        self.delay(self.units().blocks_in(missing))?;
-        Ok(missing)
+        self.delay(missing)
     }
 
     /// Marks units of a page dirty, of which those `missing` a block have their space.
@@ -230,7 +227,7 @@ impl File {
         let (dirty, reserved) = page.mark_dirty(touched, missing);
         // Another writer in the same block may have been first.
         let twice = self.units().blocks_in(missing & reserved);
-        if twice > 0 && !planted(Fault::DelayNothing) {
+        if twice > 0 {
             drop(self.volume().allocator.undelay(twice));
         }
         if dirty == 0 {
@@ -259,12 +256,13 @@ impl File {
         Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
     }
 
-    /// Keeps space for blocks of data in memory.
-    fn delay(&self, blocks: u32) -> Result<()> {
-        if blocks == 0 || planted(Fault::DelayNothing) {
-            return Ok(());
+    /// Keeps space for units of data in memory. Returns those that have it.
+    fn delay(&self, units: u8) -> Result<u8> {
+        if units == 0 || planted(Fault::DelayNothing) {
+            return Ok(0);
         }
-        self.volume().allocator.delay(blocks)
+        self.volume().allocator.delay(self.units().blocks_in(units))?;
+        Ok(units)
     }
 
     /// After a failed write: makes zero what it has written of `[start, end)` behind the end of the file, where a page

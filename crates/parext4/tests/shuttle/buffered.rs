@@ -1,0 +1,181 @@
+//! Buffered I/O against itself, direct I/O, truncation, syncs and crashes.
+
+use std::sync::{Arc, Mutex};
+
+use parext4::fault::Fault;
+use parext4::models::leave_blocks;
+use parext4::{BufferedFile, BufferedOptions, File, SplitAt};
+
+use super::support::*;
+
+const PAGE: usize = 4096;
+
+fn buffered(file: &File) -> BufferedFile {
+    file.buffered(BufferedOptions::default()).unwrap()
+}
+
+fn write_cached(file: &File, byte: u8, sectors: usize, offset: u64) {
+    buffered(file).write_at(&vec![byte; sectors * SECTOR], offset).unwrap();
+}
+
+fn read_cached(file: &File, sectors: usize, offset: u64) -> Vec<u8> {
+    let mut bytes = vec![0xee; sectors * SECTOR];
+    let len = buffered(file).read_at(&mut bytes, offset).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+#[test]
+fn a_direct_write_meets_a_page_that_comes_into_being() {
+    check(200, &[Fault::PagesUnheld, Fault::PagesKept], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 8, 0);
+        drop(buffered(&file));
+        // The read is of other bytes of the same page.
+        race(&file, |f| write(f, 2, 1, 2048), |f| drop(read_cached(f, 1, 0)));
+        assert_eq!(sectors(&read_cached(&file, 8, 0)), [1, 1, 1, 1, 2, 1, 1, 1]);
+    });
+}
+
+#[test]
+fn a_truncation_meets_a_page_that_comes_into_being() {
+    check(200, &[Fault::PagesUnheld], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 8, 0);
+        drop(buffered(&file));
+        let later = |f: &File| {
+            dawdle(60);
+            drop(read_cached(f, 1, 0));
+        };
+        race(&file, |f| f.set_len(2560).unwrap(), later);
+        file.set_len(4096).unwrap();
+        assert_eq!(sectors(&read_cached(&file, 8, 0)), [1, 1, 1, 1, 1, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_page_is_clean_when_the_map_shows_its_data() {
+    check(200, &[Fault::CleanBeforeConversion], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write_cached(&file, 7, 4, 0);
+        race(
+            &file,
+            |f| buffered(f).sync_data().unwrap(),
+            |f| assert_eq!(sectors(&read(f, 4, 0)), [7; 4], "data in memory is there for direct reads"),
+        );
+    });
+}
+
+#[test]
+fn buffered_reads_never_see_half_a_write() {
+    check(200, &[Fault::ReadUnheld], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        let near = (PAGE - 2 * SECTOR) as u64;
+        write_cached(&file, 1, 16, 0);
+        race(
+            &file,
+            move |f| write_cached(f, 2, 4, near),
+            move |f| {
+                let seen = sectors(&read_cached(f, 4, near));
+                assert!(seen == [1; 4] || seen == [2; 4], "half of a write is seen: {seen:?}");
+            },
+        );
+        assert_eq!(sectors(&read(&file, 4, near)), [2; 4]);
+    });
+}
+
+#[test]
+fn writers_of_one_page_keep_out_of_each_others_bytes() {
+    check(200, &[], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 9, 8, 0);
+        drop(buffered(&file));
+        let third = spawn(&file, |f| write(f, 3, 2, 2048));
+        race(&file, |f| write_cached(f, 1, 1, 512), |f| write_cached(f, 2, 1, 1024));
+        third.join().unwrap();
+        let want = [9, 1, 2, 9, 3, 3, 9, 9];
+        assert_eq!(sectors(&read_cached(&file, 8, 0)), want);
+        assert_eq!(sectors(&read(&file, 8, 0)), want);
+    });
+}
+
+#[test]
+fn data_that_was_taken_has_its_space() {
+    check(100, &[Fault::DelayNothing], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 9, 2, 0);
+        write_cached(&file, 2, 2, 4096);
+        // Others take all the rest, what is for metadata included.
+        leave_blocks(&volume, -1000);
+        let sync = |f: &File| buffered(f).sync_data().expect("what was taken can be written back");
+        race(&file, sync, |f| assert_eq!(sectors(&read_cached(f, 2, 4096)), [2, 2]));
+    });
+}
+
+#[test]
+fn space_that_was_kept_comes_back() {
+    check(100, &[Fault::DelayForgotten], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        let free = volume.space().free_blocks;
+        race(&file, |f| write_cached(f, 1, 8, 1024), |f| f.set_len(2048).unwrap());
+        file.set_len(0).unwrap();
+        volume.sync().unwrap();
+        assert_eq!(volume.space().free_blocks, free);
+    });
+}
+
+#[test]
+fn a_sync_waits_for_what_others_write_back() {
+    check(200, &[Fault::SyncUnwaited], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        write_cached(&file, 7, 2, 0);
+        let seen = Arc::new(Mutex::new(None));
+        let crash = {
+            let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
+            move |f: &File| {
+                buffered(f).sync_data().unwrap();
+                *seen.lock().unwrap() = Some(device.fork());
+            }
+        };
+        race(&file, crash, |f| buffered(f).sync_data().unwrap());
+        let crashed = seen.lock().unwrap().take().unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        assert_eq!(sectors(&read(&after, 4, 0)), [7, 7]);
+    });
+}
+
+#[test]
+fn the_size_on_the_device_covers_what_is_there() {
+    check(100, &[Fault::DiskSizeFirst], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let (file, other) = (volume.create("/f", 0o644).unwrap(), volume.create("/g", 0o644).unwrap());
+        volume.sync().unwrap();
+        let seen = Arc::new(Mutex::new(None));
+        let crash = {
+            let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
+            move |f: &File| {
+                dawdle(40);
+                // A commit with the inode in it, for another reason.
+                f.allocate(0, 2048, true).unwrap();
+                write(&other, 1, 2, 0);
+                other.sync_all().unwrap();
+                *seen.lock().unwrap() = Some(device.fork());
+            }
+        };
+        race(&file, |f| write_cached(f, 7, 2, 0), crash);
+        let crashed = seen.lock().unwrap().take().unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        let seen = sectors(&read(&after, 4, 0));
+        assert!(seen.is_empty() || seen == [7, 7], "{seen:?}");
+    });
+}

@@ -11,7 +11,8 @@ use std::sync::Mutex;
 
 use parext4::device::{AlignedBuf, RecordingDevice};
 use parext4::{
-    Completion, Device, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, SplitAt, Volume,
+    BufferedFile, BufferedOptions, Completion, Device, File, IoFlags, IoQueue, IoRequest, MemDevice,
+    OpenOptions, SplitAt, Volume,
 };
 
 use common::history::Clock;
@@ -61,6 +62,8 @@ struct Run {
     base: MemDevice,
     device: Arc<RecordingDevice>,
     files: Vec<File>,
+    /// The same through the page cache, if that is to be tried.
+    buffered: Vec<BufferedFile>,
     clock: Clock,
     log: Mutex<Log>,
     seed: u64,
@@ -125,15 +128,25 @@ impl Run {
         }
     }
 
+    /// Whether an operation goes through the page cache.
+    fn buffers(&self, rng: &mut Rng) -> bool {
+        !self.buffered.is_empty() && rng.chance(70)
+    }
+
     fn call(&self, thread: u64, rng: &mut Rng) {
         for sequence in 1..=OPERATIONS {
             let region = rng.below(REGIONS);
             let (what, bytes) = self.choose(rng, thread, region, sequence);
             let result = match what {
+                What::Write { file, first, .. } if self.buffers(rng) => {
+                    self.buffered[file].write_at(&bytes, first * SECTOR as u64).map(|()| 0)
+                }
                 What::Write { file, first, .. } => {
                     self.files[file].write_at(&bytes, first * SECTOR as u64).map(|()| 0)
                 }
+                What::Append { .. } if self.buffers(rng) => self.buffered[APPENDED].append(&bytes),
                 What::Append { .. } => self.files[APPENDED].append(&bytes),
+                What::Sync { file, .. } if self.buffers(rng) => self.buffered[file].sync_data().map(|()| 0),
                 What::Sync { file, .. } if sequence % 2 == 0 => self.files[file].sync_all().map(|()| 0),
                 What::Sync { file, .. } => self.files[file].sync_data().map(|()| 0),
             };
@@ -265,7 +278,7 @@ fn files(volume: &Volume) -> Vec<File> {
 }
 
 /// Records a run, then looks at what crashes leave of it.
-fn crash(name: &str, shape: Shape, split_at: SplitAt) {
+fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     let seed = settings::seed(name);
     let base = shape.make_poisoned();
     let prepared = Arc::new(base);
@@ -274,10 +287,13 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt) {
     volume.close().expect("close");
     let base = prepared.fork();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    let options = OpenOptions { split_at, ..untimed() };
+    // A cache so small that it is written back all the time.
+    let options = OpenOptions { split_at, cache_size: 512 << 10, write_back_interval: None, ..untimed() };
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
-    let files = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
-    let run = Run { base, device, files, clock: Clock::default(), log: Mutex::default(), seed };
+    let files: Vec<File> = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
+    let buffered = |file: &File| file.buffered(BufferedOptions::default()).expect("buffered");
+    let buffered = files.iter().filter(|_| cached).map(buffered).collect();
+    let run = Run { base, device, files, buffered, clock: Clock::default(), log: Mutex::default(), seed };
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (run, volume) = (&run, &volume);
@@ -316,20 +332,30 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt) {
 
 #[test]
 fn crashes_1k() {
-    crash("crashes_1k", Shape::new(10, 1024, true), SplitAt::Completion);
+    crash("crashes_1k", Shape::new(10, 1024, true), SplitAt::Completion, false);
 }
 
 #[test]
 fn crashes_1k_cut_before() {
-    crash("crashes_1k_cut_before", Shape::new(10, 1024, true), SplitAt::Submission);
+    crash("crashes_1k_cut_before", Shape::new(10, 1024, true), SplitAt::Submission, false);
 }
 
 #[test]
 fn crashes_4k() {
-    crash("crashes_4k", Shape::new(16, 4096, true), SplitAt::Completion);
+    crash("crashes_4k", Shape::new(16, 4096, true), SplitAt::Completion, false);
 }
 
 #[test]
 fn crashes_4k_cut_before() {
-    crash("crashes_4k_cut_before", Shape::new(16, 4096, true), SplitAt::Submission);
+    crash("crashes_4k_cut_before", Shape::new(16, 4096, true), SplitAt::Submission, false);
+}
+
+#[test]
+fn crashes_1k_buffered() {
+    crash("crashes_1k_buffered", Shape::new(10, 1024, true), SplitAt::Completion, true);
+}
+
+#[test]
+fn crashes_4k_buffered() {
+    crash("crashes_4k_buffered", Shape::new(16, 4096, true), SplitAt::Completion, true);
 }

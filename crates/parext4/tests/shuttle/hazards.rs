@@ -7,6 +7,8 @@
 //! | H2 | zeros land over what was written after them | `writes::a_write_holds_its_block_until_its_zeros_are_there` | `ReleaseAtSubmission` |
 //! | H3 | a file grows over rubbish, or its last block is zeroed under a writer | `writes::a_file_grows_over_zeros` | `TailKept`, `TailUnheld` |
 //! | H4 | the size shows before what it covers is converted | `sizes::what_the_size_covers_is_converted` | `SizeFirst` |
+//! | H5 | a page is filled beside a direct write, and stays stale | `buffered::a_direct_write_meets_a_page_that_comes_into_being` | `PagesUnheld`, `PagesKept` |
+//! | H6 | a page is clean before the map shows its data | `buffered::a_page_is_clean_when_the_map_shows_its_data` | `CleanBeforeConversion` |
 //! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_shows_what_was_not_written`, `crashes::what_was_synced_survives_any_crash` | `DataUnflushed`, `CommitUnflushed` |
 //! | H9 | zeros over blocks whose contents are not known | `full::a_write_that_is_widened_spares_its_neighbours`, `full::operations_of_one_queue_are_widened_one_after_the_other` | `WidenBlindly`, `WidenAsWrite` |
 //! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
@@ -16,14 +18,17 @@
 //! | H14 | the size goes back | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
 //! | H15 | an extension that fails takes its neighbours' data along | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks behind the end need no orphan entry | `FailedClaimTakesAll` |
 //! | H16 | written blocks behind the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
-//! | H17 | the size on the device covers what is not there | the same, and `crashes::no_crash_shows_what_was_not_written` | `SizeFirst`, `DataUnflushed` |
+//! | H17 | the size on the device covers what is not there | the same, `crashes::no_crash_shows_what_was_not_written`, and `buffered::the_size_on_the_device_covers_what_is_there` | `SizeFirst`, `DataUnflushed`, `DiskSizeFirst` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
+//! | H19 | a truncation meets a page that comes into being | `buffered::a_truncation_meets_a_page_that_comes_into_being` | `PagesUnheld` |
 //! | H20 | a write, a read or an append meets what moves | `layout::a_write_meets_a_collapse`, `layout::a_read_meets_an_insertion`, `layout::an_append_meets_what_moves` | `ShiftUnheld`, `ShiftKeepsClaims` |
 //! | H21 | the edges of a hole are zeroed under another | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_meets_a_write` | `EdgesUnheld` |
-//! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite` | `ReleaseAtSubmission`, `ReadUnheld` |
+//! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite`, `buffered::buffered_reads_never_see_half_a_write` | `ReleaseAtSubmission`, `ReadUnheld` |
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit` | `ListedForEver` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
 //! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end` | `AppendAtSize` |
+//! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes` | the same |
+//! | H29 | data in memory finds no space, or keeps it for ever | `buffered::data_that_was_taken_has_its_space`, `buffered::space_that_was_kept_comes_back` | `DelayNothing`, `DelayForgotten` |
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
@@ -49,7 +54,9 @@
 //! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | not noticed yet: `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf` |
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
+//! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back` | `SyncUnwaited` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | |
 //!
-//! Not modelled, as parext4 has nothing yet that they could go wrong in: H23 buffers that can fault, H24 a mount
+//! Not modelled, as parext4 has nothing yet that they could go wrong in: H7, as no operation falls back from direct to
+//! buffered I/O, H23 buffers that can fault, H24 a mount
 //! that drops set-ID bits. Syncs of a queue run in a thread of the system, which the scheduler does not see.

@@ -15,6 +15,11 @@ impl File {
     pub fn set_len(&self, size: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.end_of(0, size)?;
+        if size > self.inode().disk_size() {
+            // The size on the device is about to cover what is in memory only. What others write meanwhile is zeros
+            // after a crash, as what any write leaves that comes behind them.
+            self.settle_cache()?;
+        }
         let held = self.admit(Operation::SetLen { size })?;
         let old = self.size();
         if size > old {

@@ -82,8 +82,13 @@ impl FilePages {
 
     /// The next run of dirty pages at or behind `from`, of at most `most`.
     pub fn next_dirty(&self, from: u32, most: u32) -> Option<Range<u32>> {
+        self.next_dirty_in(from..u32::MAX, most)
+    }
+
+    /// The first run of dirty pages in `pages`, of at most `most`.
+    pub fn next_dirty_in(&self, pages: Range<u32>, most: u32) -> Option<Range<u32>> {
         let mut run: Option<Range<u32>> = None;
-        self.scan(from..u32::MAX, |index, slot| {
+        self.scan(pages, |index, slot| {
             let dirty = State(slot.word.load(Ordering::Acquire)).dirty() != 0;
             match &mut run {
                 None if dirty => run = Some(index..index + 1),

@@ -79,11 +79,11 @@ impl File {
         else {
             return Ok(());
         };
-        let pages = pages_of(ByteRange::new(offset, end));
-        match cached.pages.next_present(pages.start) {
-            Some(index) if index < pages.end => Err(Error::WouldWait("the page cache has part of it")),
-            _ => Ok(()),
+        let mut pages = pages_of(ByteRange::new(offset, end));
+        if pages.any(|index| cached.pages.peek(index).is_some()) {
+            return Err(Error::WouldWait("the page cache has part of it"));
         }
+        Ok(())
     }
 
     /// Waits until the page at byte `at` is not being written back. The caller holds some of the page exclusively, so

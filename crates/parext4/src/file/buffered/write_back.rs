@@ -97,10 +97,7 @@ impl File {
         pages: Range<u32>,
         how: HowToHold,
     ) -> Result<Option<(u32, u32)>> {
-        let Some(run) = cached.pages.next_dirty(pages.start, MOST).filter(|run| run.start < pages.end) else {
-            return Ok(None);
-        };
-        let run = run.start..run.end.min(pages.end);
+        let Some(run) = cached.pages.next_dirty_in(pages, MOST) else { return Ok(None) };
         let next = run.end;
         self.volume().health.check()?;
         let writing = cached.writing();

@@ -32,6 +32,12 @@ pub const STEPS: &[Step] = &[
         mounts: false,
         run: stress,
     },
+    Step {
+        name: "fsx",
+        about: "random operations of every kind on one file, against a model",
+        mounts: false,
+        run: fsx,
+    },
     Step { name: "tree", about: "trees copied in and out, against the kernel", mounts: true, run: tree::run },
     Step {
         name: "mkfs",
@@ -125,6 +131,12 @@ fn stress(_: Scope, report: &mut Report) -> Result<()> {
     let words = "test -p parext4 --profile stress --no-fail-fast \
         --test stress --test enospc --test faults --test crash";
     cargo_test::run(cargo(words), "stress", report)
+}
+
+fn fsx(scope: Scope, report: &mut Report) -> Result<()> {
+    let command = cargo("test -p parext4 --profile stress --no-fail-fast --test fsx")
+        .env("PAREXT4_FSX_OPS", scope.pick("20000", "1000000"));
+    cargo_test::run(command, "fsx", report)
 }
 
 fn shuttle(_: Scope, report: &mut Report) -> Result<()> {

@@ -51,6 +51,8 @@ enum Command {
     Dirty(Length),
     /// parext4 killed in the middle of a put
     Kill(Length),
+    /// Random operations of every kind on one file, buffered and direct, against a model
+    Fsx(Length),
     /// The stress test under ThreadSanitizer
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
@@ -89,6 +91,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),
+        Command::Fsx(length) => ("fsx", length),
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),

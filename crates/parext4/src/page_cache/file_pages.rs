@@ -102,7 +102,7 @@ impl FilePages {
     }
 
     /// The first page at or behind `from`.
-    #[cfg(test)]
+    #[cfg(any(test, shuttle))]
     pub fn next_present(&self, from: u32) -> Option<u32> {
         let present = |slot: Slot<'_>| State(slot.word.load(Ordering::Acquire)).is_present();
         self.scan(from..u32::MAX, |index, slot| present(slot).then_some(index))

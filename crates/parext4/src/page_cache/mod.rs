@@ -110,6 +110,11 @@ impl PageCache {
         self.counters.add_to(stats)
     }
 
+    /// Pages that it has room for.
+    pub fn capacity(&self) -> u64 {
+        self.frames.items().into()
+    }
+
     /// Pages that are dirty or being written back.
     pub fn dirty_pages(&self) -> u64 {
         self.counters.dirty_pages()

@@ -130,8 +130,7 @@ impl Inner {
     /// Has the volume's own threads bring in pages of a file.
     pub(crate) fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, pages: Range<u32>) {
         if let Some(background) = &self.dirty.background {
-            background.start(self);
-            background.read_ahead(inode, pages);
+            background.read_ahead(self, inode, pages);
         }
     }
 

@@ -7,6 +7,7 @@ mod dirty;
 mod geometry;
 mod in_flight;
 mod open;
+mod readers;
 mod recover;
 mod timer;
 mod users;

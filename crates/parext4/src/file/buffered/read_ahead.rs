@@ -1,5 +1,5 @@
 //! Reading ahead: who reads one piece behind the other, or at even distances, finds the next ones there. The volume's
-//! own threads bring them in.
+//! own threads bring them in, several requests at once.
 
 use std::ops::Range;
 
@@ -17,8 +17,12 @@ use crate::page_cache::{Fill, PAGE};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages ahead of the first reads of a sequence; they double up to [`MOST`].
+/// Pages ahead of the first reads of a sequence, or two reads if that is more; they double up to [`LAST_WINDOW`].
 const FIRST_WINDOW: u32 = 4;
+/// 8 MiB: enough for several requests on the device while the reader uses what has come.
+const LAST_WINDOW: u32 = 2048;
+/// No sequence fills more of the cache than one of so many parts.
+const PARTS: u64 = 16;
 /// So many reads at one distance count as a stride.
 const STRIDES: u32 = 3;
 /// Reads ahead in a stride.
@@ -52,12 +56,12 @@ impl ReadAhead {
 }
 
 impl Lately {
-    /// Notes a read of `[offset, end)`, and says which pages should come in.
-    fn note(&mut self, offset: u64, end: u64) -> Option<Range<u32>> {
+    /// Notes a read of `[offset, end)`, and says which pages should come in, of a sequence `most` at once.
+    fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<Range<u32>> {
         let last = std::mem::replace(&mut self.last, offset..end);
         if offset == last.end {
             self.strides = 0;
-            return self.go_on(page_of(end));
+            return self.go_on(page_of(end), page_of(end - offset), most);
         }
         (self.window, self.asked) = (0, 0);
         let stride = offset.wrapping_sub(last.start);
@@ -70,13 +74,14 @@ impl Lately {
         Some(pages_of(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
     }
 
-    /// A sequence has come to page `here`.
-    fn go_on(&mut self, here: u32) -> Option<Range<u32>> {
+    /// A sequence has come to page `here` with a read of `len` pages.
+    fn go_on(&mut self, here: u32, len: u32, most: u32) -> Option<Range<u32>> {
         // The next part is asked for when half of the last one is used.
         if self.asked > here.saturating_add(self.window / 2) {
             return None;
         }
-        self.window = (self.window * 2).clamp(FIRST_WINDOW, MOST);
+        // Who reads much at once would overtake what is less ahead.
+        self.window = self.window.max(len).saturating_mul(2).max(FIRST_WINDOW).min(most);
         let from = self.asked.max(here);
         self.asked = here.saturating_add(self.window);
         (from < self.asked).then_some(from..self.asked)
@@ -92,12 +97,14 @@ impl BufferedFile {
         }
         let pages = {
             let mut lately = self.read_ahead.lately.lock();
-            let pages = lately.note(offset, end);
+            let pages = lately.note(offset, end, longest(self.file.volume().pages.capacity()));
             next[0].store(end, Ordering::Relaxed);
             next[1].store(offset.wrapping_add(lately.stride), Ordering::Relaxed);
             pages
         };
-        if let Some(pages) = pages.filter(|pages| u64::from(pages.start) * (PAGE as u64) < self.size()) {
+        let file_end = page_of(self.size().saturating_sub(1)).saturating_add(1);
+        let pages = pages.map(|pages| pages.start..pages.end.min(file_end));
+        if let Some(pages) = pages.filter(|pages| !pages.is_empty()) {
             self.file.volume().read_ahead(self.file.inode(), pages);
         }
     }
@@ -134,6 +141,12 @@ impl File {
     }
 }
 
+/// The longest window in a cache of so many pages.
+fn longest(capacity: u64) -> u32 {
+    let part = u32::try_from(capacity / PARTS).unwrap_or(u32::MAX);
+    part.clamp(FIRST_WINDOW, LAST_WINDOW)
+}
+
 fn page_of(at: u64) -> u32 {
     u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
 }
@@ -142,24 +155,42 @@ fn page_of(at: u64) -> u32 {
 mod tests {
     use super::*;
 
+    fn note(lately: &mut Lately, offset: u64, end: u64) -> Option<Range<u32>> {
+        lately.note(offset, end, LAST_WINDOW)
+    }
+
     #[test]
     fn sequences_and_strides_are_read_ahead_and_nothing_else() {
         let page = PAGE as u64;
         let mut lately = Lately::default();
-        assert_eq!(lately.note(0, page), Some(1..5), "a file is begun at its start");
-        assert_eq!(lately.note(page, 2 * page), None);
-        assert_eq!(lately.note(2 * page, 3 * page), Some(5..11), "the window doubles");
-        let asked: Vec<_> = (3..600).filter_map(|n| lately.note(n * page, (n + 1) * page)).collect();
+        assert_eq!(note(&mut lately, 0, page), Some(1..5), "a file is begun at its start");
+        assert_eq!(note(&mut lately, page, 2 * page), None);
+        assert_eq!(note(&mut lately, 2 * page, 3 * page), Some(5..11), "the window doubles");
+        let asked: Vec<_> = (3..9000).filter_map(|n| note(&mut lately, n * page, (n + 1) * page)).collect();
         assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without gaps: {asked:?}");
-        assert!(asked.iter().all(|pages| pages.len() <= MOST as usize));
-        assert_eq!(lately.window, MOST);
+        assert!(asked.iter().all(|pages| pages.len() <= LAST_WINDOW as usize));
+        assert_eq!(lately.window, LAST_WINDOW);
 
         let mut lately = Lately::default();
-        let strided: Vec<_> = (1..7).map(|n| lately.note(n * 10 * page, n * 10 * page + 100)).collect();
+        let strided: Vec<_> = (1..7).map(|n| note(&mut lately, n * 10 * page, n * 10 * page + 100)).collect();
         assert_eq!(strided[..3], [None, None, None]);
         assert_eq!(strided[3..5], [Some(80..81), Some(90..91)]);
         for at in [7, 3, 900, 17, 40] {
-            assert_eq!(lately.note(at * page, at * page + 1), None);
+            assert_eq!(note(&mut lately, at * page, at * page + 1), None);
         }
+    }
+
+    #[test]
+    fn the_window_is_ahead_of_large_reads_and_fits_the_cache() {
+        let page = PAGE as u64;
+        let mib = 256 * page;
+        let mut lately = Lately::default();
+        let asked: Vec<_> = (0..8).filter_map(|n| note(&mut lately, n * mib, (n + 1) * mib)).collect();
+        assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..4096]);
+
+        let mut lately = Lately::default();
+        let asked: Vec<_> =
+            (0..20).filter_map(|n| lately.note(n * page, (n + 1) * page, longest(0))).collect();
+        assert!(asked.iter().all(|pages| pages.len() <= 4), "{asked:?}");
     }
 }

@@ -266,6 +266,31 @@ fn a_write_that_is_to_be_durable_is() {
 }
 
 #[test]
+fn a_long_file_is_synced_and_read_ahead() {
+    let device = Arc::new(Shape::new(48, 4096, true).make_poisoned());
+    let options = OpenOptions { cache_size: 64 << 20, ..untimed() };
+    let data = random(&mut Rng::new(7, 0), (24 << 20) + 1234);
+    let volume = open(&device, &options);
+    let file = create(&volume, "/f");
+    for (nth, piece) in data.chunks(1 << 20).enumerate() {
+        file.write_at(piece, (nth << 20) as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    assert_eq!(volume.cache_stats().dirty, 0);
+    drop((file, volume));
+
+    let volume = open(&device, &options);
+    let file = volume.open_file("/f").unwrap().buffered(BufferedOptions::default()).unwrap();
+    let mut seen = vec![0; data.len()];
+    for (nth, piece) in seen.chunks_mut(1 << 20).enumerate() {
+        assert_eq!(file.read_at(piece, (nth << 20) as u64).unwrap(), piece.len());
+    }
+    same(&seen, &data, "read in sequence");
+    drop((file, volume));
+    assert_clean(&device, "a long file");
+}
+
+#[test]
 fn the_size_on_the_device_follows_the_data() {
     let device = Arc::new(Shape::new(16, 1024, true).make_poisoned());
     let volume = open(&device, &small());

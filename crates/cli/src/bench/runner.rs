@@ -160,6 +160,7 @@ impl Worker {
         loop {
             while !over && let Some(slot) = free.pop() {
                 let Some(io) = self.order.next() else {
+                    free.push(slot);
                     run.file_is_full();
                     over = true;
                     break;

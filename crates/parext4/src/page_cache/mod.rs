@@ -120,12 +120,6 @@ impl PageCache {
         self.counters.dirty_pages()
     }
 
-    /// The most pages that it can hold.
-    #[cfg(test)]
-    fn capacity(&self) -> u64 {
-        self.frames.items().into()
-    }
-
     fn contents(&self, frame: u32) -> &[AtomicU64; PAGE / 8] {
         self.frames.get(frame).expect("a frame was provided before it was named")
     }

@@ -118,7 +118,7 @@ fn marks_survive_a_leaf_that_fills_and_splits() {
             }
         });
         let syncer = spawn(&file, |f| {
-            dawdle(100);
+            dawdle(300);
             f.sync_data().unwrap();
             assert!(nodes_fit(f).unwrap(), "a leaf has more entries than it takes");
         });

@@ -99,7 +99,7 @@ fn run(volume: &Weak<Inner>, shared: &(Mutex<State>, Condvar), interval: Duratio
         let Some(volume) = volume.upgrade() else { return };
         while !lock(&shared.0).stopped && volume.health.check().is_ok() {
             let age = if volume.is_half_full() { Duration::ZERO } else { interval };
-            if !volume.write_back_some(age) {
+            if !matches!(volume.write_back_some(age), Ok(true)) {
                 break;
             }
         }

@@ -110,7 +110,7 @@ impl Inner {
     /// Writes some data back if there is too much of it in memory. The caller holds no range.
     ///
     /// # Errors
-    /// If the volume has stopped.
+    /// If the volume has stopped, or nothing can be written back.
     pub(crate) fn throttle(self: &Arc<Self>) -> Result<()> {
         let dirty = self.pages.dirty_pages();
         if dirty > self.dirty.limit / 2
@@ -120,7 +120,7 @@ impl Inner {
         }
         while self.is_dirty_enough() {
             self.health.check()?;
-            if !self.write_back_some(Duration::ZERO) {
+            if !self.write_back_some(Duration::ZERO)? {
                 yield_now();
             }
         }
@@ -146,20 +146,22 @@ impl Inner {
 
     /// Writes some pages back of the file whose turn it is, if it waits for `age` or longer: those that nobody is at
     /// work in. Returns whether there was anything to do.
-    pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration) -> bool {
-        let Some(inode) = self.dirty.next(age) else { return false };
-        let Some(cached) = inode.cached() else { return false };
-        let mut written = 0;
+    ///
+    /// # Errors
+    /// The failure, of which the file knows too, and tells who syncs: whoever waits for room would wait for ever.
+    pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration) -> Result<bool> {
+        let Some(inode) = self.dirty.next(age) else { return Ok(false) };
+        let Some(cached) = inode.cached() else { return Ok(false) };
+        let mut result = Ok(0);
         // One that is being deleted will have no pages.
         if let Some(file) = File::for_own_thread(self, &inode) {
-            // The file knows of the failure, and tells who syncs.
-            written = file.write_back_turn(TURN).unwrap_or(0);
+            result = file.write_back_turn(TURN);
         }
-        if written < TURN {
+        if !matches!(result, Ok(TURN..)) {
             self.dirty.restart(&inode);
         }
         self.dirty.remove_if_clean(&inode, cached);
-        written > 0
+        result.map(|written| written > 0)
     }
 
     /// Writes everything back that is dirty now. The caller holds no range.

@@ -30,7 +30,7 @@ impl File {
             self.write_back(own, HowToHold::Already)?;
         }
         self.volume().health.check()?;
-        if !self.volume().write_back_some(Duration::ZERO) {
+        if !self.volume().write_back_some(Duration::ZERO)? {
             yield_now();
         }
         Ok(())

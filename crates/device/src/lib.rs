@@ -35,11 +35,13 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
+//! Memory that several threads use at once is copied by [`shared`].
+//!
 //! # Assumptions about the medium
 //! A sector is written whole or not at all. A write may be lost, alone or with any others, until a flush that
 //! was *issued after the write completed* has completed.
 
-// Allowed in queue/uring/ring.rs only.
+// Allowed in queue/uring/ring.rs and shared.rs only.
 #![deny(unsafe_code)]
 
 mod aligned;
@@ -51,6 +53,7 @@ mod mem;
 mod pool;
 mod queue;
 mod recording;
+pub mod shared;
 mod sim;
 
 pub use aligned::{AlignedBuf, zeros};

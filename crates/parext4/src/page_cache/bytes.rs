@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use parext4_device::shared;
+
 const WORD: usize = size_of::<u64>();
-/// Words that are copied at once, a cache line.
-const LINE: usize = 8;
 
 /// Copies bytes out, from byte `at` on.
 ///
@@ -22,23 +22,10 @@ pub(super) fn load(words: &[AtomicU64], at: usize, out: &mut [u8]) {
     let first = (at + head.len()) / WORD;
     let (body, tail) = body.split_at_mut(body.len() / WORD * WORD);
     let whole = &words[first..][..body.len() / WORD];
-    load_words(whole, body);
+    shared::load_words(whole, body);
     if !tail.is_empty() {
         let word = words[first + whole.len()].load(Relaxed).to_ne_bytes();
         tail.copy_from_slice(&word[..tail.len()]);
-    }
-}
-
-fn load_words(words: &[AtomicU64], out: &mut [u8]) {
-    let (lines, rest) = words.as_chunks::<LINE>();
-    let (out_lines, out_rest) = out.split_at_mut(lines.len() * LINE * WORD);
-    for (line, out) in lines.iter().zip(out_lines.as_chunks_mut::<{ LINE * WORD }>().0) {
-        for (word, out) in line.iter().zip(out.as_chunks_mut::<WORD>().0) {
-            *out = word.load(Relaxed).to_ne_bytes();
-        }
-    }
-    for (word, out) in rest.iter().zip(out_rest.as_chunks_mut::<WORD>().0) {
-        *out = word.load(Relaxed).to_ne_bytes();
     }
 }
 
@@ -52,12 +39,11 @@ pub(super) fn store(words: &[AtomicU64], at: usize, data: &[u8]) {
         merge(&words[at / WORD], at % WORD, head);
     }
     let first = (at + head.len()) / WORD;
-    let (body, tail) = body.as_chunks::<WORD>();
-    for (word, bytes) in words[first..][..body.len()].iter().zip(body) {
-        word.store(u64::from_ne_bytes(*bytes), Relaxed);
-    }
+    let (body, tail) = body.split_at(body.len() / WORD * WORD);
+    let whole = &words[first..][..body.len() / WORD];
+    shared::store_words(whole, body);
     if !tail.is_empty() {
-        merge(&words[first + body.len()], 0, tail);
+        merge(&words[first + whole.len()], 0, tail);
     }
 }
 
@@ -66,7 +52,7 @@ pub(super) fn store(words: &[AtomicU64], at: usize, data: &[u8]) {
 /// # Panics
 /// If the words have not so many.
 pub(super) fn zero(words: &[AtomicU64], at: usize, len: usize) {
-    const ZEROS: [u8; 64 * WORD] = [0; 64 * WORD];
+    const ZEROS: [u8; 512 * WORD] = [0; 512 * WORD];
     let mut done = 0;
     while done < len {
         let part = (len - done).min(ZEROS.len());

@@ -45,6 +45,16 @@ impl FilePages {
         Some(page)
     }
 
+    /// Has the processor bring near what [`get`](Self::get) will find, while the caller sees to the right to look at it.
+    #[inline]
+    pub fn foresee(&self, index: u32) {
+        let Some(leaf) = self.tree.leaf(&self.cache.nodes, index) else { return };
+        let state = State(self.cache.nodes.slot(leaf, index).word.load(Ordering::Relaxed));
+        if state.is_present() {
+            self.cache.foresee(state.frame());
+        }
+    }
+
     /// The same; it does not count as an access. For another part of a page that was just found.
     pub fn peek(&self, index: u32) -> Option<Page<'_>> {
         self.pin(self.tree.leaf(&self.cache.nodes, index)?, index, false)

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use zerocopy::FromZeros;
+use parext4_device::shared::SharedMemory;
 
 /// Items of `N` zeroed words each, in chunks that are taken when first needed.
 ///
@@ -11,16 +11,18 @@ use zerocopy::FromZeros;
 /// states among them is looked at through [`crate::sync::Word`].
 #[derive(Debug)]
 pub(super) struct Memory<const N: usize> {
-    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    chunks: Box<[OnceLock<SharedMemory>]>,
     items: u32,
-    chunk: u32,
+    /// Of the items of a chunk, the binary logarithm: a division would cost as much as the rest of a look-up.
+    chunk_log: u32,
 }
 
 impl<const N: usize> Memory<N> {
     /// Room for so many items, in chunks of `chunk`, a power of two.
     pub fn new(items: u32, chunk: u32) -> Self {
         debug_assert!(chunk.is_power_of_two());
-        Self { chunks: (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect(), items, chunk }
+        let chunks = (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect();
+        Self { chunks, items, chunk_log: chunk.ilog2() }
     }
 
     pub fn items(&self) -> u32 {
@@ -33,19 +35,19 @@ impl<const N: usize> Memory<N> {
         if self.get(item).is_some() {
             return true;
         }
-        let nth = item / self.chunk;
+        let nth = item >> self.chunk_log;
         let Some(cell) = self.chunks.get(nth as usize) else { return false };
         // The last one may be shorter. Zeroed pages cost nothing until they are used.
-        let items = self.chunk.min(self.items - nth * self.chunk);
-        let Ok(words) = <[AtomicU64]>::new_box_zeroed_with_elems(items as usize * N) else { return false };
-        cell.set(words).is_ok()
+        let items = (1 << self.chunk_log).min(self.items - (nth << self.chunk_log));
+        let Ok(memory) = SharedMemory::zeroed(items as usize * N) else { return false };
+        cell.set(memory).is_ok()
     }
 
     /// The words of an item, if it was provided.
     #[inline]
     pub fn get(&self, item: u32) -> Option<&[AtomicU64; N]> {
-        let words = self.chunks.get((item / self.chunk) as usize)?.get()?;
-        let at = (item % self.chunk) as usize * N;
+        let words = self.chunks.get((item >> self.chunk_log) as usize)?.get()?.words();
+        let at = (item & ((1 << self.chunk_log) - 1)) as usize * N;
         words.get(at..at + N)?.try_into().ok()
     }
 }

@@ -24,6 +24,7 @@ mod word;
 
 use std::sync::atomic::AtomicU64;
 
+use parext4_device::shared;
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -122,6 +123,12 @@ impl PageCache {
 
     fn contents(&self, frame: u32) -> &[AtomicU64; PAGE / 8] {
         self.frames.get(frame).expect("a frame was provided before it was named")
+    }
+
+    fn foresee(&self, frame: u32) {
+        if let Some(words) = self.frames.get(frame) {
+            shared::prefetch(words);
+        }
     }
 
     /// Gives a page that is claimed a frame. Evicts others for it; if `gently`, only such as were never used.

@@ -113,3 +113,8 @@ pub(super) fn pages_of(range: ByteRange) -> Range<u32> {
     let page = PAGE as u64;
     narrow(range.start() / page)..narrow(range.end().div_ceil(page))
 }
+
+/// The page that byte `at` lies in.
+pub(super) fn page_of(at: u64) -> u32 {
+    u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
+}

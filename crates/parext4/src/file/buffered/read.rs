@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 
 use rangelock::ByteRange;
 
-use super::coherence::pages_of;
+use super::coherence::{page_of, pages_of};
 use super::{Atomicity, BufferedFile};
 use crate::error::Result;
 use crate::file::File;
@@ -59,11 +59,12 @@ impl BufferedFile {
 
     /// Reads `[offset, wanted)` under one range; returns where it ended.
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
+        let cached = self.cached()?;
+        cached.pages.foresee(page_of(offset));
         let operation = |offset, end| Operation::BufferedRead { offset, end };
         let Some((held, end, _)) = self.file.admit_read(offset, wanted, operation)? else {
             return Ok(offset);
         };
-        let cached = self.cached()?;
         let reading = ByteRange::new(offset, end.max(offset + 1));
         let (mut at, mut missed) = (offset, false);
         for buf in bufs {
@@ -86,7 +87,7 @@ impl File {
             let here = at + done as u64;
             let within = narrow(here % PAGE as u64);
             let len = (PAGE - within).min(out.len() - done);
-            let index = pages_of(ByteRange::new(here, here + 1)).start;
+            let index = page_of(here);
             if let Some(page) = cached.pages.get(index) {
                 page.read(within, &mut out[done..done + len]);
                 done += len;

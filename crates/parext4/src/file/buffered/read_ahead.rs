@@ -7,7 +7,7 @@ use rangelock::ByteRange;
 use smallvec::SmallVec;
 
 use super::BufferedFile;
-use super::coherence::pages_of;
+use super::coherence::{page_of, pages_of};
 use super::fill::MOST;
 use crate::error::Result;
 use crate::file::File;
@@ -145,10 +145,6 @@ impl File {
 fn longest(capacity: u64) -> u32 {
     let part = u32::try_from(capacity / PARTS).unwrap_or(u32::MAX);
     part.clamp(FIRST_WINDOW, LAST_WINDOW)
-}
-
-fn page_of(at: u64) -> u32 {
-    u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
-use super::coherence::pages_of;
+use super::coherence::{page_of, pages_of};
 use super::{BufferedFile, SyncMode};
 use crate::error::{Error, Result};
 use crate::extent_map::State;
@@ -49,6 +49,7 @@ impl BufferedFile {
             return self.append_vectored(bufs).map(drop);
         }
         let end = self.file.end_of(offset, total(bufs))?;
+        self.cached()?.pages.foresee(page_of(offset));
         self.write_with(bufs, FIXED, || {
             let operation = Operation::BufferedWrite { offset, end };
             let (held, _announced) = self.file.admit_up_to(operation, end)?;
@@ -130,7 +131,7 @@ impl File {
             while !rest.is_empty() {
                 let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
                 let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
-                let index = pages_of(ByteRange::new(at, at + 1)).start;
+                let index = page_of(at);
                 if let Err(error) = self.write_part(cached, Part { index, within, data }, offset) {
                     self.forget_behind_end(cached, offset, at);
                     return Err(error);
@@ -270,7 +271,7 @@ impl File {
     fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
         let mut at = start.max(self.size());
         while at < end {
-            let index = pages_of(ByteRange::new(at, at + 1)).start;
+            let index = page_of(at);
             let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
             let len = (PAGE - within).min(usize::try_from(end - at).unwrap_or(usize::MAX));
             if let Some(page) = cached.pages.get(index) {

@@ -91,6 +91,8 @@ pub enum Fault {
     AheadUnheld,
     /// Blocks that somebody allocated behind the end are taken for blocks mapped ahead.
     KeptAsAhead,
+    /// Blocks that were found for a hole are mapped without a look whether it still is one.
+    FillBlindly,
     /// H21: a punched or zeroed range is not rounded out to the blocks whose edges it zeroes.
     EdgesUnheld,
     /// H20: who moves everything behind a range holds that range alone.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::allocator::Growth;
 use crate::error::Result;
 use crate::file::File;
 pub use crate::page_cache::{Claim, FilePages, Fill, NoFrame, PAGE, Page, PageCache, WriteBack};
@@ -30,6 +31,14 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 pub fn nodes_fit(file: &File) -> Result<bool> {
     let node = file.node();
     Ok(node.volume.map(&node.inode)?.lock().nodes_fit())
+}
+
+/// Maps blocks as one that grew the file a moment ago maps them ahead: without holding them.
+///
+/// # Errors
+/// No space.
+pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
+    file.fill(first, blocks, Growth::Append)
 }
 
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.

@@ -162,6 +162,12 @@ impl ExtentMap {
         })
     }
 
+    /// Whether nothing of `[start, start + len)` is mapped.
+    pub(crate) fn is_hole(&self, start: u32, len: u32) -> bool {
+        let end = u64::from(start) + u64::from(len);
+        self.extent_from(start).is_none_or(|next| u64::from(next.logical.get()) >= end)
+    }
+
     /// The unwritten blocks around `block`, which is one, that one extent maps: the first, and the one behind
     /// the last.
     pub(crate) fn unwritten_around(&self, block: u32) -> (u32, u32) {

@@ -169,13 +169,15 @@ impl File {
         self.fill(first, len, growth)
     }
 
-    fn fill(&self, first: u32, len: u32, growth: Growth) -> Result<()> {
+    /// The same, without any more.
+    pub(crate) fn fill(&self, first: u32, len: u32, growth: Growth) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
+        let in_order = (u64::from(first) + u64::from(len)) * volume.block_size() > self.size();
         let mut done = 0;
         while done < len {
             let credits = volume.map_credits(inode)?;
             done += volume.transact(credits, |handle| {
-                let filling = Filling { written: false, growth, claim: None };
+                let filling = Filling { written: false, in_order, growth, claim: None };
                 volume.fill_holes(handle, inode, first + done, len - done, filling)
             })?;
         }

@@ -7,6 +7,7 @@ use super::Inode;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Growth, Request, Reservation, Run};
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
+use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::sync::Arc;
 use crate::volume::Inner;
@@ -16,6 +17,9 @@ use crate::volume::Inner;
 pub(crate) struct Filling<'c, 'a> {
     /// The blocks count as written at once: the caller owns their contents (metadata).
     pub written: bool,
+    /// The file grows by it, maybe by blocks that the caller does not hold. It is done in one step, so that the next ones
+    /// find where to go on, and not that their places are taken.
+    pub in_order: bool,
     /// How the file grows by it.
     pub growth: Growth,
     /// What was claimed for it before, if so.
@@ -69,14 +73,20 @@ impl Inner {
         len: u32,
         written: bool,
     ) -> Result<u32> {
-        self.fill_holes(handle, inode, start, len, Filling { written, growth: Growth::Exact, claim: None })
+        self.fill_holes(
+            handle,
+            inode,
+            start,
+            len,
+            Filling { written, in_order: false, growth: Growth::Exact, claim: None },
+        )
     }
 
     /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
     /// they count as written at once. Joins the inode.
     ///
-    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, or
-    /// the free blocks lie too far apart; the caller goes on with a new handle.
+    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, the free
+    /// blocks lie too far apart, or somebody else has mapped a part; the caller goes on with a new handle.
     ///
     /// # Errors
     /// No space: the map is as before, but for what earlier calls added.
@@ -88,7 +98,9 @@ impl Inner {
         len: u32,
         mut filling: Filling<'_, 'a>,
     ) -> Result<u32> {
-        let mut map = self.map(inode)?.lock();
+        let map = self.map(inode)?;
+        // Others look for blocks while the map is free, and may find that some were mapped ahead meanwhile.
+        let early = filling.in_order.then(|| map.lock());
         let holes: Vec<(u32, u32)> = map
             .runs(start, len)
             .filter(|run| run.state == State::Hole)
@@ -97,14 +109,18 @@ impl Inner {
         let missing: u32 = holes.iter().map(|&(_, len)| len).sum();
         let Some(&(first, _)) = holes.first() else { return Ok(len) };
 
-        let goal = self.goal(inode, &map, first)?;
+        let goal = self.goal(inode, map, first)?;
         inode.join(handle);
-        let request =
-            Request { growth: filling.growth, windows: &inode.windows, map: &map, holes: &holes, goal };
+        let request = Request { growth: filling.growth, windows: &inode.windows, map, holes: &holes, goal };
         let runs = self.allocator.allocate(handle, &request, filling.claim.as_deref_mut())?;
+        let mut map = early.unwrap_or_else(|| map.lock());
         let mut pieces = pair(&holes, &runs).peekable();
         let mut done = start;
         while let Some((logical, run)) = pieces.peek().copied() {
+            if !map.is_hole(logical, run.len) && !planted(Fault::FillBlindly) {
+                self.give_back(handle, pieces)?;
+                return Ok(done - start);
+            }
             if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, &mut filling) {
                 // Without any progress the caller hears why; of what stops the volume it always hears.
                 let gentle = matches!(error, Error::NoSpace | Error::FileTooLarge);

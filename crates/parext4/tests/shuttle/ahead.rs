@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
+use parext4::models::map_ahead;
 use parext4::{MemDevice, SplitAt, Volume};
 
 use super::support::*;
@@ -79,5 +80,26 @@ fn a_truncation_takes_blocks_ahead_with_it() {
         let (ones, sectors) = after_close(volume, &device);
         assert!((4..=6).contains(&ones), "{ones} blocks");
         assert_eq!(sectors, 2 * ones as u64, "what was mapped ahead stays behind");
+    });
+}
+
+#[test]
+fn blocks_ahead_meet_a_write_into_a_hole() {
+    check(300, &[Fault::FillBlindly], |image| {
+        let device = Arc::new(image.fork());
+        let volume = with_growing_file(&device);
+        volume.open_file("/f").unwrap().set_len(64 * BLOCK as u64).unwrap();
+        let ahead = |f: &parext4::File| map_ahead(f, 18, 8).unwrap();
+        let write = |f: &parext4::File| f.write_at(&[1; 3 * BLOCK], 20 * BLOCK as u64).unwrap();
+        let threads = [with_file(&volume, ahead), with_file(&volume, write)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let extents = volume.open_file("/f").unwrap().fiemap(0..64 * BLOCK as u64).unwrap();
+        let mapped: u64 = extents.iter().map(|extent| extent.len).sum();
+        assert_eq!(mapped, (BLOCKS + 8) * BLOCK as u64);
+        // The leaf of the map may be a block.
+        let used = 512 * volume.metadata("/f").unwrap().sectors;
+        assert!(used - mapped <= BLOCK as u64, "blocks were mapped twice");
+        let (ones, _) = after_close(volume, &device);
+        assert_eq!(ones as u64, BLOCKS + 3, "a write is lost");
     });
 }

@@ -45,7 +45,7 @@
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveQuietly`, `SpareTwice` |
 //! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
 //! | blocks that were cut off and come back | `conversions::blocks_that_come_back_hold_nothing` | `BitsKept` |
-//! | blocks mapped ahead, given back | `ahead` | `AheadUnheld`, `KeptAsAhead` |
+//! | blocks mapped ahead, used by others, given back | `ahead` | `AheadUnheld`, `FillBlindly`, `KeptAsAhead` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnheld` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |

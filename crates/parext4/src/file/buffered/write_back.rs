@@ -205,8 +205,9 @@ impl File {
                 let credits = volume.map_credits(inode)?;
                 at += volume.with_space(|| {
                     volume.transact(credits, |handle| {
+                        let claim = Some(&mut *kept);
                         let filling =
-                            Filling { written: false, growth: Growth::Write, claim: Some(&mut *kept) };
+                            Filling { written: false, in_order: false, growth: Growth::Write, claim };
                         volume.fill_holes(handle, inode, at, segment.end - at, filling)
                     })
                 })?;

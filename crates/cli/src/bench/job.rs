@@ -209,6 +209,12 @@ impl Job {
         self.rw == Rw::Read && !self.direct
     }
 
+    /// Whether a cache takes memory during the run that it did not take when the files were made. Some systems make the
+    /// first use of memory dear, a virtual machine's host above all; that is to be over before the run, for all alike.
+    pub fn fills_cache(&self) -> bool {
+        !self.direct && (self.is_cold() || self.layout != Layout::Written)
+    }
+
     /// Says what cannot be done.
     pub fn check(&self) -> Result<()> {
         ensure!(self.numjobs > 0 && self.numjobs <= 1024, "--numjobs must be 1 to 1024");

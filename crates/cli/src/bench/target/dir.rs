@@ -32,6 +32,9 @@ impl Target for DirTarget {
         let dir = tempfile::Builder::new().prefix("parext4-bench-").tempdir_in(&self.dir);
         let dir = dir.with_context(|| self.dir.display().to_string())?;
         let files = Files { dir };
+        if job.fills_cache() {
+            warm_up(&files.dir.path().join("warm-up"), job)?;
+        }
         for nth in 0..job.file_count() {
             let path = files.path(nth);
             make(&path, job).with_context(|| path.display().to_string())?;
@@ -51,6 +54,13 @@ impl Files {
     }
 }
 
+/// Has the system's cache take memory for the job, by a file that goes again.
+fn warm_up(path: &Path, job: &Job) -> Result<()> {
+    let file = open(path, job, OFlags::CREATE | OFlags::EXCL)?;
+    fill(job.size, |bytes, offset| write_at(&file, bytes, offset))?;
+    Ok(std::fs::remove_file(path)?)
+}
+
 /// Makes a file in the job's layout.
 fn make(path: &Path, job: &Job) -> Result<()> {
     let file = open(path, job, OFlags::CREATE | OFlags::EXCL)?;
@@ -66,6 +76,8 @@ fn make(path: &Path, job: &Job) -> Result<()> {
     file.sync_all()?;
     if job.is_cold() {
         fadvise(&file, 0, None, Advice::DontNeed).context("dropping what is cached")?;
+        // That leaves the pages that a processor has not put on a list yet. Who is root can have all dropped.
+        let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
     }
     Ok(())
 }

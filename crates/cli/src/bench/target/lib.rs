@@ -60,6 +60,9 @@ impl LibTarget {
 impl Target for LibTarget {
     fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
         let mut files = Files { volume: self.volume.clone(), files: Vec::new(), paths: Vec::new() };
+        if job.fills_cache() {
+            files.warm_up(job.size)?;
+        }
         for nth in 0..job.file_count() {
             files.add(format!("/bench-{}-{nth}", std::process::id()), job)?;
         }
@@ -76,6 +79,15 @@ struct Files {
 }
 
 impl Files {
+    /// Has the cache take memory for so many bytes, by a file that goes again.
+    fn warm_up(&self, bytes: u64) -> Result<()> {
+        let path = format!("/bench-{}-warm-up", std::process::id());
+        let file = self.volume.create(&path, 0o644)?.buffered(BufferedOptions::default())?;
+        let filled = fill(bytes, |bytes, offset| Ok(file.write_at(bytes, offset)?));
+        self.volume.remove_file(&path)?;
+        filled
+    }
+
     fn add(&mut self, path: String, job: &Job) -> Result<()> {
         let file = self.volume.create(&path, 0o644).with_context(|| format!("making {path}"))?;
         self.paths.push(path);

@@ -60,12 +60,37 @@ fn fresh_files_are_filled_once() {
 }
 
 #[test]
+fn page_faults_are_measured() {
+    let bench = Bench::new(&[]);
+    let image = format!("lib:{}", text(&bench.image()));
+    let dir = format!("dir:{}", text(bench.image().parent().unwrap()));
+    for target in ["mem", &image, &dir] {
+        for options in [&["--rw=read", "--pre-read"][..], &["--rw=randrw"], &["--rw=write", "--layout=hole"]]
+        {
+            let mapped = ["--ioengine=mmap", "--direct=0", "--loops=3", "--runtime=60s"];
+            let report = job(&bench, target, &[&mapped, options].concat());
+            let passes = if options.contains(&"--layout=hole") { 1 } else { 3 };
+            assert_eq!(
+                (&report["ioengine"], &report["ops"]),
+                (&"mmap".into(), &(passes * 1024).into()),
+                "{target}"
+            );
+        }
+    }
+    bench.fsck();
+}
+
+#[test]
 fn a_job_that_cannot_be_done_is_refused() {
     let bench = Bench::new(&[]);
     let fails = |options: &[&str]| bench.fails(&[&["bench"], options].concat());
     assert!(fails(&["--size=1k"]).contains("--size"));
     assert!(fails(&["--rw=append", "--layout=hole"]).contains("--layout=append"));
     assert!(fails(&["--rw=randread", "--layout=append"]).contains("nothing to read"));
+    assert!(fails(&["--ioengine=mmap"]).contains("--direct=0"));
+    assert!(fails(&["--loops=0"]).contains("--loops"));
+    let copies = ["--target=copy", "--rw=randread", "--direct=0", "--iodepth=1", "--size=4m"];
+    assert!(fails(&[&copies[..], &["--ioengine=mmap"]].concat()).contains("no page faults"));
     let raw = format!("raw:{}", text(&bench.image()));
     assert!(fails(&["--target", &raw, "--size=4m"]).contains("ext2/3/4"));
     bench.fsck();

@@ -49,6 +49,15 @@ pub enum Files {
     PerJob,
 }
 
+/// How operations get to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum IoEngine {
+    /// Calls that return when all is done; a queue, where there is one, at --iodepth above 1
+    Auto,
+    /// Page faults, as of a program that has mapped the file: nothing is copied; lib:, sim:, mem and dir:
+    Mmap,
+}
+
 /// Bytes of each operation, drawn evenly between two bounds in multiples of the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
@@ -74,8 +83,13 @@ pub struct Job {
     pub numjobs: u32,
     /// Operations that each job keeps under way.
     pub iodepth: u32,
+    pub ioengine: IoEngine,
     /// Past the page cache.
     pub direct: bool,
+    /// Reads in order through a cache find all in it.
+    pub pre_read: bool,
+    /// Visits to each block at most, if its blocks may be visited again.
+    pub loops: Option<u32>,
     /// The run ends after this time, or when a fresh file is full.
     pub runtime: Duration,
     /// Time before `runtime` in which nothing is counted.
@@ -134,6 +148,16 @@ impl Files {
             "1" | "one" => Ok(Self::One),
             "per-job" => Ok(Self::PerJob),
             _ => Err("expected 1 or per-job".into()),
+        }
+    }
+}
+
+impl IoEngine {
+    /// Its name in options and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mmap => "mmap",
         }
     }
 }
@@ -198,15 +222,16 @@ impl Job {
             + u64::from(size >= self.shift + self.block.max)
     }
 
-    /// Whether the blocks may be visited again: on fresh files, or once all is in a cache, a second visit would be
+    /// How often all blocks are visited at most. On fresh files, or once all is in a cache, a second visit would be
     /// another job.
-    pub fn repeats(&self) -> bool {
-        !self.is_cold() && (self.layout == Layout::Written || !self.rw.writes())
+    pub fn passes(&self) -> u64 {
+        let repeats = !self.is_cold() && (self.layout == Layout::Written || !self.rw.writes());
+        if repeats { self.loops.map_or(u64::MAX, u64::from) } else { 1 }
     }
 
     /// Whether nothing of the file may be in a cache at the start.
     pub fn is_cold(&self) -> bool {
-        self.rw == Rw::Read && !self.direct
+        self.rw == Rw::Read && !self.direct && !self.pre_read
     }
 
     /// Whether a cache takes memory during the run that it did not take when the files were made. Some systems make the
@@ -220,6 +245,11 @@ impl Job {
         ensure!(self.numjobs > 0 && self.numjobs <= 1024, "--numjobs must be 1 to 1024");
         ensure!(self.iodepth > 0 && self.iodepth <= 4096, "--iodepth must be 1 to 4096");
         ensure!(!self.runtime.is_zero(), "--runtime must be above 0");
+        ensure!(self.loops != Some(0), "--loops must be 1 or more");
+        ensure!(
+            self.ioengine != IoEngine::Mmap || (!self.direct && self.layout != Layout::Append),
+            "--ioengine=mmap goes through the page cache (--direct=0), and not behind the end of a file"
+        );
         ensure!(self.align > 0, "--offset-align must be above 0");
         ensure!(
             (self.rw == Rw::Append) <= (self.layout == Layout::Append),
@@ -250,7 +280,10 @@ impl Job {
             read_percent: 50,
             numjobs: 10,
             iodepth: 10,
+            ioengine: IoEngine::Auto,
             direct: true,
+            pre_read: false,
+            loops: None,
             runtime: Duration::from_secs(1),
             ramp: Duration::ZERO,
             end_fsync: false,

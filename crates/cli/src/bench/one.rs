@@ -89,6 +89,7 @@ fn to_json(args: &Args, job: &Job, engine: Engine, outcome: &Outcome) -> Value {
         "bs": job.block.to_string(),
         "numjobs": job.numjobs,
         "iodepth": job.iodepth,
+        "ioengine": job.ioengine.name(),
         "policy": engine.policy.to_string(),
         "split_at": engine.split_at.to_string(),
         "serialize_allocation_from": engine.serialize_from,

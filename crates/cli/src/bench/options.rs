@@ -10,7 +10,7 @@ use clap::builder::BoolishValueParser;
 use parext4::{Policy, SplitAt};
 
 use super::engine::Engine;
-use super::job::{BlockSize, Files, Job, Layout, Rw};
+use super::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 use crate::size;
 
 /// One job.
@@ -29,9 +29,18 @@ pub struct Args {
     /// Operations that each thread keeps under way
     #[arg(long, default_value_t = 10)]
     iodepth: u32,
+    /// How operations get to the file
+    #[arg(long, value_enum, default_value = "auto")]
+    ioengine: IoEngine,
     /// 1: past the page cache; 0: through it
     #[arg(long, default_value = "1", action = Set, value_parser = BoolishValueParser::new())]
     direct: bool,
+    /// Begin with the file in the page cache, which reads in order otherwise find empty; for --direct=0
+    #[arg(long, alias = "pre_read")]
+    pre_read: bool,
+    /// Visit each block so many times at most
+    #[arg(long)]
+    loops: Option<u32>,
     /// Bytes of the file, or of all files together
     #[arg(long, default_value = "512m", value_parser = size::parse)]
     size: u64,
@@ -121,7 +130,10 @@ impl Args {
             read_percent: self.rwmixread,
             numjobs: self.numjobs,
             iodepth: self.iodepth,
+            ioengine: self.ioengine,
             direct: self.direct,
+            pre_read: self.pre_read,
+            loops: self.loops,
             runtime: self.runtime,
             ramp: self.ramp_time,
             end_fsync: self.end_fsync,

@@ -80,7 +80,7 @@ impl Order {
         // Relaxed: publishes nothing but itself.
         let nth = self.taken.fetch_add(1, Ordering::Relaxed);
         let (pass, start) = (nth / batches, nth % batches * self.batch_len);
-        if pass > 0 && !self.job.repeats() {
+        if pass >= self.job.passes() {
             return None;
         }
         if pass != self.pass {
@@ -197,6 +197,13 @@ mod tests {
         assert_ne!(first, second);
         let offsets: BTreeSet<u64> = second.iter().map(|io| io.offset).collect();
         assert_eq!(offsets.len(), 1000);
+    }
+
+    #[test]
+    fn files_are_visited_as_often_as_asked() {
+        let job = Job { loops: Some(3), ..job(Rw::RandWrite, Layout::Written) };
+        let mut order = Order::new(&job, 1);
+        assert_eq!(std::iter::from_fn(|| order.next()).count(), 3000);
     }
 
     #[test]

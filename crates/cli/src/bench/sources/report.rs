@@ -215,6 +215,7 @@ impl Line {
             "bs": measured.row.job.block.to_string(),
             "numjobs": measured.row.job.numjobs,
             "iodepth": measured.row.job.iodepth,
+            "ioengine": measured.row.job.ioengine.name(),
             "iops": self.iops(),
             "mib_s": self.median(Outcome::mib_s),
             "latency_p50_us": self.median(|outcome| outcome.latency_us(50.0)),

@@ -1,12 +1,14 @@
 //! The cases: what each source measured, and what takes part in it.
 
+mod passes;
+
 use std::time::Duration;
 
 use parext4::{Policy, SplitAt};
 
 use super::mount::Peer;
 use crate::bench::engine::Engine;
-use crate::bench::job::{BlockSize, Files, Job, Layout, Rw};
+use crate::bench::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -214,10 +216,11 @@ fn s4(scale: Scale) -> Vec<Row> {
     ]
 }
 
-/// S5: ranges of one file are changed beside I/O elsewhere in it.
+/// S5: ranges of one file are changed beside I/O elsewhere in it, and what holding ranges costs.
 fn s5(scale: Scale) -> Vec<Row> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.punched()]).concat();
-    vec![row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs)]
+    let punched = row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs);
+    [vec![punched], passes::rows(scale)].concat()
 }
 
 /// Threads that share a file through a cache beside threads that have a file each; one thread that streams.
@@ -256,7 +259,10 @@ fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> 
         read_percent: 0,
         numjobs,
         iodepth,
+        ioengine: IoEngine::Auto,
         direct: true,
+        pre_read: false,
+        loops: None,
         runtime: scale.runtime,
         ramp: Duration::ZERO,
         end_fsync: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 
 use super::{Laid, Punch, Target, buffer, fill};
-use crate::bench::job::{Files, Job, Layout};
+use crate::bench::job::{Files, IoEngine, Job, Layout};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::Io;
 
@@ -16,6 +16,7 @@ impl Target for CopyTarget {
     fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
         let is_read = !job.rw.writes() && job.layout == Layout::Written && job.files == Files::One;
         ensure!(is_read, "an array is one file, all written, and only read");
+        ensure!(job.ioengine == IoEngine::Auto, "an array has no page faults of its own");
         let mut bytes = Vec::with_capacity(usize::try_from(job.file_size())?);
         fill(job.file_size(), |chunk, _| {
             bytes.extend_from_slice(chunk);

@@ -4,14 +4,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use memmap2::{Advice, MmapRaw};
 use parext4::device::open_file_queue;
-use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, fadvise, fallocate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fadvise, fallocate};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr, write};
 use tempfile::TempDir;
 
-use super::{Laid, Punch, Target, buffer, fill};
-use crate::bench::job::{Job, Layout, Rw};
+use super::{Laid, PAGE, Punch, Target, buffer, fill, pages};
+use crate::bench::job::{IoEngine, Job, Layout, Rw};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
 use crate::bench::queue_lane::QueueLane;
@@ -75,7 +76,7 @@ fn make(path: &Path, job: &Job) -> Result<()> {
     }
     file.sync_all()?;
     if job.is_cold() {
-        fadvise(&file, 0, None, Advice::DontNeed).context("dropping what is cached")?;
+        fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).context("dropping what is cached")?;
         // That leaves the pages that a processor has not put on a list yet. Who is root can have all dropped.
         let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
     }
@@ -97,6 +98,9 @@ impl Laid for Files {
     fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
         // Each thread has an open file of its own, as in programs that do not know of each other.
         let file = open(&self.path(file), job, OFlags::empty())?;
+        if job.ioengine == IoEngine::Mmap {
+            return Ok(Box::new(Sync::new(faults(&file)?)));
+        }
         if depth > 1 {
             let queue = open_file_queue(file, depth, job.direct)?;
             return Ok(Box::new(QueueLane::new(queue, job, depth)?));
@@ -121,6 +125,23 @@ impl Laid for Files {
         let files = std::fs::read_dir(self.dir.path())?.collect::<Result<Vec<_>, _>>()?;
         Ok(files.iter().map(|file| filefrag(&file.path())).sum())
     }
+}
+
+/// Faults in pages of a mapping of the file, each by a system call of its own, as nothing else than a look at the
+/// memory would. Where the kernel maps several pages at one fault, the calls for the others find them mapped.
+fn faults(file: &File) -> Result<impl FnMut(&Io) -> Result<()> + Send + use<>> {
+    let mapping = MmapRaw::map_raw(file).context("mapping the file")?;
+    Ok(move |io: &Io| {
+        let advice = match io.kind {
+            Kind::Read => Advice::PopulateRead,
+            Kind::Write => Advice::PopulateWrite,
+            Kind::Sync => return Ok(mapping.flush()?),
+            Kind::Append => bail!("nothing is mapped behind the end of a file"),
+        };
+        pages(io).try_for_each(|page| {
+            mapping.advise_range(advice, usize::try_from(page)?, PAGE as usize).context("a page fault")
+        })
+    })
 }
 
 /// A file whose layout is changed.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::{BufferedOptions, Device, File, MkfsOptions, Volume, mkfs};
 
-use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill};
+use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill, pages};
 use crate::bench::engine::Engine;
-use crate::bench::job::{Job, Layout};
+use crate::bench::job::{IoEngine, Job, Layout};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
 use crate::bench::outcome::Outcome;
@@ -127,6 +127,16 @@ impl Laid for Files {
         let file = self.files[file as usize].clone();
         if depth > 1 && job.direct {
             return Ok(Box::new(LibLane::new(self.volume.io_queue(depth), file, job, depth)?));
+        }
+        if job.ioengine == IoEngine::Mmap {
+            let file = file.buffered(BufferedOptions::default())?;
+            return Ok(Box::new(Sync::new(move |io: &Io| {
+                match io.kind {
+                    Kind::Sync => file.sync_all()?,
+                    kind => pages(io).try_for_each(|page| file.fault(page, kind == Kind::Write))?,
+                }
+                Ok(())
+            })));
         }
         let mut buf = buffer(job.block.max)?;
         if !job.direct {

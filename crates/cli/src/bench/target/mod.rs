@@ -15,6 +15,7 @@ use parext4::device::AlignedBuf;
 
 use super::job::{Job, Layout};
 use super::lane::Lane;
+use super::order::Io;
 use super::outcome::Outcome;
 use super::runner;
 
@@ -62,6 +63,14 @@ const LONGEST_EXTENT: u64 = 128 << 20;
 fn ideal_extents(job: &Job, bytes: u64) -> u64 {
     let files = u64::from(job.file_count());
     (bytes / files).div_ceil(LONGEST_EXTENT).max(1) * files
+}
+
+/// Bytes that a page fault brings in.
+const PAGE: u64 = 4096;
+
+/// The first bytes of the pages in which an operation lies.
+fn pages(io: &Io) -> impl Iterator<Item = u64> {
+    (io.offset - io.offset % PAGE..io.offset + io.len).step_by(PAGE as usize)
 }
 
 /// Bytes written at once when a file is filled.

@@ -8,7 +8,7 @@ use parext4::Device;
 use parext4::device::open_queue;
 
 use super::{Laid, Punch, Target, buffer, fill};
-use crate::bench::job::{Files, Job, Layout};
+use crate::bench::job::{Files, IoEngine, Job, Layout};
 use crate::bench::lane::{Lane, Sync};
 use crate::bench::order::{Io, Kind};
 use crate::bench::queue_lane::QueueLane;
@@ -31,6 +31,7 @@ impl Target for RawTarget {
             job.layout == Layout::Written && job.files == Files::One,
             "a raw device is one file, all written"
         );
+        ensure!(job.ioengine == IoEngine::Auto, "a raw device is not mapped");
         let (has, needs) = (self.device.size(), job.file_size());
         ensure!(has >= needs, "the device has {} only", size::display(has));
         if job.rw.writes() {

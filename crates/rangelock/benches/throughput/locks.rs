@@ -1,10 +1,11 @@
 //! The locks to compare with, each as small as it can be.
 
+use parking_lot::{Condvar, Mutex};
 use rangelock::{ByteRange, Mode};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{OnceLock, RwLock};
 
 pub trait Ranges: Sync {
     /// What a thread prepares before the clock runs.
@@ -64,7 +65,8 @@ impl Ranges for RwLock<()> {
     }
 }
 
-/// A tree of the ranges held, under a mutex. Nobody has a place in a queue.
+/// A tree of the ranges held, by their starts, under a mutex. Nobody has a place in a queue. Each thread holds one range,
+/// so a tree that knows the last end below each node would save nothing.
 #[derive(Default)]
 pub struct Tree {
     held: Mutex<BTreeMap<(u64, usize), (u64, Mode)>>,
@@ -83,41 +85,44 @@ impl Ranges for Tree {
         let conflicts = |(end, held): &(u64, Mode)| {
             *end > range.start() && (mode == Mode::Exclusive || *held == Mode::Exclusive)
         };
-        let held = self.held.lock().expect("nobody panics");
+        let mut held = self.held.lock();
         let blocked = |held: &mut BTreeMap<(u64, usize), (u64, Mode)>| {
             held.range(..(range.end(), 0)).any(|(_, other)| conflicts(other))
         };
-        let mut held = self.released.wait_while(held, blocked).expect("nobody panics");
+        self.released.wait_while(&mut held, blocked);
         held.insert((range.start(), *thread), (range.end(), mode));
         drop(held);
         black_box(range);
-        self.held.lock().expect("nobody panics").remove(&(range.start(), *thread));
+        self.held.lock().remove(&(range.start(), *thread));
         self.released.notify_all();
     }
 }
 
-/// In the manner of Kogan, Dice and Issa (EuroSys 2020), the exclusive form: one list of the ranges held, in
-/// order. A request enters it by one compare-and-swap, or spins while one that it overlaps is there; a release
-/// marks its node, which the next to pass unlinks.
+/// In the manner of Kogan, Dice and Issa (EuroSys 2020): one list of the ranges held, in the order of their starts. A
+/// request enters it by one compare-and-swap, or spins while one is there with which it conflicts; a release marks its
+/// node, which the next to pass unlinks. Alone, it takes and leaves the head of the list.
 ///
 /// Nodes are used once, so there is nothing to reclaim: better than the real thing could do.
 #[derive(Default)]
 pub struct List {
+    /// Marked if the first node is the only one, and nobody has come near it.
     head: AtomicU64,
     nodes: OnceLock<Box<[Node]>>,
     used: AtomicU64,
 }
 
-/// Links are numbers of nodes, 1 and up, times 2, plus 1 if the node that has the link was released.
+/// Links are numbers of nodes, 1 and up, times 2, plus the mark.
 #[derive(Default)]
 struct Node {
     start: AtomicU64,
     end: AtomicU64,
+    shared: AtomicBool,
+    /// Marked if this node was released.
     next: AtomicU64,
 }
 
 const MOST_THREADS: u64 = 8;
-const RELEASED: u64 = 1;
+const MARK: u64 = 1;
 
 impl Ranges for List {
     type OfThread = u64;
@@ -128,60 +133,137 @@ impl Ranges for List {
         self.used.fetch_add(operations, Ordering::Relaxed)
     }
 
-    fn visit(&self, used: &mut u64, range: ByteRange, _: Mode) {
-        *used += 1;
+    fn visit(&self, used: &mut u64, range: ByteRange, mode: Mode) {
         let nodes = self.nodes.get().expect("a thread has come");
-        let node = &nodes[*used as usize];
-        node.start.store(range.start(), Ordering::Relaxed);
-        node.end.store(range.end(), Ordering::Relaxed);
-        while !self.insert(nodes, *used) {}
+        let link = loop {
+            *used += 1;
+            let link = *used << 1;
+            node(nodes, link).set(range, mode);
+            if self.enter(nodes, link) {
+                break link;
+            }
+        };
         black_box(range);
-        if self.head.load(Ordering::Relaxed) == *used << 1
-            && node.next.load(Ordering::Relaxed) == 0
-            && self.head.compare_exchange(*used << 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
-            return;
+        let is_alone = self.head.load(Ordering::Relaxed) == link | MARK;
+        if !is_alone || !replaced(&self.head, link | MARK, 0) {
+            node(nodes, link).next.fetch_or(MARK, Ordering::Release);
         }
-        node.next.fetch_or(RELEASED, Ordering::Release);
+    }
+}
+
+fn node(nodes: &[Node], link: u64) -> &Node {
+    &nodes[(link >> 1) as usize]
+}
+
+fn replaced(place: &AtomicU64, old: u64, new: u64) -> bool {
+    place.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+impl Node {
+    fn set(&self, range: ByteRange, mode: Mode) {
+        self.start.store(range.start(), Ordering::Relaxed);
+        self.end.store(range.end(), Ordering::Relaxed);
+        self.shared.store(mode == Mode::Shared, Ordering::Relaxed);
+    }
+
+    fn start(&self) -> u64 {
+        self.start.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) -> u64 {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 }
 
 impl List {
+    /// Enters the list; false if the node had to be left there, released.
+    fn enter(&self, nodes: &[Node], new: u64) -> bool {
+        if self.head.load(Ordering::Relaxed) == 0 && replaced(&self.head, 0, new | MARK) {
+            return true;
+        }
+        while !self.insert(nodes, new) {}
+        // One that conflicts may have entered meanwhile where this one had already passed.
+        if node(nodes, new).is_shared() {
+            Self::wait_for_writers_behind(nodes, new);
+            return true;
+        }
+        let fits = self.fits_behind_readers(nodes, new);
+        if !fits {
+            node(nodes, new).next.fetch_or(MARK, Ordering::Release);
+        }
+        fits
+    }
+
     /// Walks the list to the place of a new node; false if it must start again.
     fn insert(&self, nodes: &[Node], new: u64) -> bool {
-        let node = |link: u64| &nodes[(link >> 1) as usize];
-        let (start, end) = (&nodes[new as usize].start, &nodes[new as usize].end);
-        let (start, end) = (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
+        let node = |link| node(nodes, link);
+        let own = node(new);
+        let mut at = self.head.load(Ordering::Acquire);
+        if at & MARK != 0 {
+            replaced(&self.head, at, at - MARK);
+            return false;
+        }
         let mut link = &self.head;
-        let mut at = link.load(Ordering::Acquire);
         loop {
-            if at & RELEASED != 0 {
+            if at & MARK != 0 {
                 return false;
             }
             if at != 0 {
-                let next = node(at).next.load(Ordering::Acquire);
-                if next & RELEASED != 0 {
-                    let unlinked =
-                        link.compare_exchange(at, next - RELEASED, Ordering::AcqRel, Ordering::Acquire);
-                    at = if unlinked.is_ok() { next - RELEASED } else { link.load(Ordering::Acquire) };
+                let (other, next) = (node(at), node(at).next.load(Ordering::Acquire));
+                if next & MARK != 0 {
+                    at = if replaced(link, at, next - MARK) {
+                        next - MARK
+                    } else {
+                        link.load(Ordering::Acquire)
+                    };
                     continue;
                 }
-                if node(at).end.load(Ordering::Relaxed) <= start {
-                    (link, at) = (&node(at).next, next);
+                let both_shared = own.is_shared() && other.is_shared();
+                if other.end() <= own.start() || (both_shared && other.start() <= own.start()) {
+                    (link, at) = (&other.next, next);
                     continue;
                 }
-                if node(at).start.load(Ordering::Relaxed) < end {
+                if other.start() < own.end() && !both_shared {
                     // More threads than processors may run.
                     std::thread::yield_now();
                     at = link.load(Ordering::Acquire);
                     continue;
                 }
             }
-            nodes[new as usize].next.store(at, Ordering::Relaxed);
-            match link.compare_exchange(at, new << 1, Ordering::AcqRel, Ordering::Acquire) {
+            own.next.store(at, Ordering::Relaxed);
+            match link.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(now) => at = now,
             }
         }
+    }
+
+    fn wait_for_writers_behind(nodes: &[Node], new: u64) {
+        let own = node(nodes, new);
+        let mut at = own.next.load(Ordering::Acquire);
+        while at != 0 && node(nodes, at).start() < own.end() {
+            let other = node(nodes, at);
+            while !other.is_shared() && other.next.load(Ordering::Acquire) & MARK == 0 {
+                std::thread::yield_now();
+            }
+            at = other.next.load(Ordering::Acquire) & !MARK;
+        }
+    }
+
+    fn fits_behind_readers(&self, nodes: &[Node], new: u64) -> bool {
+        let own = node(nodes, new);
+        let mut at = self.head.load(Ordering::Acquire) & !MARK;
+        while at != new && at != 0 {
+            let (other, next) = (node(nodes, at), node(nodes, at).next.load(Ordering::Acquire));
+            if next & MARK == 0 && other.end() > own.start() {
+                return false;
+            }
+            at = next & !MARK;
+        }
+        true
     }
 }

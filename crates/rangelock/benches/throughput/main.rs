@@ -34,10 +34,11 @@ const GIB: u64 = 1 << 30;
 /// Which ranges the threads want, one after the other.
 type Pattern = fn(thread: u64, turn: u64) -> ByteRange;
 
-const PATTERNS: [(&str, Pattern); 4] = [
+const PATTERNS: [(&str, Pattern); 5] = [
     ("a thread's own blocks", own_blocks),
     ("random blocks", random_blocks),
     ("one block", |_, _| block(0)),
+    ("overlapping ranges", overlapping),
     ("mixed widths", mixed_widths),
 ];
 
@@ -56,6 +57,12 @@ fn random_blocks(thread: u64, turn: u64) -> ByteRange {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     block((z ^ (z >> 31)) % (4 * GIB / BLOCK))
+}
+
+/// Of four blocks each, of which neighbours share two, within 128 KiB.
+fn overlapping(thread: u64, turn: u64) -> ByteRange {
+    let first = (thread + turn) % 15 * 2;
+    ByteRange::new(first * BLOCK, (first + 4) * BLOCK)
 }
 
 /// Of 16 requests 14 are for a block, one for a MiB, and one for everything from there on.

@@ -1,5 +1,6 @@
 //! Runs a job: threads that keep their lanes full, and count.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
     let run = Run { job, stop: AtomicBool::new(false) };
     let ready = Barrier::new(workers.len() + 1);
     let punchers = punchers(job, laid)?;
-    let (tallies, cpu, start) = std::thread::scope(|scope| {
+    let (tallies, cpu) = std::thread::scope(|scope| {
         let run = &run;
         let punching: Vec<_> =
             punchers.into_iter().map(|puncher| scope.spawn(|| run.stop_if_err(puncher.drive(run)))).collect();
@@ -51,25 +52,29 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
                 thread.spawn_scoped(scope, work).expect("a thread starts")
             })
             .collect();
+        let mut cpu = cpu_time();
         ready.wait();
-        let start = Instant::now() + job.ramp;
-        std::thread::sleep(job.ramp);
-        let cpu = cpu_time();
-        let tallies: Vec<Result<(Tally, Instant)>> = threads.into_iter().map(joined).collect();
+        if !job.ramp.is_zero() {
+            std::thread::sleep(job.ramp);
+            cpu = cpu_time();
+        }
+        let tallies: Vec<Result<(Tally, Range<Instant>)>> = threads.into_iter().map(joined).collect();
         run.stop();
         let punched: Result<Vec<()>> = punching.into_iter().map(joined).collect();
         let tallies = punched.and(tallies.into_iter().collect::<Result<Vec<_>>>());
-        (tallies, cpu_time().saturating_sub(cpu), start)
+        (tallies, cpu_time().saturating_sub(cpu))
     });
     interrupt::check()?;
-    let mut tally = Tally::new()?;
-    let mut end = start;
-    for (one, last) in tallies? {
-        tally.merge(&one)?;
-        end = end.max(last);
+    let (mut tally, mut elapsed) = (Tally::new()?, Duration::ZERO);
+    let tallies = tallies?;
+    // This thread may have woken after those that it let go.
+    let start = tallies.iter().map(|(_, time)| time.start).min();
+    for (one, time) in &tallies {
+        tally.merge(one)?;
+        elapsed = elapsed.max(start.map_or(Duration::ZERO, |start| time.end - start));
     }
     ensure!(tally.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
-    Ok(Outcome { tally, elapsed: end - start, cpu, extents: None })
+    Ok(Outcome { tally, elapsed, cpu, extents: None })
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
@@ -146,9 +151,9 @@ impl Run<'_> {
 }
 
 impl Worker {
-    /// Keeps the lane full until the run is over. Returns what was done after the ramp, and when the last of
-    /// it was. The clock is read once for each batch that the lane gives back.
-    fn drive(mut self, run: &Run<'_>) -> Result<(Tally, Instant)> {
+    /// Keeps the lane full until the run is over. Returns what was done after the ramp, and from when to when.
+    /// The clock is read once for each batch that the lane gives back.
+    fn drive(mut self, run: &Run<'_>) -> Result<(Tally, Range<Instant>)> {
         let mut tally = Tally::new()?;
         let mut now = Instant::now();
         let begin = now + run.job.ramp;
@@ -174,7 +179,7 @@ impl Worker {
                     self.sync(&mut free)?;
                     now = Instant::now();
                 }
-                return Ok((tally, now));
+                return Ok((tally, begin..now.max(begin)));
             }
             let old = free.len();
             self.lane.harvest(&mut free)?;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::campaign::{self, Bench};
 use crate::kernel::Mount;
+use crate::quantile::median;
 use crate::sh::{Cmd, cmd};
 use crate::{debian, image, interrupt};
 
@@ -82,8 +83,8 @@ fn compare(bench: &Bench, dir: &Path, job: &Job, args: &Args) -> Result<bool> {
         }
     }
     // Of the two runs next to each other, so that a machine that slows down slows both.
-    let ratio = median(ours.iter().zip(&fios).map(|(ours, fios)| ours / fios).collect());
-    let (ours, fios) = (median(ours), median(fios));
+    let ratios: Vec<f64> = ours.iter().zip(&fios).map(|(ours, fios)| ours / fios).collect();
+    let [ratio, ours, fios] = [ratios, ours, fios].map(|values| median(&values));
     let agree = (ratio - 1.0).abs() <= TOLERANCE;
     println!("{}, medians of {} runs:", job.name, args.runs);
     println!("  parext4 bench {ours:.0} IOPS, fio {fios:.0} IOPS, median of the ratios {ratio:.3}");
@@ -118,10 +119,4 @@ fn rate(command: Cmd, place: impl Fn(&Value) -> &Value) -> Result<f64> {
     let line = command.line().to_owned();
     let report: Value = serde_json::from_str(&command.run()?).with_context(|| line.clone())?;
     place(&report).as_f64().with_context(|| format!("`{line}` names no rate"))
-}
-
-/// The middle one, or the higher of two in the middle.
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }

@@ -4,6 +4,7 @@
 
 mod asan;
 mod bench_check;
+mod bench_lock;
 mod campaign;
 mod cargo_test;
 mod checks;
@@ -12,6 +13,7 @@ mod image;
 mod interrupt;
 mod kernel;
 mod nightly;
+mod quantile;
 mod report;
 mod sh;
 mod tree;
@@ -59,6 +61,8 @@ enum Command {
     Asan(Length),
     /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
     BenchCheck(bench_check::Args),
+    /// What the range lock costs: `parext4 bench` beside a build whose lock locks nothing
+    BenchLock(bench_lock::Args),
 }
 
 #[derive(Args)]
@@ -95,6 +99,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),
+        Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
     };
     Ok(checks::one(name, if length.long { Scope::Long } else { Scope::Short }))
 }

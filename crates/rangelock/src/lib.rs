@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(all(rangelock_unlocked, any(test, shuttle, debug_assertions)))]
+compile_error!("a lock that locks nothing is for measuring what the lock costs, in release builds, only");
+
 mod fault;
 mod grid;
 mod guard;

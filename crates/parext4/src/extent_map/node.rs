@@ -126,6 +126,7 @@ impl Tree {
 
     /// Writes the root into an inode's `i_block` and every dirty node into its block.
     pub(super) fn encode(&mut self, i_block: &mut [u8; 60]) {
+        debug_assert!(self.root.knows_its_first(), "changes would go to other leaves than readers look in");
         self.root.encode_children();
         self.root.settle();
         self.root.encode_into(i_block, self.depth);
@@ -156,6 +157,15 @@ impl Node {
     /// The first file block mapped below; an empty root maps none.
     pub(super) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// Whether this node, and each below, notes the first block that is mapped there.
+    fn knows_its_first(&self) -> bool {
+        let children = match &self.content {
+            Content::Leaf(_) => &[][..],
+            Content::Index(children) => children,
+        };
+        self.first == self.content.first() && children.iter().all(Self::knows_its_first)
     }
 
     /// The end of what is mapped below.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{ExtentMap, State};
+use super::{ExtentMap, Shift, State};
+use crate::inode::Inode;
+use crate::journal::Handle;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
 use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, mkfs};
@@ -14,8 +16,14 @@ enum Change {
     Add(u32, u32),
     Convert(u32, u32),
     Cut(u32),
+    /// A range taken out, and one put in.
+    Collapse(u32, u32),
+    Insert(u32, u32),
     Commit,
 }
+
+/// The largest file block that a change may come to, and more.
+const SPAN: u32 = 16 << 10;
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let change = prop_oneof![
@@ -23,6 +31,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Convert(at, len)),
         1 => (0_u32..2000, 100_u32..1000).prop_map(|(at, len)| Change::Convert(at, len)),
         1 => (0_u32..4000).prop_map(Change::Cut),
+        1 => (0_u32..3000, 1_u32..30).prop_map(|(at, len)| Change::Collapse(at, len)),
+        1 => (0_u32..3000, 1_u32..30).prop_map(|(at, len)| Change::Insert(at, len)),
         1 => Just(Change::Commit),
     ];
     prop::collection::vec(change, 1..400)
@@ -31,7 +41,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 /// What the map says of each block: absent, unwritten or written, and where.
 fn flatten(map: &ExtentMap) -> BTreeMap<u32, (bool, u64)> {
     let mut blocks = BTreeMap::new();
-    for run in map.runs(0, 4096) {
+    for run in map.runs(0, SPAN) {
         let (written, start) = match run.state {
             State::Hole => continue,
             State::Unwritten(start) => (false, start),
@@ -78,8 +88,31 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             inner.free_blocks_from(&file, from).unwrap();
             model.split_off(&from);
         }
+        Change::Collapse(at, len) => {
+            let remove = |handle: &Handle<'_>| inner.remove_range(handle, &file, at, u64::from(at + len));
+            while !inner.transact(credits, remove).unwrap() {}
+            shift(volume, &file, Shift::down(at + len, len));
+            model.retain(|&block, _| !(at..at + len).contains(&block));
+            let behind = model.split_off(&at);
+            model.extend(behind.into_iter().map(|(block, written)| (block - len, written)));
+        }
+        Change::Insert(at, len) => {
+            shift(volume, &file, Shift::up(at, len));
+            let behind = model.split_off(&at);
+            model.extend(behind.into_iter().map(|(block, written)| (block + len, written)));
+        }
         Change::Commit => volume.sync().unwrap(),
     }
+}
+
+fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
+    let inner = &volume.inner;
+    let mut reservation = inner.allocator.reserve(ExtentMap::CUT_BLOCKS).unwrap();
+    let mut step = || {
+        let credits = inner.map_credits(file).unwrap();
+        inner.transact(credits, |handle| inner.shift(handle, file, &mut shift, &mut reservation)).unwrap()
+    };
+    while !step() {}
 }
 
 /// A new volume with blocks of 1 KiB.
@@ -119,7 +152,7 @@ proptest! {
             apply(&volume, &mut model, change);
             let map = volume.inner.map(&node.inode).unwrap();
             map.check_view();
-            let mapped: u32 = map.runs(0, 4096).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
+            let mapped: u32 = map.runs(0, SPAN).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
             prop_assert_eq!(mapped as usize, model.len());
         }
         let in_memory = flatten(volume.inner.map(&node.inode).unwrap());

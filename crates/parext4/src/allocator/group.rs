@@ -148,6 +148,7 @@ impl Group {
         start: u32,
         len: u32,
     ) {
+        debug_assert!(bitmap::is_clear(&bitmap.snapshot(), start, len), "blocks allocated twice");
         handle.change(bitmap, |bytes| bitmap::set_range(bytes, start, len));
         blocks.free_count -= len;
         blocks.uninit = false;

@@ -1,0 +1,204 @@
+//! Crashes while files are written through the page cache and beside it, cut, and rearranged, with the threads that
+//! write back and read ahead at work. The device was full of other bytes before; whatever is lost, what was synced is
+//! whole, sizes are such as the file had, and nothing shows but what was written, and zeros.
+//!
+//! Run with `cargo test -p parext4 --profile stress --test crash_buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck look at
+//! every state, does more operations and tries more states of each.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod op;
+mod story;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parext4::device::RecordingDevice;
+use parext4::{BufferedFile, BufferedOptions, Device, File, MemDevice, OpenOptions, SyncMode, Volume};
+
+use common::lost::{Crash, crashes};
+use common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use common::rng::Rng;
+use common::sector::{SECTOR, Stamp};
+use common::settings;
+use op::{Handles, MOST, Op};
+use story::{Story, contents};
+
+/// Files, each with a thread that changes it and one that reads it.
+const FILES: u32 = 2;
+/// Of so many states in a row e2fsck sees one.
+const SAMPLE: usize = 40;
+
+fn path(file: u32) -> String {
+    format!("/file-{file}")
+}
+
+/// A file that is changed by one thread, which notes what it does.
+struct Driven<'a> {
+    device: &'a RecordingDevice,
+    file: u32,
+    on: Handles,
+    story: Story,
+    /// Sectors in a block.
+    block: u64,
+}
+
+impl Driven<'_> {
+    fn run(&mut self, rng: &mut Rng, operations: u32) {
+        for _ in 0..operations {
+            self.step(Op::random(rng, self.story.size(), self.block));
+            // What writes back and reads ahead gets its turn.
+            if rng.chance(30) {
+                std::thread::sleep(Duration::from_micros(rng.below(3000)));
+            }
+        }
+        self.step(Op::SyncAll { way: op::Way::Buffered });
+    }
+
+    fn step(&mut self, op: Op) {
+        let stamp = Stamp { file: self.file, writer: 0, sequence: self.story.next(), origin: 0 };
+        let first = match op {
+            Op::Append { .. } => self.story.size(),
+            Op::Write { first, .. } => first,
+            _ => 0,
+        };
+        self.story.begin(op, self.device.events());
+        op.run(&self.on, stamp, first).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        self.story.end(op, self.device.events());
+        assert_eq!(self.on.file.size(), self.story.size() * SECTOR as u64, "the size after {op:?}");
+    }
+
+    /// Compares the file with what was done to it.
+    fn check(&self) {
+        let seen = whole(&self.on.file, self.file).unwrap();
+        assert_eq!(seen, self.story.contents(), "file {}", self.file);
+    }
+}
+
+/// Reads the file again and again from its start, which is read ahead.
+fn read_on(buffered: &BufferedFile, file: u32, rng: &mut Rng, done: &AtomicBool) {
+    let mut offset = 0;
+    while !done.load(Ordering::Relaxed) {
+        let mut bytes = vec![0; usize::try_from(rng.log_uniform(64)).unwrap() * SECTOR];
+        let count = buffered.read_at(&mut bytes, offset).expect("read_at");
+        contents(&bytes[..count], file).expect("what is read while it changes");
+        offset = if count < bytes.len() { 0 } else { offset + count as u64 };
+        if rng.chance(20) {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
+
+fn whole(file: &File, number: u32) -> Result<Vec<story::Content>, String> {
+    let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
+    file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+    contents(&bytes, number)
+}
+
+fn handles(volume: &Volume, file: u32) -> Handles {
+    let file = volume.open_file(path(file)).expect("open_file");
+    let open =
+        |sync| file.buffered(BufferedOptions { sync, ..BufferedOptions::default() }).expect("buffered");
+    Handles { buffered: open(SyncMode::None), durable: open(SyncMode::Data), file }
+}
+
+/// A device with a volume of empty files.
+fn prepare(shape: Shape) -> MemDevice {
+    let device = Arc::new(shape.make_poisoned());
+    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
+    (0..FILES).for_each(|file| drop(volume.create(path(file), 0o644).expect("create")));
+    volume.close().expect("close");
+    device.fork()
+}
+
+/// Records a run, of which the stories come back.
+fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Story> {
+    // A cache so small that not all of the files fits, and data that waits for a moment only.
+    let write_back_interval = Some(Duration::from_millis(2));
+    let options = OpenOptions { cache_size: 256 << 10, write_back_interval, ..untimed() };
+    let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
+    let operations = if settings::all() { 250 } else { 100 };
+    let block = u64::from(block_size) / SECTOR as u64;
+    let done = AtomicBool::new(false);
+    let stories = std::thread::scope(|scope| {
+        let drive = |file: u32| {
+            let (done, on) = (&done, handles(&volume, file));
+            let reader = on.buffered.clone();
+            scope.spawn(move || read_on(&reader, file, &mut Rng::new(seed, 200 + u64::from(file)), done));
+            scope.spawn(move || {
+                let mut driven = Driven { device, file, on, story: Story::new(), block };
+                driven.run(&mut Rng::new(seed, 100 + u64::from(file)), operations);
+                driven
+            })
+        };
+        let drivers: Vec<_> = (0..FILES).map(drive).collect();
+        let ended: Vec<_> = drivers.into_iter().map(|driver| driver.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        let driven = ended.into_iter().map(|ended| ended.expect("a thread that changes a file"));
+        driven.inspect(Driven::check).map(|driven| driven.story).collect()
+    });
+    volume.close().expect("close");
+    stories
+}
+
+fn check_file(file: &File, number: u32, story: &Story, epoch: &std::ops::Range<usize>) -> Result<(), String> {
+    story.check(&whole(file, number)?, epoch.start, epoch.end)?;
+    // Behind the end there is nothing but zeros either.
+    let size = file.size();
+    file.set_len((MOST * SECTOR as u64).max(size) + 8192).map_err(|e| e.to_string())?;
+    let behind = &whole(file, number)?[usize::try_from(size).unwrap() / SECTOR..];
+    let rubbish = behind.iter().position(Option::is_some);
+    rubbish.map_or(Ok(()), |at| Err(format!("data {at} sectors behind the end")))
+}
+
+fn check_image(
+    image: &Arc<MemDevice>,
+    stories: &[Story],
+    crash: (&std::ops::Range<usize>, &str),
+    fsck: bool,
+) {
+    let (epoch, what) = crash;
+    if fsck {
+        assert_recovers(image, what);
+    }
+    let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+    let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
+    for (number, story) in (0..).zip(stories) {
+        let file = volume.open_file(path(number)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        check_file(&file, number, story, epoch).unwrap_or_else(|e| panic!("{what}: file {number}: {e}"));
+    }
+    volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+    if fsck {
+        assert_clean(image, what);
+    }
+}
+
+fn crash(name: &str, shape: Shape) {
+    let seed = settings::seed(name);
+    let base = prepare(shape);
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let stories = record(&device, shape.block_size, seed);
+    let mut count = 0;
+    crashes(&device, &base, &mut Rng::new(seed, 1), |Crash { epoch, image, what }| {
+        count += 1;
+        let what = format!("seed {seed}, {what}");
+        check_image(&Arc::new(image), &stories, (&epoch, &what), count % SAMPLE == 0 || settings::all());
+    });
+    eprintln!("{name}: {} events, {count} crashes", device.events());
+}
+
+#[test]
+fn crashes_1k() {
+    crash("crashes_1k", Shape::new(10, 1024, true));
+}
+
+#[test]
+fn crashes_2k() {
+    crash("crashes_2k", Shape::new(12, 2048, true));
+}
+
+#[test]
+fn crashes_4k() {
+    crash("crashes_4k", Shape::new(16, 4096, true));
+}

@@ -36,11 +36,14 @@ pub(crate) enum HowToHold {
     Try,
 }
 
+/// Pages that lie together, at least one.
+type Piece<'a> = SmallVec<[(u32, WriteBack<'a>); 8]>;
+
 /// Pages that were taken to be written back, and their contents.
 struct Taken<'a> {
     first: u32,
     bytes: PooledBuf,
-    pages: SmallVec<[(u32, WriteBack<'a>); 8]>,
+    pages: Piece<'a>,
     /// The file's size when they were taken, which covers them until they are written.
     size: u64,
 }
@@ -145,8 +148,8 @@ impl File {
 
     fn take<'a>(&self, cached: &'a Cached, run: Range<u32>, how: HowToHold) -> Vec<Taken<'a>> {
         let size = self.size();
-        let mut all: Vec<Taken<'a>> = Vec::new();
-        for index in run.clone() {
+        let mut pieces: Vec<Piece<'a>> = Vec::new();
+        for index in run {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && how != HowToHold::Try {
                 // It may have become dirty again while another writes it back. Everybody takes pages in their order, so
@@ -155,18 +158,12 @@ impl File {
                 write_back = begin(cached, index);
             }
             let Some(write_back) = write_back else { continue };
-            let goes_on = all.last().is_some_and(|last| last.end() == index);
-            if !goes_on {
-                let bytes = BufferPool::global().take((run.end - index) as usize * PAGE);
-                all.push(Taken { first: index, bytes, pages: SmallVec::new(), size });
-            }
-            if let Some(taken) = all.last_mut() {
-                let at = (index - taken.first) as usize * PAGE;
-                write_back.read(0, &mut taken.bytes[at..at + PAGE]);
-                taken.pages.push((index, write_back));
+            match pieces.last_mut().filter(|piece| piece.last().is_some_and(|last| last.0 + 1 == index)) {
+                Some(piece) => piece.push((index, write_back)),
+                None => pieces.push(SmallVec::from_iter([(index, write_back)])),
             }
         }
-        all
+        pieces.into_iter().map(|pages| Taken::copy_of(pages, size)).collect()
     }
 
     /// Writes taken pages to the device. They are clean if that succeeds, else dirty again.
@@ -257,10 +254,13 @@ impl File {
     }
 }
 
-impl Taken<'_> {
-    /// The page behind the last.
-    fn end(&self) -> u32 {
-        self.pages.last().map_or(self.first, |(index, _)| index + 1)
+impl<'a> Taken<'a> {
+    fn copy_of(pages: Piece<'a>, size: u64) -> Self {
+        let mut bytes = BufferPool::global().take(pages.len() * PAGE);
+        for ((_, page), bytes) in pages.iter().zip(bytes.chunks_exact_mut(PAGE)) {
+            page.read(0, bytes);
+        }
+        Self { first: pages.first().map_or(0, |(index, _)| *index), bytes, pages, size }
     }
 
     /// The runs of dirty blocks within the file.

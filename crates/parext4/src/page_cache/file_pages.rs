@@ -259,12 +259,31 @@ struct Entered<'a> {
 
 impl<'a> Entered<'a> {
     fn new(cache: &'a PageCache, leaf: u32, key: Key) -> Option<Self> {
-        cache.nodes.enter(leaf, key).then_some(Self { cache, leaf })
+        // Made only then: dropping one leaves the leaf.
+        cache.nodes.enter(leaf, key).then(|| Self { cache, leaf })
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.cache.leave(self.leaf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::small;
+    use super::*;
+
+    #[test]
+    fn who_finds_the_leaf_of_other_pages_leaves_it_as_it_is() {
+        let cache = small();
+        let file = FilePages::new(&cache);
+        let Ok(Claim::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+        drop(fill.finish(1, 0));
+        let leaf = file.tree.leaf(&cache.nodes, 7).unwrap();
+        assert!(Entered::new(&cache, leaf, file.tree.key(700)).is_none());
+        assert!(!file.tree.prune(&cache.nodes, 7), "a leaf that is used is freed");
+        assert_eq!(file.next_dirty(0, 1), Some(7..8));
     }
 }

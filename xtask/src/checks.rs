@@ -129,8 +129,9 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
     let words = "test -p parext4 --profile stress --no-fail-fast \
-        --test stress --test enospc --test faults --test crash";
-    cargo_test::run(cargo(words), "stress", report)
+        --test stress --test enospc --test faults --test crash --test crash_direct --test crash_buffered \
+        --test memory_budget";
+    cargo_test::run(cargo(words).env("PAREXT4_MEMORY_MIB", "512"), "stress", report)
 }
 
 fn fsx(scope: Scope, report: &mut Report) -> Result<()> {

@@ -17,6 +17,11 @@ pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)
 }
 
+/// How large the file is by which memory is measured, in MiB: `PAREXT4_MEMORY_MIB`.
+pub fn memory_mib() -> u64 {
+    number("PAREXT4_MEMORY_MIB").unwrap_or(256)
+}
+
 /// The seed of every random choice of the test called `name`, which is printed: `PAREXT4_STRESS_SEED`, else
 /// the clock.
 pub fn seed(name: &str) -> u64 {

@@ -1,0 +1,117 @@
+//! What a volume takes of memory while several threads write and read a file much larger than its cache, as the system
+//! counts it: the peak of the process's resident memory. A test of its own, so that the process does nothing else.
+//!
+//! `PAREXT4_MEMORY_MIB` is the size of the file in MiB.
+
+mod common;
+
+use std::sync::Arc;
+
+use parext4::{
+    BufferedFile, BufferedOptions, FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume, mkfs,
+};
+
+use common::rng::Rng;
+use common::settings;
+
+const MIB: u64 = 1 << 20;
+/// What the cache may take: contents of pages, their states, and the nodes by which they are found.
+const BUDGET: u64 = 16 * MIB;
+/// What is kept of metadata beyond what is in use.
+const METADATA: u64 = MIB;
+/// Threads that write and read.
+const THREADS: u64 = 4;
+/// With the volume's own: 3 that write back, 4 that read ahead, 1 that commits.
+const ALL_THREADS: u64 = THREADS + 8;
+/// Each keeps its buffers for requests, one of each power of two up to 1 MiB, for its next ones.
+const BUFFERS: u64 = ALL_THREADS * 2 * MIB;
+/// What there is besides: the stacks, as far as they are used; what was committed and is not at home yet; the map of the
+/// file; and what the allocator of the process loses between allocations.
+const BESIDES: u64 = 8 * MIB;
+
+/// A line of what the system says of this process, in bytes.
+fn status(name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// What byte `at` of the file is, which begins a word.
+fn word(at: u64) -> [u8; 8] {
+    (at ^ 0x5eed).to_le_bytes()
+}
+
+fn piece(offset: u64, len: u64) -> Vec<u8> {
+    (offset..offset + len).step_by(8).flat_map(word).collect()
+}
+
+/// One thread's part: it writes a quarter of the file, reads it in order, and then any pieces of the file, some of which
+/// it writes once more.
+fn work(file: &BufferedFile, thread: u64, size: u64) {
+    const LEN: u64 = 128 << 10;
+    let part = size / THREADS;
+    let pieces = || (0..part / LEN).map(|nth| thread * part + nth * LEN);
+    let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
+    let mut read = |offset| {
+        file.read_at(&mut bytes, offset).expect("read_at");
+        assert_eq!(
+            (&bytes[..8], &bytes[bytes.len() - 8..]),
+            (&word(offset)[..], &word(offset + LEN - 8)[..])
+        );
+    };
+    for offset in pieces() {
+        file.write_at(&piece(offset, LEN), offset).expect("write_at");
+    }
+    pieces().for_each(&mut read);
+    let mut rng = Rng::new(1, thread);
+    for _ in 0..part / LEN {
+        let offset = thread * part + rng.below(part / LEN) * LEN;
+        match rng.chance(50) {
+            true => read(offset),
+            false => file.write_at(&piece(offset, 4096), offset).expect("write_at"),
+        }
+    }
+}
+
+#[test]
+fn a_volume_takes_no_more_memory_than_it_may() {
+    let size = settings::memory_mib() * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    let image = FileOptions::new().create(size + size / 8 + 64 * MIB);
+    let device = Arc::new(FileDevice::open(dir.path().join("image"), &image).unwrap());
+    mkfs(&*device, &MkfsOptions::default()).unwrap();
+    let Some(before) = status("VmRSS") else {
+        common::skipped("what memory takes: the system does not say");
+        return;
+    };
+    let options = OpenOptions {
+        cache_size: BUDGET,
+        metadata_cache: usize::try_from(METADATA).unwrap(),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(device, &options).unwrap();
+    let file = volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
+    // The threads write at the same time, and read then.
+    file.set_len(size).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let file = file.clone();
+            scope.spawn(move || work(&file, thread, size));
+        }
+    });
+    file.sync_all().unwrap();
+    let stats = volume.cache_stats();
+    assert!(stats.evicted > size / 4096, "much more went through the cache than it holds: {stats:?}");
+    drop(file);
+    volume.close().unwrap();
+    let grown = status("VmHWM").unwrap().saturating_sub(before);
+    let may = BUDGET + METADATA + BUFFERS + BESIDES;
+    eprintln!(
+        "{} MiB of {} after a file of {} MiB, from {} MiB",
+        grown / MIB,
+        may / MIB,
+        size / MIB,
+        before / MIB
+    );
+    assert!(grown <= may, "{grown} bytes, more than {may}");
+}

@@ -137,6 +137,8 @@ pub enum Fault {
     EnterFreedLeaf,
     /// A leaf is freed though somebody uses it.
     FreeUsedLeaf,
+    /// A leaf has its name before the tree leads to it.
+    LeafNamedFirst,
     /// A write-back that ends cleans also what was changed meanwhile.
     WriteBackCleansAll,
     /// Pages are discarded though they are pinned, filled or written back.

@@ -10,8 +10,8 @@ use super::tree::Tree;
 use super::word::State;
 use super::{NoFrame, PageCache};
 use crate::fault::{Fault, planted};
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, spin};
 
 /// The pages of one file, by index: the offset in pages. What is left when this is dropped is discarded.
 #[derive(Debug)]
@@ -76,6 +76,9 @@ impl FilePages {
                 return Ok(Claim::Present(page));
             } else if let Some(fill) = self.start_filling(slot, index, false)? {
                 return Ok(Claim::Vacant(fill));
+            } else {
+                // Another thread has just claimed the page, or is taking the leaf out of the tree.
+                spin();
             }
         }
     }

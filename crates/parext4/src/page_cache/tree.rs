@@ -6,6 +6,7 @@
 
 use super::nodes::{Key, LEVEL, Nodes, SLOTS, Supply};
 use super::word::CHILD;
+use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
@@ -87,11 +88,10 @@ impl Tree {
                     (new, height + 1)
                 }
                 None => {
-                    let height = (1..).find(|&height| covers(height, index))?;
-                    if height == 1 {
+                    if planted(Fault::LeafNamedFirst) {
                         nodes.set_key(new, self.key(index));
                     }
-                    (new, height)
+                    (new, (1..).find(|&height| covers(height, index))?)
                 }
             });
             self.set_root(root);
@@ -104,14 +104,15 @@ impl Tree {
                 Some(node) => node,
                 None => {
                     let new = supply.pop()?;
-                    if height == 1 {
-                        nodes.set_key(new, self.key(index));
-                    }
-                    // Release: who comes this way finds the key.
+                    // Release: who comes this way finds the slots empty.
                     word.store(CHILD | u64::from(new), Ordering::Release);
                     new
                 }
             };
+        }
+        // Only now: who comes here by an old path may fill a page, and others must find that by the tree.
+        if !planted(Fault::LeafNamedFirst) {
+            nodes.set_key(node, self.key(index));
         }
         Some(node)
     }

@@ -119,26 +119,47 @@ fn a_dirty_page_stays() {
     });
 }
 
+/// What page `index` of a file is full of.
+fn mark(file: u8, index: u32) -> u8 {
+    file * 16 + u8::try_from(index).expect("a small number")
+}
+
+/// Uses pages one after the other, brings in what is missing, and looks again. It does not yield: a thread that stops in
+/// the middle of a step must stay there while others go through all of theirs.
+fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
+    for &index in pages {
+        let page = match file.claim(index) {
+            Ok(Claim::Present(page)) => page,
+            Ok(Claim::Vacant(fill)) => {
+                fill.write(100, &[mark(number, index)]);
+                fill.finish(0, 0)
+            }
+            Err(_) => continue,
+        };
+        assert_eq!(byte(&page), mark(number, index), "the page is another file's");
+        let again = file.get(index).expect("a page in use stays");
+        assert_eq!(byte(&again), mark(number, index), "the page is another file's");
+    }
+}
+
 #[test]
 fn a_leaf_that_is_freed_is_another_files() {
-    // Without `PinUnchecked`, `EnterFreedLeaf` and `FreeUsedLeaf`: it does not reach what they break yet.
-    check(4000, &[], || {
+    let faults = [Fault::PinUnchecked, Fault::EnterFreedLeaf, Fault::FreeUsedLeaf, Fault::LeafNamedFirst];
+    check(4000, &faults, || {
         let cache = page_cache(3, FEW_NODES);
+        // A leaf each, and nodes for one tree at a time: who needs a leaf takes the other's.
         let files = [file(&cache), file(&cache)];
-        let user = |nth: u8| {
-            with(&files[usize::from(nth)], move |file| {
-                for _ in 0..2 {
-                    let Some(page) = use_page(file, 0, nth) else { continue };
-                    yield_now();
-                    assert_eq!(byte(&page), nth, "the page is another file's");
-                    drop(page);
-                    if let Some(page) = file.get(0) {
-                        assert_eq!(byte(&page), nth, "the page is another file's");
-                    }
-                }
-            })
+        let user = |number: u8, pages: &'static [u32]| {
+            with(&files[usize::from(number)], move |file| use_marked(file, number, pages))
         };
-        join([user(0), user(1), user(0)]);
+        join([user(0, &[0, 1]), user(1, &[1, 0]), user(0, &[0])]);
+        for (number, file) in (0..).zip(&files) {
+            for index in 0..2 {
+                if let Some(page) = file.get(index) {
+                    assert_eq!(byte(&page), mark(number, index), "the page is another file's");
+                }
+            }
+        }
         drop(files);
         let stats = cache.stats();
         assert_eq!((stats.pages, stats.nodes), (0, 0), "something is left");

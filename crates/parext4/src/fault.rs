@@ -46,6 +46,8 @@ pub enum Fault {
     WidenBlindly,
     /// H9: what is widened to may be shared, as the blocks of a write may.
     WidenAsWrite,
+    /// A volume is closed although it has a queue of operations.
+    QueueWhileClosing,
     /// I5, H10: nothing is reserved for the conversion.
     ReserveNothing,
     /// H14: the size is set, not raised.

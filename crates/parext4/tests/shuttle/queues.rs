@@ -1,9 +1,10 @@
 //! Queues of operations: what is parked, refused, cancelled or forgotten, and the order of ranges.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, Volume};
+use parext4::{AlignedBuf, Completion, Device, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
 
 use shuttle::rand::Rng;
 
@@ -113,7 +114,7 @@ fn what_is_refused_has_no_effect() {
 }
 
 /// Has one operation hold blocks, others wait behind it, and some of those given up.
-fn give_up(image: &parext4::MemDevice, how: fn(IoQueue)) {
+fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     let volume = volume(image);
     let file = volume.create("/f", 0o644).unwrap();
     file.allocate(0, 2048, false).unwrap();
@@ -157,7 +158,7 @@ fn a_dropped_queue_leaves_no_trace() {
 
 #[test]
 fn a_close_meets_a_queue() {
-    check(300, &[], |image| {
+    check(300, &[Fault::QueueWhileClosing], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
@@ -165,28 +166,34 @@ fn a_close_meets_a_queue() {
         for _ in 0..17 {
             file.append(&[7; BLOCK]).unwrap();
         }
-        let closed = Arc::new(Mutex::new(false));
-        let done = Arc::new(Mutex::new(false));
+        // When the volume was closed, and when a queue was about to go whose operation had begun before.
+        let clock = Arc::new(AtomicU32::new(0));
+        let closed = Arc::new(Mutex::new(None));
+        let done = Arc::new(Mutex::new(None));
         let writer = {
-            let done = Arc::clone(&done);
+            let (clock, done) = (Arc::clone(&clock), Arc::clone(&done));
             with_queue(&volume, &file, move |queue, file| {
                 submit_append(queue, file, 7, 1, IoFlags::default());
-                *done.lock().unwrap() = finish(queue)[0].result.is_ok();
+                let succeeded = finish(queue)[0].result.is_ok();
+                dawdle(4000);
+                *done.lock().unwrap() = succeeded.then(|| clock.fetch_add(1, Ordering::SeqCst));
             })
         };
         let closer = {
-            let closed = Arc::clone(&closed);
+            let (clock, closed) = (Arc::clone(&clock), Arc::clone(&closed));
             let volume = volume.clone();
             spawn(&file, move |_| match volume.close() {
-                Ok(()) => *closed.lock().unwrap() = true,
+                Ok(()) => *closed.lock().unwrap() = Some(clock.fetch_add(1, Ordering::SeqCst)),
                 Err(error) => assert!(matches!(error, Error::Busy(_)), "{error}"),
             })
         };
         writer.join().unwrap();
         closer.join().unwrap();
-        if *closed.lock().unwrap() {
+        let (closed, done) = (*closed.lock().unwrap(), *done.lock().unwrap());
+        if closed.is_some() {
+            assert!(done.is_none_or(|done| Some(done) < closed), "the volume was closed under a queue");
             let (_volume, after) = after_crash(&device, "/f");
-            let want = 17 + usize::from(*done.lock().unwrap());
+            let want = 17 + usize::from(done.is_some());
             assert_eq!(
                 blocks_of(&after, 32),
                 vec![7; want],

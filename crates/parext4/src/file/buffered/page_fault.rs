@@ -4,7 +4,7 @@ use super::BufferedFile;
 use crate::error::{Error, Result};
 use crate::file::admission::Operation;
 use crate::inode::FIXED;
-use crate::page_cache::{Claim, PAGE};
+use crate::page_cache::{Claim, PAGE, Page};
 
 impl BufferedFile {
     /// Brings the page at byte `offset` into the cache, as a page fault of a mapping would. For `write` it is dirty
@@ -20,36 +20,36 @@ impl BufferedFile {
             let operation = |offset, end| Operation::BufferedRead { offset, end };
             let admitted = self.file.admit_read(offset, start + PAGE as u64, operation)?;
             let Some(_held) = admitted else { return Err(behind_end(offset)) };
-            return self.bring_in(start);
+            return self.bring_in(start).map(drop);
         }
         let _in_flight = self.file.begin_change(FIXED)?;
         self.file.volume().throttle()?;
         self.file.volume().with_space(|| {
-            let end = self.size().min(start + PAGE as u64);
-            if end <= offset {
-                return Err(behind_end(offset));
+            loop {
+                let end = self.size().min(start + PAGE as u64);
+                if end <= offset {
+                    return Err(behind_end(offset));
+                }
+                let _held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
+                // The file may have been cut while it waited, though not up to this byte.
+                if self.size() >= end {
+                    let page = self.bring_in(start)?;
+                    return self.file.dirty_page(self.cached()?, &page, start, end);
+                }
             }
-            let _held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
-            // The file may have been cut while it waited.
-            if self.size() < end {
-                return Err(behind_end(offset));
-            }
-            self.bring_in(start)?;
-            self.file.dirty_page(self.cached()?, start, end)
         })
     }
 
-    /// Brings a page in, some of which is held.
-    fn bring_in(&self, start: u64) -> Result<()> {
+    /// Brings a page in, some of which is held. It stays as long as it is used.
+    fn bring_in(&self, start: u64) -> Result<Page<'_>> {
         let index = u32::try_from(start / PAGE as u64).unwrap_or(u32::MAX);
         let cached = self.cached()?;
         loop {
             match cached.pages.claim(index) {
-                Ok(Claim::Present(_)) => return Ok(()),
+                Ok(Claim::Present(page)) => return Ok(page),
                 Ok(Claim::Vacant(fill)) => {
                     self.file.fill_rest(&fill)?;
-                    drop(fill.finish(0, 0));
-                    return Ok(());
+                    return Ok(fill.finish(0, 0));
                 }
                 Err(_) => self.file.make_room(0..0)?,
             }

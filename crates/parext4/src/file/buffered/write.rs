@@ -202,17 +202,16 @@ impl File {
         Ok(())
     }
 
-    /// Makes the blocks of `[start, end)` dirty, which lie in one page that is there.
+    /// Makes the blocks of `[start, end)` dirty, which lie in one page.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; [`Error::Busy`] if the page is gone.
-    pub(super) fn dirty_page(&self, cached: &Cached, start: u64, end: u64) -> Result<()> {
+    /// [`Error::NoSpace`].
+    pub(super) fn dirty_page(&self, cached: &Cached, page: &Page<'_>, start: u64, end: u64) -> Result<()> {
         let index = pages_of(ByteRange::new(start, end)).start;
-        let page = cached.pages.get(index).ok_or_else(|| Error::Busy("the page was evicted again".into()))?;
         let len = usize::try_from(end - start).unwrap_or(PAGE);
         let touched = self.units().touched(0, len);
-        let missing = self.keep_space(index, &page, touched)?;
-        self.mark_dirty(cached, &page, touched, missing);
+        let missing = self.keep_space(index, page, touched)?;
+        self.mark_dirty(cached, page, touched, missing);
         Ok(())
     }
 

@@ -117,6 +117,8 @@ pub enum Fault {
     DelayNothing,
     /// H29: what was kept for pages that are dropped stays kept.
     DelayForgotten,
+    /// H23: a write that fails leaves its bytes in the pages behind the end.
+    ShortKept,
     /// A sync does not wait for what others write back.
     SyncUnwaited,
     /// The attributes of an inode are read and changed without its lock.

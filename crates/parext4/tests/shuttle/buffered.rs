@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::leave_blocks;
-use parext4::{BufferedFile, BufferedOptions, File, SplitAt};
+use parext4::{BufferedFile, BufferedOptions, Error, File, SplitAt};
 
 use super::support::*;
 
@@ -116,6 +116,28 @@ fn data_that_was_taken_has_its_space() {
         leave_blocks(&volume, -1000);
         let sync = |f: &File| buffered(f).sync_data().expect("what was taken can be written back");
         race(&file, sync, |f| assert_eq!(sectors(&read_cached(f, 2, 4096)), [2, 2]));
+    });
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing_behind_the_end() {
+    check(100, &[Fault::ShortKept], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write_cached(&file, 9, 1, 0);
+        // Enough for the first page, not for the second.
+        leave_blocks(&volume, 5);
+        let fails = |f: &File| {
+            let result = buffered(f).write_at(&[1; 15 * SECTOR], SECTOR as u64);
+            assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+        };
+        race(&file, fails, |f| {
+            let seen = sectors(&read_cached(f, 8, 0));
+            assert_eq!(seen, [9], "data that was not taken is seen");
+        });
+        // The file grows without a look at that page.
+        write_cached(&file, 2, 1, 2 * PAGE as u64);
+        assert_eq!(sectors(&read_cached(&file, 8, 0)), [9, 0, 0, 0, 0, 0, 0, 0]);
     });
 }
 

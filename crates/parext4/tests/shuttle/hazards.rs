@@ -18,16 +18,17 @@
 //! | H14 | the size goes back | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
 //! | H15 | an extension that fails takes its neighbours' data along | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks behind the end need no orphan entry | `FailedClaimTakesAll` |
 //! | H16 | written blocks behind the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
-//! | H17 | the size on the device covers what is not there | the same, `crashes::no_crash_shows_what_was_not_written`, and `buffered::the_size_on_the_device_covers_what_is_there` | `SizeFirst`, `DataUnflushed`, `DiskSizeFirst` |
+//! | H17 | the size on the device covers what is not there | `sizes::a_size_and_the_blocks_under_it_commit_together`, `sizes::what_the_size_covers_is_converted`, `crashes::no_crash_shows_what_was_not_written`, and `buffered::the_size_on_the_device_covers_what_is_there` | `SizeFirst`, `DataUnflushed`, `DiskSizeFirst` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
 //! | H19 | a truncation meets a page that comes into being | `buffered::a_truncation_meets_a_page_that_comes_into_being` | `PagesUnheld` |
 //! | H20 | a write, a read or an append meets what moves | `layout::a_write_meets_a_collapse`, `layout::a_read_meets_an_insertion`, `layout::an_append_meets_what_moves` | `ShiftUnheld`, `ShiftKeepsClaims` |
 //! | H21 | the edges of a hole are zeroed under another | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_meets_a_write` | `EdgesUnheld` |
 //! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite`, `buffered::buffered_reads_never_see_half_a_write` | `ReleaseAtSubmission`, `ReadUnheld` |
-//! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit` | `ListedForEver` |
+//! | H23 | a write stops short | `buffered::a_write_that_fails_leaves_nothing_behind_the_end` | `ShortKept` |
+//! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit`, `commits::the_time_of_an_overwrite_rides_along_with_a_commit` | `ListedForEver`, `TimesUnlisted` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
 //! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end` | `AppendAtSize` |
-//! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes` | the same |
+//! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes` | theirs |
 //! | H29 | data in memory finds no space, or keeps it for ever | `buffered::data_that_was_taken_has_its_space`, `buffered::space_that_was_kept_comes_back` | `DelayNothing`, `DelayForgotten` |
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
@@ -51,12 +52,66 @@
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
 //! | a page is filled once, and nobody waits for ever | `pages::a_page_is_filled_by_one_while_others_wait` | `WaitersForgotten`, `WakeTooEarly` |
 //! | eviction against pins and changes | `pages::a_page_in_use_stays`, `pages::a_dirty_page_stays` | `EvictPinned`, `EvictDirty` |
-//! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | not noticed yet: `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf` |
+//! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf`, `LeafNamedFirst` |
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back` | `SyncUnwaited` |
-//! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | |
+//! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!
-//! Not modelled, as parext4 has nothing yet that they could go wrong in: H7, as no operation falls back from direct to
-//! buffered I/O, H23 buffers that can fault, H24 a mount
-//! that drops set-ID bits. Syncs of a queue run in a thread of the system, which the scheduler does not see.
+//! What cannot go wrong here:
+//!
+//! | | hazard | why |
+//! |---|---|---|
+//! | H7 | the range is let go between a direct write and its buffered rest | no operation falls back: a direct one off the sectors is refused, and a read that finds no memory for its pages goes past them under the same range |
+//! | H23 | memory that is copied under a range faults into the same file | the engine is given slices, and maps nothing: who hands memory in that is mapped from a file system which this process serves must copy it before |
+//! | H24 | set-ID bits stay when others write | whose they are a caller knows, and the engine does not: it takes them away with a new owner only |
+//!
+//! Syncs of a queue run in a thread of the system, which the scheduler does not see.
+
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
+
+/// What is in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn source(path: &str) -> String {
+    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn model(name: &str) -> (String, &str) {
+    let (module, function) = name.split_once("::").unwrap_or((name, ""));
+    (source(&format!("tests/shuttle/{module}.rs")), function)
+}
+
+#[test]
+fn the_tables_say_what_there_is() {
+    let (mut hazards, mut faults) = (BTreeSet::new(), BTreeSet::new());
+    let tables = include_str!("hazards.rs");
+    for row in tables.lines().filter_map(|line| line.strip_prefix("//! | ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        // The first table has a column for the number, the second has none.
+        let (models, planted) = (cells[cells.len() - 3], cells[cells.len() - 2]);
+        hazards.insert(cells[0].to_owned());
+        let models: Vec<_> = quoted(models).map(model).collect();
+        for (text, function) in &models {
+            assert!(text.contains(&format!("fn {function}")), "no such model: {row}");
+        }
+        for fault in quoted(planted) {
+            let named = models.iter().any(|(text, _)| text.contains(&format!("Fault::{fault}")));
+            assert!(named, "no model in that row has {fault}: {row}");
+            faults.insert(fault.to_owned());
+        }
+    }
+    for number in 1..=34 {
+        assert!(hazards.contains(&format!("H{number}")), "H{number} is missing");
+    }
+    let source = source("src/fault.rs");
+    let (_, list) = source.split_once("pub enum Fault {").expect("the list of faults");
+    let (list, _) = list.split_once("\n}").expect("its end");
+    for fault in list.lines().filter_map(|line| line.trim().strip_suffix(',')) {
+        assert!(fault == "None" || faults.contains(fault), "{fault} is missing");
+    }
+}

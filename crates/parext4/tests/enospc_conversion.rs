@@ -5,113 +5,20 @@
 
 mod common;
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
 
 use parext4::device::AlignedBuf;
-use parext4::{Error, File, IoFlags, IoQueue, IoRequest, MemDevice, OpenOptions, Policy, SplitAt, Volume};
+use parext4::{Error, File, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
 
-use common::memory::{Shape, assert_clean, untimed};
+use common::full::{BEHIND, BLOCK, Full, LARGE, SMALL, Size};
+use common::memory::untimed;
 use common::rng::Rng;
 use common::settings;
 use common::watchdog::Watchdog;
 
-const BLOCK: u64 = 1024;
-/// A file of so many blocks allocated ahead takes a block for its tree when every other block is written.
-const EATER: u64 = 12;
-
-/// Blocks behind the end of an empty file, /behind.
-const BEHIND: u64 = 400;
-
-/// How large everything is.
-#[derive(Clone, Copy)]
-struct Size {
-    shape: Shape,
-    /// Blocks of the file that is written.
-    blocks: u64,
-    /// Files that take a block each.
-    eaters: u32,
-}
-
-const SMALL: Size = Size { shape: Shape::new(4, 1024, false), blocks: 700, eaters: 120 };
-const LARGE: Size = Size { shape: Shape::new(8, 1024, false), blocks: 4000, eaters: 200 };
-
-/// A full volume.
-struct Full {
-    device: Arc<MemDevice>,
-    volume: Volume,
-    file: File,
-    /// What the file holds.
-    model: Vec<u8>,
-}
-
-impl Full {
-    /// Exactly `free` blocks are left, and the file has `cuts` written blocks among the others.
-    fn new(size: Size, split_at: SplitAt, policy: Policy, free: u64, cuts: u64) -> Self {
-        let Size { shape, blocks, eaters } = size;
-        let device = Arc::new(shape.make_poisoned());
-        let options = OpenOptions { split_at, policy, ..untimed() };
-        let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
-        let file = volume.create("/file", 0o644).unwrap();
-        file.allocate(0, blocks * BLOCK, false).unwrap();
-        let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
-        for cut in 0..cuts {
-            let at = usize::try_from((3 + 4 * cut) * BLOCK).unwrap();
-            file.write_at(&[1; 1024], at as u64).unwrap();
-            model[at..at + 1024].fill(1);
-        }
-        let behind = volume.create("/behind", 0o644).unwrap();
-        behind.allocate(0, BEHIND * BLOCK, true).unwrap();
-        let eaters: Vec<File> =
-            (0..eaters).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
-        eaters.iter().for_each(|eater| eater.allocate(0, EATER * BLOCK, false).unwrap());
-        fill(&volume);
-        volume.sync().unwrap();
-        for eater in &eaters {
-            for block in (1..EATER).step_by(2) {
-                if volume.space().free_blocks <= free {
-                    break;
-                }
-                eater.write_at(&[2; 1024], block * BLOCK).unwrap();
-            }
-        }
-        assert_eq!(volume.space().free_blocks, free, "blocks that could not be used up");
-        Self { device, volume, file, model }
-    }
-
-    /// Checks what the file holds.
-    fn check(&self, what: &str) {
-        let mut bytes = vec![0; self.model.len()];
-        assert_eq!(self.file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{what}");
-        let differs = bytes.iter().zip(&self.model).position(|(seen, want)| seen != want);
-        if let Some(at) = differs {
-            panic!("{what}: byte {at} (block {}) is {:#x}, not {:#x}", at / 1024, bytes[at], self.model[at]);
-        }
-    }
-
-    /// Closes the volume, asks e2fsck, and looks again.
-    fn close(self, what: &str) {
-        let Self { device, volume, file, model } = self;
-        drop(file);
-        volume.close().unwrap();
-        assert_clean(&device, what);
-        let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
-        let file = volume.open_file("/file").unwrap();
-        Self { device, volume, file, model }.check(what);
-    }
-}
-
-/// Takes all blocks that data may have.
-fn fill(volume: &Volume) {
-    let filler = volume.create("/filler", 0o644).unwrap();
-    let (mut at, mut len) = (0, 1 << 20);
-    while len >= BLOCK {
-        match filler.allocate(at, len, false) {
-            Ok(()) => at += len,
-            Err(Error::NoSpace) => len /= 2,
-            Err(error) => panic!("{error}"),
-        }
-    }
+fn options(split_at: SplitAt, policy: Policy) -> OpenOptions {
+    OpenOptions { split_at, policy, ..untimed() }
 }
 
 /// Sectors to write: blocks, parts of blocks, some of each; first and end.
@@ -191,7 +98,7 @@ fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
 
 fn with(size: Size, split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
     let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
-    let mut full = Full::new(size, split_at, Policy::Range, free, cuts);
+    let mut full = Full::new(size, &options(split_at, Policy::Range), free, cuts);
     let mut way = if queue { Way::Queue(Box::new(full.volume.io_queue(8))) } else { Way::Call };
     scribble(&mut full, &mut way, rng, &what);
     drop(way);
@@ -238,7 +145,7 @@ fn threads_write_the_same_extents_on_a_full_volume() {
             (Policy::SharedOverwrite, 42),
         ] {
             let what = format!("{policy}, {cuts} cuts, split at {split_at}");
-            let mut full = Full::new(SMALL, split_at, policy, 0, cuts);
+            let mut full = Full::new(SMALL, &options(split_at, policy), 0, cuts);
             let mut writes: Vec<_> = (0..SMALL.blocks)
                 .filter(|block| block % 4 != 3)
                 .map(|block| match block % 3 {
@@ -276,7 +183,7 @@ fn threads_write_the_same_extents_on_a_full_volume() {
 /// hear of it: they leave no gap for it.
 #[test]
 fn a_refused_append_leaves_no_gap_on_a_full_volume() {
-    let full = Full::new(SMALL, SplitAt::Completion, Policy::Range, 0, 0);
+    let full = Full::new(SMALL, &untimed(), 0, 0);
     let behind = full.volume.open_file("/behind").unwrap();
     let (over, begun) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -144,12 +144,27 @@ impl Inner {
         self.pages.dirty_pages() > self.dirty.limit / 2
     }
 
-    /// Writes some pages back of the file whose turn it is, if it waits for `age` or longer: those that nobody is at
-    /// work in. Returns whether there was anything to do.
+    /// Writes some pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns
+    /// whether there was anything to do.
     ///
     /// # Errors
-    /// The failure, of which the file knows too, and tells who syncs: whoever waits for room would wait for ever.
+    /// A failure, if it is all that comes of going through the files: whoever waits for room would wait for ever. The
+    /// files that fail know of it too, and tell who syncs.
     pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration) -> Result<bool> {
+        let mut result = Ok(false);
+        let files = self.dirty.files.lock().len();
+        for _ in 0..files {
+            match self.write_back_next(age) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                failed => result = failed,
+            }
+        }
+        result
+    }
+
+    /// The same for the file whose turn it is.
+    fn write_back_next(self: &Arc<Self>, age: Duration) -> Result<bool> {
         let Some(inode) = self.dirty.next(age) else { return Ok(false) };
         let Some(cached) = inode.cached() else { return Ok(false) };
         let mut result = Ok(0);

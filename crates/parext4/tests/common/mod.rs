@@ -4,6 +4,7 @@
 pub mod chopped;
 pub mod durable;
 pub mod explain;
+pub mod full;
 pub mod gated;
 pub mod history;
 pub mod lost;

@@ -1,0 +1,155 @@
+//! Failures to write back: who waits for memory hears of them, every open file does once, and writing goes on when
+//! the reason is gone.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::full::{BLOCK, Full, SMALL};
+use common::memory::{Shape, untimed};
+use common::watchdog::Watchdog;
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::{BufferedFile, BufferedOptions, Device, Error, File, OpenOptions, Policy, Result, Volume};
+
+/// So little may be dirty that few writes must wait, and only who waits writes back.
+fn little_memory(policy: Policy) -> OpenOptions {
+    OpenOptions {
+        policy,
+        cache_size: 1 << 20,
+        dirty_limit: Some(64 << 10),
+        write_back_interval: None,
+        ..untimed()
+    }
+}
+
+fn buffered(file: &File) -> BufferedFile {
+    file.buffered(BufferedOptions::default()).unwrap()
+}
+
+/// A file of blocks allocated ahead on a full volume, whose tree takes no more of them written among the others.
+fn full(policy: Policy) -> Full {
+    Full::new(SMALL, &little_memory(policy), 0, 0)
+}
+
+/// Writes every fourth block until that fails; which were taken, and why no more.
+fn write_until_refused(file: &BufferedFile, byte: u8, from: u64) -> (Vec<u64>, Error) {
+    let mut taken = Vec::new();
+    for block in (from..SMALL.blocks).step_by(4) {
+        match file.write_at(&[byte; 1024], block * BLOCK) {
+            Ok(()) => taken.push(block),
+            Err(error) => return (taken, error),
+        }
+    }
+    panic!("all writes were taken");
+}
+
+fn no_space(result: Result<()>) {
+    assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+}
+
+#[test]
+fn a_full_volume_refuses_what_it_cannot_write_back_until_there_is_space() {
+    for policy in Policy::ALL {
+        let mut full = full(policy);
+        let watchdog = Watchdog::start("a_full_volume", 0, 4);
+        let handles: Vec<_> = (0..4).map(|_| buffered(&full.file)).collect();
+        // Opened before anything has failed; it does nothing until all is over.
+        let idle = buffered(&full.file);
+        let refused: Vec<_> = std::thread::scope(|scope| {
+            let write = |(nth, file)| {
+                let watchdog = &watchdog;
+                scope.spawn(move || {
+                    watchdog.watch(nth, || write_until_refused(file, 3 + nth as u8, nth as u64))
+                })
+            };
+            let threads: Vec<_> = handles.iter().enumerate().map(write).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (nth, (taken, error)) in refused.iter().enumerate() {
+            assert!(matches!(error, Error::NoSpace), "{error}");
+            for block in taken {
+                let at = usize::try_from(block * BLOCK).unwrap();
+                full.model[at..at + 1024].fill(3 + nth as u8);
+            }
+        }
+        let (busy, rest) = handles.split_first().unwrap();
+        no_space(busy.sync_data());
+        no_space(busy.sync_range(0, SMALL.blocks * BLOCK));
+
+        full.volume.remove_file("/filler").unwrap();
+        full.volume.sync().unwrap();
+        // All is on the device now. Still each handle hears once that there was a failure.
+        for file in rest.iter().chain([&idle]) {
+            no_space(file.sync_data());
+            file.sync_data().unwrap();
+            file.sync_all().unwrap();
+        }
+        busy.sync_data().unwrap();
+        buffered(&full.file).sync_data().unwrap();
+        // What was refused is taken now.
+        for (nth, file) in handles.iter().enumerate() {
+            for block in (nth as u64..SMALL.blocks).step_by(4) {
+                watchdog.watch(nth, || file.write_at(&[9; 1024], block * BLOCK).unwrap());
+            }
+        }
+        full.model.fill(9);
+        drop((handles, idle));
+        full.check("after writing again");
+        full.close("after writing again");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_back_does_not_stop_others() {
+    for policy in Policy::ALL {
+        let full = full(policy);
+        // Written blocks, which can be written again.
+        let other = buffered(&full.volume.open_file("/filler").unwrap());
+        other.file().write_at(&vec![1; 300 << 10], 0).unwrap();
+        let stuck = buffered(&full.file);
+        // A few pages stay dirty, far fewer than may be.
+        for block in (0..60).step_by(10) {
+            stuck.write_at(&[3; 1024], block * BLOCK).unwrap();
+        }
+        no_space(stuck.sync_data());
+        for round in 0..3 {
+            for piece in 0..30 {
+                other.write_at(&[round; 10 << 10], piece * (10 << 10)).unwrap();
+            }
+        }
+        let mut seen = vec![0; 300 << 10];
+        other.read_at(&mut seen, 0).unwrap();
+        assert!(seen.iter().all(|&byte| byte == 2));
+    }
+}
+
+#[test]
+fn writers_that_wait_for_memory_hear_that_the_device_fails() {
+    for policy in Policy::ALL {
+        let memory = Arc::new(Shape::new(16, 4096, true).make());
+        let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &little_memory(policy)).unwrap();
+        let file = volume.create("/f", 0o644).unwrap();
+        let handles: Vec<_> = (0..4).map(|_| buffered(&file)).collect();
+        let idle = buffered(&file);
+        handles[0].write_at(&[1; 4096], 0).unwrap();
+        volume.sync().unwrap();
+        device.arm(FaultPlan { sticky: true, kind: FaultKind::Writes, ..FaultPlan::at(1) });
+        let watchdog = Watchdog::start("the_device_fails", 0, 4);
+        std::thread::scope(|scope| {
+            for (nth, file) in handles.iter().enumerate() {
+                let watchdog = &watchdog;
+                scope.spawn(move || {
+                    let write = |page: u64| file.write_at(&[2; 4096], (page * 4 + nth as u64) * 4096);
+                    let error = watchdog.watch(nth, || (1..1000).find_map(|page| write(page).err()));
+                    let error = error.expect("more is dirty than may be");
+                    assert!(matches!(error, Error::Device { .. } | Error::Stopped(_)), "{error}");
+                });
+            }
+        });
+        for file in handles.iter().chain([&idle]) {
+            assert!(matches!(file.sync_data(), Err(Error::Device { .. })), "each hears what failed");
+            assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "and once");
+        }
+    }
+}

@@ -35,7 +35,7 @@ mod xattr;
 
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
-pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, Operation, Reason};
+pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker, Operation, Reason};
 pub use inode::Node;
 #[cfg(shuttle)]
 pub use journal::{Entry, Gate, Pass};

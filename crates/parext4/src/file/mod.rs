@@ -34,7 +34,7 @@ pub(crate) use buffered::HowToHold;
 pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use extents::FileExtent;
 use parext4_format::inode::{FileType, InodeFlags};
-pub use queue::{Completion, IoFlags, IoQueue, IoRequest};
+pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use reason::Reason;
 
 use crate::error::{Error, Result};

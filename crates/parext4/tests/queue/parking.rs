@@ -50,6 +50,33 @@ fn a_queue_asleep_is_woken_by_another_thread() {
     bed.close();
 }
 
+#[test]
+fn a_queue_asleep_is_called_back() {
+    for kind in Kind::ALL {
+        let bed = Bed::new(kind, 4096);
+        let file = bed.volume.create("/file", 0o644).unwrap();
+        // Held until it is harvested.
+        let mut holder = bed.volume.io_queue(4);
+        holder.submit(&file, write(&[1; 4096], 0), 0, WAIT);
+        let mut queue = bed.volume.io_queue(4);
+        let waker = queue.waker();
+        queue.submit(&file, write(&[2; 4096], 0), 1, WAIT);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut done = Vec::new();
+                queue.harvest(true, &mut done).unwrap();
+                assert!(done.is_empty(), "{kind:?}");
+            });
+            waker.wake();
+        });
+        harvest_all(&mut holder);
+        assert_eq!(harvest_all(&mut queue).len(), 1);
+        assert!(contents(&file) == [2; 4096]);
+        drop((holder, queue, file));
+        bed.close();
+    }
+}
+
 fn pass_around(file: &File, bed: &Bed, thread: u64, watchdog: &Watchdog) {
     let mut queue = bed.volume.io_queue(4);
     let mut rng = Rng::new(3, thread);

@@ -7,6 +7,7 @@ use parext4::fault::Fault;
 use parext4::{AlignedBuf, Completion, Device, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
 
 use shuttle::rand::Rng;
+use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 use super::support::*;
 
@@ -70,6 +71,35 @@ fn who_is_parked_is_woken() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let seen = blocks_of(&file, 4);
         assert!(seen[1] == seen[2] && seen[3] == 0, "{seen:?}");
+    });
+}
+
+#[test]
+fn who_is_called_comes_back() {
+    check(300, &[Fault::SleepUnchecked], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, false).unwrap();
+        // Held until it is harvested, which is not before the other queue is gone.
+        let mut holder = volume.io_queue(1);
+        submit_write(&mut holder, &file, 1, 0, 1, 1);
+        let mut queue = volume.io_queue(1);
+        let (waker, told) = (queue.waker(), Arc::new(AtomicBool::new(false)));
+        let sleeper = {
+            let told = Arc::clone(&told);
+            spawn(&file, move |f| {
+                submit_write(&mut queue, f, 2, 0, 1, 2);
+                while !told.load(Ordering::SeqCst) {
+                    queue.harvest(true, &mut Vec::new()).unwrap();
+                }
+            })
+        };
+        dawdle(100);
+        told.store(true, Ordering::SeqCst);
+        waker.wake();
+        sleeper.join().unwrap();
+        finish_well(&mut holder);
+        assert_eq!(blocks_of(&file, 1), [1]);
     });
 }
 

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::volume::{Use, Volume};
+pub use parked::IoWaker;
 use parked::Parked;
 use pending::{Files, Pending};
 use sync::Syncer;
@@ -173,8 +174,14 @@ impl IoQueue {
         }
     }
 
+    /// Calls this queue's thread back from [`harvest`](Self::harvest).
+    #[must_use]
+    pub fn waker(&self) -> IoWaker {
+        IoWaker::new(&self.parked)
+    }
+
     /// Moves operations on, and appends those that are over to `out`. With `wait`, returns only when there is
-    /// at least one, or none is in flight.
+    /// at least one, or none is in flight, or a [waker](Self::waker) calls.
     ///
     /// # Errors
     /// The queue's own failure to talk to the device; operations stay in flight.
@@ -193,7 +200,7 @@ impl IoQueue {
             done.drain(..).for_each(|done| self.device_done(done));
             self.done = done;
             result.map_err(|e| Error::device("waiting for the device", e))?;
-            if !self.ready.is_empty() || !wait || self.ops.is_empty() {
+            if !self.ready.is_empty() || !wait || self.ops.is_empty() || self.parked.take_call() {
                 break;
             }
         }

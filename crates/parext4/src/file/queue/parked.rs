@@ -8,8 +8,8 @@ use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 #[cfg(shuttle)]
 use crate::sync::Condvar;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex};
 
 /// An operation of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub(super) struct Parked {
     /// Whether the queue's thread is about to sleep and wants to be woken. Who gives looks at it after giving,
     /// the queue looks for gifts after setting it; both are sequentially consistent, so one sees the other.
     asleep: AtomicBool,
+    /// Whether somebody wants the queue's thread back, whatever is over.
+    called: AtomicBool,
     waker: QueueWaker,
     #[cfg(shuttle)]
     bell: Bell,
@@ -66,6 +68,7 @@ impl Parked {
         Self {
             gifts: Mutex::new(Rank::Leaf, Gifts::default()),
             asleep: AtomicBool::new(false),
+            called: AtomicBool::new(false),
             waker,
             #[cfg(shuttle)]
             bell: Bell { rung: Mutex::new(Rank::Leaf, false), changed: Condvar::default() },
@@ -76,11 +79,28 @@ impl Parked {
     /// look after the queue any more.
     pub(super) fn give(&self, id: OpId, given: Given) {
         let unwanted = self.gifts.lock().add(id, given);
-        if unwanted.is_none() && self.asleep.swap(false, Ordering::SeqCst) {
+        if unwanted.is_none() {
+            self.rouse();
+        }
+    }
+
+    /// Has the queue's thread come back from its wait, from any thread.
+    fn call(&self) {
+        self.called.store(true, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
             #[cfg(shuttle)]
             self.bell.ring();
         }
+    }
+
+    /// Whether the queue's thread was called since this was asked last.
+    pub(super) fn take_call(&self) -> bool {
+        self.called.swap(false, Ordering::SeqCst)
     }
 
     /// Takes all that was given.
@@ -101,15 +121,33 @@ impl Parked {
         }
     }
 
-    /// Announces that the queue's thread goes to sleep; false if it must not, because something was given.
+    /// Announces that the queue's thread goes to sleep; false if it must not, because something was given or it was
+    /// called.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        self.gifts.lock().given.is_empty() || planted(Fault::SleepUnchecked)
+        let idle = !self.called.load(Ordering::SeqCst) && self.gifts.lock().given.is_empty();
+        idle || planted(Fault::SleepUnchecked)
     }
 
     /// The queue's thread does not sleep.
     pub(super) fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Calls the thread of an [`IoQueue`](super::IoQueue) back from [`harvest`](super::IoQueue::harvest), from any thread.
+#[derive(Clone, Debug)]
+pub struct IoWaker(Arc<Parked>);
+
+impl IoWaker {
+    pub(super) fn new(parked: &Arc<Parked>) -> Self {
+        Self(Arc::clone(parked))
+    }
+
+    /// Has the harvest that waits, or else the next one that would, return though nothing may be over. What was
+    /// written before is seen by the queue's thread then. Wakes are not counted: one return may answer several.
+    pub fn wake(&self) {
+        self.0.call();
     }
 }
 

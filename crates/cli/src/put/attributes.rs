@@ -33,6 +33,7 @@ pub fn all(metadata: &Metadata) -> SetAttributes {
         gid: Some(metadata.gid()),
         atime: Some(time(metadata.atime(), metadata.atime_nsec())),
         mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
+        ctime: None,
     }
 }
 

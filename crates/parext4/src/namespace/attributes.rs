@@ -61,6 +61,8 @@ pub struct SetAttributes {
     pub atime: Option<Timestamp>,
     /// Last change of the contents.
     pub mtime: Option<Timestamp>,
+    /// Last change of the inode. `None`: now.
+    pub ctime: Option<Timestamp>,
 }
 
 impl Node {
@@ -126,6 +128,19 @@ impl Node {
         core.gid = set.gid.unwrap_or(core.gid);
         core.atime = set.atime.unwrap_or(core.atime);
         core.mtime = set.mtime.unwrap_or(core.mtime);
-        core.ctime = now();
+        core.ctime = set.ctime.unwrap_or_else(now);
+    }
+
+    /// Sets the time of last access to now. Whether a read does that is for the caller to decide.
+    ///
+    /// # Errors
+    /// If the volume may not be changed.
+    pub fn touch_accessed(&self) -> Result<()> {
+        // The inode's block.
+        self.volume.transact(1, |handle| {
+            self.inode.join(handle);
+            self.inode.core().atime = now();
+            Ok(())
+        })
     }
 }

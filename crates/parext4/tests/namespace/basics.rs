@@ -1,7 +1,7 @@
 //! Each operation, and what it refuses.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
-use parext4::{FileType, NewInode, RenameMode, SetAttributes, Special, Timestamp};
+use parext4::{FileType, Metadata, NewInode, RenameMode, SetAttributes, Special, Timestamp};
 
 #[test]
 fn every_type_is_made_listed_and_removed() {
@@ -150,7 +150,14 @@ fn attributes_are_kept() {
     let mtime = Timestamp { seconds: 5_000_000_000, nanoseconds: 123 };
     let set = SetAttributes { permissions: Some(0o600), mtime: Some(mtime), ..SetAttributes::default() };
     file.set_attributes(&set).unwrap();
+    let before = file.metadata();
+    file.touch_accessed().unwrap();
+    assert!(file.metadata().atime >= before.ctime);
+    assert_eq!(file.metadata(), Metadata { atime: file.metadata().atime, ..before });
+    let ctime = Timestamp { seconds: 7, nanoseconds: 8 };
+    file.set_attributes(&SetAttributes { ctime: Some(ctime), ..set }).unwrap();
     let kept = file.metadata();
+    assert_eq!(kept, Metadata { ctime, ..kept });
     drop((dir, file, inner, root));
     volume.close().unwrap();
     image.fsck();

@@ -3,7 +3,9 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, put, recover, rm};
+use crate::{
+    bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, mount, put, recover, rm, umount,
+};
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
 ///
@@ -27,6 +29,8 @@ enum Command {
     Mkdir(mkdir::Args),
     Fallocate(fallocate::Args),
     Fiemap(fiemap::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
     Recover(recover::Args),
     Demo(demo::Args),
     Bench(bench::Args),
@@ -46,6 +50,8 @@ impl Cli {
             Command::Mkdir(args) => mkdir::run(&args),
             Command::Fallocate(args) => fallocate::run(&args),
             Command::Fiemap(args) => fiemap::run(&args),
+            Command::Mount(args) => mount::run(&args),
+            Command::Umount(args) => umount::run(&args),
             Command::Recover(args) => recover::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Bench(args) => bench::run(&args),

@@ -46,8 +46,7 @@ pub fn means_contents(path: &Path) -> bool {
 ///
 /// A device whose sectors are larger than the volume's blocks is opened through the page cache, which has no
 /// such limit.
-pub fn open_device(image: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
-    let options = FileOptions::new().read_only(read_only);
+pub fn open_device(image: &Path, options: FileOptions) -> Result<Arc<dyn Device>> {
     let device = FileDevice::open(image, &options)?;
     let block_size = block_size(&device).with_context(|| format!("reading {}", image.display()))?;
     if device.is_direct() && block_size.is_some_and(|size| device.sector_size() > size) {
@@ -87,7 +86,7 @@ pub fn with_volume<R>(
     options: &OpenOptions,
     work: impl FnOnce(&Volume) -> Result<R>,
 ) -> Result<R> {
-    let device = open_device(image, options.read_only)?;
+    let device = open_device(image, FileOptions::new().read_only(options.read_only))?;
     let volume = Volume::open(device, options).with_context(|| image.display().to_string())?;
     let result = work(&volume);
     let closed = volume.close().with_context(|| format!("closing {}", image.display()));

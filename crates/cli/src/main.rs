@@ -16,6 +16,7 @@ mod median;
 mod mkdir;
 mod mkfs;
 mod mode;
+mod mount;
 mod policy;
 mod progress;
 mod put;
@@ -25,6 +26,7 @@ mod signature;
 mod size;
 mod transfer;
 mod tree;
+mod umount;
 
 use std::io;
 use std::process::ExitCode;

@@ -1,0 +1,81 @@
+//! `mount`: a volume on a directory, for every program.
+
+mod daemon;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use parext4::{FileOptions, Volume};
+use parext4_mount::{MountOptions, Mounted, unmount};
+
+use crate::image;
+
+/// Mount an image on a directory, for every program
+///
+/// Returns when the directory can be used; `parext4 umount` ends it.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An image file or block device
+    image: PathBuf,
+    /// An empty directory
+    dir: PathBuf,
+    /// As mount(8) has them, separated by commas: ro, allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev,
+    /// noexec, sync and others; cache=kernel|direct (who keeps files in memory), threads=N (that take requests),
+    /// policy=range|shared-overwrite|exclusive
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// As what the command starts to stay in the background
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    daemon: bool,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut options = MountOptions::default();
+    args.options.iter().try_for_each(|list| options.add(list))?;
+    let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
+    let (image, dir) = (absolute(&args.image)?, absolute(&args.dir)?);
+    ensure!(dir.is_dir(), "{}: not a directory", dir.display());
+    if args.foreground {
+        return mounted(&image, &dir, &options)?.serve().map_err(Into::into);
+    }
+    if args.daemon {
+        rustix::process::setsid().context("leaving the terminal")?;
+        let mounted = mounted(&image, &dir, &options)?;
+        daemon::ready()?;
+        return mounted.serve().map_err(Into::into);
+    }
+    daemon::start(&image, &dir, &args.options)
+}
+
+/// Opens the volume and mounts it. A signal that asks the program to end unmounts it: at once if nobody uses it, else
+/// when the last user goes.
+fn mounted(image: &Path, dir: &Path, options: &MountOptions) -> Result<Mounted> {
+    let file_options = FileOptions::new().read_only(options.read_only).offset(options.offset);
+    let device = image::open_device(image, file_options)?;
+    let volume =
+        Volume::open(device, &options.open_options()).with_context(|| image.display().to_string())?;
+    abort_on_panic();
+    let mounted = Mounted::new(volume, image, dir, options)
+        .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?;
+    let dir = dir.to_owned();
+    ctrlc::set_handler(move || {
+        if let Err(error) = unmount(&dir, true) {
+            eprintln!("parext4: {error}");
+        }
+    })
+    .context("catching signals")?;
+    Ok(mounted)
+}
+
+/// A thread that panics may leave a change half made in memory. Better that the journal recovers the volume than that
+/// this reaches it.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}

@@ -1,0 +1,99 @@
+//! An image and a directory to mount it on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::common::{Bench, run, text};
+
+/// An image that is or can be mounted; unmounted in the end.
+pub struct Bed {
+    bench: Bench,
+    dir: PathBuf,
+}
+
+impl Bed {
+    /// `None`, with a loud word, if nothing can be mounted here.
+    pub fn new(mkfs_options: &[&str]) -> Option<Self> {
+        if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+            eprintln!("SKIPPED: /dev/fuse cannot be used");
+            return None;
+        }
+        let bench = Bench::new(mkfs_options);
+        let dir = bench.path("mount");
+        std::fs::create_dir(&dir).unwrap();
+        Some(Self { bench, dir })
+    }
+
+    /// An image that is mounted with the given options.
+    pub fn mounted(mkfs_options: &[&str], options: &str) -> Option<Self> {
+        let bed = Self::new(mkfs_options)?;
+        bed.mount(options);
+        Some(bed)
+    }
+
+    pub fn bench(&self) -> &Bench {
+        &self.bench
+    }
+
+    /// Where the image is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A path below that.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The command that mounts the image.
+    pub fn mount_command(&self, options: &str) -> Vec<String> {
+        ["mount", "-o", options, &text(&self.bench.image()), &text(&self.dir)].map(str::to_owned).to_vec()
+    }
+
+    pub fn mount(&self, options: &str) {
+        self.bench.ok(&self.mount_command(options));
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
+    }
+
+    pub fn umount(&self) {
+        self.bench.ok(&["umount", &text(&self.dir)]);
+        assert!(!self.is_mounted());
+    }
+
+    /// Unmounts, and e2fsck finds nothing.
+    pub fn finish(self) {
+        self.umount();
+        self.bench.fsck();
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let output = run(&["umount", "--lazy", &text(&self.dir)]);
+            if !output.status.success() && !std::thread::panicking() {
+                panic!("{}", errors(&output));
+            }
+        }
+    }
+}
+
+/// What a program prints on its error output.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a tool, which must succeed. `None`, with a loud word, if it is not there.
+pub fn tool(command: &mut Command) -> Option<String> {
+    let Ok(output) = command.env("LC_ALL", "C").output() else {
+        eprintln!("SKIPPED: {} is not installed", command.get_program().to_string_lossy());
+        return None;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}{}", errors(&output));
+    Some(said)
+}

@@ -1,0 +1,14 @@
+//! Images mounted on directories, used by programs, beside the kernel's ext4 where that can be asked.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../../../parext4/tests/common/rng.rs"]
+mod rng;
+
+mod bed;
+mod data;
+mod kernel;
+mod kill;
+mod lifecycle;
+mod namespace;

@@ -1,0 +1,272 @@
+//! Random operations on names and attributes, each also done to the kernel's ext4: it must come to the same, and leave
+//! the same behind.
+
+use std::collections::BTreeMap;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, lgetxattr,
+    llistxattr, lremovexattr, lsetxattr, makedev, mknodat, open, renameat_with, utimensat,
+};
+
+use crate::bed::Bed;
+use crate::kernel::Kernel;
+use crate::rng::Rng;
+
+/// Something to do below a root.
+#[derive(Clone, Debug)]
+enum Op {
+    Create { path: String, mode: u32 },
+    Mkdir { path: String, mode: u32 },
+    Mknod { path: String, kind: u64 },
+    Symlink { path: String, target: String },
+    Link { path: String, to: String },
+    Unlink { path: String },
+    Rmdir { path: String },
+    Rename { path: String, to: String, flags: RenameFlags },
+    Chmod { path: String, mode: u32 },
+    Chown { path: String, owner: u32, follow: bool },
+    SetTimes { path: String, atime: i64, mtime: i64 },
+    Truncate { path: String, size: u64 },
+    Write { path: String, offset: u64, byte: u8, len: usize },
+    SetXattr { path: String, name: &'static str, len: usize, flags: XattrFlags },
+    RemoveXattr { path: String, name: &'static str },
+    Hold { path: String },
+    LetGo,
+}
+
+const XATTRS: [&str; 5] = ["user.a", "user.long", "trusted.t", "security.s", "strange.x"];
+
+impl Op {
+    fn random(rng: &mut Rng) -> Self {
+        let path = random_path(rng);
+        let pick = |rng: &mut Rng| usize::try_from(rng.below(XATTRS.len() as u64)).unwrap();
+        match rng.below(24) {
+            0..3 => {
+                Self::Create { path, mode: [0o644, 0o6755, 0o600][usize::try_from(rng.below(3)).unwrap()] }
+            }
+            3..5 => {
+                Self::Mkdir { path, mode: [0o755, 0o2775, 0o1777][usize::try_from(rng.below(3)).unwrap()] }
+            }
+            5 => Self::Mknod { path, kind: rng.below(4) },
+            6 => Self::Symlink { path, target: "x".repeat(usize::try_from(1 + rng.below(200)).unwrap()) },
+            7 => Self::Link { path, to: random_path(rng) },
+            8..10 => Self::Unlink { path },
+            10 => Self::Rmdir { path },
+            11..14 => {
+                let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+                Self::Rename {
+                    path,
+                    to: random_path(rng),
+                    flags: flags[usize::try_from(rng.below(3)).unwrap()],
+                }
+            }
+            14 => Self::Chmod { path, mode: u32::try_from(rng.below(0o10000)).unwrap() },
+            15 => {
+                Self::Chown { path, owner: u32::try_from(rng.below(3)).unwrap(), follow: rng.below(2) == 0 }
+            }
+            16 => {
+                let mut time = || i64::try_from(rng.below(1 << 34)).unwrap() - (1 << 31);
+                Self::SetTimes { path, atime: time(), mtime: time() }
+            }
+            17 => Self::Truncate { path, size: rng.below(20_000) },
+            18..20 => {
+                let (offset, len) = (rng.below(20_000), usize::try_from(1 + rng.below(9000)).unwrap());
+                Self::Write { path, offset, byte: u8::try_from(1 + rng.below(255)).unwrap(), len }
+            }
+            20 => {
+                let flags = [XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE];
+                let flags = flags[usize::try_from(rng.below(3)).unwrap()];
+                Self::SetXattr {
+                    path,
+                    name: XATTRS[pick(rng)],
+                    len: usize::try_from(rng.below(500)).unwrap(),
+                    flags,
+                }
+            }
+            21 => Self::RemoveXattr { path, name: XATTRS[pick(rng)] },
+            22 => Self::Hold { path },
+            _ => Self::LetGo,
+        }
+    }
+}
+
+/// Few names, so that operations meet.
+fn random_path(rng: &mut Rng) -> String {
+    let depth = 1 + rng.below(3);
+    let name = |rng: &mut Rng| match rng.below(40) {
+        0 => "n".repeat(255),
+        1 => "n".repeat(256),
+        other => format!("n{}", other % 6),
+    };
+    (0..depth).map(|_| name(rng)).collect::<Vec<_>>().join("/")
+}
+
+/// A root, and files below it that are held open.
+struct Side {
+    root: PathBuf,
+    held: Vec<File>,
+}
+
+impl Side {
+    fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), held: Vec::new() }
+    }
+
+    /// What it comes to, as the error number.
+    fn run(&mut self, op: &Op) -> Result<(), i32> {
+        self.try_run(op).map_err(|error| error.raw_os_error().unwrap_or(-1))
+    }
+
+    fn try_run(&mut self, op: &Op) -> std::io::Result<()> {
+        let at = |path: &str| self.root.join(path);
+        match op {
+            Op::Create { path, mode } => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                drop(open(at(path), flags, Mode::from_raw_mode(*mode))?);
+            }
+            Op::Mkdir { path, mode } => rustix::fs::mkdir(at(path), Mode::from_raw_mode(*mode))?,
+            Op::Mknod { path, kind } => {
+                let mode = Mode::from_raw_mode(0o640);
+                let (kind, device) = match kind {
+                    0 => (FileType::Fifo, 0),
+                    1 => (FileType::Socket, 0),
+                    2 => (FileType::CharacterDevice, makedev(1, 3)),
+                    _ => (FileType::BlockDevice, makedev(259, 70_000)),
+                };
+                mknodat(CWD, at(path), kind, mode, device)?;
+            }
+            Op::Symlink { path, target } => symlink(target, at(path))?,
+            Op::Link { path, to } => std::fs::hard_link(at(path), at(to))?,
+            Op::Unlink { path } => rustix::fs::unlink(at(path))?,
+            Op::Rmdir { path } => rustix::fs::rmdir(at(path))?,
+            Op::Rename { path, to, flags } => renameat_with(CWD, at(path), CWD, at(to), *flags)?,
+            Op::Chmod { path, mode } => std::fs::set_permissions(at(path), Permissions::from_mode(*mode))?,
+            Op::Chown { path, owner, follow: true } => chown(at(path), Some(*owner), Some(owner + 1))?,
+            Op::Chown { path, owner, .. } => lchown(at(path), None, Some(*owner))?,
+            Op::SetTimes { path, atime, mtime } => {
+                let time = |seconds: i64| Timespec { tv_sec: seconds, tv_nsec: 123_456_789 };
+                let times = Timestamps { last_access: time(*atime), last_modification: time(*mtime) };
+                utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Op::Truncate { path, size } => self.open(path, OFlags::WRONLY)?.set_len(*size)?,
+            Op::Write { path, offset, byte, len } => {
+                self.open(path, OFlags::WRONLY)?.write_all_at(&vec![*byte; *len], *offset)?;
+            }
+            Op::SetXattr { path, name, len, flags } => lsetxattr(at(path), *name, &vec![7; *len], *flags)?,
+            Op::RemoveXattr { path, name } => lremovexattr(at(path), *name)?,
+            Op::Hold { path } => {
+                let file = self.open(path, OFlags::RDWR)?;
+                self.held.push(file);
+            }
+            Op::LetGo => drop(std::mem::take(&mut self.held)),
+        }
+        Ok(())
+    }
+
+    /// Opens what is there, without waiting for whoever has the other end of a pipe.
+    fn open(&self, path: &str, flags: OFlags) -> std::io::Result<File> {
+        Ok(open(self.root.join(path), flags | OFlags::NONBLOCK, Mode::empty())?.into())
+    }
+
+    /// All that can be seen of the tree and of files held open, by path.
+    fn look(&self) -> BTreeMap<String, String> {
+        let mut seen = BTreeMap::new();
+        look_below(&self.root, "", &mut seen);
+        for (nth, file) in self.held.iter().enumerate() {
+            let metadata = file.metadata().unwrap();
+            let mut bytes = vec![0; usize::try_from(metadata.len()).unwrap()];
+            if metadata.is_file() {
+                file.read_exact_at(&mut bytes, 0).unwrap();
+            }
+            seen.insert(format!("held {nth}"), format!("{} links, {:x}", metadata.nlink(), sum(&bytes)));
+        }
+        seen
+    }
+}
+
+fn look_below(dir: &Path, prefix: &str, seen: &mut BTreeMap<String, String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{prefix}/{}", entry.file_name().to_string_lossy());
+        let metadata = std::fs::symlink_metadata(entry.path()).unwrap();
+        assert_eq!(entry.file_type().unwrap(), metadata.file_type(), "{path}");
+        if metadata.is_dir() {
+            look_below(&entry.path(), &path, seen);
+        }
+        let contents = match metadata.file_type() {
+            kind if kind.is_file() => format!("{:x}", sum(&std::fs::read(entry.path()).unwrap())),
+            kind if kind.is_symlink() => format!("{:?}", std::fs::read_link(entry.path()).unwrap()),
+            _ => String::new(),
+        };
+        let size = if metadata.is_dir() { 0 } else { metadata.len() };
+        // Times that were set; others are those of the moment.
+        let set = |seconds: i64, part: i64| if part == 123_456_789 { seconds } else { 0 };
+        let text = format!(
+            "{:o} {} {}:{} {size} {:x} {contents} {} {:?}",
+            metadata.mode(),
+            metadata.nlink(),
+            metadata.uid(),
+            metadata.gid(),
+            metadata.rdev(),
+            set(metadata.mtime(), metadata.mtime_nsec()),
+            xattrs(&entry.path()),
+        );
+        seen.insert(path, text);
+    }
+}
+
+fn sum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+fn xattrs(path: &Path) -> BTreeMap<String, usize> {
+    let mut names = vec![0_u8; 4096];
+    let len = llistxattr(path, &mut names[..]).unwrap();
+    let names = names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    names
+        .map(|name| String::from_utf8(name.to_vec()).unwrap())
+        .map(|name| {
+            let mut value = vec![0_u8; 4096];
+            let len = lgetxattr(path, &name, &mut value[..]).unwrap();
+            (name, len)
+        })
+        .collect()
+}
+
+/// Asserts that both sides look the same.
+fn same(ours: &Side, theirs: &Side, when: &str) {
+    let (ours, theirs) = (ours.look(), theirs.look());
+    for path in ours.keys().chain(theirs.keys()) {
+        assert_eq!(ours.get(path), theirs.get(path), "{path}: {when}");
+    }
+}
+
+fn same_as_the_kernel(block_size: &str, options: &str, seed: u64) {
+    let Some(bed) = Bed::mounted(&["--block-size", block_size], options) else { return };
+    let Some(kernel) = Kernel::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
+    let mut rng = Rng::new(seed, 0);
+    let (mut ours, mut theirs) = (Side::new(bed.dir()), Side::new(&kernel.path()));
+    for nth in 0..4000 {
+        let op = Op::random(&mut rng);
+        let (got, expected) = (ours.run(&op), theirs.run(&op));
+        assert_eq!(got, expected, "{options}, seed {seed}, operation {nth}: {op:?}");
+        if nth % 200 == 199 {
+            same(&ours, &theirs, &format!("{options}, seed {seed}, after operation {nth}"));
+        }
+    }
+    drop(ours.held);
+    bed.umount();
+    bed.bench().fsck();
+    bed.mount(options);
+    same(&Side::new(bed.dir()), &Side::new(&kernel.path()), &format!("{options}, mounted again"));
+    bed.finish();
+}
+
+#[test]
+fn operations_come_to_the_same_as_with_the_kernel() {
+    same_as_the_kernel("4096", "cache=kernel", 1);
+    same_as_the_kernel("1024", "cache=direct,threads=2", 2);
+}

@@ -1,0 +1,77 @@
+//! Attributes: reading and setting them, and the time of last access.
+
+use std::time::SystemTime;
+
+use fuser::{FileAttr, INodeNo, TimeOrNow};
+use parext4::{File, InodeFlags, Node, SetAttributes, Timestamp};
+
+use crate::attr::{now, timestamp};
+use crate::failure::Outcome;
+use crate::options::Atime;
+use crate::server::{Caller, Server};
+
+/// Attributes to set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewAttributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<TimeOrNow>,
+    pub mtime: Option<TimeOrNow>,
+    pub ctime: Option<SystemTime>,
+}
+
+const DAY: i64 = 24 * 60 * 60;
+
+impl Server {
+    pub fn attributes(&self, ino: INodeNo) -> Outcome<FileAttr> {
+        Ok(self.entry(&*self.node(ino)?).attr)
+    }
+
+    pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<FileAttr> {
+        let node = self.node(ino)?;
+        if let Some(size) = new.size {
+            File::new((*node).clone())?.set_len(size)?;
+            self.drop_privileges(&node, !caller.is_root() && new.mode.is_none())?;
+        }
+        if new.uid.is_some() || new.gid.is_some() {
+            self.drop_privileges(&node, false)?;
+        }
+        let time = |time: TimeOrNow| match time {
+            TimeOrNow::SpecificTime(time) => timestamp(time),
+            TimeOrNow::Now => now(),
+        };
+        let set = SetAttributes {
+            permissions: new.mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
+            uid: new.uid,
+            gid: new.gid,
+            atime: new.atime.map(time),
+            mtime: new.mtime.map(time),
+            ctime: new.ctime.map(timestamp),
+        };
+        if set != SetAttributes::default() {
+            node.set_attributes(&set)?;
+        }
+        Ok(self.entry(&node).attr)
+    }
+
+    /// Notes that an inode's contents were read, if the options want that.
+    pub fn accessed(&self, node: &Node) -> Outcome<()> {
+        if self.options.read_only || self.options.atime == Atime::Never {
+            return Ok(());
+        }
+        let metadata = node.metadata();
+        let is_new = || {
+            let Timestamp { seconds, .. } = metadata.atime;
+            metadata.atime <= metadata.mtime
+                || metadata.atime <= metadata.ctime
+                || now().seconds.saturating_sub(seconds) >= DAY
+        };
+        if !metadata.flags.contains(InodeFlags::NOATIME) && (self.options.atime == Atime::Strict || is_new())
+        {
+            node.touch_accessed()?;
+        }
+        Ok(())
+    }
+}

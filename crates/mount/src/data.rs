@@ -1,0 +1,198 @@
+//! Reading and writing: which way data goes, and in which thread.
+//!
+//! | | past the volume's page cache | through it |
+//! |---|---|---|
+//! | opened with `O_DIRECT` | all | |
+//! | `cache=kernel` | reads, as the kernel keeps what it reads; large writes | small writes: many become one request to the device |
+//! | `cache=direct` | | all |
+//!
+//! The volume keeps both ways coherent. The thread that took the request carries it out if another one is left to take
+//! requests; else what goes past the cache is handed to a [lane](crate::lanes), which waits for many at once, and what
+//! goes through it to a worker.
+
+use std::sync::Arc;
+
+use fuser::{Errno, FileHandle, ReplyData, ReplyWrite, WriteFlags};
+use parext4::device::{AlignedBuf, BufferPool};
+use parext4::{File, IoRequest};
+
+use crate::answer::Answer;
+use crate::failure::Outcome;
+use crate::files::Place;
+use crate::front::Front;
+use crate::handles::OpenFile;
+use crate::options::Cache;
+use crate::server::Server;
+
+/// In `cache=kernel`, writes of so many bytes go past the volume's page cache.
+const LARGE: u64 = 128 << 10;
+
+/// What a write request says besides its data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub at: Place,
+    /// Set-ID bits go.
+    drops_set_ids: bool,
+    /// How it is to be made durable before it returns.
+    sync: Sync,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    No,
+    Data,
+    All,
+}
+
+impl Write {
+    pub fn new(handle: FileHandle, offset: u64, write_flags: WriteFlags, flags: i32) -> Self {
+        let sync = match flags & libc::O_SYNC {
+            libc::O_SYNC => Sync::All,
+            libc::O_DSYNC => Sync::Data,
+            _ => Sync::No,
+        };
+        let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        Self { at: Place { handle, offset }, drops_set_ids, sync }
+    }
+}
+
+impl Server {
+    /// Whether a read goes past the volume's page cache.
+    fn reads_past(&self, open: &OpenFile, offset: u64) -> bool {
+        open.direct || self.options.cache == Cache::Kernel && is_aligned(&open.file, offset)
+    }
+
+    /// Whether a write goes past the volume's page cache.
+    fn writes_past(&self, open: &OpenFile, offset: u64, len: u64) -> bool {
+        let fits = || {
+            let reaches_end = offset + len >= open.file.size();
+            is_aligned(&open.file, offset) && (reaches_end || is_aligned(&open.file, len))
+        };
+        !open.append_only && (open.direct || self.options.cache == Cache::Kernel && len >= LARGE && fits())
+    }
+
+    fn read(&self, open: &OpenFile, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
+        let read = match self.reads_past(open, offset) {
+            true => open.file.read_at(buf, offset)?,
+            false => open.buffered()?.read_at(buf, offset)?,
+        };
+        self.accessed(open.file.node())?;
+        Ok(read)
+    }
+
+    fn write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
+        let offset = write.at.offset;
+        self.before_write(open, write)?;
+        if open.append_only {
+            open.buffered()?.append(data)?;
+        } else if self.writes_past(open, offset, data.len() as u64) {
+            open.file.write_at(data, offset)?;
+        } else {
+            open.buffered()?.write_at(data, offset)?;
+        }
+        self.after_write(open, write, data.len() as u64)
+    }
+
+    fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
+        if open.first_write() || write.drops_set_ids {
+            self.drop_privileges(open.file.node(), write.drops_set_ids)?;
+        }
+        Ok(())
+    }
+
+    /// What the kernel keeps it syncs itself.
+    fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
+        match write.sync {
+            Sync::No if self.options.sync => open.sync(false)?,
+            Sync::No => {}
+            Sync::Data => open.sync(true)?,
+            Sync::All => open.sync(false)?,
+        }
+        Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+}
+
+fn is_aligned(file: &File, bytes: u64) -> bool {
+    bytes.is_multiple_of(file.sector_size().into())
+}
+
+/// A buffer for a lane with at least `len` bytes.
+fn lane_buffer(len: usize) -> AlignedBuf {
+    AlignedBuf::zeroed(len.next_multiple_of(512))
+}
+
+impl Front {
+    pub fn read(&self, at: Place, len: usize, reply: ReplyData) {
+        let open = match self.server.open_file(at.handle) {
+            Ok(open) => open,
+            Err(failure) => return reply.error(failure.errno()),
+        };
+        if let Some(_working) = self.crew.work() {
+            let mut buf = BufferPool::global().take(len);
+            match self.server.read(&open, at.offset, &mut buf) {
+                Ok(read) => reply.data(&buf[..read]),
+                Err(failure) => reply.error(failure.errno()),
+            }
+        } else if self.server.reads_past(&open, at.offset) {
+            self.read_in_lane(open, at.offset, len, reply);
+        } else {
+            let server = Arc::clone(&self.server);
+            self.workers.give(move || {
+                let mut buf = vec![0; len];
+                let read = server.read(&open, at.offset, &mut buf);
+                reply.answer(read.map(|read| {
+                    buf.truncate(read);
+                    buf
+                }));
+            });
+        }
+    }
+
+    fn read_in_lane(&self, open: Arc<OpenFile>, offset: u64, len: usize, reply: ReplyData) {
+        let request = IoRequest::Read { buf: lane_buffer(len), len, offset };
+        let file = open.file.clone();
+        let server = Arc::clone(&self.server);
+        self.lanes.give(file, request, move |result, buf| match (result, buf) {
+            (Ok(read), Some(buf)) => {
+                reply.data(&buf[..usize::try_from(read).unwrap_or(0)]);
+                // The answer is given; an error here has stopped the volume, and everybody hears of it.
+                let _ = server.accessed(open.file.node());
+            }
+            (Ok(_), None) => reply.error(Errno::EIO),
+            (Err(failure), _) => reply.error(failure.errno()),
+        });
+    }
+
+    pub fn write(&self, write: Write, data: &[u8], reply: ReplyWrite) {
+        let open = match self.server.open_file(write.at.handle) {
+            Ok(open) => open,
+            Err(failure) => return reply.error(failure.errno()),
+        };
+        if let Some(_working) = self.crew.work() {
+            return reply.answer(self.server.write(&open, write, data));
+        }
+        let goes_past = self.server.writes_past(&open, write.at.offset, data.len() as u64);
+        // The first write, and those that take set-ID bits away, have more to do than move data.
+        if goes_past && !write.drops_set_ids && !open.first_write() {
+            return self.write_in_lane(open, write, data, reply);
+        }
+        let (server, data) = (Arc::clone(&self.server), data.to_vec());
+        self.workers.give(move || reply.answer(server.write(&open, write, &data)));
+    }
+
+    fn write_in_lane(&self, open: Arc<OpenFile>, write: Write, data: &[u8], reply: ReplyWrite) {
+        let (mut buf, len) = (lane_buffer(data.len()), data.len());
+        buf[..len].copy_from_slice(data);
+        let request = IoRequest::Write { buf, len, offset: write.at.offset };
+        let file = open.file.clone();
+        let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
+        self.lanes.give(file, request, move |result, _| match result {
+            Err(failure) => reply.error(failure.errno()),
+            // A sync would keep the lane from its other requests.
+            Ok(written) if write.sync != Sync::No || server.options.sync => {
+                workers.give(move || reply.answer(server.after_write(&open, write, written)));
+            }
+            Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),
+        });
+    }
+}

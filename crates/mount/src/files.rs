@@ -1,0 +1,144 @@
+//! Open files: opening, closing and syncing them, space in them, and where they have data.
+
+use fuser::{FileHandle, FopenFlags, INodeNo};
+use parext4::{File, InodeFlags, Node};
+
+use crate::attr::Entry;
+use crate::failure::{Failure, Outcome};
+use crate::handles::OpenFile;
+use crate::names::NewName;
+use crate::options::Cache;
+use crate::server::{Caller, Server};
+
+/// An open file, as the kernel learns of it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub handle: FileHandle,
+    pub flags: FopenFlags,
+}
+
+/// A range of bytes in an open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub handle: FileHandle,
+    pub offset: u64,
+}
+
+/// Bytes copied for one request: no thread is to be gone for long.
+const MOST_COPIED: u64 = 16 << 20;
+/// Bytes copied at a time.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
+impl Server {
+    pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
+        let node = self.node(ino)?;
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let truncates = flags & libc::O_TRUNC != 0;
+        check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
+        let file = File::new((*node).clone())?;
+        if truncates {
+            file.set_len(0)?;
+            self.drop_privileges(&node, !caller.is_root())?;
+        }
+        Ok(self.opened(file, flags))
+    }
+
+    pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
+        let node = self.make_file(new)?;
+        let opened = self.opened(File::new(node.clone())?, flags);
+        Ok((self.tell(&node), opened))
+    }
+
+    fn opened(&self, file: File, flags: i32) -> Opened {
+        let direct = flags & libc::O_DIRECT != 0;
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let append_only = file.node().flags().contains(InodeFlags::APPEND);
+        let open = OpenFile::new(file, direct, writable, append_only);
+        // The kernel would write whole pages back, and so what an append-only file has already.
+        let flags = if direct || append_only || self.options.cache == Cache::Direct {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        };
+        Opened { handle: self.handles.add(open), flags }
+    }
+
+    pub fn release(&self, handle: FileHandle) -> Outcome<()> {
+        self.handles.remove(handle);
+        Ok(())
+    }
+
+    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Outcome<()> {
+        self.open_file(handle)?.sync(data_only)
+    }
+
+    pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
+        Ok(self.node(ino)?.sync()?)
+    }
+
+    pub fn allocate(&self, at: Place, len: u64, mode: i32, caller: Caller) -> Outcome<()> {
+        let open = self.open_file(at.handle)?;
+        let file = &open.file;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        // The kernel lets no other modes through.
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => file.allocate(at.offset, len, keep_size)?,
+            libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(at.offset, len)?,
+            libc::FALLOC_FL_ZERO_RANGE => file.zero_range(at.offset, len, keep_size)?,
+            _ => return Err(Failure::NOT_SUPPORTED),
+        }
+        self.drop_privileges(file.node(), !caller.is_root())
+    }
+
+    /// Where data or a hole begins at or behind an offset.
+    pub fn seek(&self, at: Place, whence: i32) -> Outcome<u64> {
+        let open = self.open_file(at.handle)?;
+        self.have_written_back(&open);
+        match whence {
+            libc::SEEK_DATA => Ok(open.file.seek_data(at.offset)?),
+            libc::SEEK_HOLE => Ok(open.file.seek_hole(at.offset)?),
+            _ => Err(Failure::INVALID),
+        }
+    }
+
+    /// Has the kernel write back what it keeps of a file, which it does not by itself before it asks for holes.
+    fn have_written_back(&self, open: &OpenFile) {
+        if self.handles.has_cached_writer(open)
+            && let Some(notifier) = self.notifier.get()
+        {
+            let ino = u64::from(open.file.node().ino().get());
+            // An inode that the kernel does not know is written back.
+            let _ = notifier.inval_inode(INodeNo(ino), 0, 0);
+        }
+    }
+
+    /// Copies up to `len` bytes and returns how many; fewer at the end of the source, or if they are many.
+    pub fn copy(&self, from: Place, to: Place, len: u64, caller: Caller) -> Outcome<u32> {
+        let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
+        let (source, target) = (source.buffered()?, target.buffered()?);
+        let len = len.min(MOST_COPIED);
+        let mut buf = vec![0; COPIED_AT_ONCE.min(usize::try_from(len).unwrap_or(COPIED_AT_ONCE))];
+        let mut done = 0;
+        while done < len {
+            let most = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
+            let read = source.read_at(&mut buf[..most], from.offset + done)?;
+            target.write_at(&buf[..read], to.offset + done)?;
+            done += read as u64;
+            if read < most {
+                break;
+            }
+        }
+        self.drop_privileges(target.file().node(), !caller.is_root())?;
+        Ok(u32::try_from(done).unwrap_or(u32::MAX))
+    }
+}
+
+/// Refuses what `i_flags` forbid when a file is opened.
+fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
+    let flags = node.flags();
+    let immutable = flags.contains(InodeFlags::IMMUTABLE) && (writable || changes_contents);
+    if immutable || flags.contains(InodeFlags::APPEND) && changes_contents {
+        return Err(Failure::NOT_PERMITTED);
+    }
+    Ok(())
+}

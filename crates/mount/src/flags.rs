@@ -1,0 +1,80 @@
+//! The ioctls of chattr and lsattr. The kernel asks in two languages, ext4's own flags and those that XFS began with
+//! (`struct fsxattr`), whichever the program uses.
+
+use fuser::INodeNo;
+use parext4::{InodeFlags, Node};
+
+use crate::failure::{Failure, Outcome};
+use crate::server::Server;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Bytes of `struct fsxattr`: its flags, and fields that ext4 has no use for but the project.
+const FSXATTR: usize = 28;
+
+/// `FS_XFLAG_*` and what they mean.
+const XFLAGS: [(u32, InodeFlags); 5] = [
+    (0x08, InodeFlags::IMMUTABLE),
+    (0x10, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NOATIME),
+    (0x80, InodeFlags::NODUMP),
+];
+
+impl Server {
+    pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8]) -> Outcome<Vec<u8>> {
+        let node = self.node(ino)?;
+        match command {
+            FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
+            FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
+            FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
+                let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
+                node.set_flags(InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)))?;
+                Ok(Vec::new())
+            }
+            FS_IOC_FSGETXATTR => {
+                let mut answer = xflags(node.flags()).to_ne_bytes().to_vec();
+                answer.resize(FSXATTR, 0);
+                Ok(answer)
+            }
+            FS_IOC_FSSETXATTR => set_xflags(&node, argument),
+            _ => Err(Failure::NO_IOCTL),
+        }
+    }
+}
+
+fn xflags(flags: InodeFlags) -> u32 {
+    XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(xflag, _)| xflag).sum()
+}
+
+/// Sets the flags that `struct fsxattr` has, and none of its other fields.
+fn set_xflags(node: &Node, argument: &[u8]) -> Outcome<Vec<u8>> {
+    let (new, rest) = argument.split_first_chunk().ok_or(Failure::INVALID)?;
+    let new = u32::from_ne_bytes(*new);
+    let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
+    if new & !known != 0 || rest.iter().any(|&byte| byte != 0) {
+        return Err(Failure::NOT_SUPPORTED);
+    }
+    let mut flags = node.flags();
+    XFLAGS.iter().for_each(|(xflag, flag)| flags.set(*flag, new & xflag != 0));
+    node.set_flags(flags)?;
+    Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_two_names() {
+        assert_eq!(xflags(InodeFlags::APPEND | InodeFlags::NODUMP | InodeFlags::EXTENTS), 0x90);
+        assert_eq!(xflags(InodeFlags::empty()), 0);
+    }
+}

@@ -1,0 +1,363 @@
+//! The requests of the kernel, each with the operation that carries it out.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+
+use crate::answer::{Answer, answer_value};
+use crate::attributes::NewAttributes;
+use crate::capabilities::negotiate;
+use crate::crew::Crew;
+use crate::data::Write;
+use crate::files::Place;
+use crate::lanes::Lanes;
+use crate::names::NewName;
+use crate::server::{Caller, Server};
+use crate::workers::Workers;
+
+/// Where requests come in.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub server: Arc<Server>,
+    pub crew: Crew,
+    pub workers: Arc<Workers>,
+    pub lanes: Lanes,
+}
+
+impl Front {
+    pub fn new(server: Arc<Server>) -> io::Result<Self> {
+        let crew = Crew::new(server.options.threads);
+        let lanes = Lanes::new(&server.volume)?;
+        Ok(Self { server, crew, workers: Arc::new(Workers::new()), lanes })
+    }
+
+    /// Carries a request out: here, or in a worker if nobody else would be left to take the next.
+    fn run(&self, operation: impl FnOnce(&Server) + Send + 'static) {
+        if let Some(_working) = self.crew.work() {
+            return operation(&self.server);
+        }
+        let server = Arc::clone(&self.server);
+        self.workers.give(move || operation(&server));
+    }
+}
+
+impl From<&Request> for Caller {
+    fn from(request: &Request) -> Self {
+        Self { uid: request.uid(), gid: request.gid() }
+    }
+}
+
+fn new_name(request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> NewName {
+    NewName { parent, name: bytes(name), mode, umask, caller: request.into() }
+}
+
+fn bytes(name: &OsStr) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+impl Filesystem for Front {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        negotiate(config, self.server.options.cache)
+    }
+
+    fn destroy(&mut self) {
+        // Lanes give to workers, and both use files.
+        self.lanes.finish();
+        self.workers.finish();
+        self.server.end();
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = bytes(name);
+        self.run(move |server| reply.answer(server.lookup(parent, &name)));
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        self.run(move |server| server.nodes.forget(ino, lookups));
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.run(move |server| reply.answer(server.attributes(ino)));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (new, caller) =
+            (NewAttributes { mode, uid, gid, size, atime, mtime, ctime }, Caller::from(request));
+        self.run(move |server| reply.answer(server.set_attributes(ino, &new, caller)));
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.run(move |server| reply.answer(server.read_link(ino)));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.run(move |server| reply.answer(server.mknod(&new, device)));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.run(move |server| reply.answer(server.mkdir(&new)));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let new = new_name(request, parent, name, 0o777, 0);
+        let target = bytes(target.as_os_str());
+        self.run(move |server| reply.answer(server.symlink(&new, &target)));
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = bytes(name);
+        self.run(move |server| reply.answer(server.link(ino, parent, &name)));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run(move |server| reply.answer(server.unlink(parent, &name)));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run(move |server| reply.answer(server.rmdir(parent, &name)));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (name, new_name) = (bytes(name), bytes(new_name));
+        self.run(move |server| {
+            reply.answer(server.rename((parent, &name), (new_parent, &new_name), flags));
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.run(move |server| reply.answer(server.create(&new, flags)));
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let caller = request.into();
+        self.run(move |server| reply.answer(server.open(ino, flags.0, caller)));
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.read(Place { handle, offset }, size as usize, reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.write(Write::new(handle, offset, write_flags, flags.0), data, reply);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Closing makes nothing durable; the kernel asks no more then.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |server| reply.answer(server.release(handle)));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.run(move |server| reply.answer(server.sync_file(handle, data_only)));
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Directories are read by offset alone; the kernel asks no more, and keeps what it has read.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.run(move |server| server.read_dir(ino, offset, reply));
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.run(move |server| server.read_dir_plus(ino, offset, reply));
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.run(move |server| reply.answer(server.sync_dir(ino)));
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.answer(Ok(self.server.volume.space()));
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (bytes(name), value.to_vec());
+        self.run(move |server| reply.answer(server.set_xattr(ino, &name, &value, flags)));
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = bytes(name);
+        self.run(move |server| answer_value(reply, size, server.xattr(ino, &name)));
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = request.into();
+        self.run(move |server| answer_value(reply, size, server.xattr_names(ino, caller)));
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.run(move |server| reply.answer(server.remove_xattr(ino, &name)));
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        let argument = argument.to_vec();
+        self.run(move |server| reply.answer(server.ioctl(ino, command, &argument)));
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let (at, caller) = (Place { handle, offset }, request.into());
+        self.run(move |server| reply.answer(server.allocate(at, len, mode, caller)));
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let at = Place { handle, offset: u64::try_from(offset).unwrap_or(u64::MAX) };
+        self.run(move |server| reply.answer(server.seek(at, whence)));
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = Place { handle: from, offset: from_offset };
+        let (to, caller) = (Place { handle: to, offset: to_offset }, request.into());
+        self.run(move |server| reply.answer(server.copy(from, to, len, caller)));
+    }
+}

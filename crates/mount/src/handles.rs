@@ -1,0 +1,99 @@
+//! Open files, by the number that the kernel has for each.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fuser::FileHandle;
+use parext4::{BufferedFile, BufferedOptions, File};
+use parking_lot::RwLock;
+use slab::Slab;
+
+use crate::failure::{Failure, Outcome};
+
+/// One open file. Its file also stands for all others of its inode.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub file: File,
+    /// Opened with `O_DIRECT`.
+    pub direct: bool,
+    pub writable: bool,
+    /// The inode can only be appended to.
+    pub append_only: bool,
+    /// Goes through the volume's page cache, from its first such use on.
+    buffered: OnceLock<BufferedFile>,
+    /// Whether `security.capability` is known to be gone.
+    unprivileged: AtomicBool,
+}
+
+impl OpenFile {
+    pub fn new(file: File, direct: bool, writable: bool, append_only: bool) -> Self {
+        Self {
+            file,
+            direct,
+            writable,
+            append_only,
+            buffered: OnceLock::new(),
+            unprivileged: AtomicBool::new(false),
+        }
+    }
+
+    /// The file through the volume's page cache.
+    pub fn buffered(&self) -> Outcome<&BufferedFile> {
+        if let Some(buffered) = self.buffered.get() {
+            return Ok(buffered);
+        }
+        let buffered = self.file.buffered(BufferedOptions::default())?;
+        Ok(self.buffered.get_or_init(|| buffered))
+    }
+
+    /// Makes the data durable, and all attributes if asked.
+    pub fn sync(&self, data_only: bool) -> Outcome<()> {
+        match (self.buffered.get(), data_only) {
+            (Some(buffered), true) => buffered.sync_data()?,
+            (Some(buffered), false) => buffered.sync_all()?,
+            (None, true) => self.file.sync_data()?,
+            (None, false) => self.file.sync_all()?,
+        }
+        Ok(())
+    }
+
+    /// Whether this is the first write through the handle.
+    pub fn first_write(&self) -> bool {
+        // Relaxed: twice does no harm.
+        !self.unprivileged.load(Ordering::Relaxed) && !self.unprivileged.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// All open files.
+#[derive(Debug, Default)]
+pub(crate) struct Handles(RwLock<Slab<Arc<OpenFile>>>);
+
+impl Handles {
+    pub fn add(&self, file: OpenFile) -> FileHandle {
+        FileHandle(self.0.write().insert(Arc::new(file)) as u64)
+    }
+
+    pub fn get(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
+        let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
+        self.0.read().get(key).cloned().ok_or(Failure::STALE)
+    }
+
+    /// Forgets a handle; the file is closed after the lock.
+    pub fn remove(&self, handle: FileHandle) {
+        let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
+        let removed = self.0.write().try_remove(key);
+        drop(removed);
+    }
+
+    /// Whether a file is open for writing through the kernel's cache, so that the kernel may know what we do not.
+    pub fn has_cached_writer(&self, of: &OpenFile) -> bool {
+        let ino = of.file.node().ino();
+        let writes = |open: &OpenFile| open.writable && !open.direct && open.file.node().ino() == ino;
+        self.0.read().iter().any(|(_, open)| writes(open))
+    }
+
+    pub fn clear(&self) {
+        drop(std::mem::take(&mut *self.0.write()));
+    }
+}

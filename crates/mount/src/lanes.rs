@@ -1,0 +1,123 @@
+//! Threads that each keep many reads and writes under way on the device.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parext4::device::AlignedBuf;
+use parext4::{Completion, File, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
+use slab::Slab;
+
+use crate::failure::Outcome;
+
+/// Requests of one lane on the device at a time.
+const DEPTH: u32 = 128;
+/// More lanes find no more work.
+const MOST: usize = 4;
+
+/// What is done when a request is over, with its result and its buffer. Must not wait.
+type Done = Box<dyn FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send>;
+
+struct Job {
+    file: File,
+    request: IoRequest,
+    done: Done,
+}
+
+/// A thread with a queue of its own. Dropped, it ends when all it was given is done.
+#[derive(Debug)]
+struct Lane {
+    jobs: Option<Sender<Job>>,
+    waker: IoWaker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// All lanes; they take work by turns.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lanes: Vec<Lane>,
+    next: AtomicUsize,
+}
+
+impl Lanes {
+    pub fn new(volume: &Volume) -> std::io::Result<Self> {
+        let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
+        let lanes = (0..lanes).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?;
+        Ok(Self { lanes, next: AtomicUsize::new(0) })
+    }
+
+    /// Begins a read or write and calls `done` when it is over, from a thread that must not wait. If the lane has
+    /// failed, `done` is dropped.
+    pub fn give(
+        &self,
+        file: File,
+        request: IoRequest,
+        done: impl FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send + 'static,
+    ) {
+        // Relaxed: any lane will do.
+        let Some(lane) = self.lanes.get(self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len().max(1))
+        else {
+            return;
+        };
+        if let Some(jobs) = &lane.jobs
+            && jobs.send(Job { file, request, done: Box::new(done) }).is_ok()
+        {
+            lane.waker.wake();
+        }
+    }
+
+    /// Waits until all that was given is done, and takes nothing more.
+    pub fn finish(&mut self) {
+        self.lanes.clear();
+    }
+}
+
+impl Lane {
+    fn start(volume: &Volume) -> std::io::Result<Self> {
+        let (jobs, work) = unbounded();
+        let queue = volume.io_queue(DEPTH);
+        let waker = queue.waker();
+        let thread =
+            std::thread::Builder::new().name("parext4-lane".into()).spawn(move || run(queue, &work))?;
+        Ok(Self { jobs: Some(jobs), waker, thread: Some(thread) })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("a thread for reads and writes panicked");
+        }
+    }
+}
+
+/// Until nobody can give work any more and all is done.
+fn run(mut queue: IoQueue, work: &Receiver<Job>) {
+    let mut under_way: Slab<Done> = Slab::new();
+    let mut over: Vec<Completion> = Vec::new();
+    loop {
+        let mut next = match queue.in_flight() {
+            0 => match work.recv() {
+                Ok(job) => Some(job),
+                Err(_) => return,
+            },
+            _ => work.try_recv().ok(),
+        };
+        while let Some(Job { file, request, done }) = next {
+            let token = under_way.insert(done) as u64;
+            queue.submit(&file, request, token, IoFlags::default());
+            next = work.try_recv().ok();
+        }
+        if let Err(error) = queue.harvest(true, &mut over) {
+            tracing::error!("{error}");
+            return;
+        }
+        for Completion { token, result, buf } in over.drain(..) {
+            let done = usize::try_from(token).ok().and_then(|key| under_way.try_remove(key));
+            if let Some(done) = done {
+                done(result.map_err(Into::into), buf);
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Mounts an ext4 volume on a directory, with FUSE: every program uses it then, and no kernel code reads the image.
+//!
+//! [`Mounted::new`] mounts, [`Mounted::serve`] answers the kernel until the directory is unmounted and then closes the
+//! volume. [`unmount`] ends it from outside.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod attr;
+mod attributes;
+mod capabilities;
+mod crew;
+mod data;
+mod dirs;
+mod failure;
+mod files;
+mod flags;
+mod front;
+mod handles;
+mod lanes;
+mod names;
+mod nodes;
+mod options;
+mod privileges;
+mod server;
+mod session;
+mod unmount;
+mod workers;
+mod xattrs;
+
+pub use options::{Atime, Cache, MountOptions, OptionError};
+pub use session::{MountError, Mounted};
+pub use unmount::{UnmountError, unmount};

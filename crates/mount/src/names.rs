@@ -1,0 +1,112 @@
+//! Names: looking them up, making, moving and removing them.
+
+use fuser::{INodeNo, RenameFlags};
+use parext4::{Error, NewInode, Node, RenameMode, Special};
+
+use crate::attr::{Entry, decode_device};
+use crate::failure::{Failure, Outcome};
+use crate::server::{Caller, Server};
+
+/// A name that is to be made, and what the new inode takes from the request.
+#[derive(Debug)]
+pub(crate) struct NewName {
+    pub parent: INodeNo,
+    pub name: Vec<u8>,
+    pub mode: u32,
+    pub umask: u32,
+    pub caller: Caller,
+}
+
+impl NewName {
+    fn inode(&self) -> NewInode {
+        let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
+        let Caller { uid, gid } = self.caller;
+        NewInode { permissions: bits(self.mode), umask: bits(self.umask), uid, gid }
+    }
+}
+
+impl Server {
+    /// The inode that a name means. None is an answer too, which the kernel remembers.
+    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        match self.node(parent)?.lookup(name) {
+            Ok(node) => Ok(self.tell(&node)),
+            Err(Error::NotFound(_)) => Ok(Entry::negative()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a regular file.
+    pub fn make_file(&self, new: &NewName) -> Outcome<Node> {
+        self.make(new, |dir| dir.create(&new.name, &new.inode()))
+    }
+
+    pub fn mkdir(&self, new: &NewName) -> Outcome<Entry> {
+        let node = self.make(new, |dir| dir.mkdir(&new.name, &new.inode()))?;
+        Ok(self.tell(&node))
+    }
+
+    pub fn mknod(&self, new: &NewName, device: u32) -> Outcome<Entry> {
+        let (major, minor) = decode_device(device);
+        let special = match new.mode & libc::S_IFMT {
+            libc::S_IFREG => return Ok(self.tell(&self.make_file(new)?)),
+            libc::S_IFIFO => Special::Fifo,
+            libc::S_IFSOCK => Special::Socket,
+            libc::S_IFCHR => Special::CharDevice { major, minor },
+            libc::S_IFBLK => Special::BlockDevice { major, minor },
+            _ => return Err(Failure::INVALID),
+        };
+        let node = self.make(new, |dir| dir.mknod(&new.name, special, &new.inode()))?;
+        Ok(self.tell(&node))
+    }
+
+    pub fn symlink(&self, new: &NewName, target: &[u8]) -> Outcome<Entry> {
+        let node = self.make(new, |dir| dir.symlink(&new.name, target, &new.inode()))?;
+        Ok(self.tell(&node))
+    }
+
+    fn make(&self, new: &NewName, make: impl FnOnce(&Node) -> parext4::Result<Node>) -> Outcome<Node> {
+        let dir = self.node(new.parent)?;
+        let node = make(&dir)?;
+        self.changed(&dir)?;
+        Ok(node)
+    }
+
+    pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        let (node, dir) = (self.node(ino)?, self.node(parent)?);
+        dir.link(name, &node)?;
+        self.changed(&dir)?;
+        Ok(self.tell(&node))
+    }
+
+    pub fn read_link(&self, ino: INodeNo) -> Outcome<Vec<u8>> {
+        let node = self.node(ino)?;
+        let target = node.read_link()?;
+        self.accessed(&node)?;
+        Ok(target)
+    }
+
+    pub fn unlink(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        let dir = self.node(parent)?;
+        dir.unlink(name)?;
+        self.changed(&dir)
+    }
+
+    pub fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        let dir = self.node(parent)?;
+        dir.rmdir(name)?;
+        self.changed(&dir)
+    }
+
+    pub fn rename(&self, from: (INodeNo, &[u8]), to: (INodeNo, &[u8]), flags: RenameFlags) -> Outcome<()> {
+        let mode = match flags {
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ if flags.is_empty() => RenameMode::Replace,
+            _ => return Err(Failure::INVALID),
+        };
+        let (old_dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
+        old_dir.rename(from.1, &new_dir, to.1, mode)?;
+        self.changed(&old_dir)?;
+        self.changed(&new_dir)
+    }
+}

@@ -1,0 +1,80 @@
+//! A mount from beginning to end.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use parext4::Volume;
+
+use crate::front::Front;
+use crate::options::MountOptions;
+use crate::server::Server;
+
+/// Why a volume could not be mounted, or was not left clean.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// FUSE failed.
+    #[error(transparent)]
+    Fuse(#[from] io::Error),
+    /// The volume failed.
+    #[error(transparent)]
+    Volume(#[from] parext4::Error),
+}
+
+/// A volume that is mounted on a directory. Unmounted when it is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    session: Session<Front>,
+    volume: Volume,
+}
+
+impl Mounted {
+    /// Mounts a volume, which lies in `image`, on the directory `dir`. It can be used at once; requests wait until
+    /// [`serve`](Self::serve) is called.
+    ///
+    /// # Errors
+    /// If the root directory cannot be read, or `dir` cannot be mounted on.
+    pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        let server = Arc::new(Server::new(volume.clone(), options.clone())?);
+        let session = Session::new(Front::new(Arc::clone(&server))?, dir, &config(image, options))?;
+        // Nobody else sets it.
+        let _ = server.notifier.set(session.notifier());
+        Ok(Self { session, volume })
+    }
+
+    /// Answers the kernel until the directory is unmounted, by whomever. Then closes the volume, so that the image
+    /// is clean.
+    ///
+    /// # Errors
+    /// The first of: FUSE fails, the volume cannot be closed in good order; its journal then recovers it.
+    pub fn serve(self) -> Result<(), MountError> {
+        let served = self.session.run();
+        let closed = self.volume.close();
+        served?;
+        Ok(closed?)
+    }
+}
+
+fn config(image: &Path, options: &MountOptions) -> Config {
+    let yes_or_no = |wanted: bool, yes: MountOption, no: MountOption| if wanted { yes } else { no };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(image.display().to_string()),
+        // The kernel knows it as an option of its own.
+        MountOption::CUSTOM("subtype=parext4".to_owned()),
+        MountOption::DefaultPermissions,
+        // Times of access are ours.
+        MountOption::NoAtime,
+        yes_or_no(options.read_only, MountOption::RO, MountOption::RW),
+        yes_or_no(options.suid, MountOption::Suid, MountOption::NoSuid),
+        yes_or_no(options.dev, MountOption::Dev, MountOption::NoDev),
+        yes_or_no(options.exec, MountOption::Exec, MountOption::NoExec),
+        yes_or_no(options.sync, MountOption::Sync, MountOption::Async),
+    ];
+    config.mount_options.extend(options.dirsync.then_some(MountOption::DirSync));
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads);
+    config.clone_fd = true;
+    config
+}

@@ -94,8 +94,9 @@ impl Server {
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
-        if open.first_write() || write.drops_set_ids {
+        if open.may_be_privileged() || write.drops_set_ids {
             self.drop_privileges(open.file.node(), write.drops_set_ids)?;
+            open.set_unprivileged();
         }
         Ok(())
     }
@@ -173,7 +174,7 @@ impl Front {
         }
         let goes_past = self.server.writes_past(&open, write.at.offset, data.len() as u64);
         // The first write, and those that take set-ID bits away, have more to do than move data.
-        if goes_past && !write.drops_set_ids && !open.first_write() {
+        if goes_past && !write.drops_set_ids && !open.may_be_privileged() {
             return self.write_in_lane(open, write, data, reply);
         }
         let (server, data) = (Arc::clone(&self.server), data.to_vec());

@@ -58,10 +58,15 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Whether this is the first write through the handle.
-    pub fn first_write(&self) -> bool {
-        // Relaxed: twice does no harm.
-        !self.unprivileged.load(Ordering::Relaxed) && !self.unprivileged.swap(true, Ordering::Relaxed)
+    /// Whether file capabilities may still be there.
+    pub fn may_be_privileged(&self) -> bool {
+        // Relaxed: to look once more does no harm.
+        !self.unprivileged.load(Ordering::Relaxed)
+    }
+
+    /// Notes that file capabilities are gone; later ones count from the next opening on.
+    pub fn set_unprivileged(&self) {
+        self.unprivileged.store(true, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use parext4::Volume;
 
 use crate::front::Front;
-use crate::options::MountOptions;
+use crate::options::{Atime, MountOptions};
 use crate::server::Server;
 
 /// Why a volume could not be mounted, or was not left clean.
@@ -64,8 +64,7 @@ fn config(image: &Path, options: &MountOptions) -> Config {
         // The kernel knows it as an option of its own.
         MountOption::CUSTOM("subtype=parext4".to_owned()),
         MountOption::DefaultPermissions,
-        // Times of access are ours.
-        MountOption::NoAtime,
+        yes_or_no(options.atime == Atime::Never, MountOption::NoAtime, MountOption::Atime),
         yes_or_no(options.read_only, MountOption::RO, MountOption::RW),
         yes_or_no(options.suid, MountOption::Suid, MountOption::NoSuid),
         yes_or_no(options.dev, MountOption::Dev, MountOption::NoDev),

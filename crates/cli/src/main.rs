@@ -34,7 +34,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().run() {
+    let called_by_mount = std::env::args_os().next().is_some_and(|name| mount::Helper::is_called(&name));
+    let result = if called_by_mount { mount::Helper::parse().run() } else { cli::Cli::parse().run() };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has had enough (`parext4 cat ... | head`).
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

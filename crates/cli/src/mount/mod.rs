@@ -1,14 +1,17 @@
 //! `mount`: a volume on a directory, for every program.
 
 mod daemon;
+mod helper;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use parext4::{FileOptions, Volume};
 use parext4_mount::{MountOptions, Mounted, unmount};
 
 use crate::image;
+pub use helper::Helper;
 
 /// Mount an image on a directory, for every program
 ///
@@ -32,12 +35,19 @@ pub struct Args {
     daemon: bool,
 }
 
+impl Args {
+    fn mount_options(&self) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        self.options.iter().try_for_each(|list| options.add(list))?;
+        Ok(options)
+    }
+}
+
 pub fn run(args: &Args) -> Result<()> {
-    let mut options = MountOptions::default();
-    args.options.iter().try_for_each(|list| options.add(list))?;
+    let options = args.mount_options()?;
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let (image, dir) = (absolute(&args.image)?, absolute(&args.dir)?);
-    ensure!(dir.is_dir(), "{}: not a directory", dir.display());
+    check_dir(&dir)?;
     if args.foreground {
         return mounted(&image, &dir, &options)?.serve().map_err(Into::into);
     }
@@ -48,6 +58,18 @@ pub fn run(args: &Args) -> Result<()> {
         return mounted.serve().map_err(Into::into);
     }
     daemon::start(&image, &dir, &args.options)
+}
+
+/// Refuses what cannot be mounted on.
+fn check_dir(dir: &Path) -> Result<()> {
+    let metadata = dir.metadata().map_err(|error| {
+        let dead = error.kind() == ErrorKind::NotConnected;
+        let hint =
+            if dead { ": the server of an earlier mount has ended; run \"parext4 umount\"" } else { "" };
+        Error::new(error).context(format!("{}{hint}", dir.display()))
+    })?;
+    ensure!(metadata.is_dir(), "{}: not a directory", dir.display());
+    Ok(())
 }
 
 /// Opens the volume and mounts it. A signal that asks the program to end unmounts it: at once if nobody uses it, else

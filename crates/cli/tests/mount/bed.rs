@@ -1,7 +1,8 @@
 //! An image and a directory to mount it on.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::{Bench, run, text};
 
@@ -52,6 +53,20 @@ impl Bed {
 
     pub fn mount(&self, options: &str) {
         self.bench.ok(&self.mount_command(options));
+    }
+
+    /// Starts the server in the foreground and waits until it has mounted.
+    pub fn serve(&self, options: &str) -> Child {
+        let mut arguments = self.mount_command(options);
+        arguments.insert(1, "--foreground".to_owned());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
+        let server = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.is_mounted() {
+            assert!(Instant::now() < deadline, "not mounted");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
     }
 
     pub fn is_mounted(&self) -> bool {

@@ -3,29 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::bed::Bed;
 use crate::common::text;
 
 const WRITERS: usize = 4;
 const RECORD: usize = 4096;
-
-/// Starts the server as a child, to be killed.
-fn serve(bed: &Bed, options: &str) -> Child {
-    let mut arguments = bed.mount_command(options);
-    arguments.insert(1, "--foreground".to_owned());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
-    let server = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !bed.is_mounted() {
-        assert!(Instant::now() < deadline, "not mounted");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    server
-}
 
 /// The record with this number.
 fn record(writer: usize, number: u64) -> Vec<u8> {
@@ -55,7 +40,7 @@ fn what_was_synced_survives_the_server() {
     for round in 0..6_u64 {
         let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
         let options = if round % 2 == 0 { "cache=kernel" } else { "cache=direct" };
-        let mut server = serve(&bed, options);
+        let mut server = bed.serve(options);
         let synced: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
             for (writer, synced) in synced.iter().enumerate() {

@@ -2,8 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -62,18 +61,7 @@ fn read_only_mounts_share_the_image_and_change_nothing() {
 fn a_signal_unmounts() {
     for signal in [Signal::TERM, Signal::INT] {
         let Some(bed) = Bed::new(&[]) else { return };
-        let mut arguments = bed.mount_command("rw");
-        arguments.insert(1, "--foreground".to_owned());
-        let mut server = Command::new(env!("CARGO_BIN_EXE_parext4"))
-            .args(arguments)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !bed.is_mounted() {
-            assert!(Instant::now() < deadline, "not mounted");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut server = bed.serve("rw");
         std::fs::write(bed.path("file"), "contents").unwrap();
         kill_process(Pid::from_child(&server), signal).unwrap();
         assert!(server.wait().unwrap().success());
@@ -165,4 +153,69 @@ fn the_command_tells_what_it_mounts() {
     bed.finish();
     let output = run(&["mount", "--help"]);
     assert!(output.status.success(), "{}", errors(&output));
+}
+
+#[test]
+fn mount_8_finds_it_by_name() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let helper = bed.bench().path("mount.fuse.parext4");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_parext4"), &helper).unwrap();
+    let (image, dir) = (text(&bed.bench().image()), text(bed.dir()));
+    let call = |arguments: &[&str]| {
+        let output = Command::new(&helper).args([&image, &dir]).args(arguments).output().unwrap();
+        (output.status.success(), errors(&output))
+    };
+    assert_eq!(call(&["-f", "-o", "rw,noatime"]), (true, String::new()));
+    assert!(!bed.is_mounted());
+    assert!(!call(&["-f", "-o", "frobnicate"]).0);
+    assert_eq!(
+        call(&["-n", "-t", "fuse.parext4", "-o", "rw,noatime,x-systemd.automount"]),
+        (true, String::new())
+    );
+    assert!(bed.is_mounted());
+    bed.finish();
+}
+
+#[test]
+fn somebody_mounts_without_root() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    if std::fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
+        return eprintln!("SKIPPED: /dev/fuse is for root");
+    }
+    let (image, dir) = (bed.bench().image(), bed.dir());
+    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+    for path in [&image, dir] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    let as_somebody = |program: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(program);
+        command.output().ok().map(|output| (output.status.success(), errors(&output)))
+    };
+    let program = env!("CARGO_BIN_EXE_parext4");
+    let Some(mounted) = as_somebody(&[program, "mount", &text(&image), &text(dir)]) else {
+        return eprintln!("SKIPPED: no setpriv");
+    };
+    assert_eq!(mounted, (true, String::new()));
+    // The root directory of the image is root's.
+    let file = text(&bed.path("file"));
+    assert!(!as_somebody(&["touch", &file]).unwrap().0, "permissions count");
+    assert!(as_somebody(&["ls", &text(dir)]).unwrap().0);
+    assert!(std::fs::read_dir(dir).is_err(), "not even root looks into somebody else's mount");
+    assert_eq!(as_somebody(&[program, "umount", &text(dir)]), Some((true, String::new())));
+    bed.bench().fsck();
+}
+
+#[test]
+fn a_dead_mount_is_explained_and_can_be_ended() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let mut server = bed.serve("rw");
+    std::fs::write(bed.path("file"), "contents").unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let error = bed.bench().fails(&bed.mount_command("rw"));
+    assert!(error.contains("parext4 umount"), "{error}");
+    bed.umount();
+    bed.mount("rw");
+    bed.finish();
 }

@@ -8,7 +8,11 @@ mod rng;
 
 mod bed;
 mod data;
+mod dirs;
 mod kernel;
 mod kill;
 mod lifecycle;
 mod namespace;
+mod permissions;
+mod programs;
+mod times;

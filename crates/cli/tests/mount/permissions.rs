@@ -1,0 +1,103 @@
+//! Who may do what: permissions, access control lists and attributes, for programs that are not root.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+use crate::bed::Bed;
+
+const SOMEBODY: u32 = 65534;
+const OWNER: u32 = 1000;
+
+/// Whether a shell script succeeds for a user; `None`, with a loud word, if that cannot be tried.
+fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
+    let user = user.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sh", "-c", script]).arg(path);
+    let Ok(output) = command.output() else {
+        eprintln!("SKIPPED: setpriv is not installed");
+        return None;
+    };
+    Some(output.status.success())
+}
+
+/// A mount that others may use.
+fn open_to_others() -> Option<Bed> {
+    let bed = Bed::mounted(&[], "allow_other")?;
+    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+    Some(bed)
+}
+
+/// An access control list as acl(5) programs pass it: the owner reads and writes, the group reads, one user gets
+/// `permissions`, nobody else anything.
+fn list(user: u32, permissions: u16) -> Vec<u8> {
+    let entries =
+        [(1, 6, u32::MAX), (2, permissions, user), (4, 4, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(u16::to_le_bytes(tag));
+        bytes.extend(u16::to_le_bytes(permissions));
+        bytes.extend(u32::to_le_bytes(id));
+    }
+    bytes
+}
+
+#[test]
+fn access_control_lists_are_enforced_and_inherited() {
+    let Some(bed) = open_to_others() else { return };
+    let dir = bed.path("dir");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("file"), "contents").unwrap();
+    std::fs::set_permissions(dir.join("file"), Permissions::from_mode(0o640)).unwrap();
+    let Some(reads) = can(SOMEBODY, "cat $0", &dir.join("file")) else { return };
+    assert!(!reads);
+    setxattr(dir.join("file"), "system.posix_acl_access", &list(SOMEBODY, 4), XattrFlags::empty()).unwrap();
+    assert_eq!(std::fs::metadata(dir.join("file")).unwrap().mode() & 0o777, 0o670, "the mask is the group's");
+    assert_eq!(can(SOMEBODY, "cat $0", &dir.join("file")), Some(true));
+    assert_eq!(can(SOMEBODY, "echo more >> $0", &dir.join("file")), Some(false));
+    assert_eq!(can(OWNER, "cat $0", &dir.join("file")), Some(false));
+
+    setxattr(&dir, "system.posix_acl_default", &list(SOMEBODY, 6), XattrFlags::empty()).unwrap();
+    std::fs::write(dir.join("child"), "contents").unwrap();
+    assert_eq!(can(SOMEBODY, "echo more >> $0", &dir.join("child")), Some(true));
+    std::fs::create_dir(dir.join("sub")).unwrap();
+    let mut value = [0_u8; 256];
+    let len = getxattr(dir.join("sub"), "system.posix_acl_default", &mut value[..]).unwrap();
+    assert_eq!(value[..len], list(SOMEBODY, 6));
+    bed.finish();
+}
+
+#[test]
+fn a_sticky_directory_keeps_names_for_their_owners() {
+    let Some(bed) = open_to_others() else { return };
+    let dir = bed.path("tmp");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, Permissions::from_mode(0o1777)).unwrap();
+    let Some(made) = can(OWNER, "umask 0; echo x > $0", &dir.join("file")) else { return };
+    assert!(made);
+    let metadata = std::fs::metadata(dir.join("file")).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o777), (OWNER, OWNER, 0o666));
+    assert_eq!(can(SOMEBODY, "echo y >> $0", &dir.join("file")), Some(true));
+    for script in ["rm -f $0", "mv $0 $0.new", "chmod 600 $0", "touch -d 2000-01-01 $0"] {
+        assert_eq!(can(SOMEBODY, script, &dir.join("file")), Some(false), "{script}");
+    }
+    assert_eq!(can(OWNER, "rm $0", &dir.join("file")), Some(true));
+    bed.finish();
+}
+
+#[test]
+fn trusted_attributes_are_for_root() {
+    let Some(bed) = open_to_others() else { return };
+    let path = bed.path("file");
+    std::fs::write(&path, "contents").unwrap();
+    for name in ["trusted.secret", "user.open"] {
+        setxattr(&path, name, b"value", XattrFlags::empty()).unwrap();
+    }
+    let list = "import os,sys; sys.exit(os.listxattr(sys.argv[1]) != ['user.open'])";
+    let Some(only_open) = can(SOMEBODY, &format!("python3 -c \"{list}\" $0"), &path) else { return };
+    assert!(only_open);
+    bed.finish();
+}

@@ -1,0 +1,92 @@
+//! Times of inodes, and what tells inodes of one number apart.
+
+use std::fs::{File, FileTimes};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::bed::{Bed, tool};
+use crate::common::text;
+
+/// Sets the time of last access, reads the file and returns whether that has changed it.
+fn read_is_noted(path: &Path, atime: SystemTime) -> bool {
+    File::open(path).unwrap().set_times(FileTimes::new().set_accessed(atime)).unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), b"contents");
+    // The kernel asks again for what it cannot know.
+    std::fs::metadata(path).unwrap().accessed().unwrap() != atime
+}
+
+#[test]
+fn reads_are_noted_as_the_options_say() {
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let future = SystemTime::now() + Duration::from_secs(3600);
+    for (options, noted) in
+        [("noatime", [false, false]), ("relatime", [true, false]), ("strictatime", [true, true])]
+    {
+        let options = format!("cache=direct,{options}");
+        let Some(bed) = Bed::mounted(&[], &options) else { return };
+        std::fs::write(bed.path("file"), "contents").unwrap();
+        for (atime, noted) in [long_ago, future].into_iter().zip(noted) {
+            assert_eq!(read_is_noted(&bed.path("file"), atime), noted, "{options}");
+        }
+        bed.finish();
+    }
+}
+
+#[test]
+fn times_survive_to_the_nanosecond_beyond_2038() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let path = bed.path("file");
+        let file = File::create(&path).unwrap();
+        std::io::Write::write_all(&mut &file, b"contents").unwrap();
+        let mtime = UNIX_EPOCH + Duration::new(5_000_000_000, 123_456_789);
+        file.set_times(FileTimes::new().set_modified(mtime).set_accessed(mtime)).unwrap();
+        drop(file);
+        for _ in 0..2 {
+            let metadata = std::fs::metadata(&path).unwrap();
+            assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (5_000_000_000, 123_456_789), "{options}");
+            assert_eq!((metadata.atime(), metadata.atime_nsec()), (5_000_000_000, 123_456_789), "{options}");
+            bed.umount();
+            bed.mount(options);
+        }
+        bed.finish();
+    }
+}
+
+#[test]
+fn a_write_is_dated_when_it_was_made() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let before = SystemTime::now() - Duration::from_millis(20);
+        std::fs::write(bed.path("file"), "contents").unwrap();
+        let seen = std::fs::metadata(bed.path("file")).unwrap().modified().unwrap();
+        assert!(before <= seen && seen <= SystemTime::now() + Duration::from_millis(20), "{options}");
+        bed.umount();
+        bed.mount(options);
+        let again = std::fs::metadata(bed.path("file")).unwrap().modified().unwrap();
+        assert_eq!(again, seen, "{options}");
+        bed.finish();
+    }
+}
+
+#[test]
+fn an_inode_number_that_is_used_again_has_another_generation() {
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let path = bed.path("file");
+    let inode = || {
+        std::fs::write(&path, "contents").unwrap();
+        let generation = tool(Command::new("lsattr").arg("-v").arg(&path))?;
+        Some((
+            std::fs::metadata(&path).unwrap().ino(),
+            generation.split_whitespace().next().unwrap().to_owned(),
+        ))
+    };
+    let Some(first) = inode() else { return };
+    std::fs::remove_file(&path).unwrap();
+    let second = inode().unwrap();
+    assert_eq!(first.0, second.0, "the number is used again");
+    assert_ne!(first.1, second.1, "{}", text(&path));
+    bed.finish();
+}

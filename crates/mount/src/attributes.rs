@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use parext4::{File, InodeFlags, Node, SetAttributes, Timestamp};
+use parext4::{File, InodeFlags, Metadata, Node, SetAttributes};
 
 use crate::attr::{now, timestamp};
 use crate::failure::Outcome;
@@ -56,22 +56,23 @@ impl Server {
         Ok(self.entry(&node).attr)
     }
 
-    /// Notes that an inode's contents were read, if the options want that.
-    pub fn accessed(&self, node: &Node) -> Outcome<()> {
-        if self.options.read_only || self.options.atime == Atime::Never {
-            return Ok(());
-        }
-        let metadata = node.metadata();
-        let is_new = || {
-            let Timestamp { seconds, .. } = metadata.atime;
-            metadata.atime <= metadata.mtime
-                || metadata.atime <= metadata.ctime
-                || now().seconds.saturating_sub(seconds) >= DAY
-        };
-        if !metadata.flags.contains(InodeFlags::NOATIME) && (self.options.atime == Atime::Strict || is_new())
+    /// Notes that an inode's contents were read, if the options want that. No read fails for want of its time.
+    pub fn note_access(&self, node: &Node) {
+        if self.is_access_noted(node)
+            && let Err(error) = node.touch_accessed()
         {
-            node.touch_accessed()?;
+            tracing::debug!("inode {}: time of access: {error}", node.ino());
         }
-        Ok(())
+    }
+
+    /// Whether a read now changes the time of last access.
+    pub fn is_access_noted(&self, node: &Node) -> bool {
+        if self.options.read_only || self.options.atime == Atime::Never {
+            return false;
+        }
+        let Metadata { atime, mtime, ctime, flags, .. } = node.metadata();
+        let is_old = || now().seconds.saturating_sub(atime.seconds) >= DAY;
+        let wanted = self.options.atime == Atime::Strict || atime <= mtime || atime <= ctime || is_old();
+        wanted && !flags.contains(InodeFlags::NOATIME)
     }
 }

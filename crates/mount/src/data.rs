@@ -34,11 +34,11 @@ pub(crate) struct Write {
     /// Set-ID bits go.
     drops_set_ids: bool,
     /// How it is to be made durable before it returns.
-    sync: Sync,
+    durable: Durable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sync {
+enum Durable {
     No,
     Data,
     All,
@@ -46,13 +46,13 @@ enum Sync {
 
 impl Write {
     pub fn new(handle: FileHandle, offset: u64, write_flags: WriteFlags, flags: i32) -> Self {
-        let sync = match flags & libc::O_SYNC {
-            libc::O_SYNC => Sync::All,
-            libc::O_DSYNC => Sync::Data,
-            _ => Sync::No,
+        let durable = match flags & libc::O_SYNC {
+            libc::O_SYNC => Durable::All,
+            libc::O_DSYNC => Durable::Data,
+            _ => Durable::No,
         };
         let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        Self { at: Place { handle, offset }, drops_set_ids, sync }
+        Self { at: Place { handle, offset }, drops_set_ids, durable }
     }
 }
 
@@ -64,10 +64,7 @@ impl Server {
 
     /// Whether a write goes past the volume's page cache.
     fn writes_past(&self, open: &OpenFile, offset: u64, len: u64) -> bool {
-        let fits = || {
-            let reaches_end = offset + len >= open.file.size();
-            is_aligned(&open.file, offset) && (reaches_end || is_aligned(&open.file, len))
-        };
+        let fits = || is_aligned(&open.file, offset | len);
         !open.append_only && (open.direct || self.options.cache == Cache::Kernel && len >= LARGE && fits())
     }
 
@@ -76,7 +73,7 @@ impl Server {
             true => open.file.read_at(buf, offset)?,
             false => open.buffered()?.read_at(buf, offset)?,
         };
-        self.accessed(open.file.node())?;
+        self.note_access(open.file.node());
         Ok(read)
     }
 
@@ -103,11 +100,11 @@ impl Server {
 
     /// What the kernel keeps it syncs itself.
     fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
-        match write.sync {
-            Sync::No if self.options.sync => open.sync(false)?,
-            Sync::No => {}
-            Sync::Data => open.sync(true)?,
-            Sync::All => open.sync(false)?,
+        match write.durable {
+            Durable::No if self.options.sync => open.sync(false)?,
+            Durable::No => {}
+            Durable::Data => open.sync(true)?,
+            Durable::All => open.sync(false)?,
         }
         Ok(u32::try_from(written).unwrap_or(u32::MAX))
     }
@@ -152,12 +149,13 @@ impl Front {
     fn read_in_lane(&self, open: Arc<OpenFile>, offset: u64, len: usize, reply: ReplyData) {
         let request = IoRequest::Read { buf: lane_buffer(len), len, offset };
         let file = open.file.clone();
-        let server = Arc::clone(&self.server);
+        let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
         self.lanes.give(file, request, move |result, buf| match (result, buf) {
             (Ok(read), Some(buf)) => {
                 reply.data(&buf[..usize::try_from(read).unwrap_or(0)]);
-                // The answer is given; an error here has stopped the volume, and everybody hears of it.
-                let _ = server.accessed(open.file.node());
+                if server.is_access_noted(open.file.node()) {
+                    workers.give(move || server.note_access(open.file.node()));
+                }
             }
             (Ok(_), None) => reply.error(Errno::EIO),
             (Err(failure), _) => reply.error(failure.errno()),
@@ -190,7 +188,7 @@ impl Front {
         self.lanes.give(file, request, move |result, _| match result {
             Err(failure) => reply.error(failure.errno()),
             // A sync would keep the lane from its other requests.
-            Ok(written) if write.sync != Sync::No || server.options.sync => {
+            Ok(written) if write.durable != Durable::No || server.options.sync => {
                 workers.give(move || reply.answer(server.after_write(&open, write, written)));
             }
             Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),

@@ -43,7 +43,10 @@ impl Server {
         let mut after = cookie(offset);
         loop {
             let items = dir.read_dir(after)?;
-            let Some(last) = items.last() else { return self.accessed(&dir) };
+            let Some(last) = items.last() else {
+                self.note_access(&dir);
+                return Ok(());
+            };
             let end = last.cookie;
             for (nth, item) in items.iter().enumerate() {
                 // Names that share a cookie can only be gone back before: rather one of them twice than none.

@@ -90,10 +90,10 @@ impl Server {
         self.drop_privileges(file.node(), !caller.is_root())
     }
 
-    /// Where data or a hole begins at or behind an offset.
+    /// Where data or a hole begins at or behind an offset. The kernel does not write back by itself before it asks.
     pub fn seek(&self, at: Place, whence: i32) -> Outcome<u64> {
         let open = self.open_file(at.handle)?;
-        self.have_written_back(&open);
+        self.have_written_back(open.file.node());
         match whence {
             libc::SEEK_DATA => Ok(open.file.seek_data(at.offset)?),
             libc::SEEK_HOLE => Ok(open.file.seek_hole(at.offset)?),
@@ -101,14 +101,13 @@ impl Server {
         }
     }
 
-    /// Has the kernel write back what it keeps of a file, which it does not by itself before it asks for holes.
-    fn have_written_back(&self, open: &OpenFile) {
-        if self.handles.has_cached_writer(open)
+    /// Has the kernel write back what it keeps of a file, and forget it. The requests for that come to other threads.
+    pub fn have_written_back(&self, node: &Node) {
+        if self.handles.has_writer(node)
             && let Some(notifier) = self.notifier.get()
         {
-            let ino = u64::from(open.file.node().ino().get());
-            // An inode that the kernel does not know is written back.
-            let _ = notifier.inval_inode(INodeNo(ino), 0, 0);
+            // An error means that the kernel does not know the inode, and so has nothing of it.
+            let _ = notifier.inval_inode(INodeNo(node.ino().get().into()), 0, 0);
         }
     }
 

@@ -36,17 +36,23 @@ impl Server {
             FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
             FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
                 let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
-                node.set_flags(InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)))?;
-                Ok(Vec::new())
+                self.set_flags(&node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)))
             }
             FS_IOC_FSGETXATTR => {
                 let mut answer = xflags(node.flags()).to_ne_bytes().to_vec();
                 answer.resize(FSXATTR, 0);
                 Ok(answer)
             }
-            FS_IOC_FSSETXATTR => set_xflags(&node, argument),
+            FS_IOC_FSSETXATTR => self.set_flags(&node, from_fsxattr(node.flags(), argument)?),
             _ => Err(Failure::NO_IOCTL),
         }
+    }
+
+    fn set_flags(&self, node: &Node, flags: InodeFlags) -> Outcome<Vec<u8>> {
+        // What was written before may still be written back then.
+        self.have_written_back(node);
+        node.set_flags(flags)?;
+        Ok(Vec::new())
     }
 }
 
@@ -54,18 +60,17 @@ fn xflags(flags: InodeFlags) -> u32 {
     XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(xflag, _)| xflag).sum()
 }
 
-/// Sets the flags that `struct fsxattr` has, and none of its other fields.
-fn set_xflags(node: &Node, argument: &[u8]) -> Outcome<Vec<u8>> {
+/// The flags `old` with those that `struct fsxattr` has as it says. Its other fields cannot be set.
+fn from_fsxattr(old: InodeFlags, argument: &[u8]) -> Outcome<InodeFlags> {
     let (new, rest) = argument.split_first_chunk().ok_or(Failure::INVALID)?;
     let new = u32::from_ne_bytes(*new);
     let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
     if new & !known != 0 || rest.iter().any(|&byte| byte != 0) {
         return Err(Failure::NOT_SUPPORTED);
     }
-    let mut flags = node.flags();
+    let mut flags = old;
     XFLAGS.iter().for_each(|(xflag, flag)| flags.set(*flag, new & xflag != 0));
-    node.set_flags(flags)?;
-    Ok(Vec::new())
+    Ok(flags)
 }
 
 #[cfg(test)]
@@ -76,5 +81,12 @@ mod tests {
     fn flags_have_two_names() {
         assert_eq!(xflags(InodeFlags::APPEND | InodeFlags::NODUMP | InodeFlags::EXTENTS), 0x90);
         assert_eq!(xflags(InodeFlags::empty()), 0);
+        let mut argument = [0; FSXATTR];
+        argument[0] = 0x90;
+        let old = InodeFlags::EXTENTS | InodeFlags::IMMUTABLE;
+        let new = InodeFlags::EXTENTS | InodeFlags::APPEND | InodeFlags::NODUMP;
+        assert_eq!(from_fsxattr(old, &argument).unwrap(), new);
+        argument[12] = 1;
+        assert!(from_fsxattr(old, &argument).is_err(), "a project");
     }
 }

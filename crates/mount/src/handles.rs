@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::FileHandle;
-use parext4::{BufferedFile, BufferedOptions, File};
+use parext4::{BufferedFile, BufferedOptions, File, Node};
 use parking_lot::RwLock;
 use slab::Slab;
 
@@ -91,11 +91,9 @@ impl Handles {
         drop(removed);
     }
 
-    /// Whether a file is open for writing through the kernel's cache, so that the kernel may know what we do not.
-    pub fn has_cached_writer(&self, of: &OpenFile) -> bool {
-        let ino = of.file.node().ino();
-        let writes = |open: &OpenFile| open.writable && !open.direct && open.file.node().ino() == ino;
-        self.0.read().iter().any(|(_, open)| writes(open))
+    /// Whether a file is open for writing, so that the kernel may have what we do not.
+    pub fn has_writer(&self, node: &Node) -> bool {
+        self.0.read().iter().any(|(_, open)| open.writable && open.file.node().ino() == node.ino())
     }
 
     pub fn clear(&self) {

@@ -81,7 +81,7 @@ impl Server {
     pub fn read_link(&self, ino: INodeNo) -> Outcome<Vec<u8>> {
         let node = self.node(ino)?;
         let target = node.read_link()?;
-        self.accessed(&node)?;
+        self.note_access(&node);
         Ok(target)
     }
 

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 /// Something to do.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What waits for a thread once so many are busy waits its turn.
-const MOST: usize = 64;
+/// What waits for a thread once so many are busy waits its turn. As some jobs wait for others (until the kernel has
+/// written back), that is far more than programs keep busy.
+const MOST: usize = 512;
 
 /// Threads that are started when all others are busy, and stay.
 #[derive(Debug)]

@@ -61,11 +61,7 @@ impl Bed {
         arguments.insert(1, "--foreground".to_owned());
         let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
         let server = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.is_mounted() {
-            assert!(Instant::now() < deadline, "not mounted");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(until(|| self.is_mounted()), "not mounted");
         server
     }
 
@@ -74,9 +70,16 @@ impl Bed {
         mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
     }
 
+    /// Another test may just be starting a program: until that has replaced the forked process, it holds this
+    /// process's files, and so the mount.
     pub fn umount(&self) {
-        self.bench.ok(&["umount", &text(&self.dir)]);
-        assert!(!self.is_mounted());
+        let unmounted = until(|| {
+            let output = run(&["umount", &text(&self.dir)]);
+            let busy = errors(&output).contains("in use");
+            assert!(output.status.success() || busy, "{}", errors(&output));
+            !busy
+        });
+        assert!(unmounted && !self.is_mounted());
     }
 
     /// Unmounts, and e2fsck finds nothing.
@@ -95,6 +98,18 @@ impl Drop for Bed {
             }
         }
     }
+}
+
+/// Waits up to a minute until something is so.
+pub fn until(is_so: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 /// What a program prints on its error output.

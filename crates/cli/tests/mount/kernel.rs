@@ -1,9 +1,9 @@
 //! The kernel's ext4 on an image of its own, to do the same things to.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::bed::tool;
+use crate::bed::{tool, until};
 use crate::common::text;
 
 /// A volume that the kernel has mounted, unmounted in the end.
@@ -38,12 +38,12 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let is_mounted = |dir: &Path| {
-            std::fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| mounts.contains(&text(dir)))
+        let is_mounted = || {
+            std::fs::read_to_string("/proc/self/mounts")
+                .is_ok_and(|mounts| mounts.contains(&text(&self.path())))
         };
-        if is_mounted(&self.path()) {
-            let unmounted = Command::new("umount").arg(self.path()).status();
-            assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-        }
+        let umount = || Command::new("umount").arg("-q").arg(self.path()).output();
+        let unmounted = !is_mounted() || until(|| umount().is_ok_and(|output| output.status.success()));
+        assert!(unmounted || std::thread::panicking());
     }
 }

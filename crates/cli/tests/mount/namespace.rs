@@ -124,7 +124,7 @@ impl Side {
         let at = |path: &str| self.root.join(path);
         match op {
             Op::Create { path, mode } => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
                 drop(open(at(path), flags, Mode::from_raw_mode(*mode))?);
             }
             Op::Mkdir { path, mode } => rustix::fs::mkdir(at(path), Mode::from_raw_mode(*mode))?,
@@ -168,7 +168,7 @@ impl Side {
 
     /// Opens what is there, without waiting for whoever has the other end of a pipe.
     fn open(&self, path: &str, flags: OFlags) -> std::io::Result<File> {
-        Ok(open(self.root.join(path), flags | OFlags::NONBLOCK, Mode::empty())?.into())
+        Ok(open(self.root.join(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
     /// All that can be seen of the tree and of files held open, by path.

@@ -4,22 +4,30 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use memmap2::{Advice, MmapMut};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 /// The alignment that every direct I/O implementation of Linux is content with.
 const PAGE: usize = 4096;
 /// Lengths are multiples of the smallest sector.
 const SECTOR: usize = 512;
+/// Buffers from here on are mapped in huge pages, where the system gives some: a device takes what lies together in one
+/// part, and twice as fast as page by page where that was measured.
+pub(crate) const HUGE: usize = 2 << 20;
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
 
-/// A heap buffer whose address is a multiple of 4096 and whose length is a multiple of 512 bytes.
-#[derive(Clone)]
+/// A buffer whose address is a multiple of 4096 and whose length is a multiple of 512 bytes.
 pub struct AlignedBuf {
-    pages: Vec<Page>,
+    memory: Memory,
     len: usize,
+}
+
+enum Memory {
+    Heap(Vec<Page>),
+    Mapped(MmapMut),
 }
 
 impl AlignedBuf {
@@ -29,10 +37,7 @@ impl AlignedBuf {
     /// If `len` is not a multiple of 512.
     pub fn zeroed(len: usize) -> Self {
         assert!(len.is_multiple_of(SECTOR), "AlignedBuf: length {len} is not a multiple of {SECTOR}");
-        // The allocator's zeroed memory: large buffers are not touched until used.
-        let pages = Page::new_vec_zeroed(len.div_ceil(PAGE))
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
-        Self { pages, len }
+        Self { memory: Memory::zeroed(len), len }
     }
 
     /// A copy of `bytes`.
@@ -46,17 +51,43 @@ impl AlignedBuf {
     }
 }
 
+impl Memory {
+    /// At least `len` zeros. Large ones are not touched until used.
+    fn zeroed(len: usize) -> Self {
+        if len < HUGE {
+            let pages = Page::new_vec_zeroed(len.div_ceil(PAGE));
+            return Self::Heap(pages.unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>())));
+        }
+        let map = MmapMut::map_anon(len).unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
+        // Without them, it works all the same.
+        let _ = map.advise(Advice::HugePage);
+        Self::Mapped(map)
+    }
+}
+
+impl Clone for AlignedBuf {
+    fn clone(&self) -> Self {
+        Self::from_slice(self)
+    }
+}
+
 impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.pages.as_slice().as_bytes()[..self.len]
+        match &self.memory {
+            Memory::Heap(pages) => &pages.as_slice().as_bytes()[..self.len],
+            Memory::Mapped(map) => &map[..self.len],
+        }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_slice().as_mut_bytes()[..self.len]
+        match &mut self.memory {
+            Memory::Heap(pages) => &mut pages.as_mut_slice().as_mut_bytes()[..self.len],
+            Memory::Mapped(map) => &mut map[..self.len],
+        }
     }
 }
 
@@ -80,7 +111,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_zeroed_and_of_the_length_asked() {
-        for len in [0, 512, 1024, 4096, 4608, 1 << 20] {
+        for len in [0, 512, 1024, 4096, 4608, 1 << 20, 2 << 20, (2 << 20) + 512] {
             let buf = AlignedBuf::zeroed(len);
             assert_eq!(buf.len(), len);
             assert_eq!(buf.as_ptr().addr() % PAGE, 0);

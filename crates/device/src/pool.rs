@@ -7,17 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::aligned::AlignedBuf;
+use crate::aligned::{AlignedBuf, HUGE};
 
 const MIN_CLASS: usize = 4 << 10;
-const MAX_CLASS: usize = 1 << 20;
-/// Powers of two from `MIN_CLASS` to `MAX_CLASS`.
-const CLASSES: usize = (MAX_CLASS / MIN_CLASS).ilog2() as usize + 1;
+/// Buffers up to here are of the next power of two; larger ones are a huge page.
+const MAX_SMALL: usize = 256 << 10;
+const MAX_CLASS: usize = HUGE;
+/// Powers of two from `MIN_CLASS` to `MAX_SMALL`, and `MAX_CLASS`.
+const CLASSES: usize = (MAX_SMALL / MIN_CLASS).ilog2() as usize + 2;
 /// A thread always uses one shard, so its lock is rarely contended.
 const SHARDS: usize = 32;
 const GLOBAL_BYTES: usize = 128 << 20;
 
-/// Keeps up to a fixed number of bytes in idle buffers, in size classes of powers of two from 4 KiB to 1 MiB.
+/// Keeps up to a fixed number of bytes in idle buffers, in size classes of powers of two from 4 to 256 KiB, and of 2 MiB.
 ///
 /// A pool lives as long as the program (`static POOL: BufferPool = BufferPool::new(...)`), so that a buffer
 /// holds no counted reference.
@@ -50,19 +52,18 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes with *unspecified contents*: bytes of its last use may be in it, so write all
-    /// of it before any of it goes to a device. Over 1 MiB it is an allocation of its own.
+    /// of it before any of it goes to a device. Over 2 MiB it is an allocation of its own.
     pub fn take(&'static self, len: usize) -> PooledBuf {
-        let class = len.max(1).next_multiple_of(MIN_CLASS).next_power_of_two();
-        if class > MAX_CLASS {
+        let Some((class, size)) = class_of(len) else {
             return PooledBuf { buf: AlignedBuf::zeroed(len.next_multiple_of(512)), len, pool: self };
-        }
+        };
         let idle = {
             let mut idle = self.shard().lock();
-            let buf = idle.classes[class_index(class)].pop();
+            let buf = idle.classes[class].pop();
             idle.bytes -= buf.as_deref().map_or(0, <[u8]>::len);
             buf
         };
-        PooledBuf { buf: idle.unwrap_or_else(|| AlignedBuf::zeroed(class)), len, pool: self }
+        PooledBuf { buf: idle.unwrap_or_else(|| AlignedBuf::zeroed(size)), len, pool: self }
     }
 
     /// Like [`take`](Self::take), filled with zeros.
@@ -78,14 +79,11 @@ impl BufferPool {
     }
 
     fn give_back(&self, buf: AlignedBuf) {
-        let class = buf.len();
-        if !class.is_power_of_two() || !(MIN_CLASS..=MAX_CLASS).contains(&class) {
-            return;
-        }
+        let Some((class, size)) = class_of(buf.len()).filter(|&(_, size)| size == buf.len()) else { return };
         let mut idle = self.shard().lock();
-        if idle.bytes + class <= self.shard_bytes {
-            idle.bytes += class;
-            idle.classes[class_index(class)].push(buf);
+        if idle.bytes + size <= self.shard_bytes {
+            idle.bytes += size;
+            idle.classes[class].push(buf);
         }
     }
 
@@ -106,8 +104,14 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-fn class_index(class: usize) -> usize {
-    (class / MIN_CLASS).ilog2() as usize
+/// The class of buffers for `len` bytes, and their size; none for longer ones.
+fn class_of(len: usize) -> Option<(usize, usize)> {
+    let small = len.max(MIN_CLASS).checked_next_power_of_two()?;
+    match small {
+        ..=MAX_SMALL => Some(((small / MIN_CLASS).ilog2() as usize, small)),
+        ..=MAX_CLASS => Some((CLASSES - 1, MAX_CLASS)),
+        _ => None,
+    }
 }
 
 /// A buffer on loan from a [`BufferPool`], 4096-byte aligned; goes back when dropped.
@@ -164,20 +168,20 @@ mod tests {
 
     #[test]
     fn what_the_pool_keeps_is_bounded() {
-        static POOL: BufferPool = BufferPool::new(32 << 20);
+        static POOL: BufferPool = BufferPool::new(64 << 20);
         let buffers: Vec<_> = (0..4).map(|_| POOL.take(1 << 20)).collect();
         drop(buffers);
-        assert_eq!(POOL.idle_bytes(), 1 << 20);
-        let large = POOL.take((1 << 20) + 1);
-        assert_eq!(large.len(), (1 << 20) + 1);
+        assert_eq!(POOL.idle_bytes(), 2 << 20);
+        let large = POOL.take((2 << 20) + 1);
+        assert_eq!(large.len(), (2 << 20) + 1);
         drop(large);
-        assert_eq!(POOL.idle_bytes(), 1 << 20);
+        assert_eq!(POOL.idle_bytes(), 2 << 20);
     }
 
     #[test]
     fn every_length_has_a_class() {
         static POOL: BufferPool = BufferPool::new(0);
-        for len in [0, 1, 4095, 4096, 4097, 12288, 65537, 1 << 20] {
+        for len in [0, 1, 4095, 4096, 4097, 12288, 65537, (256 << 10) + 1, 1 << 20, 2 << 20] {
             assert_eq!(POOL.take(len).len(), len);
         }
     }

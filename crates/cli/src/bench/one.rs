@@ -34,14 +34,15 @@ fn measure(args: &Args, job: &Job, engine: Engine) -> Result<Outcome> {
     match &args.target {
         Spec::Dir(path) => DirTarget::new(path).run(job),
         Spec::Raw(path) => {
-            let (device, _made) = open_or_make(path, job)?;
+            let (device, _made) = open_or_make(path, job, job.direct)?;
             if job.rw.writes() && !args.force {
                 refuse_to_destroy(&device)?;
             }
             RawTarget::new(Arc::new(device)).run(job)
         }
         Spec::Lib(path) => {
-            let (device, made) = open_or_make(path, job)?;
+            // The volume's own cache is the only one.
+            let (device, made) = open_or_make(path, job, true)?;
             let target = match made {
                 Some(_) => LibTarget::make(Arc::new(device), engine)?,
                 None => LibTarget::open(Arc::new(device), engine)?,
@@ -59,12 +60,12 @@ fn measure(args: &Args, job: &Job, engine: Engine) -> Result<Outcome> {
 }
 
 /// The image or device at `path`; an image that does not exist is made for the time of the run.
-fn open_or_make(path: &Path, job: &Job) -> Result<(FileDevice, Option<Image>)> {
+fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(FileDevice, Option<Image>)> {
     let made = match path.exists() {
         true => None,
         false => Some(Image::make(path, volume_size(job))?),
     };
-    Ok((ground::open(path, job.direct)?, made))
+    Ok((ground::open(path, direct)?, made))
 }
 
 fn refuse_to_destroy(device: &FileDevice) -> Result<()> {

@@ -11,8 +11,8 @@ use crate::inode::Inode;
 use crate::sync::Arc;
 
 const THREADS: usize = 4;
-/// Pages that one thread brings in at once: 512 KiB.
-const PIECE: u32 = 128;
+/// Pages that one thread brings in at once: 1 MiB.
+const PIECE: u32 = 256;
 /// Pieces that wait; more are dropped.
 const MOST_WAITING: usize = 256;
 

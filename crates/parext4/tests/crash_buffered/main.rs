@@ -118,7 +118,7 @@ fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Stor
     let write_back_interval = Some(Duration::from_millis(2));
     let options = OpenOptions { cache_size: 256 << 10, write_back_interval, ..untimed() };
     let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
-    let operations = if settings::all() { 250 } else { 100 };
+    let operations = if settings::all() { 250 } else { 70 };
     let block = u64::from(block_size) / SECTOR as u64;
     let done = AtomicBool::new(false);
     let stories = std::thread::scope(|scope| {

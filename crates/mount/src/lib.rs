@@ -1,7 +1,7 @@
 //! Mounts an ext4 volume on a directory, with FUSE: every program uses it then, and no kernel code reads the image.
 //!
 //! [`Mounted::new`] mounts, [`Mounted::serve`] answers the kernel until the directory is unmounted and then closes the
-//! volume. [`unmount`] ends it from outside.
+//! volume. [`unmount()`] ends it from outside.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -31,6 +31,7 @@ fn fio(dir: &Path, name: &str, arguments: &[&str]) -> bool {
         name,
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--size=4m",
         "--output-format=terse",
     ]);

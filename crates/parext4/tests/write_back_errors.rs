@@ -106,17 +106,24 @@ fn a_file_that_cannot_be_written_back_does_not_stop_others() {
         // Written blocks, which can be written again.
         let other = buffered(&full.volume.open_file("/filler").unwrap());
         other.file().write_at(&vec![1; 300 << 10], 0).unwrap();
+        // More is dirty from now on than may be.
         let stuck = buffered(&full.file);
-        // A few pages stay dirty, far fewer than may be.
-        for block in (0..60).step_by(10) {
-            stuck.write_at(&[3; 1024], block * BLOCK).unwrap();
-        }
-        no_space(stuck.sync_data());
-        for round in 0..3 {
-            for piece in 0..30 {
-                other.write_at(&[round; 10 << 10], piece * (10 << 10)).unwrap();
+        assert!(matches!(write_until_refused(&stuck, 3, 0), (_, Error::NoSpace)));
+        let watchdog = Watchdog::start("a_file_that_cannot_be_written_back", 0, 3);
+        std::thread::scope(|scope| {
+            for nth in 0..3 {
+                let (watchdog, other) = (&watchdog, &other);
+                scope.spawn(move || {
+                    for number in 0..30 {
+                        let (round, piece) = (number / 10, number % 10 * 3 + nth);
+                        let data = [u8::try_from(round).unwrap(); 10 << 10];
+                        let write = || other.write_at(&data, piece * data.len() as u64);
+                        watchdog.watch(usize::try_from(nth).unwrap(), write).unwrap();
+                    }
+                });
             }
-        }
+        });
+        no_space(stuck.sync_data());
         let mut seen = vec![0; 300 << 10];
         other.read_at(&mut seen, 0).unwrap();
         assert!(seen.iter().all(|&byte| byte == 2));

@@ -107,11 +107,11 @@ impl Inner {
         }
     }
 
-    /// Writes some data back if there is too much of it in memory. The caller holds no range.
+    /// Writes some data back for a writer of `file` if there is too much of it in memory. The caller holds no range.
     ///
     /// # Errors
-    /// If the volume has stopped, or nothing can be written back.
-    pub(crate) fn throttle(self: &Arc<Self>) -> Result<()> {
+    /// If the volume has stopped, or the file cannot be written back.
+    pub(crate) fn throttle(self: &Arc<Self>, file: &File) -> Result<()> {
         let dirty = self.pages.dirty_pages();
         if dirty > self.dirty.limit / 2
             && let Some(background) = &self.dirty.background
@@ -120,8 +120,11 @@ impl Inner {
         }
         while self.is_dirty_enough() {
             self.health.check()?;
-            if !self.write_back_some(Duration::ZERO)? {
-                yield_now();
+            match self.write_back_some(Duration::ZERO) {
+                Ok(true) => {}
+                Ok(false) => yield_now(),
+                // What is too much may be others' that must stay; it is this file's only if this fails too.
+                Err(_) => return file.write_back(0..u32::MAX, HowToHold::Wait),
             }
         }
         Ok(())
@@ -154,7 +157,8 @@ impl Inner {
         let mut result = Ok(false);
         let files = self.dirty.files.lock().len();
         for _ in 0..files {
-            match self.write_back_next(age) {
+            let Some(inode) = self.dirty.next(age) else { break };
+            match self.write_back_turn(&inode) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 failed => result = failed,
@@ -164,18 +168,17 @@ impl Inner {
     }
 
     /// The same for the file whose turn it is.
-    fn write_back_next(self: &Arc<Self>, age: Duration) -> Result<bool> {
-        let Some(inode) = self.dirty.next(age) else { return Ok(false) };
+    fn write_back_turn(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<bool> {
         let Some(cached) = inode.cached() else { return Ok(false) };
         let mut result = Ok(0);
         // One that is being deleted will have no pages.
-        if let Some(file) = File::for_own_thread(self, &inode) {
+        if let Some(file) = File::for_own_thread(self, inode) {
             result = file.write_back_turn(TURN);
         }
         if !matches!(result, Ok(TURN..)) {
-            self.dirty.restart(&inode);
+            self.dirty.restart(inode);
         }
-        self.dirty.remove_if_clean(&inode, cached);
+        self.dirty.remove_if_clean(inode, cached);
         result.map(|written| written > 0)
     }
 

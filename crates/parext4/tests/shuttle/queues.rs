@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{AlignedBuf, Completion, Device, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
+use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
 
 use shuttle::rand::Rng;
 use shuttle::sync::atomic::{AtomicBool, Ordering};

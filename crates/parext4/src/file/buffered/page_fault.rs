@@ -23,7 +23,7 @@ impl BufferedFile {
             return self.bring_in(start).map(drop);
         }
         let _in_flight = self.file.begin_change(FIXED)?;
-        self.file.volume().throttle()?;
+        self.file.volume().throttle(&self.file)?;
         self.file.volume().with_space(|| {
             loop {
                 let end = self.size().min(start + PAGE as u64);

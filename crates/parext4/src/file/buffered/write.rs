@@ -94,7 +94,7 @@ impl BufferedFile {
             return Ok(self.size());
         }
         let volume = self.file.volume();
-        volume.throttle()?;
+        volume.throttle(&self.file)?;
         let offset = match write() {
             Err(Error::NoSpace) => {
                 // What is kept for data in memory is more than it will need, and some blocks wait for a commit.

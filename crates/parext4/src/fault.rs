@@ -52,6 +52,8 @@ pub enum Fault {
     ReserveNothing,
     /// H14: the size is set, not raised.
     SizeLowered,
+    /// H27: the end of a write is announced when its range is not held any more.
+    WithdrawLate,
     /// H15, H27: an append that fails takes back what was claimed behind it, too.
     FailedClaimTakesAll,
     /// H18: a size that grows over written blocks is in no transaction.

@@ -132,12 +132,12 @@ impl<T> Swap<T> {
     }
 
     pub(crate) fn load(&self) -> Guard<T> {
-        model_switch();
+        model_step();
         self.0.load()
     }
 
     pub(crate) fn store(&self, value: Arc<T>) {
-        model_switch();
+        model_step();
         self.0.store(value);
     }
 }
@@ -152,12 +152,12 @@ impl<T> SwapOption<T> {
     }
 
     pub(crate) fn load(&self) -> arc_swap::Guard<Option<Arc<T>>> {
-        model_switch();
+        model_step();
         self.0.load()
     }
 
     pub(crate) fn store(&self, value: Option<Arc<T>>) {
-        model_switch();
+        model_step();
         self.0.store(value);
     }
 }
@@ -223,16 +223,11 @@ pub(crate) fn spin() {
     yield_now();
 }
 
-/// The model checker does not know of [`Word`]: this is a step of one of its own words instead.
+/// The model checker does not know of [`Word`] and [`Swap`]: this is a step of one of its own words instead. It does not
+/// yield, as that would say that the thread waits.
 fn model_step() {
     #[cfg(shuttle)]
     atomic::AtomicBool::new(false).load(Ordering::SeqCst);
-}
-
-/// The model checker does not know of [`Swap`]: this is where it may let others run.
-fn model_switch() {
-    #[cfg(shuttle)]
-    yield_now();
 }
 
 /// A condition variable for a [`Mutex`].

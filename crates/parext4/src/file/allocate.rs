@@ -22,7 +22,7 @@ impl File {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::Allocate { offset, end, keep_size };
-        let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        let held = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
         if held.admission.zero_tail {
             self.zero_tail()?;
         }

@@ -25,6 +25,8 @@ pub(super) struct HeldRange<'a> {
     pub admission: Admission,
     /// What the blocks of a write are mapped to.
     pub runs: Runs,
+    // Before the guard: who sets the size next must not find it announced still (H27).
+    pub announced: Option<Announced<'a>>,
     _guard: RangeGuard<'a>,
     // After the guard, so that the range is released before.
     _here: Option<Here<&'a Present>>,
@@ -66,17 +68,13 @@ impl File {
 
     /// As [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter: that is
     /// announced to appends in the same moment in which the operation gets its place in the queue.
-    pub(super) fn admit_up_to(
-        &self,
-        operation: Operation,
-        end: u64,
-    ) -> Result<(HeldRange<'_>, Option<Announced<'_>>)> {
+    pub(super) fn admit_up_to(&self, operation: Operation, end: u64) -> Result<HeldRange<'_>> {
         loop {
             if end <= self.size() {
                 let held = self.admit(operation)?;
                 // The file may have been cut while we waited.
                 if end <= self.size() {
-                    return Ok((held, None));
+                    return Ok(held);
                 }
                 continue;
             }
@@ -89,7 +87,7 @@ impl File {
                 (queued, Announced { file: self, end })
             };
             if let Some(held) = self.wait(operation, queued)? {
-                return Ok((held, Some(announced)));
+                return Ok(HeldRange { announced: Some(announced), ..held });
             }
         }
     }
@@ -119,6 +117,7 @@ impl File {
         Ok(confirmed.map(|(admission, runs)| HeldRange {
             admission,
             runs,
+            announced: None,
             _guard: guard,
             _here: here,
             _held: held,

@@ -46,7 +46,8 @@ impl File {
     }
 
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
-        let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        let mut held = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        let _announced = if planted(Fault::WithdrawLate) { held.announced.take() } else { None };
         self.check_len(data.len() as u64, end >= self.size())?;
         self.write_held(data, offset, held, Growth::Write)
     }

@@ -21,7 +21,7 @@ impl File {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::ZeroRange { offset, end, keep_size };
-        let (held, _announced) = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        let held = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
         if held.admission.zero_tail {
             self.zero_tail()?;
         }

@@ -1,5 +1,8 @@
 //! Appends against each other and against what else moves the end.
 
+use std::sync::Arc;
+
+use parext4::SplitAt;
 use parext4::fault::Fault;
 use parext4::models::leave_blocks;
 
@@ -26,6 +29,22 @@ fn an_append_meets_a_write_behind_the_end() {
         // The append went first and was overwritten in its middle, or it came behind the write.
         let seen = sectors(&read(&file, 16, 0));
         assert!(seen == [1, 2, 1] || seen == [0, 2, 1, 1, 1], "{seen:?}");
+    });
+}
+
+#[test]
+fn an_append_after_a_truncation_goes_to_the_end() {
+    check_stopping(300, &[Fault::WithdrawLate], |image| {
+        let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());
+        let file = volume.create("/f", 0o644).unwrap();
+        write_block(&file, 1, 0);
+        let cut_and_append = |f: &parext4::File| {
+            f.set_len(BLOCK as u64).unwrap();
+            if f.append(&[3; BLOCK]).unwrap() > BLOCK as u64 {
+                assert_eq!(blocks_of(f, 8), [1, 0, 2, 3], "an append behind what was cut off");
+            }
+        };
+        race(&file, |f| write_block(f, 2, 2), cut_and_append);
     });
 }
 

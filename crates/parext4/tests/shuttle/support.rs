@@ -97,6 +97,20 @@ pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + S
     });
 }
 
+/// As [`check`], with a scheduler that stops a thread in the middle of a step until others are through with theirs. They
+/// must not yield.
+pub fn check_stopping(
+    iterations: usize,
+    faults: &[Fault],
+    model: impl Fn(&MemDevice) + Send + Sync + 'static,
+) {
+    let (model, image) = (Arc::new(model), Arc::new(image()));
+    search(iterations, faults, |iterations| {
+        let (model, image) = (Arc::clone(&model), Arc::clone(&image));
+        shuttle::check_pct(move || model(&image), iterations, 3);
+    });
+}
+
 /// Runs so many iterations of something without a fault, then up to more with each of `faults`, which must panic.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize)) {
     let _alone = alone();

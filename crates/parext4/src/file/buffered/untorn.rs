@@ -42,7 +42,7 @@ impl File {
             return Err(Error::invalid(text));
         }
         let end = self.end_of(offset, len)?;
-        let (held, _announced) = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        let held = self.admit_up_to(Operation::Write { offset, end }, end)?;
         if len > block_size {
             let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
             check_together(self.runs(first, blocks)?.as_slice(), blocks)?;

@@ -52,7 +52,7 @@ impl BufferedFile {
         self.cached()?.pages.foresee(page_of(offset));
         self.write_with(bufs, FIXED, || {
             let operation = Operation::BufferedWrite { offset, end };
-            let (held, _announced) = self.file.admit_up_to(operation, end)?;
+            let held = self.file.admit_up_to(operation, end)?;
             self.file.write_cached(self.cached()?, bufs, offset, end, &held)?;
             Ok(offset)
         })?;

@@ -7,6 +7,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bursts;
+mod calls;
 mod churn;
 mod odd_sizes;
 mod one_file;

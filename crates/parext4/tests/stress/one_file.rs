@@ -1,13 +1,14 @@
 //! Sixteen threads on one file, with everything that a file can do; every read must be explained.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    BufferedFile, BufferedOptions, Device, File, FileDevice, FileOptions, MemDevice, OpenOptions, Policy,
-    SplitAt, Volume,
+    BufferedFile, BufferedOptions, Device, Error, File, FileDevice, FileOptions, MemDevice, OpenOptions,
+    Policy, SplitAt, Volume,
 };
 
 use super::queued::Queued;
@@ -41,7 +42,7 @@ pub(crate) struct Run<'a> {
     pub clock: Clock,
     pub watchdog: Watchdog,
     pub seed: u64,
-    overwrites: Overwrites,
+    policy: Policy,
     /// Whether every other thread has a queue.
     queues: bool,
     /// The same file on the page cache, for some of the operations of every thread.
@@ -86,6 +87,9 @@ impl Worker<'_> {
         {
             return buffered.sync_range(0, offset(HOT)).expect("sync_range");
         }
+        if self.rng.chance(4) {
+            return self.fault();
+        }
         match self.rng.below(100) {
             0..36 => self.read(),
             36..68 => self.write(),
@@ -99,13 +103,28 @@ impl Worker<'_> {
         }
     }
 
+    /// A page comes into being, dirty or not. There is none behind the end.
+    fn fault(&mut self) {
+        let (at, write) = (offset(place(&mut self.rng).0), self.rng.chance(50));
+        if let Some(buffered) = self.buffered() {
+            match buffered.fault(at, write) {
+                Ok(()) | Err(Error::Invalid(_)) => {}
+                Err(error) => panic!("fault: {error}"),
+            }
+        }
+    }
+
     fn read(&mut self) {
         let (first, wanted) = place(&mut self.rng);
         let len = bytes(wanted - first);
         // Most memory that users read into is not aligned.
         let skew = if self.rng.chance(30) { 8 } else { 0 };
         let run = self.run;
-        let buffered = self.buffered().and(run.buffered.as_ref());
+        let mut buffered = self.buffered().and(run.buffered.as_ref());
+        if run.policy == Policy::SharedOverwrite {
+            // There they share the file with writes, and may meet half a sector.
+            buffered = None;
+        }
         let start = self.run.clock.tick();
         let buffer = &mut self.buffer[skew..skew + len];
         let read = match buffered {
@@ -127,9 +146,10 @@ impl Worker<'_> {
         fill(&mut self.buffer[..len], first, stamp);
         let run = self.run;
         let buffered = self.buffered().and(run.buffered.as_ref());
+        let (one, other) = self.buffer[..len].split_at(len / 3);
         let start = run.clock.tick();
         let written = match buffered {
-            Some(file) => file.write_at(&self.buffer[..len], offset(first)),
+            Some(file) => file.write_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], offset(first)),
             None => run.file.write_at(&self.buffer[..len], offset(first)),
         };
         written.expect("write_at");
@@ -255,10 +275,15 @@ impl Run<'_> {
         let bytes = read_all(self.file, size);
         let wanted = size / SECTOR as u64 + 1;
         log.saw((start, self.clock.tick()), FILE, (0, wanted), &bytes)
-            .and_then(|()| explain(base, log, self.overwrites))
+            .and_then(|()| explain(base, log, overwrites(self.policy)))
             .unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
         identify_all(&bytes, FILE, 0).expect("identified before")
     }
+}
+
+/// How overwrites take effect under a policy.
+pub(crate) fn overwrites(policy: Policy) -> Overwrites {
+    if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole }
 }
 
 /// Reads the file, and checks that nothing comes behind its size.
@@ -296,7 +321,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
         clock: Clock::default(),
         watchdog: Watchdog::start(name, seed, THREADS),
         seed,
-        overwrites: if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole },
+        policy,
         queues,
         buffered: buffered.then(|| file.buffered(BufferedOptions::default()).expect("buffered")),
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
@@ -386,6 +411,8 @@ configurations! {
     buffered_4k: with_pages(Policy::Range, false, 4096, true, false);
     buffered_4k_no_journal: with_pages(Policy::Range, true, 4096, false, true);
     buffered_exclusive_1k: with_pages(Policy::Exclusive, true, 1024, true, true);
+    buffered_shared_overwrite_1k: with_pages(Policy::SharedOverwrite, true, 1024, true, true);
+    buffered_shared_overwrite_4k: with_pages(Policy::SharedOverwrite, false, 4096, true, false);
     queued_1k: with_queues(Policy::Range, SplitAt::Completion, 1024, true, true);
     queued_1k_cut_before: with_queues(Policy::Range, SplitAt::Submission, 1024, true, true);
     queued_4k_no_journal: with_queues(Policy::Range, SplitAt::Submission, 4096, false, true);

@@ -28,7 +28,8 @@ impl File {
     /// device too.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for anything else, with nothing changed; else as [`write_at`](Self::write_at).
+    /// [`Error::Invalid`] for anything else, with nothing changed, though appends that come meanwhile may stay behind
+    /// the range; else as [`write_at`](Self::write_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let (len, block_size) = (data.len() as u64, self.volume().block_size());

@@ -1,0 +1,290 @@
+//! Bursts of calls of all kinds on a file whose ranges move, beside threads that read and write in front of them.
+//!
+//! A burst is so short that all orders of its calls can be tried: one must explain what each of them returned, and what
+//! the file holds afterwards. So what moves is looked for where it moved to, and nowhere else.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use parext4::{BufferedFile, BufferedOptions, Device, OpenOptions, Policy, Volume};
+
+use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
+use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
+use crate::common::chopped::Chopped;
+use crate::common::explain::explain;
+use crate::common::history::{Clock, Effect, Log};
+use crate::common::memory::{Shape, assert_clean};
+use crate::common::rng::Rng;
+use crate::common::sector::{Seen, Stamp, filled, identify_all};
+use crate::common::settings;
+use crate::common::watchdog::Watchdog;
+
+/// Files, each with threads for its bursts and others in front of them.
+const FILES: usize = 2;
+const CALLERS: usize = 4;
+/// Calls of one thread in a burst.
+const CALLS: usize = 2;
+const IN_FRONT: usize = 2;
+const THREADS: usize = CALLERS + IN_FRONT;
+/// A file gets no longer than about so many sectors behind the front.
+const MOST: u64 = 1024;
+const LONGEST: u64 = FRONT;
+
+/// One of the files.
+struct Bursts<'a> {
+    file: BufferedFile,
+    policy: Policy,
+    block: u64,
+    seed: u64,
+    clock: Clock,
+    /// The number of the next write.
+    number: AtomicU64,
+    watchdog: &'a Watchdog,
+    /// Its first slot there.
+    slot: usize,
+}
+
+impl Bursts<'_> {
+    /// Bursts behind, and reads and writes in front; `model` and `base` are what is there, before and afterwards.
+    fn round(&self, rng: &mut Rng, model: &mut Model, base: &mut Vec<Seen>) {
+        let over = AtomicBool::new(false);
+        let mut log = Log::default();
+        std::thread::scope(|scope| {
+            let over = &over;
+            let in_front = |nth| {
+                let rng = Rng::new(rng.next(), nth as u64);
+                scope.spawn(move || self.in_front(nth, rng, over))
+            };
+            let threads: Vec<_> = (0..IN_FRONT).map(in_front).collect();
+            let deadline = Instant::now() + ROUND;
+            while Instant::now() < deadline {
+                self.burst(rng, model);
+            }
+            over.store(true, Ordering::Relaxed);
+            threads
+                .into_iter()
+                .for_each(|thread| log.append(thread.join().expect("a thread in front failed")));
+        });
+        let start = self.clock.tick();
+        let front = self.read(0, FRONT, rng.chance(50));
+        log.saw((start, self.clock.tick()), FILE, (0, FRONT), &front)
+            .and_then(|()| explain(base, &log, overwrites(self.policy)))
+            .unwrap_or_else(|e| panic!("seed {}: in front: {e}", self.seed));
+        *base = identify_all(&front, FILE, 0).expect("identified before");
+    }
+
+    fn read(&self, first: u64, sectors: u64, buffered: bool) -> Vec<u8> {
+        let mut data = vec![0; bytes(sectors)];
+        let read = if buffered {
+            self.file.read_at(&mut data, offset(first))
+        } else {
+            self.file.file().read_at(&mut data, offset(first))
+        };
+        data.truncate(read.expect("read_at"));
+        data
+    }
+
+    fn burst(&self, rng: &mut Rng, model: &mut Model) {
+        let size = FRONT + model.len() as u64;
+        let begin = Barrier::new(CALLERS);
+        let made: Vec<Vec<Made>> = std::thread::scope(|scope| {
+            let begin = &begin;
+            let call = |nth: usize| {
+                let calls: Vec<_> = (0..CALLS).map(|_| self.choose(rng, size)).collect();
+                scope.spawn(move || {
+                    begin.wait();
+                    calls.into_iter().map(|call| self.make(nth, call)).collect()
+                })
+            };
+            let threads: Vec<_> = (0..CALLERS).map(call).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a call failed")).collect()
+        });
+        let data = self.read(FRONT, 2 * MOST + size, rng.chance(50));
+        let after = tags(&data, FRONT);
+        let threads: Vec<_> = made.iter().map(Vec::as_slice).collect();
+        assert!(
+            explained(model, &threads, &after),
+            "seed {}: no order of {made:?} leads from {} to {}",
+            self.seed,
+            describe(model),
+            describe(&after)
+        );
+        *model = after;
+    }
+
+    fn make(&self, nth: usize, call: Call) -> Made {
+        let start = self.clock.tick();
+        let outcome = self.watchdog.watch(self.slot + nth, || call.make(&self.file));
+        Made { call, start, end: self.clock.tick(), outcome }
+    }
+
+    /// A call on a file of `size` sectors.
+    fn choose(&self, rng: &mut Rng, size: u64) -> Call {
+        let near = if rng.chance(50) { LONGEST } else { size - FRONT + LONGEST / 4 };
+        let (first, sectors) = (FRONT + rng.below(near), rng.log_uniform(LONGEST));
+        // Whole blocks.
+        let (begin, blocks) = (first / self.block * self.block, sectors.next_multiple_of(self.block));
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (way, flag) = (self.way(rng), rng.chance(50));
+        match rng.below(100) {
+            0..20 => Call::Read { first, sectors, way: self.way_to_read(rng) },
+            20..36 if way == Way::Untorn => {
+                let sectors = self.block << rng.below(3);
+                Call::Write { first: first / sectors * sectors, sectors, number, way }
+            }
+            20..36 => Call::Write { first, sectors, number, way },
+            36..46 if size < MOST => Call::Append { sectors, number, way },
+            46..51 => Call::SetLen { size: FRONT + rng.below((2 * (size - FRONT)).clamp(1, MOST)) },
+            51..55 => Call::Allocate { first, sectors, keep_size: flag },
+            55..60 => Call::Punch { first, sectors },
+            60..65 => Call::Zero { first, sectors, keep_size: flag },
+            65..77 if size < MOST => Call::Insert { first: begin, sectors: blocks },
+            77..90 => Call::Collapse { first: begin, sectors: blocks },
+            90..95 => Call::Fault { first, write: flag },
+            _ => Call::Sync { first, sectors },
+        }
+    }
+
+    /// Under this policy overwrites past the cache share the file, and buffered reads share it with every write: neither
+    /// takes effect at one moment.
+    fn shares(&self) -> bool {
+        self.policy == Policy::SharedOverwrite
+    }
+
+    fn way(&self, rng: &mut Rng) -> Way {
+        match rng.below(4) {
+            0 => Way::Buffered,
+            1 => Way::Vectored,
+            _ if self.shares() => Way::Buffered,
+            2 => Way::Untorn,
+            _ => Way::Direct,
+        }
+    }
+
+    fn way_to_read(&self, rng: &mut Rng) -> Way {
+        match rng.below(3) {
+            _ if self.shares() => Way::Direct,
+            0 => Way::Direct,
+            1 => Way::Buffered,
+            _ => Way::Vectored,
+        }
+    }
+
+    /// What a thread does in front of the bursts.
+    fn in_front(&self, nth: usize, mut rng: Rng, over: &AtomicBool) -> Log {
+        let mut log = Log::default();
+        for _ in 0..ROUND_OPERATIONS {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            self.watchdog.watch(self.slot + CALLERS + nth, || self.one_in_front(nth, &mut rng, &mut log));
+        }
+        log
+    }
+
+    fn one_in_front(&self, nth: usize, rng: &mut Rng, log: &mut Log) {
+        let first = rng.below(FRONT);
+        let end = (first + rng.log_uniform(FRONT)).min(FRONT);
+        let (at, len) = (offset(first), offset(end - first));
+        let (file, buffered) = (self.file.file(), rng.chance(60));
+        let start = self.clock.tick();
+        match rng.below(100) {
+            0..40 => {
+                let data = self.read(first, end - first, buffered && !self.shares());
+                let saw = log.saw((start, self.clock.tick()), FILE, (first, end), &data);
+                saw.unwrap_or_else(|e| panic!("seed {}: in front: {e}", self.seed));
+            }
+            40..80 => {
+                let sequence = self.number.fetch_add(1, Ordering::Relaxed);
+                let writer = u32::try_from(nth).unwrap() + 1;
+                let stamp = Stamp { file: FILE, writer, sequence, origin: 0 };
+                let data = filled(first, end - first, stamp);
+                let written = if buffered { self.file.write_at(&data, at) } else { file.write_at(&data, at) };
+                written.expect("write_at");
+                let effect = Effect::Write { first, end, stamp, append: false };
+                log.changed(start, self.clock.tick(), effect);
+            }
+            80..88 => {
+                let done = if buffered { file.punch_hole(at, len) } else { file.zero_range(at, len, true) };
+                done.expect("punch_hole or zero_range");
+                let effect = Effect::Zero { first, end, grows: false };
+                log.changed(start, self.clock.tick(), effect);
+            }
+            88..94 => self.file.fault(at, buffered).expect("fault"),
+            94..97 => self.file.sync_range(at, len).expect("sync_range"),
+            _ => self.file.sync_data().expect("sync_data"),
+        }
+    }
+}
+
+/// Runs one configuration, then compares what a new open finds.
+fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool) {
+    let seed = settings::seed(name);
+    let memory = Arc::new(Shape::new(64, block_size, journal).make());
+    let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
+    if chopped {
+        device = Arc::new(Chopped::new(device, u64::from(block_size)));
+    }
+    // So little that pages come and go, and are written back all the time.
+    let write_back_interval = Some(Duration::from_millis(20));
+    let options = OpenOptions { policy, cache_size: 1 << 20, write_back_interval, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::clone(&device), &options).expect("open");
+    let watchdog = Watchdog::start(name, seed, FILES * THREADS);
+    let models: Vec<Model> = std::thread::scope(|scope| {
+        let (volume, watchdog) = (&volume, &watchdog);
+        let one = |nth: usize| {
+            scope.spawn(move || {
+                let file = volume.create(format!("/{nth}"), 0o644).expect("create");
+                file.set_len(offset(FRONT)).expect("set_len");
+                let file = file.buffered(BufferedOptions::default()).expect("buffered");
+                let (clock, number, slot) = (Clock::default(), AtomicU64::new(1), nth * THREADS);
+                let block = u64::from(block_size) / offset(1);
+                let bursts = Bursts { file, policy, block, seed, clock, number, watchdog, slot };
+                let (mut rng, deadline) =
+                    (Rng::new(seed, nth as u64), Instant::now() + settings::seconds(4.0));
+                let (mut model, mut base) =
+                    (Model::new(), identify_all(&vec![0; bytes(FRONT)], FILE, 0).unwrap());
+                while Instant::now() < deadline {
+                    bursts.round(&mut rng, &mut model, &mut base);
+                }
+                model
+            })
+        };
+        let threads: Vec<_> = (0..FILES).map(one).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a file failed")).collect()
+    });
+    volume.close().expect("close");
+
+    let volume = Volume::open(device, &OpenOptions::read_only()).expect("open again");
+    for (nth, model) in models.iter().enumerate() {
+        let file = volume.open_file(format!("/{nth}")).expect("open_file");
+        let read = Call::Read { first: FRONT, sectors: 3 * MOST, way: Way::Direct };
+        let again = read.make(&file.buffered(BufferedOptions::default()).expect("buffered"));
+        assert!(
+            again == Outcome::Saw(model.clone()),
+            "seed {seed}: another open finds other contents in {nth}"
+        );
+    }
+    drop(volume);
+    assert_clean(&memory, name);
+}
+
+macro_rules! configurations {
+    ($($name:ident: $policy:ident, $block_size:expr, $journal:expr, $chopped:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            run(stringify!($name), Policy::$policy, $block_size, $journal, $chopped);
+        }
+    )*};
+}
+
+configurations! {
+    bursts_1k: Range, 1024, true, true;
+    bursts_2k_no_journal: Range, 2048, false, true;
+    bursts_4k: Range, 4096, true, false;
+    bursts_exclusive_1k: Exclusive, 1024, true, true;
+    bursts_exclusive_4k: Exclusive, 4096, true, false;
+    bursts_shared_overwrite_1k: SharedOverwrite, 1024, true, true;
+    bursts_shared_overwrite_4k: SharedOverwrite, 4096, true, false;
+}

@@ -1,0 +1,275 @@
+//! Calls on a file whose sectors may move, what each does to a model of them, and whether some order of calls explains
+//! what they returned and left.
+
+use parext4::{BufferedFile, Error, File};
+
+use super::one_file::{FILE, bytes, offset};
+use crate::common::sector::{Seen, Stamp, fill_append, identify_all};
+use std::io::{IoSlice, IoSliceMut};
+
+/// Sectors at the start of the file that no call touches. Writes are no longer, so that a sector's number in its write is
+/// never more than its place.
+pub(crate) const FRONT: u64 = 64;
+
+/// What a sector holds, wherever it is: nothing, or that part of the write with that number.
+pub(crate) type Tag = Option<(u64, u64)>;
+
+/// The sectors behind the front, up to the end of the file.
+pub(crate) type Model = Vec<Tag>;
+
+/// How data gets into or out of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Direct,
+    Buffered,
+    Vectored,
+    /// Not for reads.
+    Untorn,
+}
+
+/// Places and lengths are in sectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    Read { first: u64, sectors: u64, way: Way },
+    Write { first: u64, sectors: u64, number: u64, way: Way },
+    Append { sectors: u64, number: u64, way: Way },
+    SetLen { size: u64 },
+    Allocate { first: u64, sectors: u64, keep_size: bool },
+    Punch { first: u64, sectors: u64 },
+    Zero { first: u64, sectors: u64, keep_size: bool },
+    Collapse { first: u64, sectors: u64 },
+    Insert { first: u64, sectors: u64 },
+    Fault { first: u64, write: bool },
+    Sync { first: u64, sectors: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// An append went there.
+    At(u64),
+    Saw(Vec<Tag>),
+    /// With an error that says that the call makes no sense.
+    Refused,
+}
+
+/// A call that was made between two moments.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub call: Call,
+    pub start: u64,
+    pub end: u64,
+    pub outcome: Outcome,
+}
+
+/// What sectors read from `first` on hold.
+pub(crate) fn tags(sectors: &[u8], first: u64) -> Vec<Tag> {
+    let seen = identify_all(sectors, FILE, first).unwrap_or_else(|e| panic!("a read at sector {first}: {e}"));
+    let tag = |(place, seen): (u64, Seen)| match seen {
+        Seen::Zero => None,
+        Seen::Data(stamp) => Some((stamp.sequence, place - stamp.origin)),
+    };
+    (first..).zip(seen).map(tag).collect()
+}
+
+impl Call {
+    /// Makes the call.
+    pub(crate) fn make(self, file: &BufferedFile) -> Outcome {
+        match self.try_make(file, file.file()) {
+            Ok(outcome) => outcome,
+            Err(Error::Invalid(_)) => Outcome::Refused,
+            Err(error) => panic!("{self:?}: {error}"),
+        }
+    }
+
+    fn try_make(self, file: &BufferedFile, direct: &File) -> Result<Outcome, Error> {
+        match self {
+            Self::Read { first, sectors, way } => {
+                let (mut data, at) = (vec![0xee; bytes(sectors)], offset(first));
+                let (one, other) = data.split_at_mut(bytes(sectors) / 3);
+                let count = match way {
+                    Way::Vectored => {
+                        file.read_vectored_at(&mut [IoSliceMut::new(one), IoSliceMut::new(other)], at)
+                    }
+                    Way::Buffered => file.read_at(&mut data, at),
+                    Way::Direct | Way::Untorn => direct.read_at(&mut data, at),
+                }?;
+                return Ok(Outcome::Saw(tags(&data[..count], first)));
+            }
+            Self::Write { first, sectors, number, way } => {
+                let (data, at) = (filled(number, sectors), offset(first));
+                let (one, other) = data.split_at(data.len() / 3);
+                match way {
+                    Way::Vectored => file.write_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], at),
+                    Way::Buffered => file.write_at(&data, at),
+                    Way::Direct => direct.write_at(&data, at),
+                    Way::Untorn => file.write_untorn(&data, at),
+                }?;
+            }
+            Self::Append { sectors, number, way } => {
+                let data = filled(number, sectors);
+                let place = if way == Way::Direct { direct.append(&data) } else { file.append(&data) }?;
+                return Ok(Outcome::At(place / offset(1)));
+            }
+            Self::SetLen { size } => file.set_len(offset(size))?,
+            Self::Allocate { first, sectors, keep_size } => {
+                direct.allocate(offset(first), offset(sectors), keep_size)?;
+            }
+            Self::Punch { first, sectors } => direct.punch_hole(offset(first), offset(sectors))?,
+            Self::Zero { first, sectors, keep_size } => {
+                direct.zero_range(offset(first), offset(sectors), keep_size)?;
+            }
+            Self::Collapse { first, sectors } => direct.collapse_range(offset(first), offset(sectors))?,
+            Self::Insert { first, sectors } => direct.insert_range(offset(first), offset(sectors))?,
+            Self::Fault { first, write } => file.fault(offset(first), write)?,
+            Self::Sync { first, sectors } => file.sync_range(offset(first), offset(sectors))?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What the call does to the model and returns.
+    fn apply(self, model: &mut Model) -> Outcome {
+        let place = |sector: u64| usize::try_from(sector - FRONT).unwrap();
+        let grow = |model: &mut Model, end: usize| model.resize(model.len().max(end), None);
+        let within = |model: &Model, first: u64, sectors: u64| {
+            place(first).min(model.len())..place(first + sectors).min(model.len())
+        };
+        match self {
+            Self::Read { first, sectors, .. } => {
+                return Outcome::Saw(model[within(model, first, sectors)].to_vec());
+            }
+            Self::Write { first, sectors, number, .. } => {
+                grow(model, place(first + sectors));
+                (0..).zip(&mut model[place(first)..place(first + sectors)]).for_each(|(nth, sector)| {
+                    *sector = Some((number, nth));
+                });
+            }
+            Self::Append { .. } => unreachable!("it counts as the write that it became"),
+            Self::SetLen { size } => model.resize(place(size), None),
+            Self::Allocate { first, sectors, keep_size } => {
+                if !keep_size {
+                    grow(model, place(first + sectors));
+                }
+            }
+            Self::Punch { first, sectors } => {
+                let range = within(model, first, sectors);
+                model[range].fill(None);
+            }
+            Self::Zero { first, sectors, keep_size } => {
+                if !keep_size {
+                    grow(model, place(first + sectors));
+                }
+                let range = within(model, first, sectors);
+                model[range].fill(None);
+            }
+            Self::Collapse { first, sectors } => {
+                if place(first + sectors) >= model.len() {
+                    return Outcome::Refused;
+                }
+                model.drain(place(first)..place(first + sectors));
+            }
+            Self::Insert { first, sectors } => {
+                if place(first) >= model.len() {
+                    return Outcome::Refused;
+                }
+                model.splice(place(first)..place(first), (0..sectors).map(|_| None));
+            }
+            Self::Fault { first, .. } if place(first) >= model.len() => return Outcome::Refused,
+            Self::Fault { .. } | Self::Sync { .. } => {}
+        }
+        Outcome::Done
+    }
+
+    /// How far the call makes a file grow, if it did not end before that.
+    fn end(self) -> u64 {
+        match self {
+            Self::Write { first, sectors, .. }
+            | Self::Allocate { first, sectors, keep_size: false }
+            | Self::Zero { first, sectors, keep_size: false } => first + sectors,
+            _ => 0,
+        }
+    }
+}
+
+fn filled(number: u64, sectors: u64) -> Vec<u8> {
+    let mut data = vec![0; bytes(sectors)];
+    fill_append(&mut data, Stamp { file: FILE, writer: 0, sequence: number, origin: 0 });
+    data
+}
+
+impl Made {
+    /// The call; for an append the write that it became.
+    fn settled(&self) -> Call {
+        match (self.call, &self.outcome) {
+            (Call::Append { sectors, number, way }, &Outcome::At(first)) => {
+                Call::Write { first, sectors, number, way }
+            }
+            (call, _) => call,
+        }
+    }
+
+    /// Whether it was refused for a reason that the model does not know: where blocks lie.
+    fn is_refused_write(&self) -> bool {
+        matches!(self.call, Call::Write { way: Way::Untorn, .. }) && self.outcome == Outcome::Refused
+    }
+
+    /// Whether the call might have returned what it did where `model` was there, which then is what it leaves. An append
+    /// goes to the end of the file, or behind what others had `announced` before: what is between reads as zeros until
+    /// they are done.
+    fn leads_on(&self, model: &mut Model, announced: impl Fn(u64) -> bool) -> bool {
+        if let Outcome::At(place) = self.outcome {
+            let settled = self.settled();
+            let (at, end) = (place - FRONT, settled.end() - FRONT);
+            let mut there = (0..).zip(model.iter()).filter(|&(sector, _)| (at..end).contains(&sector));
+            let free = there.all(|(_, tag)| tag.is_none());
+            let follows = at <= model.len() as u64 || announced(place);
+            return free && follows && settled.apply(model) == Outcome::Done;
+        }
+        self.is_refused_write() || self.call.apply(model) == self.outcome
+    }
+}
+
+/// Whether calls of several threads, each in its order, lead from one model to the other in some order of all. No call
+/// comes before one that was over when it began.
+pub(crate) fn explained(before: &Model, threads: &[&[Made]], after: &Model) -> bool {
+    let all = threads.iter().copied().flatten();
+    let refused: Vec<u64> = all.filter(|made| made.is_refused_write()).map(|made| made.call.end()).collect();
+    search(before, threads, after, &refused)
+}
+
+fn search(before: &Model, threads: &[&[Made]], after: &Model, refused: &[u64]) -> bool {
+    let Some(first_over) = threads.iter().filter_map(|made| made.first()).map(|made| made.end).min() else {
+        return before == after;
+    };
+    (0..threads.len()).any(|nth| {
+        let Some((made, rest)) = threads[nth].split_first() else { return false };
+        let under_way = |place: u64| {
+            let mut others = threads.iter().copied().flatten().filter(|other| other.start < made.end);
+            refused.contains(&place) || others.any(|other| other.settled().end() == place)
+        };
+        let mut model = before.clone();
+        if made.start > first_over || !made.leads_on(&mut model, under_way) {
+            return false;
+        }
+        let mut left = threads.to_vec();
+        left[nth] = rest;
+        search(&model, &left, after, refused)
+    })
+}
+
+/// What a model holds, for people: runs of zeros, and of parts of one write.
+pub(crate) fn describe(model: &Model) -> String {
+    let mut text = String::new();
+    let goes_on = |one: &Tag, next: &Tag| match (one, next) {
+        (Some((number, nth)), Some(next)) => (*number, nth + 1) == *next,
+        (one, next) => one == next,
+    };
+    let mut place = FRONT;
+    for run in model.chunk_by(goes_on) {
+        let what = run[0].map_or("zeros".to_owned(), |(number, nth)| format!("write {number} from {nth}"));
+        let end = place + run.len() as u64;
+        text += &format!("{place}..{end} {what}; ");
+        place = end;
+    }
+    text
+}

@@ -106,12 +106,11 @@ impl fmt::Debug for BufferPool {
 
 /// The class of buffers for `len` bytes, and their size; none for longer ones.
 fn class_of(len: usize) -> Option<(usize, usize)> {
-    let small = len.max(MIN_CLASS).checked_next_power_of_two()?;
-    match small {
-        ..=MAX_SMALL => Some(((small / MIN_CLASS).ilog2() as usize, small)),
-        ..=MAX_CLASS => Some((CLASSES - 1, MAX_CLASS)),
-        _ => None,
+    if len <= MAX_SMALL {
+        let size = len.max(MIN_CLASS).next_power_of_two();
+        return Some(((size / MIN_CLASS).ilog2() as usize, size));
     }
+    (len <= MAX_CLASS).then_some((CLASSES - 1, MAX_CLASS))
 }
 
 /// A buffer on loan from a [`BufferPool`], 4096-byte aligned; goes back when dropped.

@@ -49,7 +49,8 @@ impl FilePages {
     #[inline]
     pub fn foresee(&self, index: u32) {
         let Some(leaf) = self.tree.leaf(&self.cache.nodes, index) else { return };
-        let state = State(self.cache.nodes.slot(leaf, index).word.load(Ordering::Relaxed));
+        // Acquire: the memory of the frame is there.
+        let state = State(self.cache.nodes.slot(leaf, index).word.load(Ordering::Acquire));
         if state.is_present() {
             self.cache.foresee(state.frame());
         }

@@ -7,7 +7,7 @@ use parext4::fault::Fault;
 use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
 
 use shuttle::rand::Rng;
-use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::atomic::AtomicBool;
 
 use super::support::*;
 

@@ -165,6 +165,8 @@ fn a_sync_waits_for_what_others_write_back() {
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
             move |f: &File| {
+                // Mostly the other one has the page by then.
+                dawdle(60);
                 buffered(f).sync_data().unwrap();
                 *seen.lock().unwrap() = Some(device.fork());
             }

@@ -40,8 +40,8 @@ pub fn explain(base: &[Seen], log: &Log, overwrites: Overwrites) -> Result<(), S
         checker.mark(number, read)?;
         checker.contents(number, read).and_then(|()| checker.size(number, read)).map_err(|e| {
             format!(
-                "the read of {}..{} between {} and {}: {e}",
-                read.first, read.wanted, read.start, read.end
+                "the {} read of {}..{} between {} and {}: {e}",
+                read.way, read.first, read.wanted, read.start, read.end
             )
         })?;
     }
@@ -119,7 +119,7 @@ impl<'a> Checker<'a> {
 
     fn describe(&self, index: usize) -> String {
         let change = &self.changes[index];
-        format!("{:?} between {} and {}", change.effect, change.start, change.end)
+        format!("{} {:?} between {} and {}", change.way, change.effect, change.start, change.end)
     }
 
     /// Notes which changes the read shows, after rule 1 for each.

@@ -49,6 +49,8 @@ impl Effect {
 /// A change that succeeded, between two moments.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
+    /// How it was done, for people.
+    pub way: &'static str,
     pub effect: Effect,
     pub start: u64,
     /// It took effect before this.
@@ -66,6 +68,8 @@ pub struct Run {
 /// A read that succeeded, between two moments.
 #[derive(Clone, Debug)]
 pub struct Read {
+    /// How it was done, for people.
+    pub way: &'static str,
     pub first: u64,
     /// Where it would have ended but for the end of the file.
     pub wanted: u64,
@@ -79,6 +83,8 @@ pub struct Read {
 /// What one thread did.
 #[derive(Debug, Default)]
 pub struct Log {
+    /// How what comes next is done.
+    pub way: &'static str,
     pub changes: Vec<Change>,
     pub reads: Vec<Read>,
 }
@@ -86,7 +92,7 @@ pub struct Log {
 impl Log {
     /// Adds a change that succeeded.
     pub fn changed(&mut self, start: u64, end: u64, effect: Effect) {
-        self.changes.push(Change { effect, start, end });
+        self.changes.push(Change { way: self.way, effect, start, end });
     }
 
     /// Adds a read from sector `first` up to `wanted` that returned `bytes`.
@@ -109,7 +115,7 @@ impl Log {
                 _ => runs.push(Run { first: number, end: number + 1, seen }),
             }
         }
-        self.reads.push(Read { first, wanted, end_of_data, runs, start, end });
+        self.reads.push(Read { way: self.way, first, wanted, end_of_data, runs, start, end });
         Ok(())
     }
 

@@ -125,6 +125,7 @@ impl Worker<'_> {
             // There they share the file with writes, and may meet half a sector.
             buffered = None;
         }
+        self.log.way = way(buffered);
         let start = self.run.clock.tick();
         let buffer = &mut self.buffer[skew..skew + len];
         let read = match buffered {
@@ -147,6 +148,7 @@ impl Worker<'_> {
         let run = self.run;
         let buffered = self.buffered().and(run.buffered.as_ref());
         let (one, other) = self.buffer[..len].split_at(len / 3);
+        self.log.way = way(buffered);
         let start = run.clock.tick();
         let written = match buffered {
             Some(file) => file.write_vectored_at(&[IoSlice::new(one), IoSlice::new(other)], offset(first)),
@@ -164,6 +166,7 @@ impl Worker<'_> {
         let buffered = self.buffered().and(run.buffered.as_ref());
         let buffer = &mut self.buffer[..bytes(sectors)];
         fill_append(buffer, stamp);
+        self.log.way = way(buffered);
         let start = run.clock.tick();
         let place = match buffered {
             Some(file) => file.append(buffer),
@@ -191,6 +194,7 @@ impl Worker<'_> {
         let (first, end) = place(&mut self.rng);
         let (at, len) = (offset(first), offset(end - first));
         let (punches, grows) = (self.rng.chance(60), self.rng.chance(30));
+        self.log.way = if punches { "punching" } else { "zeroing" };
         let start = self.run.clock.tick();
         let file = self.run.file;
         let done = if punches { file.punch_hole(at, len) } else { file.zero_range(at, len, !grows) };
@@ -205,6 +209,11 @@ impl Worker<'_> {
         self.run.file.set_len(offset(size)).expect("set_len");
         self.log.changed(start, self.run.clock.tick(), Effect::SetLen { size });
     }
+}
+
+/// How a worker reads or writes.
+fn way(buffered: Option<&BufferedFile>) -> &'static str {
+    if buffered.is_some() { "buffered" } else { "direct" }
 }
 
 /// The first sector and the end of a request.

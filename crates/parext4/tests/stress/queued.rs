@@ -179,6 +179,7 @@ impl<'a> Queued<'a> {
 
     fn took_effect(&mut self, begun: &Begun, result: u64, buf: &[u8], end: u64) {
         let count = usize::try_from(result).unwrap();
+        self.log.way = if begun.nowait { "queued, not waiting," } else { "queued" };
         match begun.what {
             What::Read { first, wanted } => {
                 let saw = self.log.saw((begun.start, end), FILE, (first, wanted), &buf[..count]);

@@ -1,4 +1,4 @@
-//! Memory that is taken from the allocator bit by bit, and stays where it is.
+//! Memory that is mapped bit by bit, and stays where it is.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;

@@ -196,6 +196,8 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let range = before.start..after.end;
 
     let replaced = &extents[from..to];
+    let ends_here = replaced.last().is_some_and(|last| last.end() >= change.end);
+    debug_assert!(change.fills_hole() || ends_here, "a change of what another leaf maps");
     let head = replaced.first().and_then(|&first| cut(first, 0, change.start));
     let tail = replaced.last().and_then(|&last| cut(last, change.end, last.end()));
     let mut pieces = SmallVec::<[Extent; 5]>::new();

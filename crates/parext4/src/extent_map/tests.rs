@@ -15,6 +15,8 @@ use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, m
 enum Change {
     Add(u32, u32),
     Convert(u32, u32),
+    /// What is written becomes unwritten.
+    Zero(u32, u32),
     Cut(u32),
     /// A range taken out, and one put in.
     Collapse(u32, u32),
@@ -30,6 +32,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Add(at, len)),
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Convert(at, len)),
         1 => (0_u32..2000, 100_u32..1000).prop_map(|(at, len)| Change::Convert(at, len)),
+        1 => (0_u32..2000, 1_u32..1000).prop_map(|(at, len)| Change::Zero(at, len)),
         1 => (0_u32..4000).prop_map(Change::Cut),
         1 => (0_u32..3000, 1_u32..30).prop_map(|(at, len)| Change::Collapse(at, len)),
         1 => (0_u32..3000, 1_u32..30).prop_map(|(at, len)| Change::Insert(at, len)),
@@ -82,6 +85,17 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
             for (_, written) in model.range_mut(at..at + len) {
                 *written = true;
+            }
+        }
+        Change::Zero(at, len) => {
+            let mut done = 0;
+            while done < len {
+                let (start, rest) = (at + done, len - done);
+                let make_unwritten = |handle: &Handle<'_>| inner.make_unwritten(handle, &file, start, rest);
+                done += inner.transact(credits, make_unwritten).unwrap();
+            }
+            for (_, written) in model.range_mut(at..at + len) {
+                *written = false;
             }
         }
         Change::Cut(from) => {

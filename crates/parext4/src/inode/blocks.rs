@@ -6,7 +6,7 @@ use parext4_format::{FileBlock, FsBlock};
 use super::Inode;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Growth, Request, Reservation, Run};
 use crate::error::{Error, Result};
-use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
+use crate::extent_map::{Edit, ExtentMap, Mapping, Plan, State, Writer};
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::sync::Arc;
@@ -229,9 +229,7 @@ impl Inner {
             // Whoever had the lock before us may have made room for a mark.
             let mut done = map.mark(handle.tid(), at, run.len);
             if done == 0 {
-                // What lies together may be several extents.
-                let whole = map.extent_from(at).map_or(u64::from(end), |whole| whole.end());
-                done = u32::try_from(whole).unwrap_or(u32::MAX).min(at + run.len) - at;
+                done = in_one_extent(&map, &run);
                 let extent = Extent { logical: run.logical, physical, len: done, unwritten: false };
                 let plan = match map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth())) {
                     // What was converted is to be shown in this transaction.
@@ -265,11 +263,12 @@ impl Inner {
         let (mut at, end, mut changed) = (start, start + len, false);
         while at < end {
             let run = map.lookup(at, (end - at).min(extent::MAX_UNWRITTEN));
+            let len = in_one_extent(&map, &run);
             if let State::Written(physical) = run.state {
                 if changed && !handle.ensure(map.change_credits()) {
                     return Ok(at - start);
                 }
-                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: true };
+                let extent = Extent { logical: run.logical, physical, len, unwritten: true };
                 let plan = map.plan_convert(handle.tid(), extent, false)?;
                 let mut reservation = match self.allocator.reserve(plan.blocks) {
                     Err(Error::NoSpace) if changed => return Ok(at - start),
@@ -278,7 +277,7 @@ impl Inner {
                 self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
                 changed = true;
             }
-            at += run.len;
+            at += len;
         }
         Ok(len)
     }
@@ -320,6 +319,13 @@ impl Inner {
         })?;
         self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
     }
+}
+
+/// How much of a run one extent maps from its start: what lies together may be several, in several leaves.
+fn in_one_extent(map: &ExtentMap, run: &Mapping) -> u32 {
+    let end = run.logical.get() + run.len;
+    let whole = map.extent_from(run.logical.get()).map_or(u64::from(end), |whole| whole.end());
+    u32::try_from(whole).unwrap_or(u32::MAX).min(end) - run.logical.get()
 }
 
 /// Lays runs of blocks over holes of a file, in order; both are cut where the other ends, and to what one

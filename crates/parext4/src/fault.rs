@@ -54,6 +54,8 @@ pub enum Fault {
     SizeLowered,
     /// H27: the end of a write is announced when its range is not held any more.
     WithdrawLate,
+    /// H27: an append that needs a larger range by the time it is granted claims another place.
+    ClaimAgain,
     /// H15, H27: an append that fails takes back what was claimed behind it, too.
     FailedClaimTakesAll,
     /// H18: a size that grows over written blocks is in no transaction.

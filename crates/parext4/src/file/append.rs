@@ -30,7 +30,8 @@ impl File {
     /// The size, which must be a multiple of the sector size, and the length of `data` are as for
     /// [`write_at`](Self::write_at). The visible size may cover an append that is still going on before
     /// this one; until it is done it reads as zeros. One that fails while others go on behind it leaves
-    /// zeros there, and so does one that waits while the size is set and then goes to the new end.
+    /// zeros there, and so does one that waits while the size is set and then goes to the new end. What another write
+    /// puts there meanwhile may be overwritten.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at), but append-only files are for this.
@@ -60,15 +61,30 @@ impl File {
         self.volume().map(self.inode())?;
         loop {
             let (mut claimed, operation, queued) = self.claim(len, &operation)?;
-            // When the range is ours, the size may have been set meanwhile: the end is elsewhere then.
-            let Some(held) = self.wait(operation, queued)? else { continue };
-            if !self.inode().tail.lock().holds(claimed.claim) {
-                continue;
-            }
+            let Some(held) = self.wait_with(claimed.claim, operation, queued)? else { continue };
             let offset = claimed.claim.offset;
             write(offset, held)?;
             claimed.used = true;
             return Ok(offset);
+        }
+    }
+
+    /// Waits for the range of a claim; `None` if the size was set meanwhile, so that the end is elsewhere. When a
+    /// larger range is needed by then the claim stays, as others may have appended behind it: given up it would leave
+    /// a gap.
+    fn wait_with<'a>(
+        &'a self,
+        claim: Claim,
+        operation: Operation,
+        mut queued: Queued<'a>,
+    ) -> Result<Option<HeldRange<'a>>> {
+        loop {
+            let held = self.wait(operation, queued)?;
+            let stays = self.inode().tail.lock().holds(claim);
+            if held.is_some() || !stays || planted(Fault::ClaimAgain) {
+                return Ok(held.filter(|_| stays));
+            }
+            queued = self.queue(operation)?;
         }
     }
 

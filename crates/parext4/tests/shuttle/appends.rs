@@ -33,6 +33,26 @@ fn an_append_meets_a_write_behind_the_end() {
 }
 
 #[test]
+fn an_append_whose_block_is_punched_leaves_no_gap() {
+    check(300, &[Fault::ClaimAgain], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 9, 1, 0);
+        // The rest of the first block, as long as that is written, needs its own bytes only.
+        let third = spawn(&file, |f| f.append(&[3; SECTOR]).map(drop).unwrap());
+        race(
+            &file,
+            |f| f.append(&[1; SECTOR]).map(drop).unwrap(),
+            |f| f.punch_hole(0, BLOCK as u64).unwrap(),
+        );
+        third.join().unwrap();
+        let seen = sectors(&read(&file, 8, 0));
+        let appended = [[1, 3], [3, 1], [0, 1], [0, 3]].contains(&[seen[1], seen[2]]);
+        assert!(seen.len() == 3 && appended, "{seen:?}");
+    });
+}
+
+#[test]
 fn an_append_after_a_truncation_goes_to_the_end() {
     check_stopping(300, &[Fault::WithdrawLate], |image| {
         let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());

@@ -27,7 +27,7 @@
 //! | H23 | a write stops short | `buffered::a_write_that_fails_leaves_nothing_behind_the_end` | `ShortKept` |
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit`, `commits::the_time_of_an_overwrite_rides_along_with_a_commit` | `ListedForEver`, `TimesUnlisted` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
-//! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end` | `AppendAtSize`, `WithdrawLate` |
+//! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
 //! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes` | theirs |
 //! | H29 | data in memory finds no space, or keeps it for ever | `buffered::data_that_was_taken_has_its_space`, `buffered::space_that_was_kept_comes_back` | `DelayNothing`, `DelayForgotten` |
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |

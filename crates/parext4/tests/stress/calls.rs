@@ -180,6 +180,14 @@ impl Call {
         Outcome::Done
     }
 
+    /// Of what it writes.
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Write { number, .. } | Self::Append { number, .. } => Some(number),
+            _ => None,
+        }
+    }
+
     /// How far the call makes a file grow, if it did not end before that.
     fn end(self) -> u64 {
         match self {
@@ -215,14 +223,14 @@ impl Made {
 
     /// Whether the call might have returned what it did where `model` was there, which then is what it leaves. An append
     /// goes to the end of the file, or behind what others had `announced` before: what is between reads as zeros until
-    /// they are done.
-    fn leads_on(&self, model: &mut Model, announced: impl Fn(u64) -> bool) -> bool {
+    /// they are done, or as what a call at the same time as the append wrote there, which comes first then.
+    fn leads_on(&self, model: &mut Model, burst: &Burst<'_>, left: &[&[Self]]) -> bool {
         if let Outcome::At(place) = self.outcome {
             let settled = self.settled();
             let (at, end) = (place - FRONT, settled.end() - FRONT);
             let mut there = (0..).zip(model.iter()).filter(|&(sector, _)| (at..end).contains(&sector));
-            let free = there.all(|(_, tag)| tag.is_none());
-            let follows = at <= model.len() as u64 || announced(place);
+            let free = there.all(|(_, tag)| tag.is_none_or(|(number, _)| burst.has_beside(self, number)));
+            let follows = at <= model.len() as u64 || burst.has_announced(self, place, left);
             return free && follows && settled.apply(model) == Outcome::Done;
         }
         self.is_refused_write() || self.call.apply(model) == self.outcome
@@ -232,29 +240,50 @@ impl Made {
 /// Whether calls of several threads, each in its order, lead from one model to the other in some order of all. No call
 /// comes before one that was over when it began.
 pub(crate) fn explained(before: &Model, threads: &[&[Made]], after: &Model) -> bool {
-    let all = threads.iter().copied().flatten();
-    let refused: Vec<u64> = all.filter(|made| made.is_refused_write()).map(|made| made.call.end()).collect();
-    search(before, threads, after, &refused)
+    Burst { threads, after }.leads_on(before, threads)
 }
 
-fn search(before: &Model, threads: &[&[Made]], after: &Model, refused: &[u64]) -> bool {
-    let Some(first_over) = threads.iter().filter_map(|made| made.first()).map(|made| made.end).min() else {
-        return before == after;
-    };
-    (0..threads.len()).any(|nth| {
-        let Some((made, rest)) = threads[nth].split_first() else { return false };
-        let under_way = |place: u64| {
-            let mut others = threads.iter().copied().flatten().filter(|other| other.start < made.end);
-            refused.contains(&place) || others.any(|other| other.settled().end() == place)
+/// All calls of a burst, and what they left.
+struct Burst<'a> {
+    threads: &'a [&'a [Made]],
+    after: &'a Model,
+}
+
+impl Burst<'_> {
+    /// Whether the calls that are `left` lead on from a model.
+    fn leads_on(&self, model: &Model, left: &[&[Made]]) -> bool {
+        let Some(first_over) = left.iter().filter_map(|made| made.first()).map(|made| made.end).min() else {
+            return model == self.after;
         };
-        let mut model = before.clone();
-        if made.start > first_over || !made.leads_on(&mut model, under_way) {
-            return false;
-        }
-        let mut left = threads.to_vec();
-        left[nth] = rest;
-        search(&model, &left, after, refused)
-    })
+        (0..left.len()).any(|nth| {
+            let Some((made, rest)) = left[nth].split_first() else { return false };
+            let mut model = model.clone();
+            if made.start > first_over || !made.leads_on(&mut model, self, left) {
+                return false;
+            }
+            let mut left = left.to_vec();
+            left[nth] = rest;
+            self.leads_on(&model, &left)
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Made> {
+        self.threads.iter().copied().flatten()
+    }
+
+    /// Whether the write with that number went on at the same time as `made`.
+    fn has_beside(&self, made: &Made, number: u64) -> bool {
+        let at_once = |other: &Made| other.start < made.end && made.start < other.end;
+        self.all().any(|other| other.call.number() == Some(number) && at_once(other))
+    }
+
+    /// Whether one that was to come before `made` said that the file would end at `place`.
+    fn has_announced(&self, made: &Made, place: u64, left: &[&[Made]]) -> bool {
+        let mut refused = self.all().filter(|other| other.is_refused_write());
+        let mut under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
+        refused.any(|other| other.call.end() == place)
+            || under_way.any(|other| other.settled().end() == place)
+    }
 }
 
 /// What a model holds, for people: runs of zeros, and of parts of one write.

@@ -1,7 +1,7 @@
 //! The first steps of a queue's operation: checks, its place in the queue of ranges, and the range itself.
 
 use parext4_format::inode::InodeFlags;
-use rangelock::{Mode, OwnedRangeGuard};
+use rangelock::{ByteRange, Mode, OwnedRangeGuard};
 
 use super::super::File;
 use super::super::admission::{Admission, Operation};
@@ -160,9 +160,17 @@ impl IoQueue {
             Wide::Itself => None,
         };
         drop(op.guard.take());
-        op.settle(file, false);
+        self.ask_again(key, wide)
+    }
+
+    /// Asks for what it needs by now, or for all of `wide`. It keeps its place at the end of the file if it has one: see
+    /// `File::append_with`.
+    fn ask_again(&mut self, key: usize, wide: Option<ByteRange>) -> Result<()> {
+        let op = &mut self.ops[key];
+        let file = self.files.get(op.file);
         op.wide = wide;
-        if wide.is_none() {
+        if wide.is_none() && !op.keeps_place(file) {
+            op.settle(file, false);
             return self.ask(key);
         }
         let admission = file.foresee(op.operation())?;
@@ -232,10 +240,8 @@ impl IoQueue {
                 Ok(())
             }
             None => {
-                op.settle(file, false);
-                op.wide = None;
                 drop(guard);
-                self.ask(key)
+                self.ask_again(key, None)
             }
         }
     }
@@ -278,6 +284,15 @@ impl Pending {
     /// An error if it must not wait and would have to for pages.
     fn check_coherent(&self, file: &File) -> Result<()> {
         if self.nowait { file.check_coherent(self.operation()) } else { Ok(()) }
+    }
+
+    /// Whether its place at the end of the file is its own still.
+    fn keeps_place(&self, file: &File) -> bool {
+        match self.stake {
+            Stake::None => false,
+            Stake::Announced(_) => true,
+            Stake::Claimed(claim) => file.inode().tail.lock().holds(claim) && !planted(Fault::ClaimAgain),
+        }
     }
 
     /// Gives back what was borrowed for its completion.

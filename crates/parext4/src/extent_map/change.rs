@@ -299,7 +299,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Has everybody find the leaves that there are now.
-    fn publish(&self) {
+    fn publish(&mut self) {
         self.map.directory.store(Arc::new(self.tree.directory()));
     }
 

@@ -1,8 +1,8 @@
-//! All leaves of the tree in one list, to be found without locks.
+//! All leaves of the tree in two levels of lists, to be found without locks.
 //!
-//! The list changes only when a leaf comes or goes; then a new one takes its place. Leaves change in their
-//! cells. Who has an old list meets leaves that were split or removed meanwhile as they were then, with their
-//! marks retired.
+//! The lists change only when a leaf comes or goes; then new ones take the place of that which names it and of the
+//! upper one, so that a change costs no more in a large file. Leaves change in their cells. Who has an old list meets
+//! leaves that were split or removed meanwhile as they were then, with their marks retired.
 
 use std::ops::Range;
 
@@ -14,41 +14,67 @@ use crate::sync::Arc;
 /// The leaves of a map.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// The first file block of each leaf. The first leaf also stands for what is before it.
+    /// The first file block of each group. The first group also stands for what is before it.
     firsts: Vec<u32>,
     /// At least one.
-    leaves: Vec<Arc<Leaf>>,
+    groups: Vec<Arc<Group>>,
+    /// How many leaves there are.
+    pub leaves: usize,
     /// The levels above the leaves.
     pub depth: u16,
 }
 
-impl Directory {
-    pub(super) fn new(leaves: Vec<(u32, Arc<Leaf>)>, depth: u16) -> Self {
-        let (firsts, leaves) = leaves.into_iter().unzip();
-        Self { firsts, leaves, depth }
+/// The leaves below one node.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The first file block of each leaf.
+    firsts: Vec<u32>,
+    /// At least one.
+    leaves: Vec<Arc<Leaf>>,
+}
+
+impl Group {
+    pub(super) fn new(leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> Arc<Self> {
+        let (firsts, leaves) = leaves.unzip();
+        Arc::new(Self { firsts, leaves })
     }
 
-    fn leaf_for(&self, block: u32) -> usize {
-        self.firsts.partition_point(|&first| first <= block).saturating_sub(1)
+    fn iter(&self) -> impl Iterator<Item = (u32, &Leaf)> {
+        self.firsts.iter().copied().zip(self.leaves.iter().map(|leaf| &**leaf))
+    }
+}
+
+impl Directory {
+    pub(super) fn new(groups: Vec<Arc<Group>>, depth: u16) -> Self {
+        let firsts = groups.iter().map(|group| group.firsts[0]).collect();
+        let leaves = groups.iter().map(|group| group.leaves.len()).sum();
+        Self { firsts, groups, leaves, depth }
+    }
+
+    /// The group of the leaf that maps `block` or would, and where that is in the group.
+    fn place(&self, block: u32) -> (usize, usize) {
+        let group = last_upto(&self.firsts, block);
+        (group, last_upto(&self.groups[group].firsts, block))
     }
 
     /// The leaf that maps `block` or would, and how many blocks from there on that is true of.
     pub(super) fn leaf(&self, block: u32) -> (&Leaf, u32) {
-        let at = self.leaf_for(block);
-        let next = self.firsts.get(at + 1).map_or(u32::MAX, |next| next - block);
-        (&self.leaves[at], next)
+        let (group, at) = self.place(block);
+        let Group { firsts, leaves } = &*self.groups[group];
+        let next = firsts.get(at + 1).or_else(|| self.firsts.get(group + 1));
+        (&leaves[at], next.map_or(u32::MAX, |next| next - block))
     }
 
-    /// How many leaves there are.
-    pub(super) fn leaves(&self) -> usize {
-        self.leaves.len()
+    /// The leaf that maps `block` or would, and all behind it, each with its first file block.
+    fn from(&self, block: u32) -> impl Iterator<Item = (u32, &Leaf)> {
+        let (group, at) = self.place(block);
+        self.groups[group..].iter().flat_map(|group| group.iter()).skip(at)
     }
 
     /// The first extent that ends behind `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
         // The leaf may end before `block`; then it is the next one's first.
-        let at = self.leaf_for(block);
-        self.leaves[at..].iter().take(2).find_map(|leaf| leaf.extent_from(block))
+        self.from(block).take(2).find_map(|(_, leaf)| leaf.extent_from(block))
     }
 
     /// The last extent that starts before `block`.
@@ -58,13 +84,20 @@ impl Directory {
 
     /// The last extent of the file.
     pub(super) fn last(&self) -> Option<Extent> {
-        self.leaves.last()?.extents().last().copied()
+        self.groups.last()?.leaves.last()?.extents().last().copied()
     }
 
     /// The leaves that may map something of file blocks `range`.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = &Leaf> {
-        let from = self.leaf_for(u32::try_from(range.start).unwrap_or(u32::MAX));
-        let to = self.firsts.partition_point(|&first| u64::from(first) < range.end).max(from + 1);
-        self.leaves[from..to].iter().map(|leaf| &**leaf)
+        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
+        let mut leaves = self.from(start);
+        let first = leaves.next();
+        let more = leaves.take_while(move |&(first, _)| u64::from(first) < range.end);
+        first.into_iter().chain(more).map(|(_, leaf)| leaf)
     }
+}
+
+/// The last of the sorted `firsts` that is not behind `block`, or the first.
+fn last_upto(firsts: &[u32], block: u32) -> usize {
+    firsts.partition_point(|&first| first <= block).saturating_sub(1)
 }

@@ -96,7 +96,7 @@ impl ExtentMap {
         Self::with(Tree::new(Node::empty_root(), 0, capacity, BlockKind::ExtentNode(seed)))
     }
 
-    fn with(tree: Tree) -> Self {
+    fn with(mut tree: Tree) -> Self {
         let directory = Swap::new(Arc::new(tree.directory()));
         Self { view: View::new(), directory, tree: Mutex::new(Rank::ExtentMap, tree) }
     }
@@ -191,7 +191,7 @@ impl ExtentMap {
     /// At most so many nodes are blocks.
     pub(crate) fn most_nodes(&self) -> u32 {
         let directory = self.directory.load();
-        u32::try_from(directory.leaves()).unwrap_or(u32::MAX).saturating_mul(u32::from(directory.depth))
+        u32::try_from(directory.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(directory.depth))
     }
 
     /// Notes that `[start, start + len)`, which is unwritten, is written, under a handle of transaction `tid`. Takes

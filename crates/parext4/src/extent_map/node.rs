@@ -6,7 +6,7 @@ use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::directory::Directory;
+use super::directory::{Directory, Group};
 use super::leaf::{Base, Leaf, Pins, splice};
 use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
@@ -39,6 +39,8 @@ pub(super) struct Node {
     dirty_below: bool,
     /// The first file block mapped below; `0` if there is none. Noted, as who looks for a leaf asks many.
     first: u32,
+    /// The leaves right below, for readers, if they were listed since they last came or went.
+    listed: Option<Arc<Group>>,
     content: Content,
 }
 
@@ -105,10 +107,10 @@ impl Tree {
     }
 
     /// All leaves, for readers.
-    pub(super) fn directory(&self) -> Directory {
-        let mut leaves = Vec::new();
-        self.root.collect(&mut leaves);
-        Directory::new(leaves, self.depth)
+    pub(super) fn directory(&mut self) -> Directory {
+        let mut groups = Vec::new();
+        self.root.collect(&mut groups);
+        Directory::new(groups, self.depth)
     }
 
     /// What `change` starts from in the leaf that it concerns.
@@ -140,7 +142,7 @@ impl Node {
 
     pub(super) fn new(block: Option<FsBlock>, content: Content) -> Self {
         let first = content.first();
-        Self { block, dirty: None, dirty_below: false, first, content }
+        Self { block, dirty: None, dirty_below: false, first, listed: None, content }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -176,10 +178,24 @@ impl Node {
         }
     }
 
-    fn collect(&self, leaves: &mut Vec<(u32, Arc<Leaf>)>) {
+    fn collect(&mut self, groups: &mut Vec<Arc<Group>>) {
+        match &mut self.content {
+            Content::Index(children) if children.iter().all(|child| child.leaf().is_none()) => {
+                children.iter_mut().for_each(|child| child.collect(groups));
+            }
+            Content::Index(children) => {
+                let list = || Group::new(children.iter().filter_map(Self::leaf));
+                groups.push(Arc::clone(self.listed.get_or_insert_with(list)));
+            }
+            Content::Leaf(_) => groups.push(Group::new(self.leaf().into_iter())),
+        }
+    }
+
+    /// If it is one, with its first file block.
+    fn leaf(&self) -> Option<(u32, Arc<Leaf>)> {
         match &self.content {
-            Content::Leaf(leaf) => leaves.push((self.first, Arc::clone(leaf))),
-            Content::Index(children) => children.iter().for_each(|child| child.collect(leaves)),
+            Content::Leaf(leaf) => Some((self.first, Arc::clone(leaf))),
+            Content::Index(_) => None,
         }
     }
 
@@ -286,6 +302,9 @@ impl Node {
         }
         let len = children.len();
         self.first = children.first().map_or(0, Self::first);
+        if work.reshaped {
+            self.listed = None;
+        }
         if changed && len > 0 {
             self.touch(work)?;
         }
@@ -323,6 +342,7 @@ impl Node {
         child.dirty_below = self.dirty_below;
         child.touch(work)?;
         self.content = Content::Index(vec![child]);
+        self.listed = None;
         self.dirty_below = true;
         work.reshaped = true;
         Ok(())

@@ -50,6 +50,7 @@ impl Node {
                     children.iter_mut().map(|child| child.shift(work)).find(stops)
                 };
                 self.first = children.first().map_or(0, Self::first);
+                self.listed = None;
                 if *work.shift != before {
                     self.register(work.handle, work.cache, work.kind)?;
                 }

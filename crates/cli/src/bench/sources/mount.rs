@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -18,6 +18,8 @@ pub enum Peer {
     Ext4,
     /// The kernel's XFS.
     Xfs,
+    /// ext4 by parext4, through FUSE.
+    Mounted,
     /// ext4 by e2fsprogs, through FUSE.
     Fuse2fs,
 }
@@ -27,6 +29,7 @@ impl Peer {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
+            Self::Mounted => "parext4 mounted",
             Self::Fuse2fs => "fuse2fs",
         }
     }
@@ -36,8 +39,24 @@ impl Peer {
         match self {
             Self::Ext4 => &["mkfs.ext4", "mount"],
             Self::Xfs => &["mkfs.xfs", "mount"],
+            Self::Mounted => &["mkfs.ext4", "fusermount3"],
             Self::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
         }
+    }
+
+    /// Whether it is a program that takes the image itself, and not the kernel, which takes a block device.
+    pub fn is_program(self) -> bool {
+        matches!(self, Self::Mounted | Self::Fuse2fs)
+    }
+
+    /// Serves an image in the foreground, so that its end can be waited for.
+    fn server(self, image: &Path, dir: &Path) -> Result<Command> {
+        let own = std::env::current_exe()?;
+        let (program, options) = match self {
+            Self::Mounted => (own.as_path(), ["mount", "--foreground"]),
+            _ => (Path::new("fuse2fs"), ["-f", "-ofakeroot,rw"]),
+        };
+        Ok(command(program, options.map(Path::new).into_iter().chain([image, dir])))
     }
 
     /// Makes its file system on a device or image, whatever that holds.
@@ -45,7 +64,7 @@ impl Peer {
         let options: &[&str] = match self {
             // All is written now: nothing is left to be done in the background of the measurement. Nothing is
             // discarded, which would punch holes into the image.
-            Self::Ext4 | Self::Fuse2fs => {
+            Self::Ext4 | Self::Mounted | Self::Fuse2fs => {
                 &["-q", "-F", "-b4096", "-Jsize=64", "-Enodiscard,lazy_itable_init=0,lazy_journal_init=0"]
             }
             Self::Xfs => &["-q", "-f", "-K"],
@@ -94,8 +113,8 @@ impl Mount {
     pub fn new(peer: Peer, path: &Path) -> Result<Self> {
         peer.make(path)?;
         let dir = tempfile::Builder::new().prefix("parext4-mount-").tempdir()?;
-        if peer == Peer::Fuse2fs {
-            return serve(path, dir);
+        if peer.is_program() {
+            return serve(peer, path, dir);
         }
         run(command("mount", [Path::new("-t"), Path::new(peer.name()), path, dir.path()]))?;
         Ok(Self { dir, server: None })
@@ -123,23 +142,22 @@ impl Drop for Mount {
     }
 }
 
-/// Mounts an image by fuse2fs in the foreground, so that its end can be waited for.
-fn serve(image: &Path, dir: TempDir) -> Result<Mount> {
+/// Mounts an image by a program that serves it.
+fn serve(peer: Peer, image: &Path, dir: TempDir) -> Result<Mount> {
     const LONGEST: Duration = Duration::from_secs(10);
     let before = fs::metadata(dir.path())?.dev();
-    let options = ["-f", "-o", "fakeroot,rw"].map(Path::new);
-    let mut program = command("fuse2fs", options.into_iter().chain([image, dir.path()]));
-    let mut server =
-        program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting fuse2fs")?;
+    let mut program = peer.server(image, dir.path())?;
+    let server = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut server = server.with_context(|| format!("starting {}", peer.name()))?;
     let started = Instant::now();
     while fs::metadata(dir.path())?.dev() == before {
         if let Some(status) = server.try_wait()? {
-            bail!("fuse2fs: {status}");
+            bail!("{}: {status}", peer.name());
         }
         if started.elapsed() > LONGEST {
             server.kill()?;
             server.wait()?;
-            bail!("fuse2fs has not mounted the image after {} s", LONGEST.as_secs());
+            bail!("{} has not mounted the image after {} s", peer.name(), LONGEST.as_secs());
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -114,7 +114,7 @@ impl Places {
             On::Lib(_) | On::Raw(_) | On::Copy => true,
             On::Peer(peer) => {
                 let has_block_device = self.is_device || self.loop_device.is_some();
-                self.peers.contains(&peer) && (has_block_device || peer == Peer::Fuse2fs)
+                self.peers.contains(&peer) && (has_block_device || peer.is_program())
             }
         }
     }
@@ -125,7 +125,8 @@ impl Places {
             On::Lib(Place::Memory) | On::Copy => "memory".into(),
             On::Lib(Place::Simulated) | On::Raw(Place::Memory | Place::Simulated) => "simulated".into(),
             _ if self.is_device => self.plain.display().to_string(),
-            On::Lib(Place::Plain) | On::Raw(Place::Plain) | On::Peer(Peer::Fuse2fs) => "image".into(),
+            On::Lib(Place::Plain) | On::Raw(Place::Plain) => "image".into(),
+            On::Peer(peer) if peer.is_program() => "image".into(),
             _ => "loop".into(),
         }
     }
@@ -185,13 +186,13 @@ impl Places {
 /// Peers whose programs are installed and, if they take it, for whom this is root.
 fn usable_peers() -> Vec<Peer> {
     let is_root = rustix::process::geteuid().is_root();
-    [Peer::Ext4, Peer::Xfs, Peer::Fuse2fs]
+    [Peer::Ext4, Peer::Xfs, Peer::Mounted, Peer::Fuse2fs]
         .into_iter()
         .filter(|peer| {
             let missing = peer.programs().iter().find(|program| !command::exists(program));
             let why = match missing {
                 Some(program) => format!("{program} is not installed"),
-                None if !is_root && *peer != Peer::Fuse2fs => "only root can mount it".into(),
+                None if !is_root && !peer.is_program() => "only root can mount it".into(),
                 None => return true,
             };
             eprintln!("parext4: without {}: {why}", peer.name());

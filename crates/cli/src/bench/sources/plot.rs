@@ -109,6 +109,7 @@ fn color(line: &Line) -> RGBColor {
         On::Lib(_) if line.is_default() => RGBColor(31, 119, 180),
         On::Lib(_) => RGBColor(158, 202, 225),
         On::Raw(_) | On::Copy => RGBColor(150, 150, 150),
+        On::Peer(Peer::Mounted) => RGBColor(8, 69, 148),
         On::Peer(Peer::Ext4) => RGBColor(255, 127, 14),
         On::Peer(Peer::Xfs) => RGBColor(44, 160, 44),
         On::Peer(Peer::Fuse2fs) => RGBColor(140, 86, 75),

@@ -19,6 +19,7 @@ mod handles;
 mod lanes;
 mod names;
 mod nodes;
+mod null;
 mod options;
 mod privileges;
 mod server;
@@ -27,6 +28,7 @@ mod unmount;
 mod workers;
 mod xattrs;
 
+pub use null::serve_null;
 pub use options::{Atime, Cache, MountOptions, OptionError};
 pub use session::{MountError, Mounted};
 pub use unmount::{UnmountError, unmount};

@@ -14,7 +14,10 @@ mod runner;
 mod sources;
 mod target;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
+use parext4_mount::MountOptions;
 
 use crate::interrupt;
 
@@ -33,6 +36,11 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Sources(sources::Args),
+    /// Mount on a directory what answers at once and keeps no data, as FUSE allows no more
+    #[command(hide = true)]
+    Null {
+        dir: PathBuf,
+    },
 }
 
 /// Runs the benchmark.
@@ -40,6 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install()?;
     match &args.command {
         Some(Command::Sources(args)) => sources::run(args),
+        Some(Command::Null { dir }) => Ok(parext4_mount::serve_null(dir, &MountOptions::default())?),
         None => one::run(&args.one),
     }
 }

@@ -122,7 +122,7 @@ impl Places {
     /// The name of the device under a run.
     pub fn device_of(&self, on: On) -> String {
         match on {
-            On::Lib(Place::Memory) | On::Copy => "memory".into(),
+            On::Lib(Place::Memory) | On::Copy | On::Peer(Peer::Null) => "memory".into(),
             On::Lib(Place::Simulated) | On::Raw(Place::Memory | Place::Simulated) => "simulated".into(),
             _ if self.is_device => self.plain.display().to_string(),
             On::Lib(Place::Plain) | On::Raw(Place::Plain) => "image".into(),
@@ -186,7 +186,7 @@ impl Places {
 /// Peers whose programs are installed and, if they take it, for whom this is root.
 fn usable_peers() -> Vec<Peer> {
     let is_root = rustix::process::geteuid().is_root();
-    [Peer::Ext4, Peer::Xfs, Peer::Mounted, Peer::Fuse2fs]
+    [Peer::Ext4, Peer::Xfs, Peer::Mounted, Peer::Fuse2fs, Peer::Null]
         .into_iter()
         .filter(|peer| {
             let missing = peer.programs().iter().find(|program| !command::exists(program));

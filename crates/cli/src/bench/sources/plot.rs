@@ -112,6 +112,7 @@ fn color(line: &Line) -> RGBColor {
         On::Peer(Peer::Mounted) => RGBColor(8, 69, 148),
         On::Peer(Peer::Ext4) => RGBColor(255, 127, 14),
         On::Peer(Peer::Xfs) => RGBColor(44, 160, 44),
+        On::Peer(Peer::Null) => RGBColor(188, 189, 34),
         On::Peer(Peer::Fuse2fs) => RGBColor(140, 86, 75),
     }
 }

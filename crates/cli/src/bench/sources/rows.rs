@@ -80,6 +80,7 @@ const COPY: Run = on(On::Copy);
 const EXT4: Run = on(On::Peer(Peer::Ext4));
 const XFS: Run = on(On::Peer(Peer::Xfs));
 const MOUNTED: Run = on(On::Peer(Peer::Mounted));
+const NULL: Run = on(On::Peer(Peer::Null));
 const FUSE2FS: Run = on(On::Peer(Peer::Fuse2fs));
 
 /// With the default engine, all in one file.
@@ -137,8 +138,16 @@ fn s1(scale: Scale) -> Vec<Row> {
 
 /// S1's job on a disk, beside its peers.
 fn s1_disk(scale: Scale) -> Vec<Row> {
-    let peers =
-        [RAW.layout(Layout::Written), LOOP, RAW_LOOP.layout(Layout::Written), EXT4, XFS, MOUNTED, FUSE2FS];
+    let peers = [
+        RAW.layout(Layout::Written),
+        LOOP,
+        RAW_LOOP.layout(Layout::Written),
+        EXT4,
+        XFS,
+        MOUNTED,
+        FUSE2FS,
+        NULL,
+    ];
     let exclusive = PLAIN.policy(Policy::Exclusive);
     let overwrite = [&[exclusive, PLAIN], &peers[..]].concat();
     let shared = PLAIN.policy(Policy::SharedOverwrite);
@@ -184,7 +193,7 @@ fn s3(scale: Scale) -> Vec<Row> {
             "S3",
             "unaligned-unwritten-2k-qd16x8",
             unwritten,
-            &[PLAIN.policy(Policy::Exclusive), PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS],
+            &[PLAIN.policy(Policy::Exclusive), PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS, NULL],
         ),
     ]
 }
@@ -192,7 +201,7 @@ fn s3(scale: Scale) -> Vec<Row> {
 /// What all sources are about: threads that share a file beside threads that have a file each.
 fn one_file(scale: Scale) -> Vec<Row> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
-    let through_fuse = [MOUNTED, FUSE2FS].map(|run| [run, run.per_job()]).concat();
+    let through_fuse = [MOUNTED, FUSE2FS, NULL].map(|run| [run, run.per_job()]).concat();
     let with_fuse = [&runs[..], &through_fuse].concat();
     let threads = |layout, bytes| job(scale, layout, bytes, 8, 1);
     let case = |case, job, runs: &[Run]| row("one-file", case, job, runs);
@@ -210,7 +219,7 @@ fn one_file(scale: Scale) -> Vec<Row> {
 fn s4(scale: Scale) -> Vec<Row> {
     let policies =
         [Policy::Exclusive, Policy::SharedOverwrite, Policy::Range].map(|policy| PLAIN.policy(policy));
-    let peers = [&policies[..], &[EXT4, XFS, MOUNTED, FUSE2FS]].concat();
+    let peers = [&policies[..], &[EXT4, XFS, MOUNTED, FUSE2FS, NULL]].concat();
     let mixed = cached(job(scale, Layout::Written, 4096, 16, 1), Rw::RandMixed);
     let read = cached(job(scale, Layout::Written, 4096, 2, 1), Rw::RandRead);
     vec![
@@ -233,7 +242,7 @@ fn buffered(scale: Scale) -> Vec<Row> {
     let append = cached(job(scale, Layout::Append, 4096, 8, 1), Rw::Append);
     let stream = |layout, rw| cached(job(scale, layout, 1 << 20, 1, 1), rw);
     let durable = Job { end_fsync: true, ..stream(Layout::Append, Rw::Write) };
-    let streamed = [PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS];
+    let streamed = [PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS, NULL];
     let case = |case, job, runs: &[Run]| row("buffered", case, job, runs);
     vec![
         case("buffered-read-4k", random(Rw::RandRead), &runs),

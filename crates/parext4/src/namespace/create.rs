@@ -68,7 +68,7 @@ pub enum Special {
 
 /// An inode that is to be made.
 #[derive(Debug)]
-struct Draft<'a> {
+pub(super) struct Draft<'a> {
     raw: RawInode,
     xattrs: Change,
     body: Body<'a>,
@@ -82,6 +82,13 @@ enum Body<'a> {
     Directory,
     /// The target of a symbolic link that does not fit the inode.
     Target(&'a [u8]),
+}
+
+impl Draft<'_> {
+    /// Blocks that making it registers, the entry for it not included.
+    pub(super) fn credits(&self) -> u32 {
+        INODE_CREDITS + self.body.blocks() * FIRST_BLOCK_CREDITS + self.xattrs.credits()
+    }
 }
 
 impl Body<'_> {
@@ -179,6 +186,13 @@ impl Node {
         Ok(Draft { raw, xattrs, body: Body::Nothing })
     }
 
+    /// What a rename may leave in the old name's place: a character device 0:0.
+    pub(super) fn draft_whiteout(&self, new: &NewInode) -> Result<Draft<'static>> {
+        let mut draft = self.draft(FileType::CharDevice, &NewInode { permissions: 0, ..*new })?;
+        draft.raw.set_rdev(0, 0);
+        Ok(draft)
+    }
+
     fn make(&self, name: &[u8], draft: Draft<'_>) -> Result<Node> {
         check_name(name)?;
         let dir = self.dir()?;
@@ -193,8 +207,7 @@ impl Node {
             dir.check_subdirs()?;
         }
         let insertion = dir.plan_insertion(name)?;
-        let first_block = draft.body.blocks() * FIRST_BLOCK_CREDITS;
-        let credits = insertion.credits()? + INODE_CREDITS + first_block + draft.xattrs.credits();
+        let credits = insertion.credits()? + draft.credits();
         let inode = self.volume.with_space(|| {
             self.volume.transact(credits, |handle| {
                 let inode = self.new_child(handle, &insertion, &draft)?;
@@ -217,17 +230,25 @@ impl Node {
         insertion: &Insertion<'_>,
         draft: &Draft<'_>,
     ) -> Result<Arc<Inode>> {
+        insertion.allocate(handle)?;
+        match self.new_nameless(handle, draft) {
+            Ok(inode) => Ok(inode),
+            Err(error) => {
+                insertion.give_back(handle)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates an inode that the caller gives a name in this directory, with its block; or, if something is
+    /// missing, nothing.
+    pub(super) fn new_nameless(&self, handle: &Handle<'_>, draft: &Draft<'_>) -> Result<Arc<Inode>> {
         let volume = &self.volume;
         let is_dir = matches!(draft.body, Body::Directory);
         let (ino, table_block) = volume.allocator.allocate_inode(handle, self.ino(), is_dir)?;
-        if let Err(error) = insertion.allocate(handle) {
-            volume.allocator.free_inode(handle, ino, is_dir)?;
-            return Err(error);
-        }
         let inode = volume.new_inode(ino, draft.raw.clone(), table_block)?;
         let attributes = draft.xattrs.apply(volume, handle, &inode);
         if let Err(error) = attributes.and_then(|()| self.fill(handle, &inode, draft.body)) {
-            insertion.give_back(handle)?;
             self.abandon(handle, &inode, is_dir)?;
             return Err(error);
         }

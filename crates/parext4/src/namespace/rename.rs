@@ -1,12 +1,13 @@
 //! Renaming.
 
+use super::create::{Draft, NewInode};
 use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link};
 use super::lock::lock_all;
 use super::remove::check_deletable;
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::inode::{Inode, Node};
 use crate::journal::Handle;
 use crate::sync::Arc;
 
@@ -38,6 +39,36 @@ impl Node {
     /// [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::TooManyLinks`];
     /// [`Error::NoSpace`].
     pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
+        self.rename_leaving(name, new_dir, new_name, mode, None)
+    }
+
+    /// As [`rename`](Self::rename), and in the same step puts a *whiteout* in the place of the old name: a character
+    /// device 0:0 without permissions, by which overlay file systems know what was removed. `owner` says whose it is.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename); [`Error::Invalid`] for an exchange, [`Error::NoInodes`].
+    pub fn rename_with_whiteout(
+        &self,
+        name: &[u8],
+        new_dir: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        owner: &NewInode,
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            return Err(Error::invalid("an exchange that leaves a whiteout"));
+        }
+        self.rename_leaving(name, new_dir, new_name, mode, Some(owner))
+    }
+
+    fn rename_leaving(
+        &self,
+        name: &[u8],
+        new_dir: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        whiteout: Option<&NewInode>,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
         if !Arc::ptr_eq(&self.volume, &new_dir.volume) {
@@ -51,7 +82,7 @@ impl Node {
                 Err(Error::NotFound(_)) => None,
                 Err(error) => return Err(error),
             };
-            let rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode };
+            let rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode, whiteout };
             if rename.run()? {
                 return Ok(());
             }
@@ -68,6 +99,8 @@ struct Rename<'a> {
     old: Node,
     new: Option<Node>,
     mode: RenameMode,
+    /// Who owns the whiteout that is left behind, if one is.
+    whiteout: Option<&'a NewInode>,
 }
 
 impl Rename<'_> {
@@ -158,13 +191,21 @@ impl Rename<'_> {
             new_dir.check_subdirs()?;
         }
         let insertion: Insertion<'_> = new_dir.plan_insertion(self.new_name)?;
-        let credits = insertion.credits()? + RENAME_CREDITS;
+        let whiteout = self.draft_whiteout()?;
+        let credits = insertion.credits()? + RENAME_CREDITS + credits_of(whiteout.as_ref());
         volume.with_space(|| {
             volume.transact(credits, |handle| {
                 insertion.allocate(handle)?;
+                let whiteout = match self.make_whiteout(handle, whiteout.as_ref()) {
+                    Ok(whiteout) => whiteout,
+                    Err(error) => {
+                        insertion.give_back(handle)?;
+                        return Err(error);
+                    }
+                };
                 self.join_all(handle);
                 insertion.apply(handle, self.old.ino(), self.old.file_type())?;
-                self.remove_old(handle)?;
+                self.remove_old(handle, whiteout.as_deref())?;
                 if self.moves_directory() {
                     self.old_dir.dir()?.drop_subdir();
                     new_dir.add_subdir();
@@ -185,24 +226,41 @@ impl Rename<'_> {
             }
             _ => {}
         }
-        let volume = &self.old_dir.volume;
-        volume.transact(RENAME_CREDITS + DROP_CREDITS, |handle| {
-            self.join_all(handle);
-            self.new_dir.dir()?.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
-            self.remove_old(handle)?;
-            self.touch_all();
-            if !victim.inode.is_dir() {
-                return drop_link(volume, handle, &victim.inode);
-            }
-            // The new parent loses the victim's `..` and gets the moved directory's.
-            self.old_dir.dir()?.drop_subdir();
-            drop_all_links(volume, handle, &victim.inode)
+        let (volume, whiteout) = (&self.old_dir.volume, self.draft_whiteout()?);
+        let credits = RENAME_CREDITS + DROP_CREDITS + credits_of(whiteout.as_ref());
+        volume.with_space(|| {
+            volume.transact(credits, |handle| {
+                let whiteout = self.make_whiteout(handle, whiteout.as_ref())?;
+                self.join_all(handle);
+                self.new_dir.dir()?.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
+                self.remove_old(handle, whiteout.as_deref())?;
+                self.touch_all();
+                if !victim.inode.is_dir() {
+                    return drop_link(volume, handle, &victim.inode);
+                }
+                // The new parent loses the victim's `..` and gets the moved directory's.
+                self.old_dir.dir()?.drop_subdir();
+                drop_all_links(volume, handle, &victim.inode)
+            })
         })
     }
 
-    /// Removes the old name, after the new one was made, and points a moved directory's `..` at its new parent.
-    fn remove_old(&self, handle: &Handle<'_>) -> Result<()> {
-        self.old_dir.dir()?.remove(handle, self.name)?;
+    fn draft_whiteout(&self) -> Result<Option<Draft<'static>>> {
+        self.whiteout.map(|owner| self.old_dir.draft_whiteout(owner)).transpose()
+    }
+
+    fn make_whiteout(&self, handle: &Handle<'_>, draft: Option<&Draft<'_>>) -> Result<Option<Arc<Inode>>> {
+        draft.map(|draft| self.old_dir.new_nameless(handle, draft)).transpose()
+    }
+
+    /// Removes the old name, or gives it to the whiteout, after the new one was made, and points a moved directory's
+    /// `..` at its new parent.
+    fn remove_old(&self, handle: &Handle<'_>, whiteout: Option<&Inode>) -> Result<()> {
+        let old_dir = self.old_dir.dir()?;
+        match whiteout {
+            Some(whiteout) => old_dir.replace(handle, self.name, whiteout.ino(), whiteout.file_type())?,
+            None => old_dir.remove(handle, self.name)?,
+        }
         if self.moves_directory() {
             self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
         }
@@ -260,6 +318,10 @@ impl Rename<'_> {
             new.inode.touch_changed();
         }
     }
+}
+
+fn credits_of(whiteout: Option<&Draft<'_>>) -> u32 {
+    whiteout.map_or(0, Draft::credits)
 }
 
 /// Whether `dir` is `ancestor` or below it.

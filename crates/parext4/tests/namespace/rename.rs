@@ -1,7 +1,7 @@
 //! Renaming: what replaces what, and where directories may go.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
-use parext4::{InodeNo, Node, RenameMode, Volume};
+use parext4::{FileType, InodeNo, NewInode, Node, RenameMode, Volume};
 
 const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
 
@@ -151,4 +151,46 @@ fn a_victim_in_use_lives_on() {
     drop((victim, dir));
     volume.close().unwrap();
     image.fsck();
+}
+
+#[test]
+fn a_whiteout_stays_behind() {
+    on_each_kind(16, |volume| {
+        let root = volume.root().unwrap();
+        let owner = NewInode { uid: 7, gid: 8, ..new() };
+        for (crosses, thing, target) in [
+            (false, "file", "none"),
+            (true, "file", "file"),
+            (true, "empty", "none"),
+            (false, "full", "empty"),
+            (true, "full", "empty"),
+        ] {
+            let from = root.mkdir(b"from", &new()).unwrap();
+            let to = if crosses { root.mkdir(b"to", &new()).unwrap() } else { from.clone() };
+            let (old_ino, _) = (make(&from, b"old", thing), make(&to, b"new", target));
+            assert_fails!(from.rename_with_whiteout(b"old", &to, b"new", RenameMode::Exchange, &owner), Invalid);
+            from.rename_with_whiteout(b"old", &to, b"new", RenameMode::Replace, &owner).unwrap();
+            assert_eq!(Some(to.lookup(b"new").unwrap().ino()), old_ino);
+            let whiteout = from.lookup(b"old").unwrap().metadata();
+            assert_eq!((whiteout.file_type, whiteout.rdev), (FileType::CharDevice, Some((0, 0))));
+            assert_eq!((whiteout.permissions, whiteout.links), (0, 1));
+            assert_eq!((whiteout.uid, whiteout.gid), (7, 8));
+            for dir in [&from, &to] {
+                check_links(dir);
+            }
+            assert_fails!(
+                from.rename_with_whiteout(b"old", &to, b"new", RenameMode::NoReplace, &owner),
+                Exists
+            );
+            from.unlink(b"old").unwrap();
+            let moved = to.lookup(b"new").unwrap();
+            let _ = moved.unlink(b"inside");
+            to.rmdir(b"new").or_else(|_| to.unlink(b"new")).unwrap();
+            drop((from, to));
+            root.rmdir(b"from").unwrap();
+            if crosses {
+                root.rmdir(b"to").unwrap();
+            }
+        }
+    });
 }

@@ -59,6 +59,12 @@ impl FreeExtents {
         self.by_len.last().map(|&(len, start)| (start, len))
     }
 
+    /// The free runs from the first that ends behind `block` on.
+    pub(super) fn runs_from(&self, block: u32) -> impl Iterator<Item = (u32, u32)> {
+        let before = self.by_start.range(..block).next_back().filter(|&(start, len)| start + len > block);
+        before.into_iter().chain(self.by_start.range(block..)).map(|(&start, &len)| (start, len))
+    }
+
     /// The free run from `block` on, if it is free.
     fn at(&self, block: u32) -> Option<(u32, u32)> {
         self.around(block, block, u32::MAX)
@@ -123,6 +129,8 @@ mod tests {
         assert_eq!(free.take_whole(Some(0), 8, End::Last), Some((132, 8)));
         assert_eq!(free.around(50, 45, 60), Some((45, 15)));
         assert_eq!((free.around(39, 0, 99), free.around(50, 55, 60)), (None, None));
+        assert!(free.runs_from(50).eq([(40, 92)]) && free.runs_from(132).eq([]));
+        assert!(free.runs_from(15).eq([(15, 5), (40, 92)]));
         assert_eq!(free.take_part(Some(0), 1000), Some((40, 92)));
         assert!(!free.insert(10, 1), "a double free is noticed");
         assert!(free.insert(12, 3));

@@ -187,6 +187,17 @@ impl Group {
         self.update_hints(&blocks);
     }
 
+    /// Calls `look` with the free extents, which stay as they are meanwhile.
+    pub(super) fn with_free<R>(
+        &self,
+        cache: &MetaCache,
+        look: impl FnOnce(&FreeExtents) -> Result<R>,
+    ) -> Result<R> {
+        let mut blocks = self.blocks.lock();
+        self.load_blocks(cache, &mut blocks)?;
+        look(&blocks.free)
+    }
+
     /// Writes the block bitmap of a group whose bitmap was never written, as the kernel does when the
     /// group gets its first inode.
     pub(super) fn initialise_blocks(self: &Arc<Self>, cache: &MetaCache, handle: &Handle<'_>) -> Result<()> {

@@ -18,6 +18,7 @@ mod request;
 mod reserve;
 mod scattered;
 mod super_counts;
+mod trim;
 mod window;
 mod windows;
 

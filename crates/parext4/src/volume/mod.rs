@@ -10,6 +10,7 @@ mod open;
 mod readers;
 mod recover;
 mod timer;
+mod trim;
 mod users;
 
 use std::sync::OnceLock;

@@ -168,7 +168,10 @@ fn a_whiteout_stays_behind() {
             let from = root.mkdir(b"from", &new()).unwrap();
             let to = if crosses { root.mkdir(b"to", &new()).unwrap() } else { from.clone() };
             let (old_ino, _) = (make(&from, b"old", thing), make(&to, b"new", target));
-            assert_fails!(from.rename_with_whiteout(b"old", &to, b"new", RenameMode::Exchange, &owner), Invalid);
+            assert_fails!(
+                from.rename_with_whiteout(b"old", &to, b"new", RenameMode::Exchange, &owner),
+                Invalid
+            );
             from.rename_with_whiteout(b"old", &to, b"new", RenameMode::Replace, &owner).unwrap();
             assert_eq!(Some(to.lookup(b"new").unwrap().ino()), old_ino);
             let whiteout = from.lookup(b"old").unwrap().metadata();

@@ -24,6 +24,11 @@ pub const STATE_ERROR: u16 = 2;
 /// `s_state`: orphans are being recovered.
 pub const STATE_ORPHANS: u16 = 4;
 
+/// `s_errors`: let nothing more be written.
+const ERRORS_READ_ONLY: u16 = 2;
+/// `s_errors`: stop the machine.
+const ERRORS_PANIC: u16 = 3;
+
 /// `s_checksum_type`: crc32c, the only one defined.
 const CHECKSUM_CRC32C: u8 = 1;
 /// `s_flags`: the directory hash treats bytes as unsigned.
@@ -134,6 +139,18 @@ impl Superblock {
     #[must_use]
     pub const fn ro_compat(&self) -> RoCompat {
         RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get())
+    }
+
+    /// Whether a volume that turns out to be corrupt is still to be written (`s_errors`).
+    #[must_use]
+    pub const fn continues_on_error(&self) -> bool {
+        !matches!(self.raw.s_errors.get(), ERRORS_READ_ONLY | ERRORS_PANIC)
+    }
+
+    /// The user and the group who may allocate reserved blocks as root may (`s_def_resuid`, `s_def_resgid`).
+    #[must_use]
+    pub fn reserved_for(&self) -> (u32, u32) {
+        (self.raw.s_def_resuid.get().into(), self.raw.s_def_resgid.get().into())
     }
 
     /// Sets the features that must be known to write.

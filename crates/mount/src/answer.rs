@@ -47,8 +47,7 @@ answer! {
     ReplyLseek: u64 => |reply, offset| reply.offset(offset.cast_signed());
     ReplyIoctl: Vec<u8> => |reply, data| reply.ioctl(0, &data);
     ReplyStatfs: Space => |reply, space| {
-        let Space { block_size, blocks, free_blocks, reserved_blocks, inodes, free_inodes } = space;
-        let available = free_blocks.saturating_sub(reserved_blocks);
+        let Space { block_size, blocks, free_blocks, available_blocks: available, inodes, free_inodes, .. } = space;
         let (inodes, free_inodes) = (inodes.into(), free_inodes.into());
         reply.statfs(blocks, free_blocks, available, inodes, free_inodes, block_size, MAX_NAME, block_size);
     };

@@ -33,6 +33,7 @@ mod sync;
 mod volume;
 mod xattr;
 
+pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker, Operation, Reason};
@@ -48,7 +49,7 @@ pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
-pub use volume::{Info, OpenOptions, Replayed, Space, Volume, replay_journal};
+pub use volume::{Info, OnError, OpenOptions, Replayed, Space, Volume, replay_journal};
 pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.

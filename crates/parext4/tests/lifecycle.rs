@@ -121,3 +121,37 @@ fn what_was_synced_survives_a_close_at_any_moment() {
         }
     }
 }
+
+#[test]
+fn a_journal_is_left_alone_on_request() {
+    let (device, volume) = fresh(16 << 20);
+    volume.create("/file", 0o644).unwrap();
+    volume.sync().unwrap();
+    // As a crash leaves it: the file is in the journal only.
+    let crashed = Arc::new(MemDevice::from_bytes(device.snapshot()));
+    let open = |recover| {
+        let options = OpenOptions { recover, ..OpenOptions::read_only() };
+        Volume::open(Arc::clone(&crashed) as _, &options).unwrap()
+    };
+    assert!(matches!(open(false).metadata("/file"), Err(Error::NotFound(_))));
+    open(true).metadata("/file").unwrap();
+    let options = OpenOptions { recover: false, ..OpenOptions::default() };
+    assert!(matches!(Volume::open(Arc::clone(&crashed) as _, &options), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn a_volume_that_was_stopped_can_be_read() {
+    let (_device, volume) = fresh(16 << 20);
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&[1; 4096], 0).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.stopped(), None);
+    assert!(volume.commits() > 0);
+    volume.stop(&Error::Corrupt("as a test says".into()));
+    assert_eq!(volume.stopped().unwrap(), "corrupt volume: as a test says");
+    assert!(matches!(file.write_at(&[2; 4096], 0), Err(Error::Stopped(_))));
+    assert!(matches!(volume.create("/other", 0o644), Err(Error::Stopped(_))));
+    let mut seen = [0; 4096];
+    file.read_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, [1; 4096]);
+}

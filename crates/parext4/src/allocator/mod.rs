@@ -13,6 +13,7 @@ mod delayed;
 mod free_extents;
 mod group;
 mod inodes;
+mod ordinary;
 mod placement;
 mod request;
 mod reserve;
@@ -28,6 +29,7 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::Run;
+pub use ordinary::without_reserved_blocks;
 pub(crate) use request::{Growth, Request};
 pub(crate) use reserve::Reservation;
 pub(crate) use super_counts::SuperCounts;
@@ -66,6 +68,8 @@ pub(crate) struct Allocator {
     unclaimed: AtomicI64,
     /// Claims for data leave this many blocks for metadata.
     pool: i64,
+    /// Claims for data by others than root leave this many more.
+    reserved: i64,
     counts: Arc<SuperCounts>,
     windows: Mutex<WindowTable>,
     /// Requests for fewer blocks are served a block at a time; `None`: all are.
@@ -107,12 +111,14 @@ impl Allocator {
             .collect();
         // ext4_reserve_clusters: 2 %, at most 4096 blocks.
         let pool = i64::try_from((layout.blocks_count / 50).min(4096)).unwrap_or(0);
+        let reserved = i64::try_from(superblock.reserved_blocks()).unwrap_or(i64::MAX >> 1);
         Self {
             layout,
             cache,
             groups,
             unclaimed: AtomicI64::new(free),
             pool,
+            reserved,
             counts,
             windows: WindowTable::new(),
             serialize_from,
@@ -135,6 +141,11 @@ impl Allocator {
     /// How often freed blocks became allocatable so far.
     pub(crate) fn releases(&self) -> u64 {
         self.releases.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that are free for the data of those who are not root, of `free` ones.
+    pub(crate) fn available(&self, free: u64) -> u64 {
+        free.saturating_sub((self.pool + self.reserved).cast_unsigned())
     }
 
     /// The volume's counters.

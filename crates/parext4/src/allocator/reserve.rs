@@ -1,6 +1,7 @@
 //! Claims on free blocks, made before the blocks are looked for.
 
 use super::Allocator;
+use super::ordinary::is_ordinary;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::sync::atomic::Ordering;
@@ -77,9 +78,10 @@ impl Allocator {
         Ok(Reservation { allocator: self, blocks })
     }
 
-    /// Claims `blocks` for data, which must leave the pool alone.
+    /// Claims `blocks` for data, which must leave the pool alone, and what is reserved for root if it is for others.
     pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
-        self.claim(blocks, self.pool)
+        let reserved = if is_ordinary() { self.reserved } else { 0 };
+        self.claim(blocks, self.pool + reserved)
     }
 
     /// Claims for good all but `blocks` that data can have. Less than none takes from the pool, too.

@@ -62,6 +62,7 @@ pub(crate) struct Journal {
     committer: Mutex<Committer>,
     /// The last durable transaction. Written under the committer's lock.
     committed: AtomicU64,
+    first_tid: u64,
 }
 
 /// What only one committer at a time may touch.
@@ -101,6 +102,7 @@ impl Journal {
             running: Transaction::new(),
             committer: Mutex::new(Rank::Commit, Committer { log, pending: Pending::default() }),
             committed: AtomicU64::new(first_tid - 1),
+            first_tid,
         })
     }
 
@@ -138,6 +140,11 @@ impl Journal {
     pub(crate) fn is_committed(&self, tid: u64) -> bool {
         // Pairs with the Release in `commit_running`.
         self.committed.load(Ordering::Acquire) >= tid
+    }
+
+    /// Transactions that became durable since the volume was opened.
+    pub(crate) fn commits(&self) -> u64 {
+        self.committed.load(Ordering::Relaxed) + 1 - self.first_tid
     }
 
     /// Makes everything up to transaction `tid` durable. Callers that come together share one commit.

@@ -3,6 +3,7 @@
 use parext4_format::features;
 
 use super::Volume;
+use crate::error::Error;
 
 /// What a volume is.
 #[derive(Clone, Debug)]
@@ -23,8 +24,22 @@ pub struct Info {
     pub journal: bool,
     /// Why the volume cannot be changed, if so.
     pub read_only: Option<String>,
+    /// What the superblock wants done when the volume turns out to be corrupt.
+    pub on_error: OnError,
+    /// The user and the group who may use the reserved blocks as root may; 0 for nobody else.
+    pub reserved_for: (u32, u32),
     /// Space in use and free.
     pub space: Space,
+}
+
+/// What is to be done when a volume turns out to be corrupt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The operation fails, and others go on.
+    #[default]
+    Continue,
+    /// Nothing is changed any more.
+    ReadOnly,
 }
 
 /// Space of a volume.
@@ -36,8 +51,10 @@ pub struct Space {
     pub blocks: u64,
     /// Free blocks, those included that are held until a commit; without those kept for data in memory.
     pub free_blocks: u64,
-    /// Blocks that only root may use.
+    /// Blocks that only root may use, see [`without_reserved_blocks`](crate::without_reserved_blocks).
     pub reserved_blocks: u64,
+    /// Free blocks that others may fill with data.
+    pub available_blocks: u64,
     /// All inodes.
     pub inodes: u32,
     /// Free inodes.
@@ -58,6 +75,8 @@ impl Volume {
             features: features::names(&superblock),
             journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
             read_only: self.inner.read_only.clone(),
+            on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
+            reserved_for: superblock.reserved_for(),
             space: self.space(),
         }
     }
@@ -66,14 +85,37 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> Space {
         let layout = &self.inner.layout;
-        let counts = self.inner.counts();
+        let (counts, allocator) = (self.inner.counts(), &self.inner.allocator);
+        let free_blocks = counts.free_blocks().saturating_sub(allocator.delayed_blocks());
         Space {
             block_size: layout.block_size,
             blocks: layout.blocks_count,
-            free_blocks: counts.free_blocks().saturating_sub(self.inner.allocator.delayed_blocks()),
+            free_blocks,
             reserved_blocks: self.inner.superblock.reserved_blocks(),
+            available_blocks: allocator.available(free_blocks),
             inodes: layout.inodes_count,
             free_inodes: counts.free_inodes(),
+        }
+    }
+
+    /// Transactions that became durable since the volume was opened.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.inner.journal.commits()
+    }
+
+    /// Lets nothing be changed any more, as a failed write does; what is not durable yet stays so. Data can still be
+    /// read. Nothing happens if the volume has stopped before.
+    pub fn stop(&self, why: &Error) {
+        self.inner.health.stop(why.clone());
+    }
+
+    /// Why nothing is changed any more, if so: an earlier error, or the volume is closed.
+    #[must_use]
+    pub fn stopped(&self) -> Option<String> {
+        match self.inner.health.check() {
+            Err(Error::Stopped(why)) => Some(why.to_string()),
+            _ => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
-pub use geometry::{Info, Space};
+pub use geometry::{Info, OnError, Space};
 pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;
 pub use recover::{Replayed, replay_journal};

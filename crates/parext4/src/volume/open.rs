@@ -35,6 +35,9 @@ use crate::sync::atomic::AtomicU32;
 pub struct OpenOptions {
     /// Change nothing. A journal that needs recovery is replayed in memory.
     pub read_only: bool,
+    /// Replay a journal that needs it. Without, the volume is as its blocks lie there: what is only in the journal is
+    /// missing, and what a crash cut off half-way is half done. Goes with `read_only` only.
+    pub recover: bool,
     /// Bytes of metadata to keep in memory beyond what is in use.
     pub metadata_cache: usize,
     /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
@@ -63,6 +66,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            recover: true,
             metadata_cache: 64 << 20,
             commit_interval: Some(Duration::from_secs(5)),
             cache_size: 256 << 20,
@@ -90,12 +94,16 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
-    /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only.
+    /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if it is to be
+    /// written without its journal replayed.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+        if !options.recover && !options.read_only {
+            return Err(Error::invalid("a volume whose journal is not replayed can only be read"));
+        }
         let (found, access) = read_usable_superblock(&*device)?;
         let read_only = read_only_reason(&*device, options, access)?;
 
-        let journal = JournalPlace::find(&device, &found)?;
+        let journal = if options.recover { JournalPlace::find(&device, &found)? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
         // The replay may have changed the superblock, and what was in the log passed no check yet.
         let (superblock, access) = read_usable_superblock(&*device)?;

@@ -53,12 +53,21 @@ answer! {
     };
 }
 
-/// Answers with a value for which the caller has `room` bytes; none asks for its length.
-pub(crate) fn answer_value(reply: ReplyXattr, room: u32, outcome: Outcome<Vec<u8>>) {
-    match outcome {
-        Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > room as usize => reply.error(Failure::RANGE.errno()),
-        Ok(value) => reply.data(&value),
-        Err(failure) => reply.error(failure.errno()),
+/// A reply of a value for which the caller has `room` bytes; none asks for its length.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub reply: ReplyXattr,
+    pub room: u32,
+}
+
+impl Answer<Vec<u8>> for Value {
+    fn answer(self, outcome: Outcome<Vec<u8>>) {
+        let Self { reply, room } = self;
+        match outcome {
+            Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+            Ok(value) if value.len() > room as usize => reply.error(Failure::RANGE.errno()),
+            Ok(value) => reply.data(&value),
+            Err(failure) => reply.error(failure.errno()),
+        }
     }
 }

@@ -6,7 +6,7 @@ use fuser::{FileAttr, INodeNo, TimeOrNow};
 use parext4::{File, InodeFlags, Metadata, Node, SetAttributes};
 
 use crate::attr::{now, timestamp};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::options::Atime;
 use crate::server::{Caller, Server};
 
@@ -31,6 +31,8 @@ impl Server {
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<FileAttr> {
         let node = self.node(ino)?;
+        let uid = new_owner(self.options.uid, new.uid)?;
+        let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {
             File::new((*node).clone())?.set_len(size)?;
             self.drop_privileges(&node, !caller.is_root() && new.mode.is_none())?;
@@ -44,8 +46,8 @@ impl Server {
         };
         let set = SetAttributes {
             permissions: new.mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
-            uid: new.uid,
-            gid: new.gid,
+            uid,
+            gid,
             atime: new.atime.map(time),
             mtime: new.mtime.map(time),
             ctime: new.ctime.map(timestamp),
@@ -74,5 +76,14 @@ impl Server {
         let is_old = || now().seconds.saturating_sub(atime.seconds) >= DAY;
         let wanted = self.options.atime == Atime::Strict || atime <= mtime || atime <= ctime || is_old();
         wanted && !flags.contains(InodeFlags::NOATIME)
+    }
+}
+
+/// What to store of a new owner: nothing where all files are `shown` to be of one, and nobody else can be it.
+fn new_owner(shown: Option<u32>, new: Option<u32>) -> Outcome<Option<u32>> {
+    match (shown, new) {
+        (Some(shown), Some(new)) if new != shown => Err(Failure::NOT_PERMITTED),
+        (Some(_), _) => Ok(None),
+        (None, new) => Ok(new),
     }
 }

@@ -27,6 +27,9 @@ use crate::server::Server;
 /// In `cache=kernel`, writes of so many bytes go past the volume's page cache.
 const LARGE: u64 = 128 << 10;
 
+/// More bytes than all lanes write at a time.
+const PLENTY: u64 = 1 << 30;
+
 /// What a write request says besides its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
@@ -69,6 +72,10 @@ impl Server {
     }
 
     fn read(&self, open: &OpenFile, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
+        self.heed(self.try_read(open, offset, buf))
+    }
+
+    fn try_read(&self, open: &OpenFile, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
         let read = match self.reads_past(open, offset) {
             true => open.file.read_at(buf, offset)?,
             false => open.buffered()?.read_at(buf, offset)?,
@@ -78,6 +85,10 @@ impl Server {
     }
 
     fn write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
+        self.carry_out(open.may_use_reserved, || self.try_write(open, write, data))
+    }
+
+    fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
         let offset = write.at.offset;
         self.before_write(open, write)?;
         if open.append_only {
@@ -88,6 +99,12 @@ impl Server {
             open.buffered()?.write_at(data, offset)?;
         }
         self.after_write(open, write, data.len() as u64)
+    }
+
+    /// Whether so much is free that all writes of all lanes leave what is reserved: lanes do not know whose they are.
+    fn has_plenty(&self) -> bool {
+        let space = self.volume.space();
+        space.available_blocks.saturating_mul(space.block_size.into()) > PLENTY
     }
 
     fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
@@ -150,7 +167,7 @@ impl Front {
         let request = IoRequest::Read { buf: lane_buffer(len), len, offset };
         let file = open.file.clone();
         let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
-        self.lanes.give(file, request, move |result, buf| match (result, buf) {
+        self.lanes.give(file, request, move |result, buf| match (server.heed(result), buf) {
             (Ok(read), Some(buf)) => {
                 reply.data(&buf[..usize::try_from(read).unwrap_or(0)]);
                 if server.is_access_noted(open.file.node()) {
@@ -172,7 +189,8 @@ impl Front {
         }
         let goes_past = self.server.writes_past(&open, write.at.offset, data.len() as u64);
         // The first write, and those that take set-ID bits away, have more to do than move data.
-        if goes_past && !write.drops_set_ids && !open.may_be_privileged() {
+        let is_plain = !write.drops_set_ids && !open.may_be_privileged();
+        if goes_past && is_plain && (open.may_use_reserved || self.server.has_plenty()) {
             return self.write_in_lane(open, write, data, reply);
         }
         let (server, data) = (Arc::clone(&self.server), data.to_vec());
@@ -185,11 +203,11 @@ impl Front {
         let request = IoRequest::Write { buf, len, offset: write.at.offset };
         let file = open.file.clone();
         let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
-        self.lanes.give(file, request, move |result, _| match result {
+        self.lanes.give(file, request, move |result, _| match server.heed(result) {
             Err(failure) => reply.error(failure.errno()),
             // A sync would keep the lane from its other requests.
             Ok(written) if write.durable != Durable::No || server.options.sync => {
-                workers.give(move || reply.answer(server.after_write(&open, write, written)));
+                workers.give(move || reply.answer(server.heed(server.after_write(&open, write, written))));
             }
             Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),
         });

@@ -16,7 +16,7 @@ impl Server {
             let ino = INodeNo(item.ino.get().into());
             Ok(reply.add(ino, next, kind(item.file_type), OsStr::from_bytes(&item.name)))
         };
-        match self.list(ino, offset, add) {
+        match self.heed(self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error(failure.errno()),
         }
@@ -25,7 +25,7 @@ impl Server {
     /// Also tells the kernel of each inode.
     pub fn read_dir_plus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
         let add = |dir: &Node, item: &DirItem, next: u64| self.add_with_entry(dir, item, next, &mut reply);
-        match self.list(ino, offset, add) {
+        match self.heed(self.list(ino, offset, add)) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error(failure.errno()),
         }

@@ -40,22 +40,19 @@ impl Server {
             file.set_len(0)?;
             self.drop_privileges(&node, !caller.is_root())?;
         }
-        Ok(self.opened(file, flags))
+        Ok(self.opened(file, flags, caller))
     }
 
     pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
         let node = self.make_file(new)?;
-        let opened = self.opened(File::new(node.clone())?, flags);
+        let opened = self.opened(File::new(node.clone())?, flags, new.caller);
         Ok((self.tell(&node), opened))
     }
 
-    fn opened(&self, file: File, flags: i32) -> Opened {
-        let direct = flags & libc::O_DIRECT != 0;
-        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let append_only = file.node().flags().contains(InodeFlags::APPEND);
-        let open = OpenFile::new(file, direct, writable, append_only);
+    fn opened(&self, file: File, flags: i32, caller: Caller) -> Opened {
+        let open = OpenFile::new(file, flags, self.may_use_reserved(caller));
         // The kernel would write whole pages back, and so what an append-only file has already.
-        let flags = if direct || append_only || self.options.cache == Cache::Direct {
+        let flags = if open.direct || open.append_only || self.options.cache == Cache::Direct {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         } else {
             FopenFlags::FOPEN_KEEP_CACHE

@@ -1,11 +1,11 @@
-//! The ioctls of chattr and lsattr. The kernel asks in two languages, ext4's own flags and those that XFS began with
+//! The ioctls of chattr, lsattr and fstrim. Of flags, the kernel asks in two languages, ext4's own flags and those that XFS began with
 //! (`struct fsxattr`), whichever the program uses.
 
 use fuser::INodeNo;
 use parext4::{InodeFlags, Node};
 
 use crate::failure::{Failure, Outcome};
-use crate::server::Server;
+use crate::server::{Caller, Server};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
@@ -13,6 +13,7 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
+const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
@@ -29,7 +30,7 @@ const XFLAGS: [(u32, InodeFlags); 5] = [
 ];
 
 impl Server {
-    pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8]) -> Outcome<Vec<u8>> {
+    pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
         let node = self.node(ino)?;
         match command {
             FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
@@ -44,8 +45,24 @@ impl Server {
                 Ok(answer)
             }
             FS_IOC_FSSETXATTR => self.set_flags(&node, from_fsxattr(node.flags(), argument)?),
+            FITRIM => self.trim(argument, caller),
             _ => Err(Failure::NO_IOCTL),
         }
+    }
+
+    /// Gives free space in the range of a `struct fstrim_range` back to the device, and says in it how much it was.
+    /// For root, and for whoever runs the server: it is his image.
+    fn trim(&self, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
+        if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
+            return Err(Failure::NOT_PERMITTED);
+        }
+        let (fields, _) = argument.as_chunks();
+        let &[start, len, least] = fields else { return Err(Failure::INVALID) };
+        let [start, len, least] = [start, len, least].map(u64::from_ne_bytes);
+        // What was removed a moment ago counts, too.
+        self.volume.sync()?;
+        let trimmed = self.volume.trim(start..start.saturating_add(len), least)?;
+        Ok([start, trimmed, least].map(u64::to_ne_bytes).concat())
     }
 
     fn set_flags(&self, node: &Node, flags: InodeFlags) -> Outcome<Vec<u8>> {

@@ -14,16 +14,19 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 
-use crate::answer::{Answer, answer_value};
+use crate::answer::{Answer, Value};
 use crate::attributes::NewAttributes;
 use crate::capabilities::negotiate;
 use crate::crew::Crew;
 use crate::data::Write;
+use crate::failure::Outcome;
 use crate::files::Place;
 use crate::lanes::Lanes;
 use crate::names::NewName;
+use crate::report::Requests;
 use crate::server::{Caller, Server};
 use crate::workers::Workers;
+use crate::xattrs::names_report;
 
 /// Where requests come in.
 #[derive(Debug)]
@@ -39,6 +42,30 @@ impl Front {
         let crew = Crew::new(server.options.threads);
         let lanes = Lanes::new(&server.volume)?;
         Ok(Self { server, crew, workers: Arc::new(Workers::new()), lanes })
+    }
+
+    /// Carries out an operation for whoever sent the request, and answers.
+    fn answer<T, R: Answer<T> + Send + 'static>(
+        &self,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        let caller = Caller::from(request);
+        self.run(move |server| {
+            let may_use_reserved = server.may_use_reserved(caller);
+            reply.answer(server.carry_out(may_use_reserved, || operation(server)));
+        });
+    }
+
+    /// What is under way now. The request that asks does not count yet.
+    fn load(&self) -> Requests {
+        Requests {
+            taken: self.crew.taken(),
+            in_threads: self.crew.working() as u64,
+            in_workers: self.workers.unfinished() as u64,
+            in_lanes: self.lanes.under_way() as u64,
+        }
     }
 
     /// Carries a request out: here, or in a worker if nobody else would be left to take the next.
@@ -77,17 +104,17 @@ impl Filesystem for Front {
         self.server.end();
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = bytes(name);
-        self.run(move |server| reply.answer(server.lookup(parent, &name)));
+        self.answer(request, reply, move |server| server.lookup(parent, &name));
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
         self.run(move |server| server.nodes.forget(ino, lookups));
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.run(move |server| reply.answer(server.attributes(ino)));
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.answer(request, reply, move |server| server.attributes(ino));
     }
 
     fn setattr(
@@ -110,11 +137,11 @@ impl Filesystem for Front {
     ) {
         let (new, caller) =
             (NewAttributes { mode, uid, gid, size, atime, mtime, ctime }, Caller::from(request));
-        self.run(move |server| reply.answer(server.set_attributes(ino, &new, caller)));
+        self.answer(request, reply, move |server| server.set_attributes(ino, &new, caller));
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run(move |server| reply.answer(server.read_link(ino)));
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        self.answer(request, reply, move |server| server.read_link(ino));
     }
 
     fn mknod(
@@ -128,7 +155,7 @@ impl Filesystem for Front {
         reply: ReplyEntry,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.run(move |server| reply.answer(server.mknod(&new, device)));
+        self.answer(request, reply, move |server| server.mknod(&new, device));
     }
 
     fn mkdir(
@@ -141,33 +168,33 @@ impl Filesystem for Front {
         reply: ReplyEntry,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.run(move |server| reply.answer(server.mkdir(&new)));
+        self.answer(request, reply, move |server| server.mkdir(&new));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let new = new_name(request, parent, name, 0o777, 0);
         let target = bytes(target.as_os_str());
-        self.run(move |server| reply.answer(server.symlink(&new, &target)));
+        self.answer(request, reply, move |server| server.symlink(&new, &target));
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = bytes(name);
-        self.run(move |server| reply.answer(server.link(ino, parent, &name)));
+        self.answer(request, reply, move |server| server.link(ino, parent, &name));
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run(move |server| reply.answer(server.unlink(parent, &name)));
+        self.answer(request, reply, move |server| server.unlink(parent, &name));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run(move |server| reply.answer(server.rmdir(parent, &name)));
+        self.answer(request, reply, move |server| server.rmdir(parent, &name));
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -176,8 +203,9 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let (name, new_name) = (bytes(name), bytes(new_name));
-        self.run(move |server| {
-            reply.answer(server.rename((parent, &name), (new_parent, &new_name), flags));
+        let caller = request.into();
+        self.answer(request, reply, move |server| {
+            server.rename((parent, &name), (new_parent, &new_name), flags, caller)
         });
     }
 
@@ -192,12 +220,12 @@ impl Filesystem for Front {
         reply: ReplyCreate,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.run(move |server| reply.answer(server.create(&new, flags)));
+        self.answer(request, reply, move |server| server.create(&new, flags));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = request.into();
-        self.run(move |server| reply.answer(server.open(ino, flags.0, caller)));
+        self.answer(request, reply, move |server| server.open(ino, flags.0, caller));
     }
 
     fn read(
@@ -236,7 +264,7 @@ impl Filesystem for Front {
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -244,11 +272,11 @@ impl Filesystem for Front {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(move |server| reply.answer(server.release(handle)));
+        self.answer(request, reply, move |server| server.release(handle));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.run(move |server| reply.answer(server.sync_file(handle, data_only)));
+    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.answer(request, reply, move |server| server.sync_file(handle, data_only));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -264,8 +292,8 @@ impl Filesystem for Front {
         self.run(move |server| server.read_dir_plus(ino, offset, reply));
     }
 
-    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.run(move |server| reply.answer(server.sync_dir(ino)));
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.answer(request, reply, move |server| server.sync_dir(ino));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -274,7 +302,7 @@ impl Filesystem for Front {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -283,27 +311,31 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (bytes(name), value.to_vec());
-        self.run(move |server| reply.answer(server.set_xattr(ino, &name, &value, flags)));
+        self.answer(request, reply, move |server| server.set_xattr(ino, &name, &value, flags));
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let name = bytes(name);
-        self.run(move |server| answer_value(reply, size, server.xattr(ino, &name)));
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let (name, reply) = (bytes(name), Value { reply, room: size });
+        if names_report(ino, &name) {
+            let load = self.load();
+            return self.answer(request, reply, move |server| server.report(load));
+        }
+        self.answer(request, reply, move |server| server.xattr(ino, &name));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = request.into();
-        self.run(move |server| answer_value(reply, size, server.xattr_names(ino, caller)));
+        self.answer(request, Value { reply, room: size }, move |server| server.xattr_names(ino, caller));
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.run(move |server| reply.answer(server.remove_xattr(ino, &name)));
+        self.answer(request, reply, move |server| server.remove_xattr(ino, &name));
     }
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -312,8 +344,8 @@ impl Filesystem for Front {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        let argument = argument.to_vec();
-        self.run(move |server| reply.answer(server.ioctl(ino, command, &argument)));
+        let (argument, caller) = (argument.to_vec(), request.into());
+        self.answer(request, reply, move |server| server.ioctl(ino, command, &argument, caller));
     }
 
     fn fallocate(
@@ -327,12 +359,12 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let (at, caller) = (Place { handle, offset }, request.into());
-        self.run(move |server| reply.answer(server.allocate(at, len, mode, caller)));
+        self.answer(request, reply, move |server| server.allocate(at, len, mode, caller));
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: i64,
@@ -340,7 +372,7 @@ impl Filesystem for Front {
         reply: ReplyLseek,
     ) {
         let at = Place { handle, offset: u64::try_from(offset).unwrap_or(u64::MAX) };
-        self.run(move |server| reply.answer(server.seek(at, whence)));
+        self.answer(request, reply, move |server| server.seek(at, whence));
     }
 
     fn copy_file_range(
@@ -358,6 +390,6 @@ impl Filesystem for Front {
     ) {
         let from = Place { handle: from, offset: from_offset };
         let (to, caller) = (Place { handle: to, offset: to_offset }, request.into());
-        self.run(move |server| reply.answer(server.copy(from, to, len, caller)));
+        self.answer(request, reply, move |server| server.copy(from, to, len, caller));
     }
 }

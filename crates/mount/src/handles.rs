@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::FileHandle;
-use parext4::{BufferedFile, BufferedOptions, File, Node};
+use parext4::{BufferedFile, BufferedOptions, File, InodeFlags, Node};
 use parking_lot::RwLock;
 use slab::Slab;
 
@@ -18,6 +18,8 @@ pub(crate) struct OpenFile {
     /// Opened with `O_DIRECT`.
     pub direct: bool,
     pub writable: bool,
+    /// Opened by somebody who may use reserved blocks. What is written back later has no other sender.
+    pub may_use_reserved: bool,
     /// The inode can only be appended to.
     pub append_only: bool,
     /// Goes through the volume's page cache, from its first such use on.
@@ -27,11 +29,13 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(file: File, direct: bool, writable: bool, append_only: bool) -> Self {
+    pub fn new(file: File, flags: i32, may_use_reserved: bool) -> Self {
+        let append_only = file.node().flags().contains(InodeFlags::APPEND);
         Self {
             file,
-            direct,
-            writable,
+            direct: flags & libc::O_DIRECT != 0,
+            writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            may_use_reserved,
             append_only,
             buffered: OnceLock::new(),
             unprivileged: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! Threads that each keep many reads and writes under way on the device.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
@@ -37,13 +38,35 @@ struct Lane {
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     next: AtomicUsize,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// Counts a request as under way until it is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Lanes {
     pub fn new(volume: &Volume) -> std::io::Result<Self> {
         let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
         let lanes = (0..lanes).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?;
-        Ok(Self { lanes, next: AtomicUsize::new(0) })
+        Ok(Self { lanes, next: AtomicUsize::new(0), under_way: Arc::default() })
+    }
+
+    /// Requests that were given and are not over.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
     }
 
     /// Begins a read or write and calls `done` when it is over, from a thread that must not wait. If the lane has
@@ -59,8 +82,13 @@ impl Lanes {
         else {
             return;
         };
+        let counted = Counted::new(&self.under_way);
+        let done = Box::new(move |result, buf| {
+            done(result, buf);
+            drop(counted);
+        });
         if let Some(jobs) = &lane.jobs
-            && jobs.send(Job { file, request, done: Box::new(done) }).is_ok()
+            && jobs.send(Job { file, request, done }).is_ok()
         {
             lane.waker.wake();
         }

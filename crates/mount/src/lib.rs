@@ -1,7 +1,7 @@
 //! Mounts an ext4 volume on a directory, with FUSE: every program uses it then, and no kernel code reads the image.
 //!
 //! [`Mounted::new`] mounts, [`Mounted::serve`] answers the kernel until the directory is unmounted and then closes the
-//! volume. [`unmount()`] ends it from outside.
+//! volume. [`unmount()`] ends it from outside, [`report()`](report::report) asks how it goes.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -22,6 +22,7 @@ mod nodes;
 mod null;
 mod options;
 mod privileges;
+pub mod report;
 mod server;
 mod session;
 mod unmount;

@@ -17,15 +17,13 @@ pub(crate) struct NewName {
     pub caller: Caller,
 }
 
-impl NewName {
-    fn inode(&self) -> NewInode {
-        let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
-        let Caller { uid, gid } = self.caller;
-        NewInode { permissions: bits(self.mode), umask: bits(self.umask), uid, gid }
-    }
-}
-
 impl Server {
+    fn inode(&self, new: &NewName) -> NewInode {
+        let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
+        let Caller { uid, gid } = self.owner(new.caller);
+        NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid }
+    }
+
     /// The inode that a name means. None is an answer too, which the kernel remembers.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         match self.node(parent)?.lookup(name) {
@@ -37,11 +35,11 @@ impl Server {
 
     /// Makes a regular file.
     pub fn make_file(&self, new: &NewName) -> Outcome<Node> {
-        self.make(new, |dir| dir.create(&new.name, &new.inode()))
+        self.make(new, |dir| dir.create(&new.name, &self.inode(new)))
     }
 
     pub fn mkdir(&self, new: &NewName) -> Outcome<Entry> {
-        let node = self.make(new, |dir| dir.mkdir(&new.name, &new.inode()))?;
+        let node = self.make(new, |dir| dir.mkdir(&new.name, &self.inode(new)))?;
         Ok(self.tell(&node))
     }
 
@@ -55,12 +53,12 @@ impl Server {
             libc::S_IFBLK => Special::BlockDevice { major, minor },
             _ => return Err(Failure::INVALID),
         };
-        let node = self.make(new, |dir| dir.mknod(&new.name, special, &new.inode()))?;
+        let node = self.make(new, |dir| dir.mknod(&new.name, special, &self.inode(new)))?;
         Ok(self.tell(&node))
     }
 
     pub fn symlink(&self, new: &NewName, target: &[u8]) -> Outcome<Entry> {
-        let node = self.make(new, |dir| dir.symlink(&new.name, target, &new.inode()))?;
+        let node = self.make(new, |dir| dir.symlink(&new.name, target, &self.inode(new)))?;
         Ok(self.tell(&node))
     }
 
@@ -97,15 +95,27 @@ impl Server {
         self.changed(&dir)
     }
 
-    pub fn rename(&self, from: (INodeNo, &[u8]), to: (INodeNo, &[u8]), flags: RenameFlags) -> Outcome<()> {
-        let mode = match flags {
+    pub fn rename(
+        &self,
+        from: (INodeNo, &[u8]),
+        to: (INodeNo, &[u8]),
+        flags: RenameFlags,
+        caller: Caller,
+    ) -> Outcome<()> {
+        let mode = match flags - RenameFlags::RENAME_WHITEOUT {
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ if flags.is_empty() => RenameMode::Replace,
+            left if left.is_empty() => RenameMode::Replace,
             _ => return Err(Failure::INVALID),
         };
         let (old_dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
-        old_dir.rename(from.1, &new_dir, to.1, mode)?;
+        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
+            let Caller { uid, gid } = self.owner(caller);
+            let owner = NewInode { permissions: 0, umask: 0, uid, gid };
+            old_dir.rename_with_whiteout(from.1, &new_dir, to.1, mode, &owner)?;
+        } else {
+            old_dir.rename(from.1, &new_dir, to.1, mode)?;
+        }
         self.changed(&old_dir)?;
         self.changed(&new_dir)
     }

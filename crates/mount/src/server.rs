@@ -1,9 +1,11 @@
 //! What the operations of a mount share.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use fuser::{FileHandle, INodeNo, Notifier};
-use parext4::{Node, Volume};
+use parext4::{Node, OnError, Volume, without_reserved_blocks};
 
 use crate::attr::Entry;
 use crate::failure::Outcome;
@@ -21,6 +23,13 @@ pub(crate) struct Server {
     /// To tell the kernel something, once it is mounted.
     pub notifier: OnceLock<Notifier>,
     block_size: u32,
+    /// Whether nothing is changed any more once the volume turns out to be corrupt.
+    pub stops_on_corruption: bool,
+    /// The user and the group who may use reserved blocks; 0 for nobody but root.
+    reserved_for: (u32, u32),
+    /// The volume's image.
+    pub image: PathBuf,
+    pub started: Instant,
 }
 
 /// Who asks.
@@ -38,13 +47,18 @@ impl Caller {
 }
 
 impl Server {
-    pub fn new(volume: Volume, options: MountOptions) -> parext4::Result<Self> {
-        let (root, block_size) = (volume.root()?, volume.space().block_size);
+    pub fn new(volume: Volume, image: &Path, options: MountOptions) -> parext4::Result<Self> {
+        let (root, info) = (volume.root()?, volume.info());
+        let (resuid, resgid) = info.reserved_for;
         Ok(Self {
             nodes: Nodes::new(root),
             handles: Handles::default(),
             notifier: OnceLock::new(),
-            block_size,
+            block_size: info.block_size,
+            stops_on_corruption: options.on_error.unwrap_or(info.on_error) == OnError::ReadOnly,
+            reserved_for: (options.resuid.unwrap_or(resuid), options.resgid.unwrap_or(resgid)),
+            image: image.to_owned(),
+            started: Instant::now(),
             volume,
             options,
         })
@@ -60,13 +74,45 @@ impl Server {
 
     /// The inode as the kernel learns of it, without being told.
     pub fn entry(&self, node: &Node) -> Entry {
-        Entry::new(node, self.block_size)
+        let mut entry = Entry::new(node, self.block_size);
+        let attr = &mut entry.attr;
+        Caller { uid: attr.uid, gid: attr.gid } = self.owner(Caller { uid: attr.uid, gid: attr.gid });
+        entry
     }
 
     /// Tells the kernel of an inode.
     pub fn tell(&self, node: &Node) -> Entry {
         self.nodes.remember(node);
         self.entry(node)
+    }
+
+    /// Whose an inode that somebody has or makes is, as the options say.
+    pub fn owner(&self, somebody: Caller) -> Caller {
+        let Caller { uid, gid } = somebody;
+        Caller { uid: self.options.uid.unwrap_or(uid), gid: self.options.gid.unwrap_or(gid) }
+    }
+
+    /// Whether the blocks that are reserved for root are for a caller, too. The protocol tells of one group of his.
+    pub fn may_use_reserved(&self, caller: Caller) -> bool {
+        let (uid, gid) = self.reserved_for;
+        caller.is_root() || caller.uid == uid || gid != 0 && caller.gid == gid
+    }
+
+    /// Runs an operation that may use reserved blocks or not, and heeds what it comes to.
+    pub fn carry_out<T>(&self, may_use_reserved: bool, operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let outcome = if may_use_reserved { operation() } else { without_reserved_blocks(operation) };
+        self.heed(outcome)
+    }
+
+    /// Stops the volume if it turned out to be corrupt and the options want that.
+    pub fn heed<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+        if self.stops_on_corruption
+            && let Err(failure) = &outcome
+            && let Some(error) = failure.corruption()
+        {
+            self.volume.stop(error);
+        }
+        outcome
     }
 
     /// Makes a change of a directory durable, if it is to be at once.

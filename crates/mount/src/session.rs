@@ -36,7 +36,7 @@ impl Mounted {
     /// # Errors
     /// If the root directory cannot be read, or `dir` cannot be mounted on.
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let server = Arc::new(Server::new(volume.clone(), options.clone())?);
+        let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
         let session = Session::new(Front::new(Arc::clone(&server))?, dir, &config(image, options))?;
         // Nobody else sets it.
         let _ = server.notifier.set(session.notifier());

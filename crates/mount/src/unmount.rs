@@ -74,7 +74,7 @@ fn wait_for(image: &Path) {
 }
 
 /// The image of the volume that is mounted on `dir`, by the lines of /proc/self/mountinfo; the last mount is on top.
-fn image_on(mounts: &[u8], dir: &Path) -> Option<PathBuf> {
+pub(crate) fn image_on(mounts: &[u8], dir: &Path) -> Option<PathBuf> {
     mounts.split(|&byte| byte == b'\n').rev().find_map(|line| {
         let mut fields = line.split(|&byte| byte == b' ');
         let mounted_on = fields.nth(4).map(unescape)?;

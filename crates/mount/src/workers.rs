@@ -56,6 +56,11 @@ impl Workers {
         started.inspect_err(|error| tracing::warn!("no further thread: {error}")).ok()
     }
 
+    /// Jobs that were given and are not over.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished.load(Ordering::Relaxed)
+    }
+
     /// Waits until all that was given is done.
     pub fn finish(&self) {
         drop(self.jobs.lock().take());

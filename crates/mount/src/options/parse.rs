@@ -1,92 +1,10 @@
-//! The options of a mount, as `-o` and fstab have them.
+//! Options as they are written: separated by commas.
 
 use std::time::Duration;
 
-use parext4::{OpenOptions, Policy};
+use parext4::OnError;
 
-/// When a read changes the time of last access.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Atime {
-    /// Never.
-    Never,
-    /// If the file has changed since it was read last, or that was a day ago.
-    #[default]
-    Relative,
-    /// Always.
-    Strict,
-}
-
-/// Who keeps the contents of files in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cache {
-    /// The kernel, with write-back. Files opened with `O_DIRECT` go past it.
-    #[default]
-    Kernel,
-    /// The volume: every read and write comes to the server, and files are shared by range.
-    Direct,
-}
-
-/// How a volume is mounted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountOptions {
-    /// Change nothing on the device.
-    pub read_only: bool,
-    /// Let other users in; the permissions say what they may do.
-    pub allow_other: bool,
-    /// Where the volume begins in the image, in bytes.
-    pub offset: u64,
-    /// When reads change the time of last access.
-    pub atime: Atime,
-    /// How long a change may wait for its commit.
-    pub commit: Duration,
-    /// Who keeps contents in memory.
-    pub cache: Cache,
-    /// Threads that take requests from the kernel.
-    pub threads: usize,
-    /// Which operations on one file may go on at once.
-    pub policy: Policy,
-    /// Heed set-ID bits.
-    pub suid: bool,
-    /// Heed device files.
-    pub dev: bool,
-    /// Let programs be run.
-    pub exec: bool,
-    /// Make every change durable before it returns.
-    pub sync: bool,
-    /// Make every change of a directory durable before it returns.
-    pub dirsync: bool,
-}
-
-impl Default for MountOptions {
-    /// As without `-o`. What an image has of set-ID bits and device files is not trusted.
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            allow_other: false,
-            offset: 0,
-            atime: Atime::default(),
-            commit: COMMIT,
-            cache: Cache::default(),
-            threads: default_threads(),
-            policy: Policy::default(),
-            suid: false,
-            dev: false,
-            exec: true,
-            sync: false,
-            dirsync: false,
-        }
-    }
-}
-
-/// As the kernel's ext4.
-const COMMIT: Duration = Duration::from_secs(5);
-/// More gain nothing: one takes requests while the others work.
-const MOST_THREADS: usize = 64;
-
-fn default_threads() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(4, MOST_THREADS)
-}
+use super::{Atime, COMMIT, Cache, MOST_THREADS, MountOptions};
 
 /// Why options were refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,6 +28,9 @@ pub enum OptionError {
         /// What it may be.
         expected: &'static str,
     },
+    /// One option needs another.
+    #[error("mount option {0:?} needs {1:?}")]
+    Needs(&'static str, &'static str),
 }
 
 impl MountOptions {
@@ -121,15 +42,12 @@ impl MountOptions {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
     }
 
-    /// How to open the volume.
-    #[must_use]
-    pub fn open_options(&self) -> OpenOptions {
-        OpenOptions {
-            read_only: self.read_only,
-            commit_interval: Some(self.commit),
-            policy: self.policy,
-            ..OpenOptions::default()
-        }
+    /// Checks options that say something about each other, once all are there.
+    ///
+    /// # Errors
+    /// If one lacks another.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.recover || self.read_only { Ok(()) } else { Err(OptionError::Needs("norecovery", "ro")) }
     }
 
     fn add_one(&mut self, option: &str) -> Result<(), OptionError> {
@@ -157,9 +75,8 @@ impl MountOptions {
             // Of mount(8) and systemd, not for us.
             "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" => {}
             _ if option.starts_with("x-") => {}
-            "norecovery" | "noload" => {
-                return unsupported(option, "the journal is always replayed, with \"ro\" in memory only");
-            }
+            "norecovery" | "noload" => self.recover = false,
+            "explain" => self.explain = true,
             _ => return Err(OptionError::Unknown(option.to_owned())),
         }
         Ok(())
@@ -183,17 +100,28 @@ impl MountOptions {
             ("policy", _) => {
                 self.policy = value.parse().map_err(|_| expected("range, shared-overwrite or exclusive"))?;
             }
-            // What always happens: the volume can still be read.
-            ("errors", "remount-ro") => {}
-            ("errors", "continue" | "panic") => {
-                return unsupported(option, "after an error the volume can only be read (\"remount-ro\")");
+            ("uid", _) => self.uid = Some(id(value).ok_or_else(|| expected("the number of a user"))?),
+            ("gid", _) => self.gid = Some(id(value).ok_or_else(|| expected("the number of a group"))?),
+            ("resuid", _) => self.resuid = Some(id(value).ok_or_else(|| expected("the number of a user"))?),
+            ("resgid", _) => self.resgid = Some(id(value).ok_or_else(|| expected("the number of a group"))?),
+            ("log", "") => return Err(expected("a file")),
+            ("log", _) => self.log = Some(value.into()),
+            ("errors", "continue") => self.on_error = Some(OnError::Continue),
+            ("errors", "remount-ro") => self.on_error = Some(OnError::ReadOnly),
+            ("errors", "panic") => {
+                return unsupported(option, "a program cannot stop the machine; use \"remount-ro\"");
             }
-            ("errors", _) => return Err(expected("remount-ro")),
+            ("errors", _) => return Err(expected("continue or remount-ro")),
             _ if name.starts_with("x-") => {}
             _ => return Err(OptionError::Unknown(option.to_owned())),
         }
         Ok(())
     }
+}
+
+/// The number of a user or group; the largest stands for none.
+fn id(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|&id| id != u32::MAX)
 }
 
 fn unsupported(option: &str, because: &'static str) -> Result<(), OptionError> {
@@ -203,6 +131,7 @@ fn unsupported(option: &str, because: &'static str) -> Result<(), OptionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parext4::Policy;
 
     fn parse(list: &str) -> Result<MountOptions, OptionError> {
         let mut options = MountOptions::default();
@@ -211,7 +140,8 @@ mod tests {
 
     #[test]
     fn options_are_what_users_know() {
-        let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,threads=3,policy=exclusive,suid,noexec";
+        let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,threads=3,policy=exclusive,suid,\
+            noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,log=/tmp/log";
         let options = parse(all).unwrap();
         let expected = MountOptions {
             read_only: true,
@@ -224,12 +154,20 @@ mod tests {
             policy: Policy::Exclusive,
             suid: true,
             exec: false,
+            uid: Some(1000),
+            gid: Some(0),
+            recover: false,
+            on_error: Some(OnError::Continue),
+            resuid: Some(7),
+            resgid: Some(8),
+            explain: true,
+            log: Some("/tmp/log".into()),
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
         assert_eq!(parse("").unwrap(), MountOptions::default());
         assert_eq!(
-            parse("defaults,rw,relatime,errors=remount-ro,x-systemd.automount,commit=0").unwrap(),
+            parse("defaults,rw,relatime,x-systemd.automount,commit=0").unwrap(),
             MountOptions::default()
         );
     }
@@ -242,13 +180,15 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_named() {
-        for option in ["norecovery", "noload", "errors=continue", "errors=panic"] {
-            let error = parse(option).unwrap_err();
-            assert!(
-                matches!(&error, OptionError::Unsupported { option: named, .. } if named == option),
-                "{error}"
-            );
+        let error = parse("errors=panic").unwrap_err();
+        assert!(
+            matches!(&error, OptionError::Unsupported { option, .. } if option == "errors=panic"),
+            "{error}"
+        );
+        for option in ["norecovery", "noload,ro,rw"] {
+            assert_eq!(parse(option).unwrap().check(), Err(OptionError::Needs("norecovery", "ro")));
         }
+        assert_eq!(parse("noload,ro").unwrap().check(), Ok(()));
         for option in ["data=journal", "journal_checksum", "quota", "ro=1"] {
             assert_eq!(parse(option), Err(OptionError::Unknown(option.to_owned())));
         }
@@ -261,6 +201,10 @@ mod tests {
             "commit=",
             "policy=x",
             "errors=x",
+            "uid=root",
+            "gid=4294967295",
+            "resuid=",
+            "log=",
         ] {
             assert!(matches!(parse(option), Err(OptionError::Value { .. })), "{option}");
         }

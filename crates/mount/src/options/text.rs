@@ -1,0 +1,74 @@
+//! Options in effect, as they could be written.
+
+use std::fmt;
+
+use parext4::OnError;
+
+use super::{Atime, Cache, MountOptions};
+
+impl fmt::Display for MountOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let either = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
+        f.write_str(either(self.read_only, "ro", "rw"))?;
+        for (is, flag) in [
+            (!self.recover, "norecovery"),
+            (self.allow_other, "allow_other"),
+            (self.sync, "sync"),
+            (self.dirsync, "dirsync"),
+            (self.explain, "explain"),
+        ] {
+            if is {
+                write!(f, ",{flag}")?;
+            }
+        }
+        let atime = match self.atime {
+            Atime::Never => "noatime",
+            Atime::Relative => "relatime",
+            Atime::Strict => "strictatime",
+        };
+        let (suid, dev, exec) = (
+            either(self.suid, "suid", "nosuid"),
+            either(self.dev, "dev", "nodev"),
+            either(self.exec, "exec", "noexec"),
+        );
+        write!(f, ",{atime},{suid},{dev},{exec}")?;
+        let cache = match self.cache {
+            Cache::Kernel => "kernel",
+            Cache::Direct => "direct",
+        };
+        write!(f, ",cache={cache},threads={},policy={}", self.threads, self.policy)?;
+        write!(f, ",commit={},offset={}", self.commit.as_secs(), self.offset)?;
+        match self.on_error {
+            Some(OnError::Continue) => f.write_str(",errors=continue")?,
+            Some(OnError::ReadOnly) => f.write_str(",errors=remount-ro")?,
+            None => {}
+        }
+        let ids = [("uid", self.uid), ("gid", self.gid), ("resuid", self.resuid), ("resgid", self.resgid)];
+        for (name, id) in ids {
+            if let Some(id) = id {
+                write!(f, ",{name}={id}")?;
+            }
+        }
+        self.log.as_ref().map_or(Ok(()), |log| write!(f, ",log={}", log.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let lists = [
+            "",
+            "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",
+            "strictatime,sync,dirsync,explain,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
+        ];
+        for list in lists {
+            let (mut options, mut again) = (MountOptions::default(), MountOptions::default());
+            options.add(list).unwrap();
+            again.add(&options.to_string()).unwrap();
+            assert_eq!(options, again, "{options}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, mount, put, recover, rm, umount,
+    bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, mount, put, recover, rm, stat, umount,
 };
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
@@ -31,6 +31,7 @@ enum Command {
     Fiemap(fiemap::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Stat(stat::Args),
     Recover(recover::Args),
     Demo(demo::Args),
     Bench(bench::Args),
@@ -52,6 +53,7 @@ impl Cli {
             Command::Fiemap(args) => fiemap::run(&args),
             Command::Mount(args) => mount::run(&args),
             Command::Umount(args) => umount::run(&args),
+            Command::Stat(args) => stat::run(&args),
             Command::Recover(args) => recover::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Bench(args) => bench::run(&args),

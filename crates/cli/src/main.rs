@@ -24,6 +24,7 @@ mod recover;
 mod rm;
 mod signature;
 mod size;
+mod stat;
 mod transfer;
 mod tree;
 mod umount;

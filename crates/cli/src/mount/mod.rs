@@ -2,6 +2,7 @@
 
 mod daemon;
 mod helper;
+mod log;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,12 @@ pub struct Args {
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
-    /// As mount(8) has them, separated by commas: ro, allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev,
-    /// noexec, sync and others; cache=kernel|direct (who keeps files in memory), threads=N (that take requests),
-    /// policy=range|shared-overwrite|exclusive
+    /// As mount(8) has them, separated by commas: ro, norecovery (with ro: leave the journal alone), allow_other,
+    /// noatime, offset=BYTES, commit=SECONDS, suid, dev, noexec, sync and others; errors=continue|remount-ro;
+    /// uid=N, gid=N (whose all files are shown to be, and new ones are), resuid=N, resgid=N (who may use reserved
+    /// blocks); cache=kernel|direct (who keeps files in memory), threads=N (that take requests),
+    /// policy=range|shared-overwrite|exclusive, explain (waits, for parext4 stat), log=FILE (what goes wrong later; else
+    /// the system's log)
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
@@ -39,6 +43,7 @@ impl Args {
     fn mount_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::default();
         self.options.iter().try_for_each(|list| options.add(list))?;
+        options.check()?;
         Ok(options)
     }
 }
@@ -48,16 +53,27 @@ pub fn run(args: &Args) -> Result<()> {
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let (image, dir) = (absolute(&args.image)?, absolute(&args.dir)?);
     check_dir(&dir)?;
-    if args.foreground {
-        return mounted(&image, &dir, &options)?.serve().map_err(Into::into);
+    if !args.foreground && !args.daemon {
+        return daemon::start(&image, &dir, &args.options);
     }
     if args.daemon {
         rustix::process::setsid().context("leaving the terminal")?;
-        let mounted = mounted(&image, &dir, &options)?;
-        daemon::ready()?;
-        return mounted.serve().map_err(Into::into);
     }
-    daemon::start(&image, &dir, &args.options)
+    log::start(options.log.as_deref().map(log::open).transpose()?);
+    let mounted = mounted(&image, &dir, &options)?;
+    if args.daemon {
+        daemon::ready()?;
+        log::leave_error_output();
+        ::log::info!("{} is mounted on {}", image.display(), dir.display());
+    }
+    let served = mounted.serve();
+    if args.daemon {
+        match &served {
+            Ok(()) => ::log::info!("{} is unmounted", image.display()),
+            Err(error) => ::log::error!("{}: {error}", image.display()),
+        }
+    }
+    Ok(served?)
 }
 
 /// Refuses what cannot be mounted on.
@@ -85,7 +101,7 @@ fn mounted(image: &Path, dir: &Path, options: &MountOptions) -> Result<Mounted> 
     let dir = dir.to_owned();
     ctrlc::set_handler(move || {
         if let Err(error) = unmount(&dir, true) {
-            eprintln!("parext4: {error}");
+            ::log::error!("{error}");
         }
     })
     .context("catching signals")?;
@@ -98,6 +114,7 @@ fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        ::log::error!("{panic}");
         std::process::abort();
     }));
 }

@@ -112,6 +112,14 @@ pub fn until(is_so: impl Fn() -> bool) -> bool {
     false
 }
 
+/// A command that another user runs.
+pub fn as_user(user: u32, program: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={user}"), format!("--regid={user}")]);
+    command.args(["--clear-groups", "--"]).args(program);
+    command
+}
+
 /// What a program prints on its error output.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -90,7 +90,8 @@ fn errors_are_told_before_the_command_returns() {
         let error = bed.bench().fails(arguments);
         assert!(error.contains(part), "{error}");
     };
-    fails(&["mount", "-o", "ro,norecovery", &image, &dir], "norecovery");
+    fails(&["mount", "-o", "norecovery", &image, &dir], "needs \"ro\"");
+    fails(&["mount", "-o", "log=/no/such/log", &image, &dir], "/no/such/log");
     fails(&["mount", "-o", "errors=panic", &image, &dir], "errors=panic");
     fails(&["mount", "-o", "frobnicate", &image, &dir], "frobnicate");
     fails(&["mount", &image, "/no/such/dir"], "/no/such/dir");

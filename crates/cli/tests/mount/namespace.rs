@@ -56,11 +56,17 @@ impl Op {
             8..10 => Self::Unlink { path },
             10 => Self::Rmdir { path },
             11..14 => {
-                let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+                let flags = [
+                    RenameFlags::empty(),
+                    RenameFlags::NOREPLACE,
+                    RenameFlags::EXCHANGE,
+                    RenameFlags::WHITEOUT,
+                    RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
+                ];
                 Self::Rename {
                     path,
                     to: random_path(rng),
-                    flags: flags[usize::try_from(rng.below(3)).unwrap()],
+                    flags: flags[usize::try_from(rng.below(5)).unwrap()],
                 }
             }
             14 => Self::Chmod { path, mode: u32::try_from(rng.below(0o10000)).unwrap() },

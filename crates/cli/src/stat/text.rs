@@ -1,0 +1,133 @@
+//! A report for people.
+
+use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use parext4_mount::report::{Operations, Report};
+
+use crate::size;
+
+/// What a report says; with the one `before`, also how much of it was each second since.
+pub fn describe(now: &Report, before: Option<&Report>) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut text, now, before);
+    text
+}
+
+fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
+    facts(f, now)?;
+    table(f, now, before)?;
+    operations(f, &now.operations, now.mount.locks_whole_file)?;
+    let rates = Rates::new(now, before);
+    let requests = &now.requests;
+    writeln!(
+        f,
+        "requests: {} taken{}; {} under way: {} in threads, {} in workers, {} in queues of the device",
+        requests.taken,
+        rates.of(|report| report.requests.taken),
+        requests.in_flight(),
+        requests.in_threads,
+        requests.in_workers,
+        requests.in_lanes,
+    )?;
+    let cache = &now.cache;
+    writeln!(
+        f,
+        "cache: {} of {}, {} of it dirty; {} hits{}, {} misses{}",
+        size::display(cache.bytes),
+        size::display(cache.budget),
+        size::display(cache.dirty_bytes),
+        cache.hits,
+        rates.of(|report| report.cache.hits),
+        cache.misses,
+        rates.of(|report| report.cache.misses),
+    )?;
+    writeln!(f, "journal: {} commits{}", now.journal_commits, rates.of(|report| report.journal_commits))?;
+    now.waits.iter().try_for_each(|wait| writeln!(f, "* {}", wait.escape_debug()))
+}
+
+fn facts(f: &mut String, now: &Report) -> fmt::Result {
+    let (mount, volume) = (&now.mount, &now.volume);
+    let bytes = |blocks: u64| size::display(blocks.saturating_mul(volume.block_size.into()));
+    let mounted_for = indicatif::HumanDuration(Duration::from_millis(mount.mounted_for_ms));
+    writeln!(f, "{}: mounted for {mounted_for} by process {}", mount.image.escape_debug(), mount.pid)?;
+    writeln!(f, "  options   {}", mount.options.escape_debug())?;
+    if !volume.label.is_empty() {
+        writeln!(f, "  label     {}", volume.label.escape_debug())?;
+    }
+    let (free, available) = (bytes(volume.free_blocks), bytes(volume.available_blocks));
+    writeln!(f, "  space     {}, {free} free, {available} for ordinary users", bytes(volume.blocks))?;
+    if let Some(why) = &mount.stopped {
+        writeln!(f, "  stopped   nothing is changed any more: {}", why.escape_debug())?;
+    }
+    let held = if mount.locks_whole_file { "the whole file" } else { "their own range" };
+    writeln!(f, "policy {}: operations hold {held}", mount.policy.escape_debug())
+}
+
+/// Operations by what they do; with rates in a column of their own.
+fn table(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
+    let line = |f: &mut String, what: &str, shared: &dyn Display, alone: &dyn Display, rate: &dyn Display| {
+        write!(f, "{what:52}{shared:>10}{alone:>10}")?;
+        if before.is_some() { writeln!(f, "{rate:>10}") } else { writeln!(f) }
+    };
+    let rates = Rates::new(now, before);
+    line(f, "operations, by what they do", &"shared", &"alone", &"/s")?;
+    let (mut shared, mut alone) = (0, 0);
+    for row in &now.operations.admissions {
+        let total = |report: &Report| {
+            let same = report.operations.admissions.iter().find(|other| other.what == row.what);
+            same.map_or(0, |row| row.shared.saturating_add(row.alone))
+        };
+        let what = format!("  {}", row.what.escape_debug());
+        line(f, &what, &row.shared, &row.alone, &rates.number(total))?;
+        (shared, alone) = (row.shared.saturating_add(shared), row.alone.saturating_add(alone));
+    }
+    let total = |report: &Report| {
+        let rows = report.operations.admissions.iter();
+        rows.fold(0_u64, |sum, row| sum.saturating_add(row.shared).saturating_add(row.alone))
+    };
+    line(f, "  all", &shared, &alone, &rates.number(total))
+}
+
+fn operations(f: &mut String, done: &Operations, locks_whole_file: bool) -> fmt::Result {
+    let (total, longest) = (Duration::from_nanos(done.waited_ns), Duration::from_nanos(done.longest_wait_ns));
+    writeln!(f, "waits for others: {}, {total:.1?} in all, {longest:.1?} at most", done.waits)?;
+    if locks_whole_file {
+        writeln!(f, "times that all I/O on the file had to end first: {}", done.drains)?;
+    }
+    writeln!(
+        f,
+        "blocks made written: {}, by {} writes, {} of them together with others",
+        done.blocks_converted, done.conversions, done.conversions_merged
+    )?;
+    if done.zero_outs > 0 {
+        writeln!(f, "blocks zeroed for want of space in the map: {} times", done.zero_outs)?;
+    }
+    writeln!(f, "zeros written around data: {}", size::display(done.bytes_zeroed))
+}
+
+/// How fast counters count.
+struct Rates<'a> {
+    now: &'a Report,
+    before: Option<&'a Report>,
+}
+
+impl<'a> Rates<'a> {
+    fn new(now: &'a Report, before: Option<&'a Report>) -> Self {
+        Self { now, before }
+    }
+
+    /// The change each second, rounded; 0 without an earlier report.
+    fn number(&self, counter: impl Fn(&Report) -> u64) -> u64 {
+        let Some(before) = self.before else { return 0 };
+        let change = u128::from(counter(self.now).saturating_sub(counter(before)));
+        let time = self.now.mount.mounted_for_ms.saturating_sub(before.mount.mounted_for_ms).max(1);
+        u64::try_from((change * 1000).div_ceil(time.into())).unwrap_or(u64::MAX)
+    }
+
+    /// The same in brackets; nothing without an earlier report.
+    fn of(&self, counter: impl Fn(&Report) -> u64) -> String {
+        self.before.map_or_else(String::new, |_| format!(" ({}/s)", self.number(counter)))
+    }
+}

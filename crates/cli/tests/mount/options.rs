@@ -1,0 +1,138 @@
+//! Options that change whose files are, what is read, and what happens on errors.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
+
+use crate::bed::{Bed, as_user, tool};
+use crate::common::text;
+
+const OWNER: u32 = 1000;
+
+#[test]
+fn all_files_are_shown_to_be_of_one_owner() {
+    let options = format!("allow_other,uid={OWNER},gid={}", OWNER + 1);
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(bed.path("old"), "old").unwrap();
+    std::fs::set_permissions(bed.path("old"), Permissions::from_mode(0o600)).unwrap();
+    bed.umount();
+    bed.mount(&options);
+    let owner = |name: &str| {
+        let metadata = std::fs::metadata(bed.path(name)).unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    assert_eq!((owner("."), owner("old")), ((OWNER, OWNER + 1), (OWNER, OWNER + 1)));
+    std::fs::write(bed.path("new"), "new").unwrap();
+    std::fs::create_dir(bed.path("dir")).unwrap();
+    assert_eq!(owner("new"), (OWNER, OWNER + 1));
+    // It is what the kernel goes by.
+    let script = format!("cd {} && cat old && echo more >> old && touch his", text(bed.dir()));
+    let does = tool(&mut as_user(OWNER, &["sh", "-ec", &script]));
+    // Nobody else can be given a file.
+    assert_eq!(chown(bed.path("old"), Some(0), None).unwrap_err().raw_os_error(), Some(1));
+    chown(bed.path("old"), Some(OWNER), Some(OWNER + 1)).unwrap();
+    assert_eq!(chown(bed.path("old"), None, Some(7)).unwrap_err().raw_os_error(), Some(1));
+    bed.umount();
+    bed.bench().fsck();
+
+    // The image has new files with that owner, and old ones as they were.
+    bed.mount("rw");
+    assert_eq!((owner("old"), owner("."), owner("new")), ((0, 0), (0, 0), (OWNER, OWNER + 1)));
+    assert_eq!(owner("dir"), (OWNER, OWNER + 1));
+    if does.is_some() {
+        assert_eq!(owner("his"), (OWNER, OWNER + 1));
+        assert_eq!(std::fs::read_to_string(bed.path("old")).unwrap(), "oldmore\n");
+    }
+    bed.finish();
+}
+
+#[test]
+fn the_journal_is_left_alone_on_request() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let mut server = bed.serve("rw");
+    std::fs::write(bed.path("file"), "contents").unwrap();
+    std::fs::File::open(bed.path("file")).unwrap().sync_all().unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    bed.umount();
+    let image = std::fs::read(bed.bench().image()).unwrap();
+    for (options, there) in [("ro,norecovery", false), ("noload,ro", false), ("ro", true)] {
+        bed.mount(options);
+        assert_eq!(bed.path("file").exists(), there, "{options}");
+        assert!(std::fs::write(bed.path("other"), "").is_err(), "{options}");
+        bed.umount();
+        assert!(std::fs::read(bed.bench().image()).unwrap() == image, "{options}");
+    }
+    bed.bench().ok(&["recover", &text(&bed.bench().image())]);
+    bed.bench().fsck();
+    assert_eq!(bed.bench().ok(&["cat", &bed.bench().inside("/file")]), "contents");
+}
+
+/// A name that was changed in the image behind the back of its directory's checksum.
+pub struct Needle(Vec<usize>);
+
+impl Needle {
+    const NAME: &[u8] = b"needle-in-a-directory";
+
+    /// Makes the directory `dir`, and makes it corrupt.
+    pub fn hide(bed: &Bed) -> Self {
+        bed.mount("rw");
+        std::fs::create_dir(bed.path("dir")).unwrap();
+        std::fs::write(bed.path("dir").join(str::from_utf8(Self::NAME).unwrap()), "").unwrap();
+        bed.umount();
+        let image = std::fs::read(bed.bench().image()).unwrap();
+        // Also in the journal, where it does no harm.
+        let found = image.windows(Self::NAME.len()).enumerate().filter(|(_, bytes)| *bytes == Self::NAME);
+        let needle = Self(found.map(|(at, _)| at).collect());
+        assert!(!needle.0.is_empty());
+        needle.write(bed, b'N');
+        needle
+    }
+
+    /// Makes it whole again.
+    pub fn put_back(&self, bed: &Bed) {
+        self.write(bed, b'n');
+    }
+
+    fn write(&self, bed: &Bed, first: u8) {
+        let image = std::fs::File::options().write(true).open(bed.bench().image()).unwrap();
+        for &at in &self.0 {
+            std::os::unix::fs::FileExt::write_all_at(&image, &[first], at as u64).unwrap();
+        }
+    }
+}
+
+#[test]
+fn corruption_stops_the_volume_if_that_is_wanted() {
+    let cases = [
+        ("rw", None, false),
+        ("errors=continue", None, false),
+        ("errors=remount-ro", None, true),
+        ("rw", Some("remount-ro"), true),
+        ("errors=continue", Some("remount-ro"), false),
+    ];
+    for (options, superblock, stops) in cases {
+        let Some(bed) = Bed::new(&[]) else { return };
+        if let Some(behaviour) = superblock {
+            let mut command = Command::new("tune2fs");
+            if tool(command.args(["-e", behaviour]).arg(bed.bench().image())).is_none() {
+                continue;
+            }
+        }
+        let needle = Needle::hide(&bed);
+        bed.mount(options);
+        std::fs::write(bed.path("before"), "contents").unwrap();
+        let error = std::fs::metadata(bed.path("dir/file")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(117), "EUCLEAN: {error}");
+        let made = std::fs::create_dir(bed.path("after"));
+        assert_eq!(made.is_err(), stops, "{options}, {superblock:?}");
+        assert!(std::fs::read_dir(bed.dir()).unwrap().count() > 0);
+        let said = bed.bench().ok(&["stat", &text(bed.dir())]);
+        assert_eq!(said.contains("nothing is changed any more: corrupt volume"), stops, "{said}");
+        bed.umount();
+        needle.put_back(&bed);
+        bed.bench().ok(&["recover", &text(&bed.bench().image())]);
+        bed.bench().fsck();
+    }
+}

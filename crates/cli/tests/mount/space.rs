@@ -1,0 +1,103 @@
+//! Space: whom it is reserved for, and giving it back.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
+
+use crate::bed::{Bed, as_user, errors, tool};
+use crate::common::text;
+
+const SOMEBODY: u32 = 65534;
+
+/// Fills a file until there is no space. What the kernel keeps it takes for ever, so that is said at the end.
+fn fill(bed: &Bed, name: &str) -> Option<String> {
+    let to = format!("of={}", text(&bed.path(name)));
+    let dd = ["dd", "if=/dev/zero", "bs=64k", "count=1200", "conv=fsync", &to];
+    let output = as_user(SOMEBODY, &dd).env("LC_ALL", "C").output();
+    let Ok(output) = output else {
+        eprintln!("SKIPPED: no setpriv");
+        return None;
+    };
+    assert!(!output.status.success());
+    Some(errors(&output))
+}
+
+/// Free blocks, and those of them that everybody may use.
+fn space(bed: &Bed) -> (u64, u64) {
+    let space = statvfs(bed.dir()).unwrap();
+    (space.f_bfree, space.f_bavail)
+}
+
+#[test]
+fn reserved_blocks_are_for_root() {
+    for options in ["cache=direct", "cache=kernel", "cache=direct,threads=1"] {
+        let Some(bed) = Bed::mounted(&["--block-size", "4096"], &format!("allow_other,{options}")) else {
+            return;
+        };
+        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(bed.dir(), Permissions::from_mode(0o777)).unwrap();
+        let (free, available) = space(&bed);
+        let kept = free - available;
+        // 5 % of 64 MiB, and what only metadata gets.
+        assert!(kept > 800, "{kept}");
+        let Some(said) = fill(&bed, "his") else { return };
+        assert!(said.contains("No space left"), "{options}: {said}");
+        let (free, available) = space(&bed);
+        assert!(free + 64 >= kept && available < 64, "{options}: {free}, {available}");
+        // Nothing goes in, but for root.
+        fill(&bed, "his too").unwrap();
+        std::fs::write(bed.path("roots"), vec![7; 1 << 20]).unwrap();
+        std::fs::File::open(bed.path("roots")).unwrap().sync_all().unwrap();
+        assert!(space(&bed).0 + 200 < free, "{options}");
+        bed.umount();
+        bed.bench().fsck();
+
+        // Or for whom the options name.
+        bed.mount(&format!("allow_other,resuid={SOMEBODY},{options}"));
+        fill(&bed, "his third").unwrap();
+        assert!(space(&bed).0 + 400 < free, "{options}");
+        bed.finish();
+    }
+}
+
+#[test]
+fn fstrim_gives_the_image_s_space_back() {
+    for options in ["cache=kernel", "cache=direct,threads=1"] {
+        let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
+        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+        let occupied = || std::fs::metadata(bed.bench().image()).unwrap().blocks() * 512;
+        std::fs::write(bed.path("kept"), vec![7; 1 << 20]).unwrap();
+        std::fs::write(bed.path("gone"), vec![8; 16 << 20]).unwrap();
+        std::fs::File::open(bed.path("gone")).unwrap().sync_all().unwrap();
+        let before = occupied();
+        std::fs::remove_file(bed.path("gone")).unwrap();
+        let refused = as_user(SOMEBODY, &["fstrim", &text(bed.dir())]).output();
+        assert!(refused.is_err() || !refused.unwrap().status.success());
+        assert_eq!(occupied(), before);
+        let Some(said) = tool(Command::new("fstrim").arg("-v").arg(bed.dir())) else { return };
+        assert!(said.contains("trimmed"), "{said}");
+        assert!(occupied() + (14 << 20) < before, "{options}: {} of {before}", occupied());
+        assert_eq!(std::fs::read(bed.path("kept")).unwrap(), vec![7; 1 << 20]);
+        bed.finish();
+    }
+}
+
+#[test]
+fn a_rename_leaves_a_whiteout() {
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    std::fs::write(bed.path("old"), "contents").unwrap();
+    let rename = |flags| renameat_with(CWD, bed.path("old"), CWD, bed.path("new"), flags);
+    rename(RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(std::fs::read_to_string(bed.path("new")).unwrap(), "contents");
+    for _ in 0..2 {
+        let whiteout = std::fs::symlink_metadata(bed.path("old")).unwrap();
+        assert_eq!((whiteout.mode(), whiteout.rdev(), whiteout.nlink()), (0o20000, 0, 1));
+        bed.umount();
+        bed.bench().fsck();
+        bed.mount("rw");
+    }
+    std::fs::remove_file(bed.path("old")).unwrap();
+    bed.finish();
+}

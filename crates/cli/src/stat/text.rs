@@ -118,7 +118,7 @@ impl<'a> Rates<'a> {
         Self { now, before }
     }
 
-    /// The change each second, rounded; 0 without an earlier report.
+    /// The change each second, rounded up; 0 without an earlier report.
     fn number(&self, counter: impl Fn(&Report) -> u64) -> u64 {
         let Some(before) = self.before else { return 0 };
         let change = u128::from(counter(self.now).saturating_sub(counter(before)));

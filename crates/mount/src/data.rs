@@ -76,12 +76,25 @@ impl Server {
     }
 
     fn try_read(&self, open: &OpenFile, offset: u64, buf: &mut [u8]) -> Outcome<usize> {
-        let read = match self.reads_past(open, offset) {
-            true => open.file.read_at(buf, offset)?,
-            false => open.buffered()?.read_at(buf, offset)?,
+        let read = |buf: &mut [u8]| -> Outcome<usize> {
+            match self.reads_past(open, offset) {
+                true => Ok(open.file.read_at(buf, offset)?),
+                false => Ok(open.buffered()?.read_at(buf, offset)?),
+            }
         };
+        let mut count = read(buf)?;
+        if count < buf.len() && self.may_be_longer(open) {
+            self.have_written_back(open.file.node());
+            count = read(buf)?;
+        }
         self.note_access(open.file.node());
-        Ok(read)
+        Ok(count)
+    }
+
+    /// Whether the kernel may have a longer file than we do, when something reads past its cache: it has written back
+    /// only what is to be read, and so not what lies behind.
+    fn may_be_longer(&self, open: &OpenFile) -> bool {
+        open.direct && self.options.cache == Cache::Kernel && self.handles.has_writer(open.file.node())
     }
 
     fn write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
@@ -136,6 +149,16 @@ fn lane_buffer(len: usize) -> AlignedBuf {
     AlignedBuf::zeroed(len.next_multiple_of(512))
 }
 
+/// What a worker does.
+fn answer_read(server: &Server, open: &OpenFile, offset: u64, len: usize, reply: ReplyData) {
+    let mut buf = vec![0; len];
+    let read = server.read(open, offset, &mut buf);
+    reply.answer(read.map(|read| {
+        buf.truncate(read);
+        buf
+    }));
+}
+
 impl Front {
     pub fn read(&self, at: Place, len: usize, reply: ReplyData) {
         let open = match self.server.open_file(at.handle) {
@@ -152,14 +175,7 @@ impl Front {
             self.read_in_lane(open, at.offset, len, reply);
         } else {
             let server = Arc::clone(&self.server);
-            self.workers.give(move || {
-                let mut buf = vec![0; len];
-                let read = server.read(&open, at.offset, &mut buf);
-                reply.answer(read.map(|read| {
-                    buf.truncate(read);
-                    buf
-                }));
-            });
+            self.workers.give(move || answer_read(&server, &open, at.offset, len, reply));
         }
     }
 
@@ -168,6 +184,9 @@ impl Front {
         let file = open.file.clone();
         let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
         self.lanes.give(file, request, move |result, buf| match (server.heed(result), buf) {
+            (Ok(read), _) if read < len as u64 && server.may_be_longer(&open) => {
+                workers.give(move || answer_read(&server, &open, offset, len, reply));
+            }
             (Ok(read), Some(buf)) => {
                 reply.data(&buf[..usize::try_from(read).unwrap_or(0)]);
                 if server.is_access_noted(open.file.node()) {

@@ -111,6 +111,10 @@ impl Server {
     /// Copies up to `len` bytes and returns how many; fewer at the end of the source, or if they are many.
     pub fn copy(&self, from: Place, to: Place, len: u64, caller: Caller) -> Outcome<u32> {
         let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
+        // The kernel has written back only what is to be copied, and so may know of a later end of the source.
+        if from.offset.saturating_add(len) > source.file.size() {
+            self.have_written_back(source.file.node());
+        }
         let (source, target) = (source.buffered()?, target.buffered()?);
         let len = len.min(MOST_COPIED);
         let mut buf = vec![0; COPIED_AT_ONCE.min(usize::try_from(len).unwrap_or(COPIED_AT_ONCE))];

@@ -161,6 +161,28 @@ fn data_is_found_before_it_is_written_back() {
     }
 }
 
+/// The kernel writes back what is to be read, or copied, and nothing behind that.
+#[test]
+fn an_end_that_is_not_written_back_is_found() {
+    for options in OPTIONS {
+        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
+        let path = bed.path("file");
+        let cached = both_ways(OpenOptions::new(), &path);
+        let past = both_ways(OpenOptions::new().custom_flags(direct()).clone(), &path);
+        cached.write_all_at(&[1; 4096], 1 << 20).unwrap();
+        let mut buf = aligned(8192);
+        buf.fill(7);
+        assert_eq!(past.read_at(&mut buf, 65536).unwrap(), 8192, "{options}");
+        assert!(buf.iter().all(|&byte| byte == 0), "{options}");
+        cached.write_all_at(&[2; 4096], 2 << 20).unwrap();
+        let copy = both_ways(OpenOptions::new(), &bed.path("copy"));
+        let mut from = (1 << 20) + 4096;
+        assert_eq!(copy_file_range(&cached, Some(&mut from), &copy, None, 8192), Ok(8192), "{options}");
+        drop((cached, past, copy));
+        bed.finish();
+    }
+}
+
 #[test]
 fn ranges_are_copied_by_the_server() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };

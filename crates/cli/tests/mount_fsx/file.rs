@@ -1,0 +1,375 @@
+//! The file and its model.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use parext4::device::AlignedBuf;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+
+use crate::bed::Bed;
+use crate::mapping::Mapping;
+use crate::op::{MOST, Op, Shape, Way};
+
+/// Operations that are shown when something is wrong.
+const SHOWN: usize = 40;
+/// What direct requests are multiples of.
+const SECTOR: u64 = 512;
+
+/// A file, what it must hold, and what was done to it last.
+pub struct Tested {
+    bed: Bed,
+    options: String,
+    block_size: u64,
+    open: Option<Open>,
+    model: Vec<u8>,
+    last: VecDeque<(u64, Op, bool)>,
+    counts: Counts,
+}
+
+/// What was done.
+#[derive(Default)]
+struct Counts {
+    operations: u64,
+    mapped: u64,
+    unsupported: u64,
+}
+
+/// All ways to the file.
+struct Open {
+    cached: [File; 2],
+    direct: [File; 2],
+    mapping: Mapping,
+}
+
+/// To write anywhere, and to append.
+const ANYWHERE: usize = 0;
+const AT_THE_END: usize = 1;
+
+impl Open {
+    /// Opens the file, which is made if need be, and leaves it as it was.
+    fn new(path: PathBuf) -> Result<Self> {
+        let open = |append: bool, flags: OFlags| {
+            let flags = i32::try_from(flags.bits()).unwrap();
+            let mut options = File::options();
+            options.read(true).write(!append).append(append).create(true).custom_flags(flags).open(&path)
+        };
+        let cached = [open(false, OFlags::empty())?, open(true, OFlags::empty())?];
+        let direct = [open(false, OFlags::DIRECT)?, open(true, OFlags::DIRECT)?];
+        let size = cached[ANYWHERE].metadata()?.len();
+        cached[ANYWHERE].set_len(MOST)?;
+        let mapping = Mapping::new(&path, MOST);
+        cached[ANYWHERE].set_len(size)?;
+        Ok(Self { cached, direct, mapping })
+    }
+
+    fn way(&self, way: Way) -> &File {
+        match way {
+            Way::Buffered => &self.cached[ANYWHERE],
+            Way::Direct => &self.direct[ANYWHERE],
+        }
+    }
+}
+
+impl Tested {
+    pub fn new(bed: Bed, options: &str, block_size: u64) -> Self {
+        let mut tested = Self {
+            bed,
+            options: options.to_owned(),
+            block_size,
+            open: None,
+            model: Vec::new(),
+            last: VecDeque::new(),
+            counts: Counts::default(),
+        };
+        tested.open();
+        tested
+    }
+
+    fn open(&mut self) {
+        self.bed.mount(&self.options);
+        self.open = Some(Open::new(self.bed.path("file")).unwrap());
+    }
+
+    fn ways(&self) -> &Open {
+        self.open.as_ref().unwrap()
+    }
+
+    fn file(&self) -> &File {
+        self.ways().way(Way::Buffered)
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape { size: self.model.len() as u64, block: self.block_size }
+    }
+
+    /// Does the operation to both; if `mapped`, buffered reads and writes within the file through the mapping.
+    pub fn apply(&mut self, nth: u64, op: Op, mapped: bool) {
+        if self.last.len() == SHOWN {
+            self.last.pop_front();
+        }
+        self.last.push_back((nth, op, mapped));
+        self.counts.operations += 1;
+        let done =
+            if mapped && self.is_mappable(op) { self.apply_mapped(nth, op) } else { self.try_apply(nth, op) };
+        if let Err(error) = done {
+            self.fail(&error.to_string());
+        }
+        let size = self.file().metadata().unwrap().len();
+        if size != self.model.len() as u64 {
+            self.fail(&format!("the size is {size}, not {}", self.model.len()));
+        }
+    }
+
+    fn is_mappable(&self, op: Op) -> bool {
+        match op {
+            Op::Read { way: Way::Buffered, offset, len } | Op::Write { way: Way::Buffered, offset, len } => {
+                offset + len <= self.model.len() as u64
+            }
+            Op::SyncRange { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn apply_mapped(&mut self, nth: u64, op: Op) -> Result<()> {
+        self.counts.mapped += 1;
+        let mapping = &mut self.open.as_mut().unwrap().mapping;
+        match op {
+            Op::Read { offset, len, .. } => {
+                let seen = mapping.read(offset, len);
+                self.compare("mapped", &seen, offset, len);
+            }
+            Op::Write { offset, len, .. } => {
+                let data = data(nth, len);
+                mapping.write(offset, &data);
+                self.store(offset, &data);
+            }
+            _ => mapping.sync(),
+        }
+        Ok(())
+    }
+
+    fn try_apply(&mut self, nth: u64, op: Op) -> Result<()> {
+        match op {
+            Op::Read { way, offset, len } => self.read(way, offset, len)?,
+            Op::Write { way, offset, len } => {
+                let (offset, len) = rounded(way, offset, len);
+                let data = data(nth, len);
+                self.ways().way(way).write_all_at(&data, offset)?;
+                self.store(offset, &data);
+            }
+            Op::Append { way, len } => {
+                let data = data(nth, rounded(way, 0, len).1);
+                let files = if way == Way::Buffered { &self.ways().cached } else { &self.ways().direct };
+                (&files[AT_THE_END]).write_all(&data)?;
+                self.store(self.model.len() as u64, &data);
+            }
+            Op::SetLen { size } => {
+                self.file().set_len(size)?;
+                self.model.resize(at(size), 0);
+            }
+            Op::Allocate { offset, len, keep_size } => {
+                self.allocate(FallocateFlags::empty(), offset, len, keep_size)?;
+                self.grow(offset + len, keep_size);
+            }
+            Op::PunchHole { offset, len } => {
+                self.allocate(FallocateFlags::PUNCH_HOLE, offset, len, true)?;
+                self.zero(offset, len);
+            }
+            Op::ZeroRange { offset, len, keep_size } => {
+                self.allocate(FallocateFlags::ZERO_RANGE, offset, len, keep_size)?;
+                self.grow(offset + len, keep_size);
+                self.zero(offset, len);
+            }
+            Op::CollapseRange { offset, len } => {
+                if self.shift(FallocateFlags::COLLAPSE_RANGE, offset, len)? {
+                    self.model.drain(at(offset)..at(offset + len));
+                }
+            }
+            Op::InsertRange { offset, len } => {
+                if self.shift(FallocateFlags::INSERT_RANGE, offset, len)? {
+                    let zeros = std::iter::repeat_n(0, at(len));
+                    self.model.splice(at(offset)..at(offset), zeros);
+                }
+            }
+            Op::SyncRange { .. } => self.file().sync_data()?,
+            Op::SyncData { way } => self.ways().way(way).sync_data()?,
+            Op::SyncAll { way } => self.ways().way(way).sync_all()?,
+            Op::Seek { offset } => self.seek(offset)?,
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, mode: FallocateFlags, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let keep_size = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+        Ok(fallocate(self.file(), mode | keep_size, offset, len)?)
+    }
+
+    /// Whether the kernel's FUSE has a request for it; counted if not.
+    fn shift(&mut self, mode: FallocateFlags, offset: u64, len: u64) -> Result<bool> {
+        match fallocate(self.file(), mode, offset, len) {
+            Err(Errno::OPNOTSUPP) => {
+                self.counts.unsupported += 1;
+                Ok(false)
+            }
+            result => Ok(result.map(|()| true)?),
+        }
+    }
+
+    fn read(&self, way: Way, offset: u64, len: u64) -> Result<()> {
+        let (offset, len) = rounded(way, offset, len);
+        let mut buf = AlignedBuf::zeroed(at(len).next_multiple_of(4096));
+        let buf = &mut buf[..at(len)];
+        buf.fill(0xee);
+        let mut count = 0;
+        while count < buf.len() {
+            // What is short of a sector is the end of the file.
+            match self.ways().way(way).read_at(&mut buf[count..], offset + count as u64)? {
+                0 => break,
+                read if way == Way::Direct && !(read as u64).is_multiple_of(SECTOR) => {
+                    count += read;
+                    break;
+                }
+                read => count += read,
+            }
+        }
+        self.compare(&format!("{way:?}"), &buf[..count], offset, len);
+        Ok(())
+    }
+
+    /// Compares what was read with the model.
+    fn compare(&self, way: &str, seen: &[u8], offset: u64, len: u64) {
+        let start = at(offset).min(self.model.len());
+        let want = &self.model[start..at(offset + len).clamp(start, self.model.len())];
+        if seen.len() != want.len() {
+            self.fail(&format!("{way}: {} bytes at {offset}, not {}", seen.len(), want.len()));
+        }
+        if let Some(differs) = seen.iter().zip(want).position(|(seen, want)| seen != want) {
+            let (seen, want) = (seen[differs], want[differs]);
+            self.fail(&format!("{way}: byte {} is {seen:#x}, not {want:#x}", start + differs));
+        }
+    }
+
+    /// What is a hole must be zeros in the model; hole and data follow each other.
+    fn seek(&self, offset: u64) -> Result<()> {
+        let size = self.model.len() as u64;
+        let data = match seek(self.file(), SeekFrom::Data(offset)) {
+            Err(Errno::NXIO) => {
+                let rest = &self.model[at(offset.min(size))..];
+                if rest.iter().any(|&byte| byte != 0) {
+                    self.fail(&format!("no data from {offset} on"));
+                }
+                return Ok(());
+            }
+            data => data?,
+        };
+        if data < offset || data >= size || self.model[at(offset)..at(data)].iter().any(|&byte| byte != 0) {
+            self.fail(&format!("data from {offset} on is at {data}"));
+        }
+        match seek(self.file(), SeekFrom::Hole(data))? {
+            hole if hole > data && hole <= size => Ok(()),
+            hole => Err(Error::new(ErrorKind::InvalidData, format!("data at {data}, and a hole at {hole}"))),
+        }
+    }
+
+    /// Compares all of the file, in every way.
+    pub fn check_all(&mut self) {
+        for way in [Way::Buffered, Way::Direct] {
+            if let Err(error) = self.read(way, 0, MOST) {
+                self.fail(&format!("{way:?}: {error}"));
+            }
+        }
+        let size = self.model.len() as u64;
+        let seen = self.open.as_mut().unwrap().mapping.read(0, size);
+        self.compare("mapped", &seen, 0, size);
+    }
+
+    /// Unmounts, asks e2fsck, and mounts again.
+    pub fn reopen(&mut self) {
+        self.shut();
+        self.open();
+        self.check_all();
+    }
+
+    /// Ends it, and says what was done.
+    pub fn close(mut self) -> String {
+        self.check_all();
+        self.reopen();
+        self.shut();
+        let Counts { operations, mapped, unsupported } = self.counts;
+        format!(
+            "{operations} operations, {mapped} of them mapped; {unsupported} that FUSE has no request for"
+        )
+    }
+
+    fn shut(&mut self) {
+        self.open = None;
+        self.bed.umount();
+        self.bed.bench().fsck();
+    }
+
+    fn store(&mut self, offset: u64, data: &[u8]) {
+        let end = at(offset) + data.len();
+        self.model.resize(self.model.len().max(end), 0);
+        self.model[at(offset)..end].copy_from_slice(data);
+    }
+
+    fn grow(&mut self, end: u64, keep_size: bool) {
+        if !keep_size {
+            self.model.resize(self.model.len().max(at(end)), 0);
+        }
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) {
+        let size = self.model.len();
+        self.model[at(offset).min(size)..at(offset + len).min(size)].fill(0);
+    }
+
+    fn fail(&self, why: &str) -> ! {
+        for (nth, op, mapped) in &self.last {
+            eprintln!("{nth}: {op:?}{}", if *mapped { ", mapped if it can be" } else { "" });
+        }
+        panic!("{}, blocks of {}: {why}", self.options, self.block_size);
+    }
+}
+
+/// Direct requests are of whole sectors.
+fn rounded(way: Way, offset: u64, len: u64) -> (u64, u64) {
+    match way {
+        Way::Buffered => (offset, len),
+        Way::Direct => {
+            let start = offset - offset % SECTOR;
+            (start, (offset + len).next_multiple_of(SECTOR) - start)
+        }
+    }
+}
+
+/// Bytes that differ from place to place, and from operation to operation; never 0. Aligned as direct I/O wants it.
+fn data(nth: u64, len: u64) -> impl std::ops::Deref<Target = [u8]> {
+    let mut buf = AlignedBuf::zeroed(at(len).next_multiple_of(4096));
+    for (place, byte) in (0..len).zip(buf.iter_mut()) {
+        *byte = u8::try_from((nth * 31 + place / 512 * 7 + place) % 251).unwrap() + 1;
+    }
+    Cut { buf, len: at(len) }
+}
+
+/// The beginning of a buffer.
+struct Cut {
+    buf: AlignedBuf,
+    len: usize,
+}
+
+impl std::ops::Deref for Cut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}

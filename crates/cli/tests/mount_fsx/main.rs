@@ -1,0 +1,65 @@
+//! Random operations of every kind on one file of a mount, beside a model in memory: through the kernel's cache, with
+//! `O_DIRECT`, and mapped; in the manner of fsx.
+//!
+//! `PAREXT4_FSX_OPS` is how many operations each configuration does. `cargo xtask mount-fsx --long` does a million.
+
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../mount/bed.rs"]
+mod bed;
+mod common;
+mod file;
+mod mapping;
+#[path = "../../../parext4/tests/fsx/op.rs"]
+mod op;
+
+use bed::Bed;
+use common::rng::Rng;
+use common::settings;
+use file::Tested;
+use mapping::Mapping;
+use op::Op;
+
+/// Operations between two looks at the whole file, and between two at the whole volume.
+const LOOK: u64 = 500;
+const CLOSE: u64 = 20_000;
+
+fn run(block_size: u64, options: &str) {
+    let what = format!("{options}, blocks of {block_size}");
+    let Some(bed) = Bed::new(&["--block-size", &block_size.to_string()]) else { return };
+    if !Mapping::is_possible() {
+        return;
+    }
+    let mut rng = Rng::new(settings::seed(&what), block_size);
+    let mut tested = Tested::new(bed, options, block_size);
+    for nth in 1..=settings::fsx_ops() {
+        let op = Op::random(&mut rng, &tested.shape());
+        tested.apply(nth, op, rng.chance(40));
+        if nth % LOOK == 0 {
+            tested.check_all();
+        }
+        if nth % CLOSE == 0 {
+            tested.reopen();
+        }
+    }
+    println!("{what}: {}", tested.close());
+}
+
+#[test]
+fn kernel_cache_blocks_of_1k() {
+    run(1024, "cache=kernel");
+}
+
+#[test]
+fn kernel_cache_blocks_of_4k() {
+    run(4096, "cache=kernel,threads=1");
+}
+
+#[test]
+fn direct_blocks_of_1k() {
+    run(1024, "cache=direct");
+}
+
+#[test]
+fn direct_blocks_of_4k() {
+    run(4096, "cache=direct,threads=1");
+}

@@ -5,6 +5,9 @@ mod common;
 #[allow(dead_code, reason = "a part is used")]
 #[path = "../../../parext4/tests/common/rng.rs"]
 mod rng;
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../../../parext4/tests/common/settings.rs"]
+mod settings;
 
 mod bed;
 mod data;

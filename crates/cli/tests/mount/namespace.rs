@@ -1,5 +1,6 @@
 //! Random operations on names and attributes, each also done to the kernel's ext4: it must come to the same, and leave
-//! the same behind.
+//! the same behind. One thread does them, or eight, each in a tree of its own; `PAREXT4_NAMES_OPS` is how many each of the
+//! eight does.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -14,6 +15,7 @@ use rustix::fs::{
 use crate::bed::Bed;
 use crate::kernel::Kernel;
 use crate::rng::Rng;
+use crate::settings;
 
 /// Something to do below a root.
 #[derive(Clone, Debug)]
@@ -275,4 +277,62 @@ fn same_as_the_kernel(block_size: &str, options: &str, seed: u64) {
 fn operations_come_to_the_same_as_with_the_kernel() {
     same_as_the_kernel("4096", "cache=kernel", 1);
     same_as_the_kernel("1024", "cache=direct,threads=2", 2);
+}
+
+/// How many threads work at once.
+const THREADS: u64 = 8;
+
+/// Each thread does its operations below a directory of its own. What they came to, by thread, and what is left.
+fn in_parallel(root: &Path, seed: u64) -> (Vec<Vec<Result<(), i32>>>, Vec<Side>) {
+    let ops = settings::names_ops();
+    std::thread::scope(|scope| {
+        let work = |thread: u64| {
+            let dir = root.join(format!("tree{thread}"));
+            std::fs::create_dir(&dir).unwrap();
+            scope.spawn(move || {
+                let (mut side, mut rng) = (Side::new(&dir), Rng::new(seed, thread));
+                let outcomes = (0..ops).map(|_| side.run(&Op::random(&mut rng))).collect();
+                (outcomes, side)
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).unzip()
+    })
+}
+
+fn trees_of_many_threads(block_size: &str, options: &str, seed: u64) {
+    let Some(bed) = Bed::mounted(&["--block-size", block_size], options) else { return };
+    let Some(kernel) = Kernel::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
+    let (expected, theirs) = in_parallel(&kernel.path(), seed);
+    let (got, ours) = in_parallel(bed.dir(), seed);
+    let when = format!("{options}, blocks of {block_size}, seed {seed}");
+    for (thread, (got, expected)) in got.iter().zip(&expected).enumerate() {
+        let differs = got.iter().zip(expected).position(|(got, expected)| got != expected);
+        if let Some(nth) = differs {
+            let mut rng = Rng::new(seed, thread as u64);
+            let op = (0..=nth).map(|_| Op::random(&mut rng)).last();
+            panic!(
+                "{when}, thread {thread}, operation {nth}, {op:?}: {:?}, not {:?}",
+                got[nth], expected[nth]
+            );
+        }
+    }
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        same(ours, theirs, &when);
+    }
+    drop((ours, theirs));
+    bed.umount();
+    bed.bench().fsck();
+    bed.mount(options);
+    same(&Side::new(bed.dir()), &Side::new(&kernel.path()), &format!("{when}, mounted again"));
+    bed.finish();
+}
+
+#[test]
+fn trees_of_many_threads_are_the_same_as_with_the_kernel() {
+    for (block_size, options, seed) in
+        [("4096", "cache=kernel", 11), ("1024", "cache=direct", 12), ("2048", "cache=kernel,threads=1", 13)]
+    {
+        trees_of_many_threads(block_size, options, seed);
+    }
 }

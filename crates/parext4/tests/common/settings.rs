@@ -17,6 +17,16 @@ pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)
 }
 
+/// How many operations each thread does that works on names of a mount: `PAREXT4_NAMES_OPS`.
+pub fn names_ops() -> u64 {
+    number("PAREXT4_NAMES_OPS").unwrap_or(1000)
+}
+
+/// How often the server of a mount is killed: `PAREXT4_KILL_ROUNDS`.
+pub fn kill_rounds() -> u64 {
+    number("PAREXT4_KILL_ROUNDS").unwrap_or(4)
+}
+
 /// How large the file is by which memory is measured, in MiB: `PAREXT4_MEMORY_MIB`.
 pub fn memory_mib() -> u64 {
     number("PAREXT4_MEMORY_MIB").unwrap_or(256)

@@ -22,6 +22,20 @@ pub(crate) struct NewAttributes {
     pub ctime: Option<SystemTime>,
 }
 
+impl NewAttributes {
+    /// Whether nothing is set but the time of change: chown(2) to no owner and no group, which takes set-ID bits away as
+    /// any other does.
+    fn is_empty(&self) -> bool {
+        let Self { mode, uid, gid, size, atime, mtime, ctime: _ } = self;
+        mode.is_none()
+            && uid.is_none()
+            && gid.is_none()
+            && size.is_none()
+            && atime.is_none()
+            && mtime.is_none()
+    }
+}
+
 const DAY: i64 = 24 * 60 * 60;
 
 impl Server {
@@ -37,7 +51,8 @@ impl Server {
             File::new((*node).clone())?.set_len(size)?;
             self.drop_privileges(&node, !caller.is_root() && new.mode.is_none())?;
         }
-        if new.uid.is_some() || new.gid.is_some() {
+        let uid = if new.is_empty() { Some(node.metadata().uid) } else { uid };
+        if uid.is_some() || gid.is_some() {
             self.drop_privileges(&node, false)?;
         }
         let time = |time: TimeOrNow| match time {

@@ -21,6 +21,16 @@ impl Timestamp {
     /// The earliest second that the format holds, in the year 1901.
     pub const MIN_SECONDS: i64 = i32::MIN as i64;
 
+    /// What an inode holds of this time: the nearest it can, by whole seconds where it has no `extra` field. The first
+    /// and the last second have no parts, as in the kernel.
+    #[must_use]
+    pub fn held(self, has_extra: bool) -> Self {
+        let (seconds, extra) = self.encode(has_extra);
+        let held = Self::decode(seconds, extra);
+        let is_bound = matches!(held.seconds, Self::MIN_SECONDS | Self::MAX_SECONDS);
+        Self { nanoseconds: if is_bound { 0 } else { held.nanoseconds }, ..held }
+    }
+
     /// From the two fields of the inode; `extra` is 0 where it has no room for it.
     pub(super) fn decode(seconds: u32, extra: u32) -> Self {
         Self {
@@ -77,5 +87,14 @@ mod tests {
         assert_eq!(late.encode(false), (0x7fff_ffff, 0));
         let early = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
         assert_eq!(early.encode(false), (0x8000_0000, 0));
+    }
+
+    #[test]
+    fn holds_what_it_can() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert_eq!(at(5_000_000_000, 7).held(true), at(5_000_000_000, 7));
+        assert_eq!(at(5_000_000_000, 7).held(false), at(i32::MAX.into(), 0));
+        assert_eq!(at(i64::MAX, 7).held(true), at(Timestamp::MAX_SECONDS, 0));
+        assert_eq!(at(i64::MIN, 7).held(true), at(Timestamp::MIN_SECONDS, 0));
     }
 }

@@ -44,17 +44,15 @@ impl File {
         })
     }
 
-    /// Shows the size up to `end`, unless `keep_size`.
+    /// Shows the size up to `end`, unless `keep_size`. It counts as a modification, as with the kernel, either way.
     pub(super) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
         self.volume().transact(1, |handle| {
             inode.join(handle);
             if !keep_size && end > inode.size() {
                 inode.raise_size(end);
-                inode.touch_modified();
-            } else {
-                inode.touch_changed();
             }
+            inode.touch_modified();
             Ok(())
         })
     }

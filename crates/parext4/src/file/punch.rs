@@ -26,7 +26,7 @@ impl File {
         // The last block goes as a whole.
         let end = if end < size { end } else { size.next_multiple_of(block_size) };
         if offset >= end.min(size) {
-            return Ok(());
+            return self.finish_allocation(size, true);
         }
         self.zero_edges(offset, end)?;
         let (first, end) = self.whole_blocks(offset, end);

@@ -13,6 +13,9 @@ const S_ISUID: u16 = 0o4000;
 /// Execution by the group; without it, set-group-ID means something else.
 const S_IXGRP: u16 = 0o0010;
 
+/// `i_extra_isize` from which on all times have their extra bits.
+const EXTRA_TIMES: u16 = 16;
+
 /// The attributes of an inode at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -126,9 +129,11 @@ impl Node {
         core.mode = core.mode & !PERMISSIONS | permissions;
         core.uid = set.uid.unwrap_or(core.uid);
         core.gid = set.gid.unwrap_or(core.gid);
-        core.atime = set.atime.unwrap_or(core.atime);
-        core.mtime = set.mtime.unwrap_or(core.mtime);
-        core.ctime = set.ctime.unwrap_or_else(now);
+        let has_extra = core.extra_isize >= EXTRA_TIMES;
+        let held = |time: Timestamp| time.held(has_extra);
+        core.atime = set.atime.map_or(core.atime, held);
+        core.mtime = set.mtime.map_or(core.mtime, held);
+        core.ctime = set.ctime.map_or_else(now, held);
     }
 
     /// Sets the time of last access to now. Whether a read does that is for the caller to decide.

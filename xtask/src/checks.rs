@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::campaign::{Scope, dirty, kill, mkfs, tree};
+use crate::campaign::{Scope, dirty, kill, mkfs, programs, tree};
 use crate::report::Report;
 use crate::sh::Cmd;
 use crate::workspace::{cargo, target};
@@ -52,6 +52,12 @@ pub const STEPS: &[Step] = &[
         run: dirty::run,
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
+    Step {
+        name: "mount-programs",
+        about: "real programs on a mount, some with the server killed under them",
+        mounts: false,
+        run: programs::run,
+    },
     Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {
         name: "asan",
@@ -68,7 +74,7 @@ pub fn test(only: &[String]) -> Result<bool> {
     }
     let mut report = Report::default();
     report.step("programs", |report| {
-        let missing = debian::install();
+        let missing = debian::install(&[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS].concat());
         if !missing.is_empty() {
             report
                 .skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));
@@ -87,6 +93,19 @@ pub fn one(name: &str, scope: Scope) -> bool {
     for step in STEPS.iter().filter(|step| step.name == name) {
         run_step(step, scope, &mut report);
     }
+    report.finish()
+}
+
+/// Runs a campaign that is no step, or a longer one than that.
+pub fn alone(name: &str, campaign: impl FnOnce(&mut Report) -> Result<()>) -> bool {
+    let mut report = Report::default();
+    report.step(name, |report| {
+        let missing = debian::install(debian::FUSE_MOUNTS);
+        if !missing.is_empty() {
+            report.skip(name, &format!("missing, so what needs them is skipped: {}", missing.join(" ")));
+        }
+        campaign(report)
+    });
     report.finish()
 }
 

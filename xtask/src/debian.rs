@@ -4,15 +4,17 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::sh::cmd;
+use crate::sh::{cmd, path};
 
 /// A program and the Debian package that has it.
-struct Tool {
-    program: &'static str,
-    package: &'static str,
+#[derive(Clone, Copy)]
+pub struct Tool {
+    pub program: &'static str,
+    pub package: &'static str,
 }
 
-const TOOLS: &[Tool] = &[
+/// What the campaigns need that mount images in the kernel.
+pub const KERNEL_MOUNTS: &[Tool] = &[
     Tool { program: "mke2fs", package: "e2fsprogs" },
     Tool { program: "e2fsck", package: "e2fsprogs" },
     Tool { program: "dumpe2fs", package: "e2fsprogs" },
@@ -24,9 +26,20 @@ const TOOLS: &[Tool] = &[
     Tool { program: "fsfreeze", package: "util-linux" },
 ];
 
-/// Installs what is missing, where that is possible; returns the programs that are missing afterwards.
-pub fn install() -> Vec<&'static str> {
-    let packages = missing_packages();
+/// What the tests of parext4's own mounts need besides; the campaigns above do without.
+pub const FUSE_MOUNTS: &[Tool] = &[
+    Tool { program: "fusermount3", package: "fuse3" },
+    Tool { program: "chattr", package: "e2fsprogs" },
+    Tool { program: "git", package: "git" },
+    Tool { program: "python3", package: "python3" },
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "sqlite3", package: "sqlite3" },
+    Tool { program: "tar", package: "tar" },
+];
+
+/// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
+pub fn install(tools: &[Tool]) -> Vec<&'static str> {
+    let packages = missing_packages(tools);
     if !packages.is_empty() {
         println!("missing Debian packages: {}", packages.join(" "));
         if !is_root() || !found("apt-get") {
@@ -35,7 +48,7 @@ pub fn install() -> Vec<&'static str> {
             println!("{error:#}");
         }
     }
-    missing()
+    missing(tools)
 }
 
 /// Whether this process has root's rights over mounts and loop devices, as far as its user tells.
@@ -45,7 +58,7 @@ pub fn is_root() -> bool {
 
 /// Fails where a campaign that mounts images in the kernel cannot run, and says why.
 pub fn check_kernel_mounts() -> Result<()> {
-    let missing = missing();
+    let missing = missing(KERNEL_MOUNTS);
     if !missing.is_empty() {
         bail!("programs are missing: {}", missing.join(" "));
     }
@@ -58,13 +71,14 @@ pub fn check_kernel_mounts() -> Result<()> {
     Ok(())
 }
 
-fn missing() -> Vec<&'static str> {
-    TOOLS.iter().map(|tool| tool.program).filter(|program| !found(program)).collect()
+fn missing(tools: &[Tool]) -> Vec<&'static str> {
+    tools.iter().map(|tool| tool.program).filter(|program| !found(program)).collect()
 }
 
-fn missing_packages() -> Vec<&'static str> {
+fn missing_packages(tools: &[Tool]) -> Vec<&'static str> {
     let mut packages: Vec<_> =
-        TOOLS.iter().filter(|tool| !found(tool.program)).map(|tool| tool.package).collect();
+        tools.iter().filter(|tool| !found(tool.program)).map(|tool| tool.package).collect();
+    packages.sort_unstable();
     packages.dedup();
     packages
 }
@@ -86,8 +100,5 @@ fn apt_install(packages: &[&str]) -> Result<()> {
 }
 
 fn found(program: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"])
-        .any(|dir| Path::new(dir).join(program).is_file())
+    path().split(':').any(|dir| Path::new(dir).join(program).is_file())
 }

@@ -9,6 +9,7 @@ mod campaign;
 mod cargo_test;
 mod checks;
 mod debian;
+mod fuse;
 mod image;
 mod interrupt;
 mod kernel;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::Scope;
+use crate::campaign::{Scope, mount, programs};
 
 #[derive(Parser)]
 #[command(about = "The project's checks")]
@@ -55,6 +56,32 @@ enum Command {
     Kill(Length),
     /// Random operations of every kind on one file, buffered and direct, against a model
     Fsx(Length),
+    /// Random operations of every kind on one file of a mount, against a model
+    MountFsx {
+        /// Operations in each of four configurations
+        #[arg(long, default_value_t = 250_000)]
+        ops: u64,
+    },
+    /// Random operations on names by eight threads on a mount, against the kernel
+    MountNames {
+        /// Operations by each thread, in each of three configurations
+        #[arg(long, default_value_t = 20_000)]
+        ops: u64,
+    },
+    /// The server of a mount killed under load
+    MountKill {
+        /// How often
+        #[arg(long, default_value_t = 30)]
+        rounds: u64,
+    },
+    /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, qemu-img and PostgreSQL
+    MountPrograms {
+        #[command(flatten)]
+        length: Length,
+        /// Only those whose names begin so
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+    },
     /// The stress test under ThreadSanitizer
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
@@ -72,6 +99,12 @@ struct Length {
     long: bool,
 }
 
+impl Length {
+    fn scope(&self) -> Scope {
+        if self.long { Scope::Long } else { Scope::Short }
+    }
+}
+
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -87,7 +120,7 @@ fn run(command: Command) -> Result<bool> {
     interrupt::install()?;
     let (name, length) = match command {
         Command::Test { list: true, .. } => {
-            checks::STEPS.iter().for_each(|step| println!("{:8} {}", step.name, step.about));
+            checks::STEPS.iter().for_each(|step| println!("{:14} {}", step.name, step.about));
             return Ok(true);
         }
         Command::Test { only, .. } => return checks::test(&only),
@@ -96,10 +129,23 @@ fn run(command: Command) -> Result<bool> {
         Command::Dirty(length) => ("dirty", length),
         Command::Kill(length) => ("kill", length),
         Command::Fsx(length) => ("fsx", length),
+        Command::MountFsx { ops } => {
+            return Ok(checks::alone("mount-fsx", |report| mount::fsx(ops, report)));
+        }
+        Command::MountNames { ops } => {
+            return Ok(checks::alone("mount-names", |report| mount::names(ops, report)));
+        }
+        Command::MountKill { rounds } => {
+            return Ok(checks::alone("mount-kill", |report| mount::kill(rounds, report)));
+        }
+        Command::MountPrograms { length, only } => {
+            let campaign = |report: &mut _| programs::run_some(length.scope(), &only, report);
+            return Ok(checks::alone("mount-programs", campaign));
+        }
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
     };
-    Ok(checks::one(name, if length.long { Scope::Long } else { Scope::Short }))
+    Ok(checks::one(name, length.scope()))
 }

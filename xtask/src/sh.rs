@@ -30,13 +30,22 @@ pub struct Output {
     pub text: String,
 }
 
-/// Starts the command line of `program`, found in `PATH` or in the administrator's folders.
+/// Starts the command line of `program`, found in [`path`].
 pub fn cmd(program: impl AsRef<OsStr>) -> Cmd {
     let mut command = Command::new(program.as_ref());
-    // A plain user's PATH lacks these, and mke2fs and losetup live there.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin")).stdin(Stdio::null());
+    command.env("PATH", path()).stdin(Stdio::null());
     Cmd { command, line: program.as_ref().to_string_lossy().into_owned(), interruptible: true }
+}
+
+/// Where programs are looked for: `PATH`, the administrator's folders, which a plain user's `PATH` lacks and mke2fs and
+/// losetup live in, and PostgreSQL's.
+pub fn path() -> String {
+    let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    for version in versions {
+        path += &format!(":{}", version.path().join("bin").display());
+    }
+    path
 }
 
 impl Cmd {

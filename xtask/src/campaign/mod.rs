@@ -5,6 +5,8 @@ pub mod dirty;
 pub mod journal_diff;
 pub mod kill;
 pub mod mkfs;
+pub mod mount;
+pub mod programs;
 pub mod tree;
 
 use std::path::{Path, PathBuf};

@@ -1,72 +1,209 @@
 //! The server is killed under load: the image recovers, and what was synced is there.
+//!
+//! `PAREXT4_KILL_ROUNDS` is how often. `cargo xtask mount-kill` does it more often.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::Result;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::bed::Bed;
-use crate::common::text;
+use parext4::device::AlignedBuf;
+use rustix::fs::OFlags;
 
-const WRITERS: usize = 4;
+use crate::bed::{Bed, tool};
+use crate::common::text;
+use crate::rng::Rng;
+use crate::settings;
+
+/// Writers of each kind.
+const WRITERS: usize = 2;
 const RECORD: usize = 4096;
+/// Records that are overwritten again and again, by writer.
+const SLOTS: usize = 16;
+
+/// What the writers know to be durable, by writer.
+#[derive(Default)]
+struct Synced {
+    /// Records appended.
+    appended: [AtomicU64; WRITERS],
+    /// The record in each slot.
+    slots: [[AtomicU64; SLOTS]; WRITERS],
+    /// The last file that was renamed over the others.
+    replaced: [AtomicU64; WRITERS],
+}
 
 /// The record with this number.
-fn record(writer: usize, number: u64) -> Vec<u8> {
-    let mut bytes = vec![u8::try_from(writer + 1).unwrap(); RECORD];
+fn record(writer: usize, number: u64) -> AlignedBuf {
+    let mut bytes = AlignedBuf::zeroed(RECORD);
+    bytes.fill(u8::try_from(writer + 1).unwrap());
     bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[RECORD - 8..].copy_from_slice(&number.to_le_bytes());
     bytes
 }
 
-/// Appends records and syncs each, beside names that come and go, until that fails.
-fn write(dir: &Path, writer: usize, synced: &AtomicU64) -> std::io::Result<()> {
-    let file =
-        File::options().write(true).create(true).truncate(true).open(dir.join(format!("log{writer}")))?;
+/// The number of a record, which must be whole.
+fn number(writer: usize, bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+    assert!(bytes == &*record(writer, number), "record {number} of writer {writer} is torn");
+    number
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<File> {
+    let flags = i32::try_from(flags.bits()).unwrap();
+    File::options().read(true).write(true).create(true).custom_flags(flags).open(path)
+}
+
+/// Appends records and syncs each.
+fn append(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
+    let file = open(&dir.join(format!("log{writer}")), OFlags::empty())?;
     File::open(dir)?.sync_all()?;
     for number in 0.. {
         file.write_all_at(&record(writer, number), number * RECORD as u64)?;
         file.sync_data()?;
-        synced.store(number + 1, Ordering::SeqCst);
-        let name = |number: u64| dir.join(format!("name{writer}.{}", number % 7));
-        std::fs::write(name(number), vec![1; 10_000])?;
-        std::fs::rename(name(number), name(number + 1))?;
+        synced.appended[writer].store(number + 1, Ordering::SeqCst);
     }
     Ok(())
 }
 
+/// Overwrites records past every cache, and syncs a few at a time.
+fn overwrite(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
+    let file = open(&dir.join(format!("slots{writer}")), OFlags::DIRECT)?;
+    file.set_len((SLOTS * RECORD) as u64)?;
+    File::open(dir)?.sync_all()?;
+    let mut rng = Rng::new(7, writer as u64);
+    for number in 1.. {
+        let slots = [(); 3].map(|()| usize::try_from(rng.below(SLOTS as u64)).unwrap());
+        for slot in slots {
+            file.write_all_at(&record(writer, number), (slot * RECORD) as u64)?;
+        }
+        file.sync_data()?;
+        slots.iter().for_each(|&slot| synced.slots[writer][slot].store(number, Ordering::SeqCst));
+    }
+    Ok(())
+}
+
+/// Writes a file anew and renames it over the old one, as editors do.
+fn replace(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
+    let (new, name) = (dir.join(format!("new{writer}")), dir.join(format!("name{writer}")));
+    for number in 1.. {
+        let file = File::create(&new)?;
+        for part in 0..4 {
+            file.write_all_at(&record(writer, number), part * RECORD as u64)?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&new, &name)?;
+        File::open(dir)?.sync_all()?;
+        synced.replaced[writer].store(number, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// Names that come and go, and files that grow and shrink, none of them synced.
+fn churn(dir: &Path, writer: usize) -> Result<()> {
+    let mut rng = Rng::new(8, writer as u64);
+    loop {
+        let mut path = || dir.join(format!("churn{writer}.{}", rng.below(9)));
+        let (one, other) = (path(), path());
+        std::fs::write(&one, vec![1; usize::try_from(rng.log_uniform(200_000)).unwrap()])?;
+        let file = open(&one, OFlags::empty())?;
+        file.set_len(rng.below(50_000))?;
+        std::fs::rename(&one, &other)?;
+        let sub = other.with_extension("dir");
+        let _ = std::fs::create_dir(&sub);
+        let _ = std::fs::hard_link(&other, sub.join("link"));
+        if rng.chance(30) {
+            std::fs::remove_file(&other)?;
+            std::fs::remove_dir_all(&sub)?;
+        }
+    }
+}
+
+/// Everything that was synced is there, whole.
+fn check(dir: &Path, synced: &Synced) {
+    let mut bytes = vec![0; RECORD];
+    for writer in 0..WRITERS {
+        let appended = synced.appended[writer].load(Ordering::SeqCst);
+        for nth in 0..appended {
+            let file = File::open(dir.join(format!("log{writer}"))).unwrap();
+            file.read_exact_at(&mut bytes, nth * RECORD as u64).unwrap();
+            assert_eq!(number(writer, &bytes), nth, "record of writer {writer}, who wrote {appended}");
+        }
+        for (slot, synced) in synced.slots[writer].iter().enumerate() {
+            let synced = synced.load(Ordering::SeqCst);
+            if synced > 0 {
+                let file = File::open(dir.join(format!("slots{writer}"))).unwrap();
+                file.read_exact_at(&mut bytes, (slot * RECORD) as u64).unwrap();
+                // The next one may have come there, too.
+                let there = number(writer, &bytes);
+                assert!(there >= synced, "slot {slot} of writer {writer}: {there}, not {synced}");
+            }
+        }
+        let replaced = synced.replaced[writer].load(Ordering::SeqCst);
+        if replaced > 0 {
+            let bytes = std::fs::read(dir.join(format!("name{writer}"))).unwrap();
+            let numbers: Vec<_> = bytes.chunks(RECORD).map(|bytes| number(writer, bytes)).collect();
+            let is_whole = numbers.len() == 4 && numbers.iter().all(|&number| number == numbers[0]);
+            assert!(
+                is_whole && numbers[0] >= replaced,
+                "file {numbers:?} of writer {writer}, not {replaced}"
+            );
+        }
+    }
+}
+
+/// Has one of those who can recover a journal do it.
+fn recover(bed: &Bed, round: u64) {
+    let image = text(&bed.bench().image());
+    match round % 3 {
+        0 => drop(bed.bench().ok(&["recover", &image])),
+        // The next mount does it.
+        1 => return,
+        _ => {
+            let mut mount = Command::new("mount");
+            let mounted = mount.args(["-t", "ext4", "-o", "loop", &image, &text(bed.dir())]).output();
+            if !mounted.is_ok_and(|output| output.status.success()) {
+                eprintln!("SKIPPED: the kernel does not mount images here");
+                return;
+            }
+            tool(Command::new("umount").arg(bed.dir()));
+        }
+    }
+    bed.bench().fsck();
+}
+
 #[test]
 fn what_was_synced_survives_the_server() {
-    for round in 0..6_u64 {
+    for round in 0..settings::kill_rounds() {
         let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
         let options = if round % 2 == 0 { "cache=kernel" } else { "cache=direct" };
         let mut server = bed.serve(options);
-        let synced: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+        let synced = Synced::default();
         std::thread::scope(|scope| {
-            for (writer, synced) in synced.iter().enumerate() {
-                let dir = bed.dir();
-                scope.spawn(move || write(dir, writer, synced).unwrap_err());
+            let (dir, synced) = (bed.dir(), &synced);
+            for writer in 0..WRITERS {
+                scope.spawn(move || append(dir, writer, synced).unwrap_err());
+                scope.spawn(move || overwrite(dir, writer, synced).unwrap_err());
+                scope.spawn(move || replace(dir, writer, synced).unwrap_err());
+                scope.spawn(move || churn(dir, writer).unwrap_err());
             }
-            std::thread::sleep(Duration::from_millis(150 + 70 * round));
+            std::thread::sleep(Duration::from_millis(150 + 70 * (round % 20)));
             server.kill().unwrap();
             server.wait().unwrap();
         });
         bed.umount();
-        bed.bench().ok(&["recover", &text(&bed.bench().image())]);
-        bed.bench().fsck();
+        recover(&bed, round);
         bed.mount(options);
-        for (writer, synced) in synced.iter().enumerate() {
-            let synced = synced.load(Ordering::SeqCst);
-            let file = File::open(bed.path(&format!("log{writer}"))).unwrap();
-            for number in 0..synced {
-                let mut bytes = vec![0; RECORD];
-                file.read_exact_at(&mut bytes, number * RECORD as u64).unwrap();
-                assert!(
-                    bytes == record(writer, number),
-                    "round {round}, writer {writer}, record {number} of {synced}"
-                );
-            }
-        }
+        check(bed.dir(), &synced);
+        let sum = |of: &[AtomicU64]| of.iter().map(|number| number.load(Ordering::SeqCst)).sum::<u64>();
+        println!(
+            "round {round}: {} records appended, {} rounds of slots, {} files replaced",
+            sum(&synced.appended),
+            synced.slots.iter().flatten().map(|slot| slot.load(Ordering::SeqCst)).max().unwrap_or(0),
+            sum(&synced.replaced)
+        );
         bed.finish();
     }
 }

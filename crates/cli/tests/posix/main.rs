@@ -115,8 +115,8 @@ impl Done {
 /// How many differences there are, at once and when it is mounted again.
 fn differences(options: &str, cases: &[Case]) -> usize {
     let options = format!("allow_other,dev,suid,noatime,{options}");
-    let Some(bed) = Bed::mounted(&["--block-size", "1024"], &options) else { return 0 };
     let Some(kernel) = Kernel::mounted(&["-b", "1024"], "noatime") else { return 0 };
+    let Some(bed) = Bed::mounted(&["--block-size", "1024"], &options) else { return 0 };
     for dir in [bed.bench().path("."), kernel.path().join("..")] {
         run_as_root("chmod . 755", &dir);
     }

@@ -24,7 +24,7 @@ pub fn names_ops() -> u64 {
 
 /// How often the server of a mount is killed: `PAREXT4_KILL_ROUNDS`.
 pub fn kill_rounds() -> u64 {
-    number("PAREXT4_KILL_ROUNDS").unwrap_or(4)
+    number("PAREXT4_KILL_ROUNDS").unwrap_or(6)
 }
 
 /// How large the file is by which memory is measured, in MiB: `PAREXT4_MEMORY_MIB`.

@@ -1,0 +1,98 @@
+//! Images mounted by parext4, by a server that can be killed.
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::campaign::Bench;
+use crate::interrupt;
+use crate::sh::cmd;
+
+/// How often something is looked at that takes its time, and how many times.
+const POLL: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 6_000;
+
+/// Fails where nothing can be mounted, and says why.
+pub fn check() -> Result<()> {
+    std::fs::File::options().read(true).write(true).open("/dev/fuse").context("/dev/fuse cannot be used")?;
+    Ok(())
+}
+
+/// An image that is mounted; unmounted, and its server ended, when dropped.
+pub struct Mounted<'a> {
+    bench: &'a Bench,
+    server: Child,
+    dir: PathBuf,
+}
+
+impl<'a> Mounted<'a> {
+    /// Mounts `image` on the folder `dir`, with mount options such as `cache=direct`.
+    pub fn new(bench: &'a Bench, image: &Path, dir: &Path, options: &str) -> Result<Self> {
+        let command = bench.parext4("mount --foreground -o").arg(options).arg(image).arg(dir);
+        let mut mounted = Self { bench, server: command.start()?, dir: dir.into() };
+        for _ in 0..LOOKS {
+            if is_mounted(dir)? {
+                return Ok(mounted);
+            }
+            if let Some(status) = mounted.server.try_wait()? {
+                bail!("the server has ended: {status}");
+            }
+            wait()?;
+        }
+        bail!("the server does not mount");
+    }
+
+    /// Ends the server where it is, and unmounts what it leaves.
+    pub fn kill(mut self) -> Result<()> {
+        self.server.kill()?;
+        self.server.wait()?;
+        self.detach()
+    }
+
+    /// Unmounts and waits for the server to close the image.
+    pub fn unmount(mut self) -> Result<()> {
+        self.detach()?;
+        let status = self.server.wait()?;
+        if !status.success() {
+            bail!("the server: {status}");
+        }
+        Ok(())
+    }
+
+    /// Programs that have just ended may still have files open.
+    fn detach(&self) -> Result<()> {
+        let mut said = String::new();
+        for _ in 0..LOOKS {
+            let output = self.bench.parext4("umount").arg(&self.dir).output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            said = output.text;
+            wait()?;
+        }
+        bail!("cannot unmount: {said}");
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if is_mounted(&self.dir).unwrap_or(true) {
+            let _ = cmd("umount").arg("--lazy").arg(&self.dir).always().run();
+        }
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn wait() -> Result<()> {
+    thread::sleep(POLL);
+    interrupt::check()
+}
+
+fn is_mounted(dir: &Path) -> Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    Ok(mounts.lines().any(|line| line.split(' ').nth(1) == dir.to_str()))
+}

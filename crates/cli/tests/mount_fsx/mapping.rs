@@ -8,21 +8,24 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const SCRIPT: &str = "
 import mmap, os, sys
 memory = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2]))
-requests, answers = sys.stdin.buffer, sys.stdout.buffer
-answers.write(b'.')
-answers.flush()
+requests = sys.stdin.buffer
+def answer(data):
+    # Not by sys.stdout, which forgets the rest when the program is stopped in the middle.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest):]
+answer(b'.')
 for line in iter(requests.readline, b''):
     what, at, length = line.split()
     at, length = int(at), int(length)
     if what == b'read':
-        answers.write(memory[at:at + length])
+        answer(memory[at:at + length])
     else:
         if what == b'write':
             memory[at:at + length] = requests.read(length)
         else:
             memory.flush()
-        answers.write(b'.')
-    answers.flush()
+        answer(b'.')
 ";
 
 /// A program that has a file mapped. It ends when this is dropped.

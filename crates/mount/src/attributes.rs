@@ -52,7 +52,7 @@ impl Server {
             self.drop_privileges(&node, !caller.is_root() && new.mode.is_none())?;
         }
         let uid = if new.is_empty() { Some(node.metadata().uid) } else { uid };
-        if uid.is_some() || gid.is_some() {
+        if new.is_empty() || new.uid.is_some() || new.gid.is_some() {
             self.drop_privileges(&node, false)?;
         }
         let time = |time: TimeOrNow| match time {

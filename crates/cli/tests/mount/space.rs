@@ -45,7 +45,8 @@ fn reserved_blocks_are_for_root() {
         let Some(said) = fill(&bed, "his") else { return };
         assert!(said.contains("No space left"), "{options}: {said}");
         let (free, available) = space(&bed);
-        assert!(free + 64 >= kept && available < 64, "{options}: {free}, {available}");
+        // A request of the kernel's, of up to a MiB, goes in as a whole or not at all.
+        assert!(free + 64 >= kept && available < 256, "{options}: {free}, {available}");
         // Nothing goes in, but for root.
         fill(&bed, "his too").unwrap();
         std::fs::write(bed.path("roots"), vec![7; 1 << 20]).unwrap();

@@ -82,16 +82,32 @@ fn open_file(path: &Path, options: &FileOptions, is_block_device: bool) -> io::R
         // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if it is in use, mounted say.
         flags |= OFlags::EXCL;
     }
-    match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
+    let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666));
+    match patiently(is_block_device, open) {
         Ok(fd) => Ok(File::from(fd)),
         Err(Errno::BUSY) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
     }
 }
 
-/// udev holds a shared lock for a moment while it probes a block device that has just changed.
 const BLOCK_DEVICE_TRIES: u32 = 20;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(25);
+
+/// Waits for a block device that is in use only for a moment: udev holds a shared lock while it probes one that has just
+/// changed, and the kernel lets go of an io_uring's files some time after the ring was closed.
+fn patiently<T>(
+    is_block_device: bool,
+    mut attempt: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let tries = if is_block_device { BLOCK_DEVICE_TRIES } else { 1 };
+    for _ in 1..tries {
+        match attempt() {
+            Err(Errno::BUSY | Errno::WOULDBLOCK) => std::thread::sleep(TRY_AGAIN_AFTER),
+            other => return other,
+        }
+    }
+    attempt()
+}
 
 /// flock(2) locks belong to the open file description, so two opens in one process exclude each other too.
 fn lock(file: &File, path: &Path, options: &FileOptions, is_block_device: bool) -> io::Result<()> {
@@ -100,15 +116,10 @@ fn lock(file: &File, path: &Path, options: &FileOptions, is_block_device: bool) 
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    let mut tries_left = if is_block_device { BLOCK_DEVICE_TRIES } else { 1 };
-    loop {
-        tries_left -= 1;
-        match flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if tries_left == 0 => return Err(in_use(path)),
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(TRY_AGAIN_AFTER),
-            Err(error) => return Err(name_path(path, error.into())),
-        }
+    match patiently(is_block_device, || flock(file, operation)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
+        Err(error) => Err(name_path(path, error.into())),
     }
 }
 

@@ -84,7 +84,7 @@ impl File {
         growth: Growth,
     ) -> Result<Prepared<'_>> {
         if runs.iter().any(|run| run.state == State::Hole) {
-            self.fill_holes(first, len, self.ahead(first, len)?, growth)?;
+            self.fill_holes(first, len, self.ahead(first, len, growth)?, growth)?;
             runs = self.runs(first, len)?;
         }
         let pieces = runs.iter().filter(|run| run.is_unwritten()).count();
@@ -186,15 +186,20 @@ impl File {
 
     /// How many blocks to map ahead of a write that makes the file grow, so that the next ones find theirs.
     /// They are given back when nobody uses the file any more. XFS does the same ("speculative
-    /// preallocation").
-    fn ahead(&self, first: u32, len: u32) -> Result<u32> {
-        let size = self.size().div_ceil(self.volume().block_size());
+    /// preallocation"). Of threads that append side by side, each finds what others have claimed.
+    fn ahead(&self, first: u32, len: u32, growth: Growth) -> Result<u32> {
+        let block_size = self.volume().block_size();
+        let size = self.size().div_ceil(block_size);
+        let claimed = match growth {
+            Growth::Append => self.inode().tail.lock().end().div_ceil(block_size).max(size),
+            Growth::Write | Growth::Exact => size,
+        };
         let end = u64::from(first) + u64::from(len);
-        let grows = u64::from(first) <= size && end > size && first >= AHEAD_FROM;
+        let grows = u64::from(first) <= claimed && end > size && first >= AHEAD_FROM;
         let ahead = (first / 4).clamp(AHEAD_FROM, AHEAD_MOST);
         let last = self.volume().map(self.inode())?.last().map_or(0, |last| last.end());
         let spare = self.volume().counts().free_blocks() / AHEAD_SPARE;
-        let free = self.inode().behind() != Behind::Kept && last <= end;
+        let free = self.inode().behind() != Behind::Kept && last <= end.max(claimed);
         let together = self.volume().allocator.keeps_together(len);
         let sensible = grows && together && len < ahead && free && u64::from(ahead) <= spare;
         let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;

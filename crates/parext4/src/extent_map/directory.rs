@@ -39,6 +39,11 @@ impl Group {
         Arc::new(Self { firsts, leaves })
     }
 
+    /// Whether it lists just these.
+    pub(super) fn lists(&self, leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> bool {
+        self.leaves.iter().map(Arc::as_ptr).eq(leaves.map(|(_, leaf)| Arc::as_ptr(&leaf)))
+    }
+
     fn iter(&self) -> impl Iterator<Item = (u32, &Leaf)> {
         self.firsts.iter().copied().zip(self.leaves.iter().map(|leaf| &**leaf))
     }

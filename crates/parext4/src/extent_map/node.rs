@@ -128,7 +128,10 @@ impl Tree {
 
     /// Writes the root into an inode's `i_block` and every dirty node into its block.
     pub(super) fn encode(&mut self, i_block: &mut [u8; 60]) {
-        debug_assert!(self.root.knows_its_first(), "changes would go to other leaves than readers look in");
+        debug_assert!(
+            self.root.knows_what_is_below(),
+            "changes would go to other leaves than readers look in"
+        );
         self.root.encode_children();
         self.root.settle();
         self.root.encode_into(i_block, self.depth);
@@ -161,13 +164,15 @@ impl Node {
         self.first
     }
 
-    /// Whether this node, and each below, notes the first block that is mapped there.
-    fn knows_its_first(&self) -> bool {
+    /// Whether this node, and each below, notes the first block that is mapped there, and lists the leaves that are.
+    fn knows_what_is_below(&self) -> bool {
         let children = match &self.content {
             Content::Leaf(_) => &[][..],
             Content::Index(children) => children,
         };
-        self.first == self.content.first() && children.iter().all(Self::knows_its_first)
+        let lists = |group: &Arc<Group>| group.lists(children.iter().filter_map(Self::leaf));
+        let listed = self.listed.as_ref().is_none_or(lists);
+        self.first == self.content.first() && listed && children.iter().all(Self::knows_what_is_below)
     }
 
     /// The end of what is mapped below.
@@ -317,6 +322,7 @@ impl Node {
             return Err(Error::corrupt("extent tree: a leaf among its index nodes"));
         };
         let right = children.split_off(split_at(children.len(), appending, work.capacity));
+        self.listed = None;
         self.new_right(work, Content::Index(right))
     }
 
@@ -362,6 +368,7 @@ impl Node {
         }
         edit.freed.extend(only.block);
         self.content = Content::Leaf(Leaf::new(extents, None));
+        self.listed = None;
         true
     }
 

@@ -82,6 +82,10 @@ pub enum Fault {
     BitsKept,
     /// H30: readers are shown regions of the map while its leaves change.
     ViewUnheld,
+    /// H30: a leaf is changed beside others without its lock.
+    LeafUnheld,
+    /// H30: who shows a change of the map does not look whether somebody else was faster.
+    UpdateBlindly,
     /// H30: a read does not look again whether the end has moved while it waited.
     StaleSize,
     /// I6, H31: the completion of a write begins a handle inside another.

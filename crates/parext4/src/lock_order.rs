@@ -43,6 +43,8 @@ pub(crate) enum Rank {
     AllocGroup,
     /// What readers of an extent map are shown.
     MapView,
+    /// One leaf of an extent map, for who shares the map.
+    MapLeaf,
     /// The journal's running transaction: its lists and counters.
     Transaction,
     /// The contents of one metadata block.

@@ -2,6 +2,7 @@
 //!
 //! One module, so that `--cfg shuttle` can swap them for a model checker's.
 
+use crate::fault::{Fault, planted};
 use crate::lock_order::{Held, Rank, hold};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -159,6 +160,23 @@ impl<T> SwapOption<T> {
     pub(crate) fn store(&self, value: Option<Arc<T>>) {
         model_step();
         self.0.store(value);
+    }
+
+    /// Puts what `next` makes of the value into its place, again if somebody was faster. What is empty stays so.
+    pub(crate) fn update(&self, next: impl Fn(&T) -> Option<Arc<T>>) {
+        loop {
+            let before = self.load();
+            let Some(value) = &*before else { return };
+            let after = next(value);
+            model_step();
+            if planted(Fault::UpdateBlindly) {
+                return self.0.store(after);
+            }
+            let found = self.0.compare_and_swap(&*before, after);
+            if found.as_ref().is_some_and(|found| Arc::ptr_eq(found, value)) {
+                return;
+            }
+        }
     }
 }
 

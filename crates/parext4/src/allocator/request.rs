@@ -97,7 +97,7 @@ impl Allocator {
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
             let first = request.holes.first().map_or(0, |&(logical, _)| logical);
-            let beside = self.goal_beside(&request.windows.lock(), request.map, first);
+            let beside = self.goal_beside(&request.windows.read(), request.map, first);
             found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
         self.settle(handle, claim, runs, found)
@@ -111,7 +111,10 @@ impl Allocator {
         want: u32,
         runs: &mut Runs,
     ) -> Result<()> {
-        let mut file = request.windows.lock();
+        if self.take_covered(handle, request, runs)? {
+            return Ok(());
+        }
+        let mut file = request.windows.write();
         let mut may_open = if request.wants_window(want) { MAX_GROUPS } else { 0 };
         let mut groups = Groups::new();
         for &(logical, len) in request.holes {
@@ -139,6 +142,20 @@ impl Allocator {
             }
         }
         Ok(())
+    }
+
+    /// Takes blocks for one hole out of the window that covers it, beside others who do the same. Says whether there
+    /// were any.
+    fn take_covered(&self, handle: &Handle<'_>, request: &Request<'_>, runs: &mut Runs) -> Result<bool> {
+        let &[(at, len)] = request.holes else { return Ok(false) };
+        let file = request.windows.read();
+        let Some(window) = covering(&file, at).map(|index| &file[index]) else { return Ok(false) };
+        let run = if at + len <= window.end() { window.take(at, len) } else { Ok(None) };
+        let Ok(Some(run)) = run else { return Ok(false) };
+        let (group, offset) = self.layout.group_of(run.start);
+        self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
+        runs.push(run);
+        Ok(true)
     }
 
     /// Takes blocks for file blocks `[at, at + max)` out of the window that covers `at`; nothing, if its group

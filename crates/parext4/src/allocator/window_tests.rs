@@ -27,7 +27,7 @@ fn place(file: &File, block: usize) -> u64 {
 }
 
 fn windows(file: &File) -> Vec<Arc<Window>> {
-    file.node().inode.windows.lock().to_vec()
+    file.node().inode.windows.read().to_vec()
 }
 
 /// Allocates all that data may have.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::window::Window;
 use super::{Allocator, Run};
 use crate::lock_order::Rank;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 
 /// Windows that a volume has at most; then the oldest makes room.
 const MAX_WINDOWS: usize = 1024;
@@ -17,18 +17,22 @@ const MAX_OF_FILE: usize = 256;
 
 /// The windows of one file, by file block. Some may have been taken back.
 #[derive(Debug)]
-pub(crate) struct FileWindows(Mutex<Windows>);
+pub(crate) struct FileWindows(RwLock<Windows>);
 
 /// What [`FileWindows`] guards.
 pub(super) type Windows = SmallVec<[Arc<Window>; 1]>;
 
 impl FileWindows {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Rank::FileWindows, Windows::new()))
+        Self(RwLock::new(Rank::FileWindows, Windows::new()))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Windows> {
-        self.0.lock()
+    pub(super) fn read(&self) -> ReadGuard<'_, Windows> {
+        self.0.read()
+    }
+
+    pub(super) fn write(&self) -> WriteGuard<'_, Windows> {
+        self.0.write()
     }
 }
 
@@ -95,7 +99,7 @@ impl Allocator {
 
     /// Takes back the windows of a file that reach behind file block `from`.
     pub(crate) fn close_windows(&self, file: &FileWindows, from: u32) {
-        let mut file = file.lock();
+        let mut file = file.write();
         if file.is_empty() {
             return;
         }

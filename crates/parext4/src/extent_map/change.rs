@@ -6,7 +6,7 @@ use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::leaf::{Base, cut};
+use super::leaf::{Base, cut, scarce};
 use super::node::{Tree, Work};
 use super::shift::Shift;
 use super::view::Showing;
@@ -16,13 +16,11 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::meta::MetaCache;
-use crate::sync::{Arc, MutexGuard};
+use crate::sync::{Arc, WriteGuard};
 
 /// A leaf in the root has room for four entries and next to no marks. Once so many conversions had to change
 /// it, it becomes a block.
 const EARLY_GROWTH: u32 = 16;
-/// A leaf that is a block splits early, for the same reason, when less than this part of its entries is free.
-const SCARCE: usize = 8;
 
 /// What a change of the map works with.
 pub(crate) struct Edit<'a, 'r> {
@@ -84,9 +82,28 @@ enum Kind {
 }
 
 impl Change {
+    /// Mapping `extent` in a hole.
+    pub(super) fn fill(extent: Extent) -> Self {
+        Self::set(extent, Kind::Fill)
+    }
+
+    /// Mapping `extent` in place of what maps its blocks.
+    pub(super) fn convert(extent: Extent) -> Self {
+        Self::set(extent, Kind::Convert)
+    }
+
+    fn set(extent: Extent, kind: Kind) -> Self {
+        Self { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
+    }
+
     /// The first file block.
     pub(super) fn first(&self) -> u32 {
         u32::try_from(self.start).unwrap_or(u32::MAX)
+    }
+
+    /// How many file blocks it concerns.
+    pub(super) fn blocks(&self) -> u32 {
+        u32::try_from(self.end - self.start).unwrap_or(u32::MAX)
     }
 
     /// What is to be between the edges, in place of `replaced`.
@@ -106,6 +123,22 @@ impl Change {
     /// Whether it only adds something where there was nothing.
     pub(super) fn fills_hole(&self) -> bool {
         self.kind == Kind::Fill
+    }
+
+    /// Whether it is one of a leaf of these `extents` alone: there is a hole to fill behind the first of them, which
+    /// the node above names, or one of them to change.
+    pub(super) fn stays_within(&self, extents: &[Extent]) -> bool {
+        let at = extents.partition_point(|extent| extent.end() <= self.start);
+        let first = |extent: &Extent| u64::from(extent.logical.get());
+        match self.kind {
+            Kind::Fill => at > 0 && extents.get(at).is_none_or(|next| self.end <= first(next)),
+            _ => extents.get(at).is_some_and(|one| first(one) <= self.start && self.end <= one.end()),
+        }
+    }
+
+    /// Whether a mark says the same.
+    pub(super) fn is_markable(&self) -> bool {
+        self.kind == Kind::Convert && self.new.is_some_and(|extent| !extent.unwritten)
     }
 
     /// Of a leaf's free entries, those that are kept for marks.
@@ -133,7 +166,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     map: &'a ExtentMap,
-    tree: MutexGuard<'a, Tree>,
+    tree: WriteGuard<'a, Tree>,
 }
 
 impl Deref for Writer<'_> {
@@ -144,7 +177,7 @@ impl Deref for Writer<'_> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(map: &'a ExtentMap, tree: MutexGuard<'a, Tree>) -> Self {
+    pub(super) fn new(map: &'a ExtentMap, tree: WriteGuard<'a, Tree>) -> Self {
         Self { map, tree }
     }
 
@@ -153,7 +186,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::FileTooLarge`] if the tree would become deeper than the format allows.
     pub(crate) fn plan_fill(&self, tid: u64, extent: Extent) -> Result<Plan> {
-        self.plan(tid, Self::set(extent, Kind::Fill), false, false)
+        self.plan(tid, Change::fill(extent), false, false)
     }
 
     /// Mapping `extent` in place of what maps its blocks as part of one other extent. `spare` says that the
@@ -165,7 +198,7 @@ impl<'a> Writer<'a> {
         let tree = &mut *self.tree;
         tree.conversions = if tree.depth == 0 { tree.conversions.saturating_add(1) } else { 0 };
         let early = spare && tree.depth == 0 && tree.conversions > EARLY_GROWTH;
-        self.plan(tid, Self::set(extent, Kind::Convert), early, spare)
+        self.plan(tid, Change::convert(extent), early, spare)
     }
 
     /// Cutting the extent that maps `[start, start + len)`, and more, at its edges.
@@ -186,14 +219,10 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change { start, end, new: None, kind: Kind::Remove }, false, false)
     }
 
-    fn set(extent: Extent, kind: Kind) -> Change {
-        Change { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
-    }
-
     fn plan(&self, tid: u64, change: Change, early: bool, spare: bool) -> Result<Plan> {
         let tree = &*self.tree;
         let base = tree.base(&change, tid);
-        let scarce = if spare && tree.depth < MAX_DEPTH { tree.capacity / SCARCE } else { 0 };
+        let scarce = if spare && tree.depth < MAX_DEPTH { scarce(tree.capacity) } else { 0 };
         let most = tree.capacity - scarce;
         let (nodes, root_len) = tree.plan(&change, &base, most);
         let grows = root_len > ROOT_CAPACITY;
@@ -239,12 +268,13 @@ impl<'a> Writer<'a> {
     /// Shows readers what a change has come to.
     fn show(&self, showing: Showing<'_>, change: &Change) {
         let changed = change.start..change.end;
-        match change.kind {
-            Kind::Cut => {}
-            Kind::Convert if change.new.is_some_and(|extent| !extent.unwritten) => {
+        match (change.kind, change.new) {
+            (Kind::Cut, _) => {}
+            (Kind::Convert, _) if change.is_markable() => {
                 drop(showing);
                 self.map.view.set_written(changed);
             }
+            (Kind::Fill, Some(extent)) => self.map.view.fill(extent),
             _ => showing.renew(&self.map.directory.load(), &changed),
         }
     }

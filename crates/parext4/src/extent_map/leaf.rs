@@ -11,7 +11,12 @@ use smallvec::SmallVec;
 use super::Change;
 use super::marks::{Marked, Marking, Marks};
 use crate::fault::{Fault, planted};
-use crate::sync::{Arc, Guard, Swap, SwapOption};
+use crate::lock_order::Rank;
+use crate::sync::{Arc, Guard, Mutex, Swap, SwapOption};
+
+/// A leaf that is a block splits early, so that there is room for marks, when less than this part of its entries
+/// is free.
+const SCARCE: usize = 8;
 
 /// The place of a leaf in the tree, with its present version.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub(super) struct Leaf {
     /// Sorted, disjoint.
     extents: Swap<Vec<Extent>>,
     marks: SwapOption<Marks>,
+    /// Held by who changes it without holding the whole map.
+    changing: Mutex<()>,
 }
 
 /// The extents that a change starts from.
@@ -31,13 +38,17 @@ pub(super) struct Base {
 
 impl Leaf {
     pub(super) fn new(extents: Vec<Extent>, marks: Option<Arc<Marks>>) -> Arc<Self> {
-        Arc::new(Self { extents: Swap::new(Arc::new(extents)), marks: SwapOption::new(marks) })
+        let changing = Mutex::new(Rank::MapLeaf, ());
+        Arc::new(Self { extents: Swap::new(Arc::new(extents)), marks: SwapOption::new(marks), changing })
     }
 
     /// Puts the next version into place.
     pub(super) fn store(&self, extents: Vec<Extent>, marks: Option<Arc<Marks>>) {
         self.extents.store(Arc::new(extents));
-        self.marks.store(marks);
+        let before = self.marks.load().as_ref().map(Arc::as_ptr);
+        if before != marks.as_ref().map(Arc::as_ptr) {
+            self.marks.store(marks);
+        }
     }
 
     pub(super) fn extents(&self) -> Guard<Vec<Extent>> {
@@ -77,18 +88,59 @@ impl Leaf {
     /// are if nothing is taken away and the leaf has room for all that they may come to; else they are
     /// retired and folded.
     pub(super) fn base(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Base {
-        if let Some(marks) = &*self.marks.load()
-            && change.fills_hole()
-            && marks.is_armed_for(tid)
-            && !marks.is_retired()
-        {
-            let extents = self.extents();
-            let len = splice(&extents, change, pins).len_after(extents.len());
-            if len + 2 * marks.room() <= capacity || planted(Fault::MarksWithoutRoom) {
-                return Base { extents: Vec::clone(&extents), marks: Some(Arc::clone(marks)) };
-            }
+        let extents = self.extents();
+        match self.beside_marks(&extents, change, tid, capacity, pins) {
+            Some((_, marks)) => Base { extents: Vec::clone(&extents), marks: Some(marks) },
+            None => Base { extents: self.folded(), marks: None },
         }
-        Base { extents: self.folded(), marks: None }
+    }
+
+    /// The change as it concerns `extents`, the present ones, with the marks that stay laid over them; `None` if
+    /// they have to be folded.
+    fn beside_marks(
+        &self,
+        extents: &[Extent],
+        change: &Change,
+        tid: u64,
+        capacity: usize,
+        pins: &Pins,
+    ) -> Option<(Splice, Arc<Marks>)> {
+        let marks = self.marks.load();
+        let marks = marks.as_ref().filter(|marks| change.fills_hole() && marks.serve(tid))?;
+        let splice = splice(extents, change, pins);
+        let fits = splice.len_after(extents.len()) + 2 * marks.room() <= capacity;
+        (fits || planted(Fault::MarksWithoutRoom)).then(|| (splice, Arc::clone(marks)))
+    }
+
+    /// Carries out a change of no other leaf, if transaction `tid` has registered this one, which has room for
+    /// `capacity` extents. Says whether it has.
+    pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
+        let _changing = (!planted(Fault::LeafUnheld)).then(|| self.changing.lock());
+        let registered = self.marks.load().as_ref().is_some_and(|marks| marks.serve(tid));
+        let extents = self.extents();
+        if !registered || !change.stays_within(&extents) {
+            return false;
+        }
+        // Whoever had the leaf before us may have made room for a mark.
+        if change.is_markable() && self.mark(tid, change.first(), change.blocks()) == Marking::Done {
+            return true;
+        }
+        if let Some((splice, marks)) = self.beside_marks(&extents, change, tid, capacity, pins) {
+            self.store(splice.apply(&extents), Some(marks));
+            return true;
+        }
+        let folded = self.folded();
+        let splice = splice(&folded, change, pins);
+        let len = splice.len_after(folded.len());
+        let fits = len <= capacity - scarce(capacity);
+        if fits {
+            let marks = Marks::armed(tid, change.share_for_marks(capacity - len));
+            self.store(splice.apply(&folded), marks);
+        } else {
+            // It splits; without marks it fits as it is.
+            self.store(folded, None);
+        }
+        fits
     }
 
     /// The extents with all marks folded in; the marks are retired.
@@ -102,6 +154,11 @@ impl Leaf {
         written.sort_unstable();
         fold(&self.extents(), &written)
     }
+}
+
+/// How many entries of a leaf that is a block should stay free.
+pub(super) fn scarce(capacity: usize) -> usize {
+    capacity / SCARCE
 }
 
 /// `extents` with the blocks of the sorted ranges `written` turned from unwritten to written.
@@ -182,6 +239,15 @@ impl Splice {
     /// At most one more on a hole, two more within one extent, one more if a piece is cut out of one.
     pub(super) fn len_after(&self, len: usize) -> usize {
         len - self.range.len() + self.extents.len()
+    }
+
+    /// What a leaf of `extents` has afterwards.
+    pub(super) fn apply(&self, extents: &[Extent]) -> Vec<Extent> {
+        let mut after = Vec::with_capacity(self.len_after(extents.len()));
+        after.extend_from_slice(&extents[..self.range.start]);
+        after.extend_from_slice(&self.extents);
+        after.extend_from_slice(&extents[self.range.end..]);
+        after
     }
 }
 

@@ -58,13 +58,18 @@ impl Marks {
         (room > 0).then(|| Arc::new(Self { armed: tid, next: AtomicUsize::new(0), room, slots: slots() }))
     }
 
-    pub(super) fn is_armed_for(&self, tid: u64) -> bool {
+    fn is_armed_for(&self, tid: u64) -> bool {
         self.armed == tid
     }
 
     /// Whether it takes no marks any more. A change that was not carried out leaves such a set behind.
-    pub(super) fn is_retired(&self) -> bool {
+    fn is_retired(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= CLOSED
+    }
+
+    /// Whether it takes the marks of transaction `tid`, which has registered the leaf then.
+    pub(super) fn serve(&self, tid: u64) -> bool {
+        self.is_armed_for(tid) && !self.is_retired()
     }
 
     /// How many marks the set has room for in all.

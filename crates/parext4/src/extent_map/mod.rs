@@ -2,14 +2,16 @@
 //!
 //! Looking something up takes no lock: readers have a [view](View) of their own of what the leaves say. Changes
 //! take the map's lock, make a new version of the one leaf that they concern, renew the view, and register the
-//! blocks of the nodes that they dirty; those are encoded when the transaction closes, once each. That something
-//! was written is, most of the time, only [marked](marks) in its leaf, again without a lock.
+//! blocks of the nodes that they dirty; those are encoded when the transaction closes, once each. Changes that
+//! [stay within a leaf](in_leaf) go on beside each other in other leaves. That something was written is, most of the
+//! time, only [marked](marks) in its leaf, again without a lock.
 //!
 //! The nodes mirror the extent tree on the device, one to one. Source of the format: kernel documentation,
 //! "Dynamic Structures: Extent Tree".
 
 mod change;
 mod directory;
+mod in_leaf;
 mod leaf;
 mod load;
 mod marks;
@@ -24,7 +26,7 @@ use parext4_format::{ChecksumSeed, FileBlock, FsBlock};
 use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::meta::BlockKind;
-use crate::sync::{Arc, Mutex, Swap, spin};
+use crate::sync::{Arc, RwLock, Swap, spin};
 
 use change::Change;
 pub(crate) use change::{Edit, Plan, Writer};
@@ -86,7 +88,7 @@ impl Mapping {
 pub(crate) struct ExtentMap {
     view: View,
     directory: Swap<Directory>,
-    tree: Mutex<Tree>,
+    tree: RwLock<Tree>,
 }
 
 impl ExtentMap {
@@ -98,12 +100,12 @@ impl ExtentMap {
 
     fn with(mut tree: Tree) -> Self {
         let directory = Swap::new(Arc::new(tree.directory()));
-        Self { view: View::new(), directory, tree: Mutex::new(Rank::ExtentMap, tree) }
+        Self { view: View::new(), directory, tree: RwLock::new(Rank::ExtentMap, tree) }
     }
 
     /// The right to change the map.
     pub(crate) fn lock(&self) -> Writer<'_> {
-        Writer::new(self, self.tree.lock())
+        Writer::new(self, self.tree.write())
     }
 
     /// The first extent that ends behind `block`, without regard to marks.
@@ -258,7 +260,7 @@ impl ExtentMap {
     /// Writes the root into the inode's `i_block` and every dirty node into its block, with all marks folded.
     /// No handle is open.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
-        let mut tree = self.tree.lock();
+        let mut tree = self.tree.write();
         let showing = self.view.lock();
         tree.encode(i_block);
         drop(showing);

@@ -250,9 +250,8 @@ impl Node {
 
     fn apply_to_leaf(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
         let Content::Leaf(leaf) = &self.content else { return Ok(None) };
-        let Some(Base { mut extents, marks }) = work.base.take() else { return Ok(None) };
-        let splice = splice(&extents, &work.change, &work.pins);
-        extents.splice(splice.range, splice.extents);
+        let Some(Base { extents, marks }) = work.base.take() else { return Ok(None) };
+        let extents = splice(&extents, &work.change, &work.pins).apply(&extents);
         let capacity = if self.block.is_some() { work.capacity } else { ROOT_CAPACITY };
         if self.block.is_some() && extents.len() > work.most {
             self.touch(work)?;

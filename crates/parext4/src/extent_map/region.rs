@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
@@ -69,10 +70,7 @@ impl Region {
         let bits = match before.and_then(|before| before.written.as_ref()) {
             Some(bits) => {
                 let changed = clip(first, changed);
-                let bits = if planted(Fault::BitsCopied) { Arc::new(bits.copy()) } else { Arc::clone(bits) };
-                if !planted(Fault::BitsKept) {
-                    bits.clear(changed.clone());
-                }
+                let bits = bits.pass_on(&changed);
                 let within = |part: &Range<u32>| part.start.max(changed.start)..part.end.min(changed.end);
                 written.iter().for_each(|part| bits.set(within(part)));
                 Some(bits)
@@ -85,6 +83,30 @@ impl Region {
             None => None,
         };
         Some(Arc::new(Self { first, runs, written: bits }))
+    }
+
+    /// The version that comes when `extent` is mapped where there was a hole. That costs a copy of the runs, and no
+    /// look at the leaves.
+    pub(super) fn filled(&self, extent: Extent) -> Option<Arc<Self>> {
+        let first = u64::from(self.first);
+        let piece = cut(extent, first, first + u64::from(BLOCKS))?;
+        let run = Run { at: piece.logical.get() - self.first, len: piece.len, start: piece.physical };
+        let bits = match &self.written {
+            Some(bits) => {
+                let bits = bits.pass_on(&(run.at..run.end()));
+                if !extent.unwritten {
+                    bits.set(run.at..run.end());
+                }
+                Some(bits)
+            }
+            None if extent.unwritten => {
+                let bits = Bits::default();
+                self.runs.iter().for_each(|run| bits.set(run.at..run.end()));
+                Some(Arc::new(bits))
+            }
+            None => None,
+        };
+        Some(Arc::new(Self { first: self.first, runs: with(&self.runs, run), written: bits }))
     }
 
     /// The run that `block` lies in, cut to `[block, block + max)` and to the region. It may go on in the same
@@ -152,13 +174,31 @@ impl Found {
         if !unwritten {
             self.written.push(run.at..run.end());
         }
-        match self.runs.last_mut() {
-            Some(last) if last.end() == run.at && last.start + u64::from(last.len) == run.start => {
-                last.len += run.len;
-            }
-            _ => self.runs.push(run),
-        }
+        push(&mut self.runs, run);
     }
+}
+
+/// Adds a run, as part of the last one if they lie together.
+fn push(runs: &mut SmallVec<[Run; 2]>, run: Run) {
+    match runs.last_mut() {
+        Some(last) if last.end() == run.at && last.start + u64::from(last.len) == run.start => {
+            last.len += run.len;
+        }
+        _ => runs.push(run),
+    }
+}
+
+/// The sorted `runs` and one more between them.
+fn with(runs: &[Run], run: Run) -> SmallVec<[Run; 2]> {
+    let (before, after) = runs.split_at(runs.partition_point(|other| other.at < run.at));
+    let mut out = SmallVec::with_capacity(runs.len() + 1);
+    out.extend_from_slice(before);
+    push(&mut out, run);
+    if let Some((&next, rest)) = after.split_first() {
+        push(&mut out, next);
+        out.extend_from_slice(rest);
+    }
+    out
 }
 
 /// What there is of file blocks `range` in the region that begins at `first`, from the start of that.
@@ -185,6 +225,15 @@ impl Bits {
         for (word, mask) in masks(range) {
             self.0[word].fetch_and(!mask, Ordering::Release);
         }
+    }
+
+    /// The bits for a new version, with those of `changed` clear.
+    fn pass_on(self: &Arc<Self>, changed: &Range<u32>) -> Arc<Self> {
+        let bits = if planted(Fault::BitsCopied) { Arc::new(self.copy()) } else { Arc::clone(self) };
+        if !planted(Fault::BitsKept) {
+            bits.clear(changed.clone());
+        }
+        bits
     }
 
     /// How many of the `len` bits from `at` on are as the first, and what that is.

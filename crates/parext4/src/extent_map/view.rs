@@ -7,11 +7,13 @@
 
 use std::ops::Range;
 
+use parext4_format::extent::Extent;
+
 use super::directory::Directory;
 use super::region::{BLOCKS, Region};
 use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
-use crate::sync::{Arc, Mutex, MutexGuard, Swap, SwapOption};
+use crate::sync::{Arc, ReadGuard, RwLock, Swap, SwapOption, WriteGuard};
 
 /// Regions in a chunk of the table.
 const CHUNK: usize = 64;
@@ -23,7 +25,7 @@ const CHUNK_BLOCKS: u64 = CHUNK as u64 * BLOCKS as u64;
 pub(super) struct View {
     /// By the number of the region. Chunks come and stay.
     chunks: Swap<Vec<Option<Arc<Chunk>>>>,
-    changing: Mutex<()>,
+    changing: RwLock<()>,
 }
 
 type Chunk = [SwapOption<Region>; CHUNK];
@@ -32,17 +34,52 @@ type Chunk = [SwapOption<Region>; CHUNK];
 #[derive(Debug)]
 pub(super) struct Showing<'a> {
     view: &'a View,
-    _guard: Option<MutexGuard<'a, ()>>,
+    _guard: Option<WriteGuard<'a, ()>>,
+}
+
+/// While there is one no region is made of leaves, in which holes are filled.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Unmade<'a> {
+    _guard: Option<ReadGuard<'a, ()>>,
 }
 
 impl View {
     pub(super) fn new() -> Self {
-        Self { chunks: Swap::new(Arc::new(Vec::new())), changing: Mutex::new(Rank::MapView, ()) }
+        Self { chunks: Swap::new(Arc::new(Vec::new())), changing: RwLock::new(Rank::MapView, ()) }
     }
 
     pub(super) fn lock(&self) -> Showing<'_> {
-        let guard = (!planted(Fault::ViewUnheld)).then(|| self.changing.lock());
+        let guard = (!planted(Fault::ViewUnheld)).then(|| self.changing.write());
         Showing { view: self, _guard: guard }
+    }
+
+    /// Many may have the right to fill holes in leaves at once.
+    pub(super) fn share(&self) -> Unmade<'_> {
+        Unmade { _guard: (!planted(Fault::ViewUnheld)).then(|| self.changing.read()) }
+    }
+
+    /// Shows `extent`, which was mapped where there was a hole. Nobody makes regions of leaves meanwhile.
+    pub(super) fn fill(&self, extent: Extent) {
+        let mapped = extent.logical.get().into()..extent.end();
+        self.replace(&mapped, |_, region| region.filled(extent));
+    }
+
+    /// Puts what `next` makes of them into the place of the regions shown that file blocks `changed` touch, each
+    /// given with its first block. Who was slower than somebody else makes it of what is there then.
+    fn replace(&self, changed: &Range<u64>, next: impl Fn(u32, &Region) -> Option<Arc<Region>>) {
+        let chunks = self.chunks.load();
+        let at = |block: u64| usize::try_from(block / CHUNK_BLOCKS).unwrap_or(usize::MAX);
+        let (from, to) =
+            (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)).saturating_add(1)));
+        for nth in from..to {
+            let Some(chunk) = &chunks[nth] else { continue };
+            let start = nth as u64 * CHUNK_BLOCKS;
+            let part = start.max(changed.start)..changed.end.min(start + CHUNK_BLOCKS);
+            for first in regions(&part) {
+                chunk[place(first).1].update(|region| next(first, region));
+            }
+        }
     }
 
     /// What `f` makes of the region that `block` lies in; `None` if that is not shown.
@@ -102,25 +139,11 @@ impl Showing<'_> {
     /// Shows what the leaves have now for the file blocks `changed`, where blocks came or went. Nobody else holds
     /// those that were mapped.
     pub(super) fn renew(&self, leaves: &Directory, changed: &Range<u64>) {
-        let chunks = self.view.chunks.load();
-        let at = |block: u64| usize::try_from(block / CHUNK_BLOCKS).unwrap_or(usize::MAX);
-        let (from, to) =
-            (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)).saturating_add(1)));
-        for nth in from..to {
-            let Some(chunk) = &chunks[nth] else { continue };
-            let start = nth as u64 * CHUNK_BLOCKS;
-            let part = start.max(changed.start)..changed.end.min(start + CHUNK_BLOCKS);
-            for first in regions(&part) {
-                let slot = &chunk[place(first).1];
-                let before = slot.load();
-                let Some(before) = before.as_deref() else { continue };
-                let whole =
-                    changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
-                // What was changed as a whole is made again when somebody looks for it.
-                let after = if whole { None } else { Region::build(leaves, first, Some(before), changed) };
-                slot.store(after);
-            }
-        }
+        self.view.replace(changed, |first, before| {
+            let whole = changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
+            // What was changed as a whole is made again when somebody looks for it.
+            if whole { None } else { Region::build(leaves, first, Some(before), changed) }
+        });
     }
 }
 

@@ -100,7 +100,7 @@ impl Inner {
     ) -> Result<u32> {
         let map = self.map(inode)?;
         // Others look for blocks while the map is free, and may find that some were mapped ahead meanwhile.
-        let early = filling.in_order.then(|| map.lock());
+        let mut writer = filling.in_order.then(|| map.lock());
         let holes: Vec<(u32, u32)> = map
             .runs(start, len)
             .filter(|run| run.state == State::Hole)
@@ -113,25 +113,23 @@ impl Inner {
         inode.join(handle);
         let request = Request { growth: filling.growth, windows: &inode.windows, map, holes: &holes, goal };
         let runs = self.allocator.allocate(handle, &request, filling.claim.as_deref_mut())?;
-        let mut map = early.unwrap_or_else(|| map.lock());
-        let mut pieces = pair(&holes, &runs).peekable();
+        let mut pieces = pair(&holes, &runs, filling.written).peekable();
         let mut done = start;
-        while let Some((logical, run)) = pieces.peek().copied() {
-            if !map.is_hole(logical, run.len) && !planted(Fault::FillBlindly) {
-                self.give_back(handle, pieces)?;
-                return Ok(done - start);
-            }
-            if let Err(error) = self.add_run(handle, inode, &mut map, logical, run, &mut filling) {
+        while let Some(extent) = pieces.peek().copied() {
+            let stop = match self.add_extent(handle, inode, map, &mut writer, extent, &mut filling) {
+                Ok(true) => None,
+                Ok(false) => Some(Ok(())),
                 // Without any progress the caller hears why; of what stops the volume it always hears.
-                let gentle = matches!(error, Error::NoSpace | Error::FileTooLarge);
-                return if gentle {
-                    self.give_back(handle, pieces)?;
-                    if logical > first { Ok(logical - start) } else { Err(error) }
-                } else {
-                    Err(error)
-                };
+                Err(error @ (Error::NoSpace | Error::FileTooLarge)) => {
+                    Some(if done > start { Ok(()) } else { Err(error) })
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(stop) = stop {
+                self.give_back(handle, pieces)?;
+                return stop.map(|()| done - start);
             }
-            done = logical + run.len;
+            done = extent.logical.get() + extent.len;
             pieces.next();
             if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
                 self.give_back(handle, pieces)?;
@@ -143,43 +141,45 @@ impl Inner {
     }
 
     /// Frees what was allocated in this handle and not mapped, which takes no more credits.
-    fn give_back(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = (u32, Run)>) -> Result<()> {
-        for (_, run) in pieces {
-            self.allocator.free_data(handle, run.start, run.len)?;
+    fn give_back(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = Extent>) -> Result<()> {
+        for extent in pieces {
+            self.allocator.free_data(handle, extent.physical, extent.len)?;
         }
         Ok(())
     }
 
-    fn add_run<'a>(
+    /// Maps `extent`, beside others if that is possible, else as the `writer` of the map. Says whether there was
+    /// a hole for it.
+    fn add_extent<'a, 'm>(
         &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        map: &mut Writer<'_>,
-        logical: u32,
-        run: Run,
+        map: &'m ExtentMap,
+        writer: &mut Option<Writer<'m>>,
+        extent: Extent,
         filling: &mut Filling<'_, 'a>,
-    ) -> Result<()> {
-        let extent = Extent {
-            logical: FileBlock(logical),
-            physical: run.start,
-            len: run.len,
-            unwritten: !filling.written,
-        };
-        let plan = map.plan_fill(handle.tid(), extent)?;
-        let mut reserved_now;
-        let reservation = match filling.claim.as_deref_mut() {
-            Some(claim) => {
-                claim.top_up(plan.blocks)?;
-                claim
+    ) -> Result<bool> {
+        if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
+            let writer = writer.get_or_insert_with(|| map.lock());
+            if !map.is_hole(extent.logical.get(), extent.len) && !planted(Fault::FillBlindly) {
+                return Ok(false);
             }
-            None => {
-                reserved_now = self.allocator.reserve(plan.blocks)?;
-                &mut reserved_now
-            }
-        };
-        self.edit(handle, inode, run.start, reservation, |edit| map.carry_out(edit, plan))?;
-        inode.add_blocks(u64::from(run.len), self.layout.block_size);
-        Ok(())
+            let plan = writer.plan_fill(handle.tid(), extent)?;
+            let mut reserved_now;
+            let reservation = match filling.claim.as_deref_mut() {
+                Some(claim) => {
+                    claim.top_up(plan.blocks)?;
+                    claim
+                }
+                None => {
+                    reserved_now = self.allocator.reserve(plan.blocks)?;
+                    &mut reserved_now
+                }
+            };
+            self.edit(handle, inode, extent.physical, reservation, |edit| writer.carry_out(edit, plan))?;
+        }
+        inode.add_blocks(u64::from(extent.len), self.layout.block_size);
+        Ok(true)
     }
 
     /// Runs one change of the map and settles what it did to the tree's own blocks.
@@ -218,7 +218,11 @@ impl Inner {
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let mut map = self.map(inode)?.lock();
+        let map = self.map(inode)?;
+        if map.convert_in_leaf(handle.tid(), start, len) {
+            return Ok(len);
+        }
+        let mut map = map.lock();
         let (mut at, end) = (start, start + len);
         while at < end {
             let run = map.lookup(at, end - at);
@@ -330,7 +334,7 @@ fn in_one_extent(map: &ExtentMap, run: &Mapping) -> u32 {
 
 /// Lays runs of blocks over holes of a file, in order; both are cut where the other ends, and to what one
 /// extent can map.
-fn pair(holes: &[(u32, u32)], runs: &[Run]) -> impl Iterator<Item = (u32, Run)> {
+fn pair(holes: &[(u32, u32)], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
     let mut holes = holes.iter().copied();
     let mut runs = runs.iter().copied();
     let (mut hole, mut run) = (holes.next(), runs.next());
@@ -340,6 +344,6 @@ fn pair(holes: &[(u32, u32)], runs: &[Run]) -> impl Iterator<Item = (u32, Run)> 
         hole = if len == hole_len { holes.next() } else { Some((logical + len, hole_len - len)) };
         let rest = Run { start: current.start + u64::from(len), len: current.len - len };
         run = if rest.len == 0 { runs.next() } else { Some(rest) };
-        Some((logical, Run { start: current.start, len }))
+        Some(Extent { logical: FileBlock(logical), physical: current.start, len, unwritten: !written })
     })
 }

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
 use crate::device::{Device, check_change, check_read, check_write};
@@ -178,6 +178,15 @@ impl Device for FileDevice {
 
     fn queue_kind(&self) -> QueueKind<'_> {
         QueueKind::File(self)
+    }
+}
+
+impl Drop for FileDevice {
+    /// Unlocks the file. Closing it does so too, but only when the kernel has let go of the rings that used it, which it does
+    /// some time after they were closed.
+    fn drop(&mut self) {
+        // What was not locked stays so.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

@@ -16,6 +16,8 @@ use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that are written back of one file before the next one's turn.
 const TURN: u32 = 4096;
+/// Pages that one thread would be long about.
+const MANY: u64 = 1024;
 
 /// The files with dirty pages, those first that have had some the longest.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct DirtyFiles {
 struct Entry {
     inode: Arc<Inode>,
     since: Instant,
+    /// Somebody waits for it.
+    is_urgent: bool,
 }
 
 impl DirtyFiles {
@@ -52,13 +56,15 @@ impl DirtyFiles {
     }
 
     fn add(&self, inode: &Arc<Inode>) {
-        self.files.lock().push_back(Entry { inode: Arc::clone(inode), since: Instant::now() });
+        let (inode, since) = (Arc::clone(inode), Instant::now());
+        self.files.lock().push_back(Entry { inode, since, is_urgent: false });
     }
 
     /// Takes the file out whose turn it is, and puts it last; only one that waits for `age` or longer.
     fn next(&self, age: Duration) -> Option<Arc<Inode>> {
         let mut files = self.files.lock();
-        let due = files.iter().position(|entry| entry.since.elapsed() >= age)?;
+        let is_due = |entry: &Entry| entry.is_urgent || entry.since.elapsed() >= age;
+        let due = files.iter().position(is_due)?;
         let entry = files.remove(due)?;
         files.push_back(entry.clone());
         Some(entry.inode)
@@ -72,7 +78,16 @@ impl DirtyFiles {
     fn restart(&self, inode: &Arc<Inode>) {
         let mut files = self.files.lock();
         if let Some(entry) = files.iter_mut().find(|entry| Arc::ptr_eq(&entry.inode, inode)) {
-            entry.since = Instant::now();
+            (entry.since, entry.is_urgent) = (Instant::now(), false);
+        }
+    }
+
+    /// Makes it the file's turn.
+    fn hurry(&self, inode: &Arc<Inode>) {
+        let mut files = self.files.lock();
+        let at = files.iter().position(|entry| Arc::ptr_eq(&entry.inode, inode));
+        if let Some(entry) = at.and_then(|at| files.remove(at)) {
+            files.push_front(Entry { is_urgent: true, ..entry });
         }
     }
 
@@ -128,6 +143,17 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// Has the volume's own threads help somebody who is going to write the file back, if that may be much: a device is
+    /// faster with several requests than with one.
+    pub(crate) fn write_back_together(&self, inode: &Arc<Inode>) {
+        if self.pages.dirty_pages() >= MANY
+            && let Some(background) = &self.dirty.background
+        {
+            self.dirty.hurry(inode);
+            background.wake();
+        }
     }
 
     /// Has the volume's own threads bring in pages of a file.

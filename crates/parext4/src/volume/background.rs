@@ -93,9 +93,9 @@ impl Threads {
 }
 
 fn run(volume: &Weak<Inner>, shared: &(Mutex<State>, Condvar), interval: Duration) {
-    let mut seen = 0;
+    let (mut seen, mut is_idle) = (0, false);
     // Pages become dirty at any time, so what is due is looked for more often than it becomes so.
-    while wait(shared, interval / 5, &mut seen) {
+    while wait(shared, if is_idle { Duration::MAX } else { interval / 5 }, &mut seen) {
         let Some(volume) = volume.upgrade() else { return };
         while !lock(&shared.0).stopped && volume.health.check().is_ok() {
             let age = if volume.is_half_full() { Duration::ZERO } else { interval };
@@ -103,6 +103,7 @@ fn run(volume: &Weak<Inner>, shared: &(Mutex<State>, Condvar), interval: Duratio
                 break;
             }
         }
+        is_idle = volume.has_no_dirty_files();
     }
 }
 

@@ -55,9 +55,12 @@ impl DirtyFiles {
         }
     }
 
-    fn add(&self, inode: &Arc<Inode>) {
+    /// Says whether it is the only one.
+    fn add(&self, inode: &Arc<Inode>) -> bool {
         let (inode, since) = (Arc::clone(inode), Instant::now());
-        self.files.lock().push_back(Entry { inode, since, is_urgent: false });
+        let mut files = self.files.lock();
+        files.push_back(Entry { inode, since, is_urgent: false });
+        files.len() == 1
     }
 
     /// Takes the file out whose turn it is, and puts it last; only one that waits for `age` or longer.
@@ -115,9 +118,12 @@ impl Inner {
     /// Notes that a page of the file has become dirty.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
         if cached.must_list() {
-            self.dirty.add(inode);
+            let is_first = self.dirty.add(inode);
             if let Some(background) = &self.dirty.background {
                 background.start(self);
+                if is_first {
+                    background.wake();
+                }
             }
         }
     }
@@ -166,6 +172,10 @@ impl Inner {
     /// Whether more is dirty than should be.
     pub(crate) fn is_dirty_enough(&self) -> bool {
         self.pages.dirty_pages() > self.dirty.limit
+    }
+
+    pub(super) fn has_no_dirty_files(&self) -> bool {
+        self.dirty.files.lock().is_empty()
     }
 
     /// Whether there is enough dirty for the volume's own threads not to wait any longer.

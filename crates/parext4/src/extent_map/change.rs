@@ -6,7 +6,7 @@ use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::leaf::{Base, cut, scarce};
+use super::leaf::{Outcome, cut, scarce};
 use super::node::{Tree, Work};
 use super::shift::Shift;
 use super::view::Showing;
@@ -153,7 +153,7 @@ impl Change {
 #[must_use]
 pub(crate) struct Plan {
     change: Change,
-    base: Base,
+    outcome: Outcome,
     /// The new blocks that it needs.
     pub blocks: u32,
     /// Whether the root's leaf becomes a block though it would fit.
@@ -221,17 +221,17 @@ impl<'a> Writer<'a> {
 
     fn plan(&self, tid: u64, change: Change, early: bool, spare: bool) -> Result<Plan> {
         let tree = &*self.tree;
-        let base = tree.base(&change, tid);
+        let outcome = tree.outcome(&change, tid);
         let scarce = if spare && tree.depth < MAX_DEPTH { scarce(tree.capacity) } else { 0 };
         let most = tree.capacity - scarce;
-        let (nodes, root_len) = tree.plan(&change, &base, most);
+        let (nodes, root_len) = tree.plan(&change, &outcome, most);
         let grows = root_len > ROOT_CAPACITY;
         if grows && tree.depth >= MAX_DEPTH {
             return Err(Error::FileTooLarge);
         }
         let blocks = nodes + u32::from(grows || early);
         debug_assert!(blocks <= u32::from(tree.depth) + 1, "{blocks} new nodes at depth {}", tree.depth);
-        Ok(Plan { change, base, blocks, early, most })
+        Ok(Plan { change, outcome, blocks, early, most })
     }
 
     /// Carries out what was planned.
@@ -243,7 +243,7 @@ impl<'a> Writer<'a> {
         let blocks = edit.take(plan.blocks)?;
         let showing = self.map.view.lock();
         let tree = &mut *self.tree;
-        let mut work = Work::new(edit, plan.change, plan.base, plan.most, tree, blocks);
+        let mut work = Work::new(edit, plan.change, plan.outcome, plan.most, tree, blocks);
         if planted(Fault::DirectoryFirst) {
             self.map.directory.store(Arc::new(tree.directory()));
         }

@@ -28,11 +28,11 @@ pub(super) struct Leaf {
     changing: Mutex<()>,
 }
 
-/// The extents that a change starts from.
+/// What a change makes of a leaf.
 #[derive(Debug)]
-pub(super) struct Base {
-    pub extents: Vec<Extent>,
-    /// The marks that stay laid over them, if they do not have to be folded.
+pub(super) struct Outcome {
+    pub after: Vec<Extent>,
+    /// The marks that stay laid over it, if they do not have to be folded.
     pub marks: Option<Arc<Marks>>,
 }
 
@@ -84,61 +84,43 @@ impl Leaf {
         self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
     }
 
-    /// What `change`, in transaction `tid`, starts from in a leaf of so many entries. Marks stay where they
+    /// What `change`, in transaction `tid`, makes of a leaf of so many entries. Marks stay where they
     /// are if nothing is taken away and the leaf has room for all that they may come to; else they are
     /// retired and folded.
-    pub(super) fn base(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Base {
-        let extents = self.extents();
-        match self.beside_marks(&extents, change, tid, capacity, pins) {
-            Some((_, marks)) => Base { extents: Vec::clone(&extents), marks: Some(marks) },
-            None => Base { extents: self.folded(), marks: None },
-        }
-    }
-
-    /// The change as it concerns `extents`, the present ones, with the marks that stay laid over them; `None` if
-    /// they have to be folded.
-    fn beside_marks(
-        &self,
-        extents: &[Extent],
-        change: &Change,
-        tid: u64,
-        capacity: usize,
-        pins: &Pins,
-    ) -> Option<(Splice, Arc<Marks>)> {
+    pub(super) fn outcome(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Outcome {
         let marks = self.marks.load();
-        let marks = marks.as_ref().filter(|marks| change.fills_hole() && marks.serve(tid))?;
-        let splice = splice(extents, change, pins);
-        let fits = splice.len_after(extents.len()) + 2 * marks.room() <= capacity;
-        (fits || planted(Fault::MarksWithoutRoom)).then(|| (splice, Arc::clone(marks)))
+        if let Some(marks) = marks.as_ref().filter(|marks| change.fills_hole() && marks.serve(tid)) {
+            let extents = self.extents();
+            let splice = splice(&extents, change, pins);
+            let fits = splice.len_after(extents.len()) + 2 * marks.room() <= capacity;
+            if fits || planted(Fault::MarksWithoutRoom) {
+                return Outcome { after: splice.apply(&extents), marks: Some(Arc::clone(marks)) };
+            }
+        }
+        let folded = self.folded();
+        Outcome { after: splice(&folded, change, pins).apply(&folded), marks: None }
     }
 
     /// Carries out a change of no other leaf, if transaction `tid` has registered this one, which has room for
-    /// `capacity` extents. Says whether it has.
+    /// `capacity` extents. Says whether it has; if not the marks may be retired, as behind a plan that was dropped.
     pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
         let _changing = (!planted(Fault::LeafUnheld)).then(|| self.changing.lock());
         let registered = self.marks.load().as_ref().is_some_and(|marks| marks.serve(tid));
-        let extents = self.extents();
-        if !registered || !change.stays_within(&extents) {
+        if !registered || !change.stays_within(&self.extents()) {
             return false;
         }
         // Whoever had the leaf before us may have made room for a mark.
         if change.is_markable() && self.mark(tid, change.first(), change.blocks()) == Marking::Done {
             return true;
         }
-        if let Some((splice, marks)) = self.beside_marks(&extents, change, tid, capacity, pins) {
-            self.store(splice.apply(&extents), Some(marks));
-            return true;
-        }
-        let folded = self.folded();
-        let splice = splice(&folded, change, pins);
-        let len = splice.len_after(folded.len());
-        let fits = len <= capacity - scarce(capacity);
+        let Outcome { after, marks } = self.outcome(change, tid, capacity, pins);
+        let fits = marks.is_some() || after.len() <= capacity - scarce(capacity);
         if fits {
-            let marks = Marks::armed(tid, change.share_for_marks(capacity - len));
-            self.store(splice.apply(&folded), marks);
-        } else {
-            // It splits; without marks it fits as it is.
-            self.store(folded, None);
+            let marks = marks.or_else(|| {
+                let free = capacity.saturating_sub(after.len());
+                Marks::armed(tid, change.share_for_marks(free))
+            });
+            self.store(after, marks);
         }
         fits
     }

@@ -1,6 +1,6 @@
 //! Marks: what of a leaf was written since its extents were last changed, noted without a lock.
 //!
-//! Converting a range on its own costs a copy of the leaf under the map's lock. A mark costs one
+//! Converting a range on its own costs a copy of the leaf under a lock. A mark costs one
 //! compare-and-swap: the leaf keeps its unwritten extents and a bounded set of ranges that are written all
 //! the same. Marks are *folded* into the extents when the leaf changes otherwise, when the set is full, or
 //! when the transaction closes.

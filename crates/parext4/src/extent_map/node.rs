@@ -7,7 +7,7 @@ use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::directory::{Directory, Group};
-use super::leaf::{Base, Leaf, Pins, splice};
+use super::leaf::{Leaf, Outcome, Pins};
 use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
@@ -56,12 +56,11 @@ pub(super) struct Work<'e, 'a, 'r> {
     edit: &'e mut Edit<'a, 'r>,
     change: Change,
     /// What the leaf starts from, until it has got there.
-    base: Option<Base>,
+    outcome: Option<Outcome>,
     kind: BlockKind,
     capacity: usize,
     /// Entries with which a leaf that is a block does not split.
     most: usize,
-    pins: Pins,
     /// Blocks for exactly the new nodes that the plan told of.
     pub blocks: SmallVec<[FsBlock; 8]>,
     /// Whether leaves came or went.
@@ -81,13 +80,13 @@ impl<'e, 'a, 'r> Work<'e, 'a, 'r> {
     pub(super) fn new(
         edit: &'e mut Edit<'a, 'r>,
         change: Change,
-        base: Base,
+        outcome: Outcome,
         most: usize,
         tree: &Tree,
         blocks: SmallVec<[FsBlock; 8]>,
     ) -> Self {
-        let (kind, capacity, pins) = (tree.kind, tree.capacity, tree.pins.clone());
-        Self { edit, change, base: Some(base), kind, capacity, most, pins, blocks, reshaped: false }
+        let (kind, capacity) = (tree.kind, tree.capacity);
+        Self { edit, change, outcome: Some(outcome), kind, capacity, most, blocks, reshaped: false }
     }
 
     fn new_block(&mut self) -> Result<FsBlock> {
@@ -114,16 +113,15 @@ impl Tree {
     }
 
     /// What `change` starts from in the leaf that it concerns.
-    pub(super) fn base(&self, change: &Change, tid: u64) -> Base {
+    pub(super) fn outcome(&self, change: &Change, tid: u64) -> Outcome {
         let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
-        self.root.leaf_for(change.first()).base(change, tid, capacity, &self.pins)
+        self.root.leaf_for(change.first()).outcome(change, tid, capacity, &self.pins)
     }
 
     /// What the change will come to, if leaves split that have more than `most` entries: new nodes below the root,
     /// and the root's entries before it grows.
-    pub(super) fn plan(&self, change: &Change, base: &Base, most: usize) -> (u32, usize) {
-        let len = splice(&base.extents, change, &self.pins).len_after(base.extents.len());
-        self.root.plan(change.first(), len, self.capacity, most)
+    pub(super) fn plan(&self, change: &Change, outcome: &Outcome, most: usize) -> (u32, usize) {
+        self.root.plan(change.first(), outcome.after.len(), self.capacity, most)
     }
 
     /// Writes the root into an inode's `i_block` and every dirty node into its block.
@@ -250,8 +248,7 @@ impl Node {
 
     fn apply_to_leaf(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
         let Content::Leaf(leaf) = &self.content else { return Ok(None) };
-        let Some(Base { extents, marks }) = work.base.take() else { return Ok(None) };
-        let extents = splice(&extents, &work.change, &work.pins).apply(&extents);
+        let Some(Outcome { after: extents, marks }) = work.outcome.take() else { return Ok(None) };
         let capacity = if self.block.is_some() { work.capacity } else { ROOT_CAPACITY };
         if self.block.is_some() && extents.len() > work.most {
             self.touch(work)?;

@@ -97,7 +97,7 @@ impl View {
             let set = || self.with_region(first, |region| region.set_written(&range));
             if set().is_none() {
                 // Somebody may be making it who has not seen the mark.
-                let _showing = self.lock();
+                let _unmade = self.share();
                 set();
             }
         }

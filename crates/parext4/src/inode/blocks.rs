@@ -131,6 +131,8 @@ impl Inner {
             }
             done = extent.logical.get() + extent.len;
             pieces.next();
+            // What did not take the map to itself took no credits, and so those for the first change of a tree that has
+            // grown meanwhile are still there.
             if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
                 self.give_back(handle, pieces)?;
                 return Ok(done - start);

@@ -212,7 +212,11 @@ impl Journal {
         let pass = self.gate.close();
         let tid = pass.tid();
         let _reopen = Reopen(self);
-        self.hooks.closing(&Handle::new(self, pass));
+        let handle = Handle::new(self, pass);
+        // The handle that was the last may have failed half-way.
+        self.health.check()?;
+        self.hooks.closing(&handle);
+        drop(handle);
         if self.running.is_empty() {
             return Ok(None);
         }

@@ -136,10 +136,9 @@ impl Inner {
         self.check_writable()?;
         let handle = self.journal.begin(credits.min(self.journal.max_credits()))?;
         let result = change(&handle);
-        let half_way = handle.has_changes();
-        drop(handle);
+        // Before the handle ends: a commit may wait for that, and must not take along what was done half-way.
         result.map_err(|error| match error {
-            Error::Device { .. } | Error::Corrupt(_) if half_way => self.health.stop(error),
+            Error::Device { .. } | Error::Corrupt(_) if handle.has_changes() => self.health.stop(error),
             other => other,
         })
     }

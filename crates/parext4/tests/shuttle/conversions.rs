@@ -1,10 +1,11 @@
 //! Conversions that are marked in leaves while those are filled, split, folded, encoded and removed.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::{limit_nodes, nodes_fit};
-use parext4::{File, MemDevice, SplitAt, Volume};
+use parext4::{File, FileExtent, MemDevice, SplitAt, Volume};
 use shuttle::rand::Rng;
 
 use super::support::*;
@@ -275,4 +276,78 @@ fn commits_meet_conversions() {
         let seen = sectors(&read(&after, 16, 0));
         assert_eq!(seen, [0, 0, 1, 1, 0, 0, 0, 0, 2, 2, 2, 0, 0, 0, 0, 0]);
     });
+}
+
+/// Cells of four blocks, the first written; of the others each is one thread's own.
+const CELLS: u64 = 16;
+
+/// One thread's part of [`leaves_change_beside_all_else`]: writes most of the time; says in `want` what is where.
+fn change_own_blocks(file: &File, own: u64, want: &Mutex<Vec<u8>>) {
+    for _ in 0..6 {
+        let mut random = shuttle::rand::thread_rng();
+        let block = 4 * random.gen_range(0..CELLS) + 1 + own;
+        let byte = match random.gen_range(0..8) {
+            0 => {
+                file.punch_hole(block * BLOCK as u64, BLOCK as u64).unwrap();
+                0
+            }
+            1 => {
+                file.zero_range(block * BLOCK as u64, BLOCK as u64, true).unwrap();
+                0
+            }
+            2 => {
+                file.sync_data().unwrap();
+                continue;
+            }
+            _ => {
+                write_and_look(file, &[block]);
+                1
+            }
+        };
+        want.lock().unwrap()[usize::try_from(block).unwrap()] = byte;
+    }
+}
+
+/// Fills and conversions in leaves against splits, holes that are punched, zeroed ranges and commits, in a file half of
+/// which is allocated.
+fn leaves_change_beside_all_else(image: &MemDevice, split_at: SplitAt, entries: usize) {
+    let device = Arc::new(image.fork());
+    let volume = open_quiet(Arc::clone(&device), split_at);
+    let file = volume.create("/f", 0o644).unwrap();
+    limit_nodes(&file, entries).unwrap();
+    file.set_len(4 * CELLS * BLOCK as u64).unwrap();
+    let want = Arc::new(Mutex::new([1, 0, 0, 0].repeat(usize::try_from(CELLS).unwrap())));
+    for cell in 0..CELLS {
+        write_and_look(&file, &[4 * cell]);
+        if cell < CELLS / 2 {
+            file.allocate((4 * cell + 1) * BLOCK as u64, 3 * BLOCK as u64, false).unwrap();
+        }
+    }
+    let change = |own| {
+        let want = Arc::clone(&want);
+        spawn(&file, move |f| change_own_blocks(f, own, &want))
+    };
+    [0, 1, 2].map(change).into_iter().for_each(|thread| thread.join().unwrap());
+    let want = want.lock().unwrap();
+    assert_eq!(blocks_of(&file, want.len()), *want);
+    assert!(nodes_fit(&file).unwrap(), "a leaf has more entries than it takes");
+    file.sync_all().unwrap();
+    let (_volume, after) = after_crash(&device, "/f");
+    assert_eq!(blocks_of(&after, want.len()), *want);
+    let extents = after.fiemap(0..after.size()).unwrap();
+    let blocks = |extent: &FileExtent| (extent.device_offset..extent.device_offset + extent.len).step_by(BLOCK);
+    let places: Vec<u64> = extents.iter().flat_map(blocks).collect();
+    assert_eq!(places.len(), places.iter().collect::<BTreeSet<_>>().len(), "a block is mapped twice");
+}
+
+#[test]
+fn leaves_change_beside_splits_and_holes() {
+    check(1500, &[Fault::LeafUnheld], |image| {
+        leaves_change_beside_all_else(image, SplitAt::Completion, 12);
+    });
+}
+
+#[test]
+fn leaves_change_beside_extents_that_are_cut_before() {
+    check(1500, &[], |image| leaves_change_beside_all_else(image, SplitAt::Submission, 16));
 }

@@ -33,7 +33,7 @@
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
-//! | H30 | a change of a leaf or of what is shown is lost to another beside it | `conversions::holes_of_one_leaf_are_filled_side_by_side` | `LeafUnheld`, `UpdateBlindly` |
+//! | H30 | a change of a leaf or of what is shown is lost to another beside it | `conversions::holes_of_one_leaf_are_filled_side_by_side`, `conversions::leaves_change_beside_splits_and_holes` | `LeafUnheld`, `UpdateBlindly` |
 //! | H30 | what was written is not shown | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::what_is_looked_at_first_shows_what_comes_meanwhile` | `MarkUnshown`, `BitsCopied`, `ViewUnheld` |
 //! | H31 | a completion waits for a commit that waits for it | `commits::no_completion_waits_for_a_commit_that_waits_for_it` | `HandleInHandle` |
 //! | H32 | extents are joined that a write under way needs cut | `full::extents_stay_cut_for_writes_under_way` | `PinsForgotten` |

@@ -69,8 +69,12 @@ impl Server {
         self.open_file(handle)?.sync(data_only)
     }
 
+    /// Makes a directory durable; with the root all that the server has, as it is not told of syncfs(2).
     pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
-        Ok(self.node(ino)?.sync()?)
+        match ino {
+            INodeNo::ROOT => Ok(self.volume.sync()?),
+            _ => Ok(self.node(ino)?.sync()?),
+        }
     }
 
     pub fn allocate(&self, at: Place, len: u64, mode: i32, caller: Caller) -> Outcome<()> {

@@ -207,3 +207,26 @@ fn what_was_synced_survives_the_server() {
         bed.finish();
     }
 }
+
+/// syncfs(2) gives the server all data, and syncing the root makes it durable: files that nobody synced, too.
+#[test]
+fn syncing_the_root_makes_everything_durable() {
+    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
+    let mut server = bed.serve("cache=kernel");
+    let contents = |nth: u8| vec![nth + 1; 3000 * usize::from(nth)];
+    let path = |nth: u8| bed.path(&format!("dir-{}/{nth}", nth % 3));
+    for nth in 0..20 {
+        std::fs::create_dir_all(path(nth).parent().unwrap()).unwrap();
+        std::fs::write(path(nth), contents(nth)).unwrap();
+    }
+    let root = File::open(bed.dir()).unwrap();
+    rustix::fs::syncfs(&root).unwrap();
+    root.sync_all().unwrap();
+    drop(root);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    bed.umount();
+    bed.mount("cache=kernel");
+    assert!((0..20).all(|nth| std::fs::read(path(nth)).unwrap() == contents(nth)));
+    bed.finish();
+}

@@ -2,7 +2,12 @@
 
 mod common;
 
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use common::{Bench, text};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn json(text: &str) -> Value {
@@ -123,4 +128,94 @@ fn the_sources_are_measured() {
         assert!(std::fs::metadata(bench.path(picture)).unwrap().len() > 1000);
     }
     assert!(bench.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
+}
+
+/// The comparison of work with names and small files, whose images and mounts come under `temporary`.
+fn metadata(bench: &Bench, temporary: &Path) -> Command {
+    std::fs::create_dir(temporary).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
+    command.args(["bench", "sources", "--quick", "--only=metadata", "--out"]).arg(bench.path("out"));
+    command.env("TMPDIR", temporary).stdout(Stdio::piped());
+    command
+}
+
+/// Whether something is mounted below `temporary`.
+fn has_mounts(temporary: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/mounts").unwrap().contains(temporary.to_str().unwrap())
+}
+
+/// Nothing is left that the comparison made: no directory, image, mount or loop device.
+fn assert_clean(temporary: &Path) {
+    assert!(!has_mounts(temporary) && std::fs::read_dir(temporary).unwrap().next().is_none());
+    // What looks at every new device keeps it for a moment.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while is_attached(temporary) {
+        assert!(Instant::now() < deadline, "a loop device is left");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a loop device has an image below `temporary`.
+fn is_attached(temporary: &Path) -> bool {
+    std::fs::read_dir("/sys/block").into_iter().flatten().any(|device| {
+        let image = std::fs::read_to_string(device.unwrap().path().join("loop/backing_file"));
+        image.unwrap_or_default().contains(temporary.to_str().unwrap())
+    })
+}
+
+fn is_fuse_missing() -> bool {
+    let is_missing = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err()
+        || Command::new("fusermount3").arg("-V").output().is_err()
+        || !["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].iter().any(|path| Path::new(path).exists());
+    if is_missing {
+        eprintln!("SKIPPED: nothing can be mounted here");
+    }
+    is_missing
+}
+
+#[test]
+fn names_and_small_files_are_measured() {
+    if is_fuse_missing() {
+        return;
+    }
+    let bench = Bench::new(&[]);
+    let temporary = bench.path("temporary");
+    let output = metadata(&bench, &temporary).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("metadata create: 2 jobs, a directory each"));
+    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let mounted: Vec<&Value> =
+        lines.as_array().unwrap().iter().filter(|line| line["target"] == "parext4 mounted").collect();
+    let cases: Vec<&str> = mounted.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    let all = ["create", "stat", "rename", "unlink", "untar", "git"];
+    assert_eq!(cases, all[..if said.contains("git is not installed") { 5 } else { 6 }]);
+    for line in mounted {
+        assert_eq!(
+            (&line["failure"], &line["source"], &line["runs"]),
+            (&Value::Null, &"metadata".into(), &1.into())
+        );
+        assert!(line["iops"].as_f64().unwrap() > 0.0 && line["seconds"].as_f64().unwrap() > 0.0, "{line}");
+        let moves_data = ["untar", "git"].contains(&line["case"].as_str().unwrap());
+        assert_eq!(line["mib_s"].as_f64().unwrap() > 0.0, moves_data, "{line}");
+    }
+    assert_clean(&temporary);
+}
+
+#[test]
+fn nothing_is_left_of_an_interrupted_comparison() {
+    if is_fuse_missing() {
+        return;
+    }
+    let bench = Bench::new(&[]);
+    let temporary = bench.path("temporary");
+    let mut running = metadata(&bench, &temporary).stderr(Stdio::null()).spawn().unwrap();
+    while !has_mounts(&temporary) {
+        assert!(running.try_wait().unwrap().is_none(), "it has not mounted anything");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    assert!(!running.wait().unwrap().success());
+    assert!(!bench.path("out").exists());
+    assert_clean(&temporary);
 }

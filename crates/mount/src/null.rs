@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow,
-    WriteFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session,
+    TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 
@@ -151,6 +151,26 @@ impl Filesystem for Null {
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         self.remove(parent, name, reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mut nodes = self.nodes.lock();
+        match nodes.names.remove(&(parent, name.to_owned())) {
+            Some(ino) => {
+                nodes.names.insert((new_parent, new_name.to_owned()), ino);
+                reply.ok();
+            }
+            None => reply.error(Errno::ENOENT),
+        }
     }
 
     fn create(

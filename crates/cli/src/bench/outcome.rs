@@ -30,6 +30,11 @@ impl Tally {
         self.latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// The same, for operations whose own times are not known.
+    pub fn without_latencies(self) -> Result<Self> {
+        Ok(Self { ops: self.ops, bytes: self.bytes, ..Self::new()? })
+    }
+
     /// Adds what another thread did.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.ops += other.ops;
@@ -61,6 +66,11 @@ impl Outcome {
     /// Microseconds of CPU time per operation.
     pub fn cpu_us_per_op(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.tally.ops.max(1) as f64
+    }
+
+    /// Whether the times of single operations are known.
+    pub fn has_latency(&self) -> bool {
+        !self.tally.latency.is_empty()
     }
 
     /// A percentile of the latency, in microseconds.

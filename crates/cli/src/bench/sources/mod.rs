@@ -1,16 +1,18 @@
 //! `parext4 bench sources`: each of the works that parext4 stands on, its before beside its after, and the
-//! peers beside both.
+//! peers beside both; and work with names and small files, through mounts.
 //!
 //! All runs of a row take turns, round by round, and who goes first rotates: whatever else the machine does
 //! meets all of them. Rows in which parext4 loses are shown like the others.
 
 mod calibrate;
 mod command;
+mod metadata;
 mod mount;
 mod place;
 mod plot;
 mod report;
 mod rows;
+mod work;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.list {
         return report::list(&rows);
     }
+    rows.retain(Row::has_programs);
     let places = Places::set_up(args.device.as_deref(), args.dir.as_deref(), args.force, scale, &rows)?;
     rows.iter_mut().for_each(|row| row.runs.retain(|run| places.have(run.on)));
     rows.retain(|row| !row.runs.is_empty());

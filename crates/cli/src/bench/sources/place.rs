@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::mount::{Loop, Mount, Peer};
 use super::rows::{On, Place, Row, Run, Scale};
+use super::work::Work;
 use super::{calibrate, command};
 use crate::bench::ground::{self, Image};
 use crate::bench::outcome::Outcome;
@@ -133,15 +134,24 @@ impl Places {
 
     /// Does one run of a row.
     pub fn measure(&self, row: &Row, run: &Run) -> Result<Outcome> {
-        let job = row.job_of(run);
+        let job = match &row.work {
+            Work::Blocks(job) => run.job(job),
+            Work::Names(names) => return names.run(self.mount(run.on)?.dir()),
+            Work::Tree(tree) => return tree.run(self.mount(run.on)?.dir()),
+        };
         match run.on {
-            On::Peer(peer) => {
-                let mount = Mount::new(peer, self.path_of(run.on))?;
-                DirTarget::new(mount.dir()).run(&job)
-            }
+            On::Peer(_) => DirTarget::new(self.mount(run.on)?.dir()).run(&job),
             On::Lib(place) => LibTarget::make(self.device(place, row)?, run.engine)?.run_and_close(&job),
             On::Copy => CopyTarget.run(&job),
             On::Raw(place) => RawTarget::new(self.device(place, row)?).run(&job),
+        }
+    }
+
+    /// A fresh file system of a peer.
+    fn mount(&self, on: On) -> Result<Mount> {
+        match on {
+            On::Peer(peer) => Mount::new(peer, self.path_of(on)),
+            _ => bail!("it is not mounted"),
         }
     }
 
@@ -168,7 +178,9 @@ impl Places {
 
     /// The latency of the simulated device in a row, found when it is first needed.
     pub fn latency(&self, row: &Row) -> Result<Duration> {
-        let before = row.before.context("a row on a simulated device says how slow it is")?;
+        let (Some(before), Work::Blocks(job)) = (row.before, &row.work) else {
+            bail!("a row on a simulated device says how slow it is");
+        };
         let mut latencies = self.latencies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(&latency) = latencies.get(&before.to_bits()) {
             return Ok(latency);
@@ -176,7 +188,7 @@ impl Places {
         let memory = self.memory()?;
         let latency = calibrate::latency(before, |latency| {
             let device = ground::simulated(Arc::<MemDevice>::clone(&memory), latency, PARALLEL);
-            LibTarget::make(device, calibrate::BEFORE)?.run_and_close(&row.job)
+            LibTarget::make(device, calibrate::BEFORE)?.run_and_close(job)
         })?;
         latencies.insert(before.to_bits(), latency);
         Ok(latency)

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::place::Places;
 use super::plot;
 use super::rows::{On, Place, Row, Run};
+use super::work::Work;
 use crate::bench::engine::Engine;
 use crate::bench::outcome::Outcome;
 use crate::median::median;
@@ -31,6 +32,7 @@ pub struct Measured {
 /// What takes part in a row, and how it did.
 pub struct Line {
     run: Run,
+    work: Work,
     pub label: String,
     device: String,
     outcomes: Vec<Outcome>,
@@ -55,7 +57,8 @@ impl Report {
         let line = |row: &Row, which: usize| {
             let run = row.runs[which];
             let device = places.device_of(run.on);
-            Line { run, label: row.label(which), device, outcomes: Vec::new(), failure: None }
+            let (work, label) = (row.work.clone(), row.label(which));
+            Line { run, work, label, device, outcomes: Vec::new(), failure: None }
         };
         let measured = |row: &Row| {
             let lines = (0..row.runs.len()).map(|which| line(row, which)).collect();
@@ -128,9 +131,8 @@ impl Report {
 impl Measured {
     /// What the row is.
     pub fn heading(&self) -> String {
-        let job = &self.row.job;
         let latency = self.latency_us.map(|us| format!(", device of {us:.0} us")).unwrap_or_default();
-        format!("{} {}: {} jobs x {}{latency}", self.row.source, self.row.case, job.numjobs, job.iodepth)
+        format!("{} {}: {}{latency}", self.row.source, self.row.case, self.row.work)
     }
 }
 
@@ -142,6 +144,20 @@ impl Line {
     /// Operations a second, 0 if it was not measured.
     pub fn iops(&self) -> f64 {
         self.median(Outcome::iops)
+    }
+
+    /// MiB of data a second, if the work moves any.
+    fn mib_s(&self) -> Option<f64> {
+        self.work.moves_data().then(|| self.median(Outcome::mib_s))
+    }
+
+    /// The time of the work, if it is one task.
+    fn seconds(&self) -> Option<f64> {
+        self.work.is_task().then(|| self.elapsed())
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.median(|outcome| outcome.elapsed.as_secs_f64())
     }
 
     /// Whether parext4 is measured, and not a peer.
@@ -161,8 +177,10 @@ impl Line {
             None => {
                 let extents =
                     self.extents().map(|(found, ideal)| format!(", {found} extents (best: {ideal})"));
-                let (iops, mib_s) = (self.iops(), self.median(Outcome::mib_s));
-                format!("{iops:.0} IOPS, {mib_s:.1} MiB/s{}", extents.unwrap_or_default())
+                let data = self.mib_s().map(|mib_s| format!(", {mib_s:.1} MiB/s"));
+                let time = self.seconds().map(|seconds| format!(", {seconds:.2} s"));
+                let more = data.into_iter().chain(time).chain(extents).collect::<String>();
+                format!("{:.0} {}{more}", self.iops(), self.work.unit())
             }
         }
     }
@@ -173,10 +191,14 @@ impl Line {
         if let Some(failure) = &self.failure {
             return format!("  {label:<58} {failure}");
         }
-        let (iops, mib_s) = (self.iops(), self.median(Outcome::mib_s));
-        let mut text = format!("  {label:<58}{iops:>10.0} IOPS {mib_s:>8.1} MiB/s");
+        let (iops, unit) = (self.iops(), self.work.unit());
+        let data = self.mib_s().map(|mib_s| format!("{mib_s:>8.1} MiB/s")).unwrap_or_default();
+        let mut text = format!("  {label:<58}{iops:>10.0} {unit:<4} {data}");
         if first > 0.0 {
             text += &format!("{:>8.2}", iops / first);
+        }
+        if let Some(seconds) = self.seconds() {
+            text += &format!("  {seconds:.2} s");
         }
         if let Some((found, ideal)) = self.extents() {
             text += &format!("  extents {found}, at best {ideal}");
@@ -198,7 +220,9 @@ impl Line {
         let is_lib = matches!(on, On::Lib(_));
         let extents = self.extents();
         let rates: Vec<f64> = self.outcomes.iter().map(Outcome::iops).collect();
-        json!({
+        let has_latency = self.outcomes.iter().all(Outcome::has_latency);
+        let latency = |percentile| has_latency.then(|| self.median(|outcome| outcome.latency_us(percentile)));
+        let mut value = json!({
             "source": measured.row.source,
             "case": measured.row.case,
             "target": on.target(),
@@ -208,24 +232,21 @@ impl Line {
             "split_at": is_lib.then(|| engine.split_at.to_string()),
             "serialize_allocation_from": is_lib.then_some(engine.serialize_from),
             "files": files.name(),
-            "layout": measured.row.layout_of(&self.run).name(),
-            "rw": measured.row.job.rw.name(),
-            "direct": measured.row.job.direct,
-            "punch": self.run.punch,
-            "bs": measured.row.job.block.to_string(),
-            "numjobs": measured.row.job.numjobs,
-            "iodepth": measured.row.job.iodepth,
-            "ioengine": measured.row.job.ioengine.name(),
             "iops": self.iops(),
             "mib_s": self.median(Outcome::mib_s),
-            "latency_p50_us": self.median(|outcome| outcome.latency_us(50.0)),
-            "latency_p99_us": self.median(|outcome| outcome.latency_us(99.0)),
+            "seconds": self.elapsed(),
+            "latency_p50_us": latency(50.0),
+            "latency_p99_us": latency(99.0),
             "cpu_us_per_op": self.median(Outcome::cpu_us_per_op),
             "extents": extents.map(|(found, _)| found),
             "extents_ideal": extents.map(|(_, ideal)| ideal),
             "runs": rates.len(),
             "iops_of_each_run": rates,
             "failure": self.failure,
-        })
+        });
+        if let (Some(all), Value::Object(work)) = (value.as_object_mut(), self.work.to_json(&self.run)) {
+            all.extend(work);
+        }
+        value
     }
 }

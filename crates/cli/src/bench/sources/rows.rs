@@ -1,12 +1,15 @@
 //! The cases: what each source measured, and what takes part in it.
 
+mod metadata;
 mod passes;
 
 use std::time::Duration;
 
 use parext4::{Policy, SplitAt};
 
+use super::command;
 use super::mount::Peer;
+use super::work::Work;
 use crate::bench::engine::Engine;
 use crate::bench::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 
@@ -24,7 +27,7 @@ pub struct Scale {
 pub struct Row {
     pub source: &'static str,
     pub case: String,
-    pub job: Job,
+    pub work: Work,
     /// Operations a second that the source measured before its work; a simulated device is made as slow.
     pub before: Option<f64>,
     /// What takes turns; the first is what the others are compared with.
@@ -68,8 +71,17 @@ pub enum Place {
 
 /// All cases.
 pub fn all(scale: Scale) -> Vec<Row> {
-    [s1(scale), s1_disk(scale), s2(scale), s3(scale), s4(scale), s5(scale), one_file(scale), buffered(scale)]
-        .concat()
+    let blocks = [
+        s1(scale),
+        s1_disk(scale),
+        s2(scale),
+        s3(scale),
+        s4(scale),
+        s5(scale),
+        one_file(scale),
+        buffered(scale),
+    ];
+    [blocks.concat(), metadata::rows(scale)].concat()
 }
 
 const PLAIN: Run = on(On::Lib(Place::Plain));
@@ -111,6 +123,16 @@ impl Run {
 
     const fn per_job(self) -> Self {
         Self { files: Files::PerJob, ..self }
+    }
+
+    /// The job of a row as this takes part in it.
+    pub fn job(&self, job: &Job) -> Job {
+        Job { files: self.files, layout: self.layout_in(job), punch: self.punch, ..job.clone() }
+    }
+
+    /// What the files of a job hold at its start.
+    pub fn layout_in(&self, job: &Job) -> Layout {
+        self.layout.unwrap_or(job.layout)
     }
 }
 
@@ -255,7 +277,7 @@ fn buffered(scale: Scale) -> Vec<Row> {
 }
 
 fn row(source: &'static str, case: &str, job: Job, runs: &[Run]) -> Row {
-    Row { source, case: case.into(), job, before: None, runs: runs.to_vec() }
+    Row { source, case: case.into(), work: Work::Blocks(job), before: None, runs: runs.to_vec() }
 }
 
 /// Random writes.
@@ -308,14 +330,13 @@ impl Row {
             || only.iter().any(|name| self.source.eq_ignore_ascii_case(name) || self.case.contains(name))
     }
 
-    /// What the files of a run hold at its start.
-    pub fn layout_of(&self, run: &Run) -> Layout {
-        run.layout.unwrap_or(self.job.layout)
-    }
-
-    /// The job of a run.
-    pub fn job_of(&self, run: &Run) -> Job {
-        Job { files: run.files, layout: self.layout_of(run), punch: run.punch, ..self.job.clone() }
+    /// Whether the programs that its work is done by are installed; says so if not.
+    pub fn has_programs(&self) -> bool {
+        let missing = self.work.programs().iter().find(|program| !command::exists(program));
+        if let Some(program) = missing {
+            eprintln!("parext4: without the case {}: {program} is not installed", self.case);
+        }
+        missing.is_none()
     }
 
     /// What one of its runs is called beside the others: whatever differs between them.

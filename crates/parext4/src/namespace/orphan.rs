@@ -4,7 +4,7 @@
 //! They are kept in the orphan file if the volume has one and it has room, else in the list that runs from
 //! the superblock through the inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parext4_format::features::Compat;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
@@ -27,10 +27,10 @@ pub(crate) struct Orphans(Mutex<Orphaned>);
 
 #[derive(Debug, Default)]
 struct Orphaned {
-    /// The list on the device, last to first: new ones go to its head.
-    list: Vec<Arc<Inode>>,
-    /// Which inodes the list has.
-    listed: HashSet<InodeNo>,
+    /// The list on the device, last to first, by numbers that grow: new ones go to its head.
+    list: BTreeMap<u64, Arc<Inode>>,
+    /// Which inodes the list has, with their numbers.
+    listed: HashMap<InodeNo, u64>,
     file: Option<OrphanFile>,
 }
 
@@ -64,12 +64,13 @@ impl Orphans {
             file.used.insert(inode.ino(), slot);
             return Ok(());
         }
-        let head = orphaned.list.last().map_or(0, |head| head.ino().get());
+        let (number, head) =
+            orphaned.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
         inode.join(handle);
         inode.core().dtime = head;
         volume.counts().set_last_orphan(handle, inode.ino().get());
-        orphaned.list.push(Arc::clone(inode));
-        orphaned.listed.insert(inode.ino());
+        orphaned.list.insert(number, Arc::clone(inode));
+        orphaned.listed.insert(inode.ino(), number);
         Ok(())
     }
 
@@ -97,7 +98,7 @@ impl Orphans {
 
 impl Orphaned {
     fn has(&self, ino: InodeNo) -> bool {
-        self.listed.contains(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
+        self.listed.contains_key(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
     }
 
     fn remove(&mut self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
@@ -107,18 +108,17 @@ impl Orphaned {
         {
             file.set(handle, slot, InodeNo(0));
             file.free.push(slot);
-        } else if self.listed.remove(&ino) {
-            self.unlink(volume, handle, inode);
+        } else if let Some(number) = self.listed.remove(&ino) {
+            self.unlink(volume, handle, inode, number);
         }
     }
 
     /// Takes an inode out of the list.
-    fn unlink(&mut self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) {
-        // From the head of the list on: those found at open are finished in that order.
-        let Some(at) = self.list.iter().rposition(|orphan| orphan.ino() == inode.ino()) else { return };
-        let next = at.checked_sub(1).map_or(0, |next| self.list[next].ino().get());
-        match self.list.get(at + 1) {
-            Some(previous) => {
+    fn unlink(&mut self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>, number: u64) {
+        self.list.remove(&number);
+        let next = self.list.range(..number).next_back().map_or(0, |(_, next)| next.ino().get());
+        match self.list.range(number..).next() {
+            Some((_, previous)) => {
                 previous.join(handle);
                 previous.core().dtime = next;
             }
@@ -126,7 +126,6 @@ impl Orphaned {
         }
         inode.join(handle);
         inode.core().dtime = 0;
-        self.list.remove(at);
     }
 }
 
@@ -172,10 +171,10 @@ impl Inner {
             next = inode.core().dtime;
             list.push(inode);
         }
-        let head_last = list.iter().rev().cloned().collect();
+        let head_last = (0..).zip(list.iter().rev());
         let mut orphaned = self.orphans.0.lock();
-        orphaned.list = head_last;
-        orphaned.listed = seen;
+        orphaned.listed = head_last.clone().map(|(number, inode)| (inode.ino(), number)).collect();
+        orphaned.list = head_last.map(|(number, inode)| (number, Arc::clone(inode))).collect();
         drop(orphaned);
         Ok(list)
     }
@@ -206,7 +205,7 @@ impl Inner {
                 let slot = index as usize * slots_per_block + slot;
                 if ino.get() == 0 {
                     file.free.push(slot);
-                } else if listed.contains(&ino) || file.used.insert(ino, slot).is_some() {
+                } else if listed.contains_key(&ino) || file.used.insert(ino, slot).is_some() {
                     return Err(Error::corrupt(format_args!("orphan file: inode {ino} appears twice")));
                 } else {
                     inodes.push(self.orphan(ino)?);

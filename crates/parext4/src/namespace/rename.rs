@@ -74,6 +74,11 @@ impl Node {
         if !Arc::ptr_eq(&self.volume, &new_dir.volume) {
             return Err(Error::invalid("a rename to another volume"));
         }
+        if self.ino() == new_dir.ino()
+            && self.rename_inside(name, new_dir, new_name, mode, whiteout)?.is_some()
+        {
+            return Ok(());
+        }
         // Until the names mean the same before and after the locks are taken.
         loop {
             let old = self.lookup(name)?;
@@ -87,6 +92,33 @@ impl Node {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Node {
+    /// Renames within this directory, whose lock is enough, so that the names mean one thing all the time. `None` if
+    /// another one is needed: the new name is a directory.
+    fn rename_inside(
+        &self,
+        name: &[u8],
+        new_dir: &Node,
+        new_name: &[u8],
+        mode: RenameMode,
+        whiteout: Option<&NewInode>,
+    ) -> Result<Option<()>> {
+        let dir = self.dir()?;
+        // Dropped after the lock: the reference to what was replaced may be the last.
+        let rename;
+        let _entries = self.inode.entries.write();
+        dir.check_alive()?;
+        let find = |name| dir.find(name)?.map(|found| dir.node(found.ino)).transpose();
+        let Some(old) = find(name)? else { return Err(Error::NotFound(show(name))) };
+        let new = find(new_name)?;
+        if new.as_ref().is_some_and(|new| new.inode.is_dir()) {
+            return Ok(None);
+        }
+        rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode, whiteout };
+        rename.carry_out().map(Some)
     }
 }
 
@@ -116,19 +148,24 @@ impl Rename<'_> {
         if makes_cycle {
             return Err(Error::invalid(format_args!("{:?} would end up below itself", show(self.name))));
         }
+        self.carry_out()?;
+        Ok(true)
+    }
+
+    /// Renames. The locks are held, and the names mean what they meant.
+    fn carry_out(&self) -> Result<()> {
         match (&self.new, self.mode) {
             (Some(_), RenameMode::NoReplace) => return Err(Error::Exists(show(self.new_name))),
             (None, RenameMode::Exchange) => return Err(Error::NotFound(show(self.new_name))),
-            (Some(new), _) if new.ino() == self.old.ino() => return Ok(true),
+            (Some(new), _) if new.ino() == self.old.ino() => return Ok(()),
             _ => {}
         }
         self.check_flags()?;
         match &self.new {
-            Some(new) if self.mode == RenameMode::Exchange => self.exchange(new)?,
-            Some(victim) => self.replace(victim)?,
-            None => self.move_to_free_name()?,
+            Some(new) if self.mode == RenameMode::Exchange => self.exchange(new),
+            Some(victim) => self.replace(victim),
+            None => self.move_to_free_name(),
         }
-        Ok(true)
     }
 
     fn crosses(&self) -> bool {

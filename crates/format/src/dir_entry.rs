@@ -8,6 +8,10 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{ChecksumSeed, FormatError, InodeNo, Result};
+use chain::{Header, header_at, is_at, locate, name_of};
+pub use chain::{Place, find_room};
+
+mod chain;
 
 /// Bytes of an entry before its name.
 pub const HEADER: usize = 8;
@@ -58,19 +62,6 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-impl DirEntry<'_> {
-    /// Bytes at the front of the entry that are in use; the rest is room for another one.
-    fn used(&self) -> usize {
-        if self.ino.get() == 0 { 0 } else { entry_size(self.name.len()) }
-    }
-
-    /// Bytes that a new entry could take here.
-    fn slack(&self) -> usize {
-        // Not below zero: `rec_len` was checked against the name.
-        self.rec_len - self.used()
-    }
-}
-
 /// The bytes that an entry with a name of `name_len` bytes needs (`EXT4_DIR_REC_LEN`).
 #[must_use]
 pub fn entry_size(name_len: usize) -> usize {
@@ -114,35 +105,18 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 fn parse_at(block: &[u8], offset: usize, end: usize) -> Result<DirEntry<'_>> {
-    let fail =
-        |field, what: &str| FormatError::new(STRUCTURE, field, format_args!("{what} at byte {offset}"));
-    let bytes = block.get(offset..end).ok_or_else(|| fail("rec_len", "out of the block"))?;
-    let Ok((raw, names)) = RawHeader::ref_from_prefix(bytes) else {
-        return Err(fail("rec_len", "no room for an entry"));
-    };
-    let rec_len = rec_len_from_disk(raw.rec_len.get(), block.len());
-    let rest = bytes.len().checked_sub(rec_len);
-    if rec_len < MIN_ENTRY {
-        return Err(fail("rec_len", "smaller than the smallest entry"));
+    let header = header_at(block, offset, end)?;
+    let entry = entry(block, offset, &header);
+    if entry.ino.get() != 0 && !is_legal_name(entry.name) {
+        let problem = format_args!("empty, or holds '/' or NUL, at byte {offset}");
+        return Err(FormatError::new(STRUCTURE, "name", problem));
     }
-    if !rec_len.is_multiple_of(4) {
-        return Err(fail("rec_len", "not a multiple of 4"));
-    }
-    if rec_len < entry_size(raw.name_len.into()) {
-        return Err(fail("name_len", "too long for rec_len"));
-    }
-    match rest {
-        None => return Err(fail("rec_len", "crosses the end of the block")),
-        Some(1..MIN_ENTRY) => return Err(fail("rec_len", "too close to the end of the block")),
-        Some(_) => {}
-    }
-    // In range: `entry_size(name_len) <= rec_len <= bytes.len()`.
-    let name = names.get(..raw.name_len.into()).ok_or_else(|| fail("name_len", "out of the block"))?;
-    let ino = InodeNo(raw.inode.get());
-    if ino.get() != 0 && !is_legal_name(name) {
-        return Err(fail("name", "empty, or holds '/' or NUL,"));
-    }
-    Ok(DirEntry { offset, rec_len, ino, file_type: raw.file_type, name })
+    Ok(entry)
+}
+
+fn entry<'a>(block: &'a [u8], offset: usize, header: &Header) -> DirEntry<'a> {
+    let &Header { rec_len, ino, file_type, .. } = header;
+    DirEntry { offset, rec_len, ino, file_type, name: name_of(block, offset, header) }
 }
 
 /// Whether a path could ever name `name`; others can only come from corruption or malice.
@@ -197,34 +171,40 @@ pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: In
     write_entry(&mut block[MIN_ENTRY..end], parent, TYPE_DIR, b"..");
 }
 
-/// The entry of `name`, if the block has it.
-pub fn find<'a>(block: &'a [u8], has_tail: bool, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
-    for entry in entries(block, has_tail) {
-        let entry = entry?;
-        if entry.ino.get() != 0 && entry.name == name {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
+/// The entry of `name`, if the block has it, and where.
+pub fn find<'a>(block: &'a [u8], has_tail: bool, name: &[u8]) -> Result<Option<(DirEntry<'a>, Place)>> {
+    let found = locate(block, has_tail, name)?;
+    Ok(found.map(|(place, header)| (entry(block, place.offset, &header), place)))
 }
 
 /// Adds an entry where there is room; `false` when there is none. Does not look for `name` first.
 pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, name: &[u8]) -> Result<bool> {
     check_new(ino, name)?;
-    let need = entry_size(name.len());
-    let mut room = None;
-    for entry in entries(block, has_tail) {
-        let entry = entry?;
-        if entry.slack() >= need {
-            room = Some((entry.offset, entry.rec_len, entry.used()));
-            break;
-        }
+    match find_room(block, has_tail, name.len())? {
+        Some(offset) => insert_at(block, has_tail, offset, ino, file_type, name),
+        None => Ok(false),
     }
-    let Some((offset, rec_len, used)) = room else { return Ok(false) };
+}
+
+/// Adds an entry in the room of the one at `offset`, which [`find_room`] found; `false` when there is none.
+pub fn insert_at(
+    block: &mut [u8],
+    has_tail: bool,
+    offset: usize,
+    ino: InodeNo,
+    file_type: u8,
+    name: &[u8],
+) -> Result<bool> {
+    check_new(ino, name)?;
+    let header = header_at(block, offset, usable_len(block.len(), has_tail))?;
+    if header.slack() < entry_size(name.len()) {
+        return Ok(false);
+    }
+    let used = header.used();
     if used > 0 {
         set_rec_len(block, offset, used);
     }
-    write_entry(&mut block[offset + used..offset + rec_len], ino, file_type, name);
+    write_entry(&mut block[offset + used..offset + header.rec_len], ino, file_type, name);
     Ok(true)
 }
 
@@ -244,19 +224,22 @@ fn check_new(ino: InodeNo, name: &[u8]) -> Result<()> {
 /// Removes `name` and returns the inode it named. Its space joins the entry before it; the first entry of
 /// a block becomes unused instead.
 pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<InodeNo>> {
-    let mut previous: Option<(usize, usize)> = None;
-    let mut found = None;
-    for entry in entries(block, has_tail) {
-        let entry = entry?;
-        if entry.ino.get() != 0 && entry.name == name {
-            found = Some((entry.offset, entry.rec_len, entry.ino));
-            break;
-        }
-        previous = Some((entry.offset, entry.rec_len));
+    match locate(block, has_tail, name)? {
+        Some((place, _)) => remove_at(block, has_tail, place, name),
+        None => Ok(None),
     }
-    let Some((offset, rec_len, ino)) = found else { return Ok(None) };
+}
+
+/// As [`remove`], of what [`find`] found at `place`. If the entry has got another neighbour since, it is looked for.
+pub fn remove_at(block: &mut [u8], has_tail: bool, place: Place, name: &[u8]) -> Result<Option<InodeNo>> {
+    if !is_at(block, has_tail, place, name) {
+        return remove(block, has_tail, name);
+    }
+    let (end, offset) = (usable_len(block.len(), has_tail), place.offset);
+    let Header { rec_len, ino, .. } = header_at(block, offset, end)?;
     write_entry(&mut block[offset..offset + rec_len], InodeNo(0), 0, b"");
-    if let Some((before, before_len)) = previous {
+    if let Some(before) = place.before {
+        let before_len = offset - before;
         block[offset..offset + HEADER].fill(0);
         set_rec_len(block, before, before_len + rec_len);
     }
@@ -266,7 +249,7 @@ pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<In
 /// Points the entry `name` at another inode; `false` when the block does not have it.
 pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, file_type: u8) -> Result<bool> {
     check_new(ino, name)?;
-    let Some(offset) = find(block, has_tail, name)?.map(|entry| entry.offset) else { return Ok(false) };
+    let Some(offset) = find(block, has_tail, name)?.map(|(entry, _)| entry.offset) else { return Ok(false) };
     block[offset..offset + 4].copy_from_slice(&ino.get().to_le_bytes());
     block[offset + 7] = file_type;
     Ok(true)
@@ -281,11 +264,6 @@ pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// The largest [`entry_size`] that [`insert`] finds room for, in bytes.
-pub fn free_space(block: &[u8], has_tail: bool) -> Result<usize> {
-    entries(block, has_tail).try_fold(0, |most, entry| Ok(most.max(entry?.slack())))
 }
 
 /// Rewrites the block with just these entries, packed; the last one reaches to the end. Fails, with the

@@ -9,6 +9,13 @@ fn names(block: &[u8], has_tail: bool) -> Vec<Vec<u8>> {
     entries.filter(|entry| entry.ino.get() != 0).map(|entry| entry.name.to_vec()).collect()
 }
 
+/// The largest [`entry_size`] that there is room for.
+fn free_space(block: &[u8], has_tail: bool) -> usize {
+    let used = |entry: &DirEntry<'_>| if entry.ino.get() == 0 { 0 } else { entry_size(entry.name.len()) };
+    let slack = |entry: DirEntry<'_>| entry.rec_len - used(&entry);
+    entries(block, has_tail).map(Result::unwrap).map(slack).max().unwrap_or(0)
+}
+
 #[test]
 fn a_new_directory_has_dot_and_dotdot() {
     for has_tail in [false, true] {
@@ -16,9 +23,9 @@ fn a_new_directory_has_dot_and_dotdot() {
         init_dot_block(&mut block, has_tail, INO, InodeNo::ROOT);
         assert_eq!(names(&block, has_tail), [b".".to_vec(), b"..".to_vec()]);
         assert!(is_empty_dir_block(&block, has_tail).unwrap());
-        assert_eq!(free_space(&block, has_tail).unwrap(), usable_len(1024, has_tail) - 24);
+        assert_eq!(free_space(&block, has_tail), usable_len(1024, has_tail) - 24);
         assert!(set_inode(&mut block, has_tail, b"..", InodeNo(7), TYPE_DIR).unwrap());
-        assert_eq!(find(&block, has_tail, b"..").unwrap().unwrap().ino, InodeNo(7));
+        assert_eq!(find(&block, has_tail, b"..").unwrap().unwrap().0.ino, InodeNo(7));
         assert!(insert(&mut block, has_tail, INO, 1, b"a").unwrap());
         assert!(!is_empty_dir_block(&block, has_tail).unwrap());
     }
@@ -31,16 +38,48 @@ fn entries_stay_in_place() {
     for name in [b"one".as_slice(), b"two", b"three"] {
         assert!(insert(&mut block, true, INO, 1, name).unwrap());
     }
-    let three = find(&block, true, b"three").unwrap().unwrap().offset;
+    let three = find(&block, true, b"three").unwrap().unwrap().0.offset;
     assert_eq!(remove(&mut block, true, b"two").unwrap(), Some(INO));
     assert_eq!(remove(&mut block, true, b"two").unwrap(), None);
     assert_eq!(remove(&mut block, true, b"one").unwrap(), Some(INO));
     // The first entry is unused, and covers what were two.
     let first = entries(&block, true).next().unwrap().unwrap();
     assert_eq!((first.ino, first.rec_len), (InodeNo(0), 24));
-    assert_eq!(find(&block, true, b"three").unwrap().unwrap().offset, three);
+    assert_eq!(find(&block, true, b"three").unwrap().unwrap().0.offset, three);
     assert!(insert(&mut block, true, INO, 1, b"0123456789abcdef").unwrap());
     assert_eq!(names(&block, true), [b"0123456789abcdef".to_vec(), b"three".to_vec()]);
+}
+
+#[test]
+fn an_entry_with_a_new_neighbour_is_found_again() {
+    let mut block = vec![0; 1024];
+    init_block(&mut block, true);
+    for name in [b"one".as_slice(), b"two", b"three", b"four"] {
+        assert!(insert(&mut block, true, INO, 1, name).unwrap());
+    }
+    let place = find(&block, true, b"three").unwrap().unwrap().1;
+    assert_eq!(remove(&mut block, true, b"two").unwrap(), Some(INO));
+    // What was before it is gone, then somebody else is there.
+    let mut other = block.clone();
+    assert_eq!(remove_at(&mut other, true, place, b"three").unwrap(), Some(INO));
+    assert!(insert(&mut block, true, INO, 1, b"2").unwrap());
+    assert_eq!(remove_at(&mut block, true, place, b"four").unwrap(), Some(INO));
+    assert_eq!(remove_at(&mut block, true, place, b"three").unwrap(), Some(INO));
+    assert_eq!(remove_at(&mut block, true, place, b"three").unwrap(), None);
+    assert_eq!(names(&block, true), [b"one".to_vec(), b"2".to_vec()]);
+    assert_eq!(names(&other, true), [b"one".to_vec(), b"four".to_vec()]);
+}
+
+#[test]
+fn a_place_without_room_takes_nothing() {
+    let mut block = sample();
+    assert_eq!(find_room(&block, false, 1), Ok(Some(16)));
+    assert_eq!(find_room(&block, false, 41), Ok(None));
+    assert_eq!(insert_at(&mut block, false, 0, INO, 1, b"b"), Ok(false));
+    assert!(insert_at(&mut block, false, 60, INO, 1, b"b").is_err());
+    assert_eq!(block, sample());
+    assert_eq!(insert_at(&mut block, false, 16, INO, 1, b"b"), Ok(true));
+    assert_eq!(names(&block, false), [b"a".to_vec(), b"b".to_vec()]);
 }
 
 #[test]
@@ -124,7 +163,7 @@ proptest! {
                 let removed = remove(&mut block, has_tail, &name).unwrap().is_some();
                 prop_assert_eq!(removed, model.remove(&name));
             } else if !model.contains(&name) {
-                let room = free_space(&block, has_tail).unwrap() >= entry_size(name.len());
+                let room = free_space(&block, has_tail) >= entry_size(name.len());
                 prop_assert_eq!(insert(&mut block, has_tail, INO, 1, &name).unwrap(), room);
                 if room {
                     model.insert(name);

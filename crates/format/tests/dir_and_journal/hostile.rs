@@ -13,11 +13,16 @@ fn feed(bytes: &[u8]) {
         let _ = dir_entry::entries(bytes, has_tail).count();
         let _ = dir_entry::find(bytes, has_tail, b"name");
         let _ = dir_entry::is_empty_dir_block(bytes, has_tail);
-        let _ = dir_entry::free_space(bytes, has_tail);
+        let _ = dir_entry::find_room(bytes, has_tail, 4);
         let mut copy = bytes.to_vec();
         let _ = dir_entry::insert(&mut copy, has_tail, InodeNo(1), 1, b"name");
         let _ = dir_entry::set_inode(&mut copy, has_tail, b"a", InodeNo(1), 1);
         let _ = dir_entry::remove(&mut copy, has_tail, b"a");
+        for offset in 0..bytes.len().min(64) {
+            let _ = dir_entry::insert_at(&mut bytes.to_vec(), has_tail, offset, InodeNo(1), 1, b"name");
+            let place = dir_entry::Place { offset, before: offset.checked_sub(12) };
+            let _ = dir_entry::remove_at(&mut bytes.to_vec(), has_tail, place, b"a");
+        }
         let _ = htree::parse_root(bytes, has_tail);
         let _ = htree::parse_node(bytes, has_tail);
     }

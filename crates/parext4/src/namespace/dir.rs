@@ -126,7 +126,7 @@ impl<'a> Dir<'a> {
             return Ok(htree::parent_of_root(&bytes));
         }
         let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), b".."))?;
-        entry.map(|entry| entry.ino).ok_or_else(|| self.corrupt("there is no \"..\""))
+        entry.map(|(entry, _)| entry.ino).ok_or_else(|| self.corrupt("there is no \"..\""))
     }
 
     /// Points `..` at another directory. Registers block 0.

@@ -1,7 +1,8 @@
 //! Finding, changing and removing an entry.
 
+use parext4_format::InodeNo;
+use parext4_format::dir_entry::{self, Place};
 use parext4_format::inode::FileType;
-use parext4_format::{InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::Walk;
@@ -16,7 +17,8 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Found {
     pub ino: InodeNo,
-    pub block: Arc<MetaBlock>,
+    block: Arc<MetaBlock>,
+    place: Place,
 }
 
 impl Dir<'_> {
@@ -28,7 +30,7 @@ impl Dir<'_> {
     fn find_in(&self, block: Arc<MetaBlock>, name: &[u8]) -> Result<Option<Found>> {
         let bytes = block.snapshot();
         let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), name))?;
-        Ok(entry.map(|entry| Found { ino: entry.ino, block }))
+        Ok(entry.map(|(entry, place)| Found { ino: entry.ino, block, place }))
     }
 
     fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
@@ -74,9 +76,14 @@ impl Dir<'_> {
 
     /// Removes the entry `name`. Registers one block.
     pub(super) fn remove(&self, handle: &Handle<'_>, name: &[u8]) -> Result<()> {
-        let found = self.expect(name)?;
+        self.remove_found(handle, name, &self.expect(name)?)
+    }
+
+    /// As [`remove`](Self::remove), of what was found under the same lock. No other block has got the entry since.
+    pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let tail = self.has_tail();
-        self.checked(handle.change(&found.block, |bytes| dir_entry::remove(bytes, tail, name))).map(drop)
+        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.place, name);
+        self.checked(handle.change(&found.block, remove)).map(drop)
     }
 
     /// Points the entry `name` at another inode. Registers one block.

@@ -33,8 +33,8 @@ pub(super) struct Insertion<'a> {
 
 #[derive(Debug)]
 enum Place {
-    /// There is room in this block.
-    Room(Arc<MetaBlock>),
+    /// There is room in this block, behind or in the entry with this offset.
+    Room(Arc<MetaBlock>, usize),
     /// There is room in this leaf once its entries are packed.
     Repack(Arc<MetaBlock>, Vec<Named>),
     /// A linear directory gets one more block.
@@ -69,17 +69,16 @@ impl<'a> Dir<'a> {
         Ok(Insertion { dir: self, name, place, end: self.blocks()? })
     }
 
-    fn has_room(&self, block: &MetaBlock, name: &[u8]) -> Result<bool> {
-        let free = self.checked(dir_entry::free_space(&block.snapshot(), self.has_tail()))?;
-        Ok(free >= dir_entry::entry_size(name.len()))
+    fn room(&self, block: &MetaBlock, name: &[u8]) -> Result<Option<usize>> {
+        self.checked(dir_entry::find_room(&block.snapshot(), self.has_tail(), name.len()))
     }
 
     fn place_linear(&self, name: &[u8]) -> Result<Place> {
         let blocks = self.blocks()?;
         for n in 0..blocks {
             let block = self.read(n)?;
-            if self.has_room(&block, name)? {
-                return Ok(Place::Room(block));
+            if let Some(offset) = self.room(&block, name)? {
+                return Ok(Place::Room(block, offset));
             }
         }
         if blocks == 1 && self.may_index() { self.place_converted(name) } else { Ok(Place::Append) }
@@ -111,8 +110,8 @@ impl<'a> Dir<'a> {
             major
         })?;
         let leaf = walk.leaf()?;
-        if self.has_room(&leaf, name)? {
-            return Ok(Place::Room(leaf));
+        if let Some(offset) = self.room(&leaf, name)? {
+            return Ok(Place::Room(leaf, offset));
         }
         let mut list = collect(self, &leaf.snapshot(), &walk.hash)?;
         list.push(new_entry(major, name));
@@ -152,7 +151,7 @@ impl Insertion<'_> {
     /// Blocks that the directory grows by.
     fn new_blocks(&self) -> u32 {
         match &self.place {
-            Place::Room(_) | Place::Repack(..) => 0,
+            Place::Room(..) | Place::Repack(..) => 0,
             Place::Append | Place::Convert { leaves: Leaves::One(_), .. } => 1,
             Place::Convert { leaves: Leaves::Two(_), .. } => 2,
             Place::Split { index, .. } => 1 + u32::from(*index != IndexChange::Room),
@@ -191,7 +190,7 @@ impl Insertion<'_> {
         }
         let new = (ino, file_type.dirent_type());
         match &self.place {
-            Place::Room(block) => self.insert_into(handle, block, new),
+            Place::Room(block, offset) => self.insert_into(handle, block, *offset, new),
             Place::Repack(leaf, list) => self.repack(handle, leaf, list, new),
             Place::Append => {
                 let (tail, name) = (self.dir.has_tail(), self.name);
@@ -210,10 +209,16 @@ impl Insertion<'_> {
         }
     }
 
-    fn insert_into(&self, handle: &Handle<'_>, block: &Arc<MetaBlock>, new: (InodeNo, u8)) -> Result<()> {
+    fn insert_into(
+        &self,
+        handle: &Handle<'_>,
+        block: &Arc<MetaBlock>,
+        offset: usize,
+        new: (InodeNo, u8),
+    ) -> Result<()> {
         let (tail, name) = (self.dir.has_tail(), self.name);
-        let inserted = handle.change(block, |bytes| dir_entry::insert(bytes, tail, new.0, new.1, name));
-        match self.dir.checked(inserted)? {
+        let insert = |bytes: &mut [u8]| dir_entry::insert_at(bytes, tail, offset, new.0, new.1, name);
+        match self.dir.checked(handle.change(block, insert))? {
             true => Ok(()),
             false => Err(self.dir.corrupt("a block lost its room")),
         }

@@ -58,7 +58,7 @@ impl Node {
         check_deletable(&victim.inode)?;
         self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
-            dir.remove(handle, name)?;
+            dir.remove_found(handle, name, &found)?;
             self.inode.touch_modified();
             drop_link(&self.volume, handle, &victim.inode)
         })

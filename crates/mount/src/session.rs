@@ -9,6 +9,7 @@ use parext4::Volume;
 
 use crate::front::Front;
 use crate::options::{Atime, MountOptions};
+use crate::readahead;
 use crate::server::Server;
 
 /// Why a volume could not be mounted, or was not left clean.
@@ -37,7 +38,12 @@ impl Mounted {
     /// If the root directory cannot be read, or `dir` cannot be mounted on.
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
-        let session = Session::new(Front::new(Arc::clone(&server))?, dir, &config(image, options))?;
+        // Once it is mounted, looking at it waits for `serve`.
+        let dir = dir.canonicalize()?;
+        let session = Session::new(Front::new(Arc::clone(&server))?, &dir, &config(image, options))?;
+        if let Err(error) = readahead::extend(&dir) {
+            tracing::debug!("the kernel reads ahead as it does by default: {error}");
+        }
         // Nobody else sets it.
         let _ = server.notifier.set(session.notifier());
         Ok(Self { session, volume })

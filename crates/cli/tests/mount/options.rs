@@ -48,6 +48,19 @@ fn all_files_are_shown_to_be_of_one_owner() {
 }
 
 #[test]
+fn the_kernel_reads_further_ahead_where_root_mounts() {
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let device = std::fs::metadata(bed.dir()).unwrap().dev();
+    let bdi = format!("/sys/class/bdi/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let ahead = std::path::Path::new(&bdi).join("read_ahead_kb");
+    // Whoever may not say so mounts all the same.
+    if std::fs::File::options().write(true).open(&ahead).is_ok() {
+        assert_eq!(std::fs::read_to_string(&ahead).unwrap(), "1024\n");
+    }
+    bed.finish();
+}
+
+#[test]
 fn the_journal_is_left_alone_on_request() {
     let Some(bed) = Bed::new(&[]) else { return };
     let mut server = bed.serve("rw");

@@ -7,7 +7,7 @@ use rustix::fs::getxattr;
 use rustix::io::Errno;
 
 use super::{ATTRIBUTE, Report};
-use crate::unmount::image_on;
+use crate::mounts::mount_on;
 
 /// The longest value of an attribute, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -76,6 +76,6 @@ pub fn report(dir: &Path) -> Result<Report, ReportError> {
 fn mount_of(path: &Path) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
     let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
-    let mount = path.ancestors().find(|dir| image_on(&mounts, dir).is_some())?;
+    let mount = path.ancestors().find(|dir| mount_on(&mounts, dir).is_some())?;
     Some(mount.to_owned())
 }

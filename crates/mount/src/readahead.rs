@@ -1,0 +1,22 @@
+//! How far the kernel reads ahead of programs that read in sequence.
+//!
+//! FUSE begins with 128 KiB, and its protocol can only ask for less: a device that takes longer to answer than the kernel
+//! to hand that on stands idle in between. Root may say more.
+
+use std::path::Path;
+use std::{fs, io};
+
+use crate::mounts::mount_on;
+
+/// What one request of the kernel reads at most.
+const KIB: u32 = 1024;
+
+/// Has the kernel read further ahead in what was just mounted on `dir`, a path without links.
+///
+/// # Errors
+/// The caller is not root, or the kernel shows no such mount.
+pub(crate) fn extend(dir: &Path) -> io::Result<()> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let mount = mount_on(&mounts, dir).ok_or(io::ErrorKind::NotFound)?;
+    fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), KIB.to_string())
+}

@@ -8,7 +8,8 @@
 //!
 //! The volume keeps both ways coherent. The thread that took the request carries it out if another one is left to take
 //! requests; else what goes past the cache is handed to a [lane](crate::lanes), which waits for many at once, and what
-//! goes through it to a worker.
+//! goes through it to a worker. Once many are under way there, all small ones go to lanes: a thread that waits for the device
+//! wakes up for each of its requests, a lane for all that are done.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use parext4::device::{AlignedBuf, BufferPool};
 use parext4::{File, IoRequest};
 
 use crate::answer::Answer;
+use crate::crew::Working;
 use crate::failure::Outcome;
 use crate::files::Place;
 use crate::front::Front;
@@ -26,6 +28,12 @@ use crate::server::Server;
 
 /// In `cache=kernel`, writes of so many bytes go past the volume's page cache.
 const LARGE: u64 = 128 << 10;
+
+/// Requests of so many bytes and less take longer to wake up for than to copy.
+const SMALL: usize = 32 << 10;
+
+/// With so many requests in lanes these are awake most of the time. With fewer it costs more to hand requests on.
+const MANY: usize = 16;
 
 /// More bytes than all lanes write at a time.
 const PLENTY: u64 = 1 << 30;
@@ -165,18 +173,29 @@ impl Front {
             Ok(open) => open,
             Err(failure) => return reply.error(failure.errno()),
         };
-        if let Some(_working) = self.crew.work() {
+        let goes_past = self.server.reads_past(&open, at.offset);
+        if let Some(_working) = self.work(len, || goes_past) {
             let mut buf = BufferPool::global().take(len);
             match self.server.read(&open, at.offset, &mut buf) {
                 Ok(read) => reply.data(&buf[..read]),
                 Err(failure) => reply.error(failure.errno()),
             }
-        } else if self.server.reads_past(&open, at.offset) {
+        } else if goes_past {
             self.read_in_lane(open, at.offset, len, reply);
         } else {
             let server = Arc::clone(&self.server);
             self.workers.give(move || answer_read(&server, &open, at.offset, len, reply));
         }
+    }
+
+    /// Lets the calling thread carry out a read or write of `len` bytes; `for_lanes` says whether it could be handed to one.
+    fn work(&self, len: usize, for_lanes: impl Fn() -> bool) -> Option<Working<'_>> {
+        self.crew.note();
+        if self.lanes_are_better(len) && for_lanes() { None } else { self.crew.work() }
+    }
+
+    fn lanes_are_better(&self, len: usize) -> bool {
+        len <= SMALL && self.lanes.under_way() >= MANY
     }
 
     fn read_in_lane(&self, open: Arc<OpenFile>, offset: u64, len: usize, reply: ReplyData) {
@@ -196,6 +215,7 @@ impl Front {
             (Ok(_), None) => reply.error(Errno::EIO),
             (Err(failure), _) => reply.error(failure.errno()),
         });
+        self.rest(len);
     }
 
     pub fn write(&self, write: Write, data: &[u8], reply: ReplyWrite) {
@@ -203,13 +223,17 @@ impl Front {
             Ok(open) => open,
             Err(failure) => return reply.error(failure.errno()),
         };
-        if let Some(_working) = self.crew.work() {
+        // The first write, and those that take set-ID bits away, have more to do than move data.
+        let for_lanes = || {
+            self.server.writes_past(&open, write.at.offset, data.len() as u64)
+                && !write.drops_set_ids
+                && !open.may_be_privileged()
+                && (open.may_use_reserved || self.server.has_plenty())
+        };
+        if let Some(_working) = self.work(data.len(), for_lanes) {
             return reply.answer(self.server.write(&open, write, data));
         }
-        let goes_past = self.server.writes_past(&open, write.at.offset, data.len() as u64);
-        // The first write, and those that take set-ID bits away, have more to do than move data.
-        let is_plain = !write.drops_set_ids && !open.may_be_privileged();
-        if goes_past && is_plain && (open.may_use_reserved || self.server.has_plenty()) {
+        if for_lanes() {
             return self.write_in_lane(open, write, data, reply);
         }
         let (server, data) = (Arc::clone(&self.server), data.to_vec());
@@ -230,5 +254,13 @@ impl Front {
             }
             Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),
         });
+        self.rest(len);
+    }
+
+    /// After a request of `len` bytes was handed to a lane: one thread feeds a lane.
+    fn rest(&self, len: usize) {
+        if self.lanes_are_better(len) {
+            self.crew.rest(self.lanes.count());
+        }
     }
 }

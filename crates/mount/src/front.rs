@@ -70,6 +70,7 @@ impl Front {
 
     /// Carries a request out: here, or in a worker if nobody else would be left to take the next.
     fn run(&self, operation: impl FnOnce(&Server) + Send + 'static) {
+        self.crew.note();
         if let Some(_working) = self.crew.work() {
             return operation(&self.server);
         }

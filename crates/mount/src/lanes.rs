@@ -15,6 +15,9 @@ use crate::failure::Outcome;
 const DEPTH: u32 = 128;
 /// More lanes find no more work.
 const MOST: usize = 4;
+/// A lane that has so much under way shares what comes next with others. What comes together to one lane takes one system
+/// call, so it is better off there until the thread itself is short of time.
+const FULL: usize = 64;
 
 /// What is done when a request is over, with its result and its buffer. Must not wait.
 type Done = Box<dyn FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send>;
@@ -31,15 +34,12 @@ struct Lane {
     jobs: Option<Sender<Job>>,
     waker: IoWaker,
     thread: Option<JoinHandle<()>>,
-}
-
-/// All lanes; they take work by turns.
-#[derive(Debug)]
-pub(crate) struct Lanes {
-    lanes: Vec<Lane>,
-    next: AtomicUsize,
     under_way: Arc<AtomicUsize>,
 }
+
+/// All lanes.
+#[derive(Debug)]
+pub(crate) struct Lanes(Vec<Lane>);
 
 /// Counts a request as under way until it is dropped.
 struct Counted(Arc<AtomicUsize>);
@@ -59,14 +59,26 @@ impl Drop for Counted {
 
 impl Lanes {
     pub fn new(volume: &Volume) -> std::io::Result<Self> {
-        let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
-        let lanes = (0..lanes).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?;
-        Ok(Self { lanes, next: AtomicUsize::new(0), under_way: Arc::default() })
+        // Those who take requests, and those who make them, take processors too.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let lanes = (processors / 2).clamp(1, MOST);
+        Ok(Self((0..lanes).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?))
     }
 
     /// Requests that were given and are not over.
     pub fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Relaxed)
+        self.0.iter().map(Lane::under_way).sum()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Who takes the next request.
+    fn next(&self) -> Option<&Lane> {
+        let with_room = self.0.iter().find(|lane| lane.under_way() < FULL);
+        with_room.or_else(|| self.0.iter().min_by_key(|lane| lane.under_way()))
     }
 
     /// Begins a read or write and calls `done` when it is over, from a thread that must not wait. If the lane has
@@ -77,12 +89,8 @@ impl Lanes {
         request: IoRequest,
         done: impl FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send + 'static,
     ) {
-        // Relaxed: any lane will do.
-        let Some(lane) = self.lanes.get(self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len().max(1))
-        else {
-            return;
-        };
-        let counted = Counted::new(&self.under_way);
+        let Some(lane) = self.next() else { return };
+        let counted = Counted::new(&lane.under_way);
         let done = Box::new(move |result, buf| {
             done(result, buf);
             drop(counted);
@@ -96,7 +104,7 @@ impl Lanes {
 
     /// Waits until all that was given is done, and takes nothing more.
     pub fn finish(&mut self) {
-        self.lanes.clear();
+        self.0.clear();
     }
 }
 
@@ -107,7 +115,12 @@ impl Lane {
         let waker = queue.waker();
         let thread =
             std::thread::Builder::new().name("parext4-lane".into()).spawn(move || run(queue, &work))?;
-        Ok(Self { jobs: Some(jobs), waker, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), waker, thread: Some(thread), under_way: Arc::default() })
+    }
+
+    /// Relaxed: an estimate will do.
+    fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
     }
 }
 

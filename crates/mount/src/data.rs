@@ -257,10 +257,10 @@ impl Front {
         self.rest(len);
     }
 
-    /// After a request of `len` bytes was handed to a lane: one thread feeds a lane.
+    /// After a request of `len` bytes was handed to a lane: one thread feeds two lanes.
     fn rest(&self, len: usize) {
         if self.lanes_are_better(len) {
-            self.crew.rest(self.lanes.count());
+            self.crew.rest(self.lanes.count() / 2);
         }
     }
 }

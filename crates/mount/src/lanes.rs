@@ -17,7 +17,7 @@ const DEPTH: u32 = 128;
 const MOST: usize = 4;
 /// A lane that has so much under way shares what comes next with others. What comes together to one lane takes one system
 /// call, so it is better off there until the thread itself is short of time.
-const FULL: usize = 64;
+const FULL: usize = 48;
 
 /// What is done when a request is over, with its result and its buffer. Must not wait.
 type Done = Box<dyn FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send>;
@@ -59,10 +59,8 @@ impl Drop for Counted {
 
 impl Lanes {
     pub fn new(volume: &Volume) -> std::io::Result<Self> {
-        // Those who take requests, and those who make them, take processors too.
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let lanes = (processors / 2).clamp(1, MOST);
-        Ok(Self((0..lanes).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?))
+        Ok(Self((0..processors.min(MOST)).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?))
     }
 
     /// Requests that were given and are not over.

@@ -335,7 +335,8 @@ fn leaves_change_beside_all_else(image: &MemDevice, split_at: SplitAt, entries: 
     let (_volume, after) = after_crash(&device, "/f");
     assert_eq!(blocks_of(&after, want.len()), *want);
     let extents = after.fiemap(0..after.size()).unwrap();
-    let blocks = |extent: &FileExtent| (extent.device_offset..extent.device_offset + extent.len).step_by(BLOCK);
+    let blocks =
+        |extent: &FileExtent| (extent.device_offset..extent.device_offset + extent.len).step_by(BLOCK);
     let places: Vec<u64> = extents.iter().flat_map(blocks).collect();
     assert_eq!(places.len(), places.iter().collect::<BTreeSet<_>>().len(), "a block is mapped twice");
 }

@@ -105,11 +105,12 @@ pub(super) fn locate(block: &[u8], has_tail: bool, name: &[u8]) -> Result<Option
 
 #[inline]
 fn is_named(block: &[u8], offset: usize, header: &Header, name: &[u8]) -> bool {
-    header.name_len == name.len()
-        && header.ino.get() != 0
-        // Names of a directory often begin alike.
-        && block.get(offset + HEADER + name.len().wrapping_sub(1)) == name.last()
-        && name_of(block, offset, header) == name
+    if header.name_len != name.len() || header.ino.get() == 0 {
+        return false;
+    }
+    let own = name_of(block, offset, header);
+    // Names of a directory often begin alike.
+    own.last() == name.last() && own == name
 }
 
 /// Whether the entry `name` is at `place`.

@@ -178,3 +178,14 @@ proptest! {
         prop_assert_eq!(names(&block, has_tail), model.into_iter().collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_name_of_no_bytes_names_nothing_and_does_no_harm() {
+    let mut block = vec![0; 1024];
+    init_block(&mut block, false);
+    assert!(insert(&mut block, false, INO, 1, b"a").unwrap());
+    // Of the entry, the length of the name.
+    block[6] = 0;
+    assert!(find(&block, false, b"").unwrap().is_some_and(|(entry, _)| entry.name.is_empty()));
+    assert!(find(&block, false, b"a").unwrap().is_none());
+}

@@ -32,6 +32,7 @@ pub struct FileDevice {
     sector: u32,
     read_only: bool,
     is_block_device: bool,
+    is_locked: bool,
     direct: Option<Alignment>,
 }
 
@@ -55,7 +56,7 @@ impl FileDevice {
         let path = Path::new("open file");
         // The largest offset, in whole sectors of any size.
         let size = i64::MAX as u64 & !0xf_ffff;
-        let opened = Opened { file, is_block_device: false, base: 0, size };
+        let opened = Opened { file, is_block_device: false, is_locked: false, base: 0, size };
         let mode = if direct { Direct::Always } else { Direct::Never };
         let direct = direct::set_up(&opened, path, mode)?;
         let sector = direct.map_or(1, |alignment| alignment.offset);
@@ -71,6 +72,7 @@ impl FileDevice {
             sector,
             read_only,
             is_block_device: opened.is_block_device,
+            is_locked: opened.is_locked,
             direct,
         }
     }
@@ -185,8 +187,10 @@ impl Drop for FileDevice {
     /// Unlocks the file. Closing it does so too, but only when the kernel has let go of the rings that used it, which it does
     /// some time after they were closed.
     fn drop(&mut self) {
-        // What was not locked stays so.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        // A lock that somebody else took on the same open file is his.
+        if self.is_locked {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use super::FileOptions;
 pub(super) struct Opened {
     pub(super) file: File,
     pub(super) is_block_device: bool,
+    /// By us.
+    pub(super) is_locked: bool,
     /// Volume's start in the file, bytes.
     pub(super) base: u64,
     /// Volume's length in bytes, not yet rounded down to sectors.
@@ -43,7 +45,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> io::Result<Opened> {
     // Block devices have no length in their metadata, but end where a seek says.
     let file_size = (&file).seek(SeekFrom::End(0))?;
     let size = volume_size(path, options, file_size)?;
-    Ok(Opened { file, is_block_device, base: options.offset, size })
+    Ok(Opened { file, is_block_device, is_locked: options.lock, base: options.offset, size })
 }
 
 /// Looks before opening, as the flags depend on the type and opening a FIFO would wait.

@@ -342,6 +342,27 @@ fn every_handle_hears_once_of_a_failure_to_write_back() {
 }
 
 #[test]
+fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
+    let interval = Duration::from_millis(20);
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let volume = open(&device, &OpenOptions { write_back_interval: Some(interval), ..untimed() });
+    let file = create(&volume, "/f");
+    for nth in 1..4 {
+        file.write_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
+        let looks = (0..6000).take_while(|_| {
+            std::thread::sleep(interval / 2);
+            file.file().node().metadata().sectors < nth * 3 * 8
+        });
+        assert!(looks.count() < 6000, "nobody writes it back");
+        // Long enough for them to see that there is no more.
+        std::thread::sleep(5 * interval);
+    }
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "written back by turns");
+}
+
+#[test]
 fn data_is_written_back_after_a_while_and_when_there_is_much() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let options = OpenOptions {

@@ -49,7 +49,6 @@ impl BufferedFile {
     }
 
     fn write_back(&self, pages: Range<u32>) -> Result<()> {
-        self.file.volume().write_back_together(self.file.inode());
         let written = self.file.write_back(pages, HowToHold::Wait);
         // What the device said is told before that the volume has stopped.
         self.cached()?.failures.check(&self.heard)?;

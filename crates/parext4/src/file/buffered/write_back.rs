@@ -60,9 +60,14 @@ impl File {
     /// The first failure. What it concerns is dirty again.
     pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
         let Some(cached) = self.inode().cached() else { return Ok(()) };
-        let mut from = pages.start;
-        while let Some((_, next)) = self.write_back_next(cached, from..pages.end, how)? {
+        let (mut from, mut written) = (pages.start, 0);
+        while let Some((count, next)) = self.write_back_next(cached, from..pages.end, how)? {
             from = next;
+            // Who has little to write is done by now, and wakes nobody.
+            if how == HowToHold::Wait && written < MOST && written + count >= MOST {
+                self.volume().write_back_together(self.inode());
+            }
+            written = written.saturating_add(count);
         }
         if !planted(Fault::SyncUnwaited) {
             cached.pages.wait_write_back(pages);

@@ -44,6 +44,8 @@ pub(crate) struct Write {
     pub at: Place,
     /// Set-ID bits go.
     drops_set_ids: bool,
+    /// The kernel had it in its cache, and dates the file itself.
+    written_back: bool,
     /// How it is to be made durable before it returns.
     durable: Durable,
 }
@@ -63,7 +65,13 @@ impl Write {
             _ => Durable::No,
         };
         let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        Self { at: Place { handle, offset }, drops_set_ids, durable }
+        let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        Self { at: Place { handle, offset }, drops_set_ids, written_back, durable }
+    }
+
+    /// Whether nobody has dated the file yet.
+    fn is_undated(self, open: &OpenFile) -> bool {
+        open.in_kernel && !self.written_back
     }
 }
 
@@ -138,6 +146,9 @@ impl Server {
 
     /// What the kernel keeps it syncs itself.
     fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
+        if write.is_undated(open) {
+            open.file.node().touch_modified()?;
+        }
         match write.durable {
             Durable::No if self.options.sync => open.sync(false)?,
             Durable::No => {}
@@ -249,7 +260,7 @@ impl Front {
         self.lanes.give(file, request, move |result, _| match server.heed(result) {
             Err(failure) => reply.error(failure.errno()),
             // A sync would keep the lane from its other requests.
-            Ok(written) if write.durable != Durable::No || server.options.sync => {
+            Ok(written) if write.is_undated(&open) || write.durable != Durable::No || server.options.sync => {
                 workers.give(move || reply.answer(server.heed(server.after_write(&open, write, written))));
             }
             Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),

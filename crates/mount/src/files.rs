@@ -7,7 +7,6 @@ use crate::attr::Entry;
 use crate::failure::{Failure, Outcome};
 use crate::handles::OpenFile;
 use crate::names::NewName;
-use crate::options::Cache;
 use crate::server::{Caller, Server};
 
 /// An open file, as the kernel learns of it.
@@ -50,12 +49,10 @@ impl Server {
     }
 
     fn opened(&self, file: File, flags: i32, caller: Caller) -> Opened {
-        let open = OpenFile::new(file, flags, self.may_use_reserved(caller));
-        // The kernel would write whole pages back, and so what an append-only file has already.
-        let flags = if open.direct || open.append_only || self.options.cache == Cache::Direct {
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
+        let open = OpenFile::new(file, flags, self.options.cache, self.may_use_reserved(caller));
+        let flags = match open.in_kernel {
+            true => FopenFlags::FOPEN_KEEP_CACHE,
+            false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         };
         Opened { handle: self.handles.add(open), flags }
     }
@@ -132,6 +129,7 @@ impl Server {
                 break;
             }
         }
+        target.file().node().touch_modified()?;
         self.drop_privileges(target.file().node(), !caller.is_root())?;
         Ok(u32::try_from(done).unwrap_or(u32::MAX))
     }

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use slab::Slab;
 
 use crate::failure::{Failure, Outcome};
+use crate::options::Cache;
 
 /// One open file. Its file also stands for all others of its inode.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct OpenFile {
     pub file: File,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
+    /// The kernel keeps the contents, writes them back, and dates the file: what it writes back may come after the date.
+    pub in_kernel: bool,
     pub writable: bool,
     /// Opened by somebody who may use reserved blocks. What is written back later has no other sender.
     pub may_use_reserved: bool,
@@ -29,11 +32,15 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(file: File, flags: i32, may_use_reserved: bool) -> Self {
+    pub fn new(file: File, flags: i32, cache: Cache, may_use_reserved: bool) -> Self {
         let append_only = file.node().flags().contains(InodeFlags::APPEND);
+        let direct = flags & libc::O_DIRECT != 0;
+        // The kernel would write whole pages back, and so what an append-only file has already.
+        let in_kernel = cache == Cache::Kernel && !direct && !append_only;
         Self {
-            file,
-            direct: flags & libc::O_DIRECT != 0,
+            file: if in_kernel { file.keeping_times() } else { file },
+            direct,
+            in_kernel,
             writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
             may_use_reserved,
             append_only,

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use parext4::{Error, MemDevice, MkfsOptions, OpenOptions, SetAttributes, Timestamp, Volume, mkfs};
+use parext4::{
+    AlignedBuf, BufferedOptions, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, OpenOptions,
+    SetAttributes, Timestamp, Volume, mkfs,
+};
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
@@ -66,6 +69,40 @@ fn of_two_times_the_later_set_wins() {
     drop((file, volume));
     let file = open(&device).open_file("/link").unwrap();
     assert_eq!(times(&file), (mtime, ctime));
+}
+
+#[test]
+fn a_file_that_keeps_times_writes_without_a_date() {
+    let (_device, volume) = fresh(16 << 20);
+    let dated = volume.create("/file", 0o644).unwrap();
+    let file = dated.keeping_times();
+    let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
+    let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
+    file.node().set_attributes(&set).unwrap();
+    // Allocated, overwritten, converted, in memory, and by a queue that writes with a date too.
+    file.write_at(&[1; 4096], 0).unwrap();
+    file.write_at(&[2; 4096], 0).unwrap();
+    file.allocate(4096, 4096, false).unwrap();
+    file.node().set_attributes(&set).unwrap();
+    file.write_at(&[3; 2048], 4096).unwrap();
+    let buffered = file.buffered(BufferedOptions::default()).unwrap();
+    buffered.write_at(b"in memory", 9000).unwrap();
+    buffered.sync_all().unwrap();
+    let mut queue = volume.io_queue(2);
+    let mut write = |file| {
+        let buf = AlignedBuf::from_slice(&[4; 512]);
+        queue.submit(file, IoRequest::Write { buf, len: 512, offset: 0 }, 0, IoFlags::default());
+        let mut done = Vec::new();
+        queue.harvest(true, &mut done).unwrap();
+        done.into_iter().for_each(|completion| drop(completion.result.unwrap()));
+    };
+    write(&file);
+    assert_eq!(file.node().metadata().mtime, far);
+    write(&dated);
+    assert!(file.node().metadata().mtime < far);
+    file.node().set_attributes(&set).unwrap();
+    file.node().touch_modified().unwrap();
+    assert!(file.node().metadata().mtime < far);
 }
 
 #[test]

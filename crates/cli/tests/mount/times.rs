@@ -4,6 +4,7 @@ use std::fs::{File, FileTimes};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bed::{Bed, tool};
@@ -68,6 +69,37 @@ fn a_write_is_dated_when_it_was_made() {
         assert_eq!(again, seen, "{options}");
         bed.finish();
     }
+}
+
+/// What the kernel writes back by itself may arrive after the date it has sent.
+#[test]
+fn data_that_is_written_back_late_does_not_date_the_file() {
+    let Some(bed) = Bed::mounted(&[], "cache=kernel") else { return };
+    let files: Vec<_> = (0..200).map(|number| bed.path(&format!("file{number}"))).collect();
+    let times = || -> Vec<_> {
+        files.iter().map(|path| std::fs::metadata(path).unwrap().modified().unwrap()).collect()
+    };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let root = File::open(bed.dir()).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                // Begins to write all back before it waits for anything.
+                rustix::fs::syncfs(&root).unwrap();
+            }
+        });
+        for path in &files {
+            std::fs::write(path, vec![1; 40_000]).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let seen = times();
+    bed.umount();
+    bed.mount("cache=kernel");
+    let again = times();
+    let other = (0..files.len()).filter(|&file| again[file] != seen[file]).count();
+    assert_eq!(other, 0, "files have another date than before");
+    bed.finish();
 }
 
 #[test]

@@ -54,6 +54,8 @@ use crate::volume::{Entered, Inner};
 #[derive(Clone, Debug)]
 pub struct File {
     node: Node,
+    /// Whether writes date the file.
+    dates: bool,
 }
 
 impl File {
@@ -63,10 +65,17 @@ impl File {
     /// If it is not a regular file.
     pub fn new(node: Node) -> Result<Self> {
         match node.file_type() {
-            FileType::Regular => Ok(Self { node }),
+            FileType::Regular => Ok(Self { node, dates: true }),
             FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
             other => Err(Error::invalid(format_args!("inode {} is a {other:?}, not a file", node.ino()))),
         }
+    }
+
+    /// The same file for writes that leave its times alone: those of a page cache above this one, whose owner dates the
+    /// file when data comes into that cache. What changes the file in another way than by a write dates it all the same.
+    #[must_use]
+    pub fn keeping_times(&self) -> Self {
+        Self { dates: false, ..self.clone() }
     }
 
     /// The inode behind the file.
@@ -85,6 +94,11 @@ impl File {
     #[must_use]
     pub fn sector_size(&self) -> u32 {
         self.volume().device.sector_size()
+    }
+
+    /// Whether it makes no difference which of the two is used.
+    fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq::<Inode>(&**self.inode(), &**other.inode()) && self.dates == other.dates
     }
 
     fn inode(&self) -> &Arc<Inode> {

@@ -92,7 +92,7 @@ impl File {
             0 => None,
             pieces => Some(self.borrow_for(&runs, pieces)?),
         };
-        Ok(Prepared { runs, debt, modifies: true })
+        Ok(Prepared { runs, debt, modifies: self.dates })
     }
 
     /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. What was `borrowed` before is
@@ -114,7 +114,7 @@ impl File {
             }
             _ => return Err(Error::WouldWait("blocks must be found or made first")),
         };
-        Ok(Prepared { runs, debt, modifies: true })
+        Ok(Prepared { runs, debt, modifies: self.dates })
     }
 
     /// Lets go of what was prepared for a write that is not completed.

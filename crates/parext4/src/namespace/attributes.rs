@@ -136,6 +136,17 @@ impl Node {
         core.ctime = set.ctime.map_or_else(now, held);
     }
 
+    /// Sets the times of modification and change to now, as a write does; they become durable with the next commit.
+    ///
+    /// # Errors
+    /// If the volume may not be changed.
+    pub fn touch_modified(&self) -> Result<()> {
+        self.volume.check_writable()?;
+        let _in_flight = self.volume.in_flight.enter()?;
+        self.volume.touch_lazily(&self.inode);
+        Ok(())
+    }
+
     /// Sets the time of last access to now. Whether a read does that is for the caller to decide.
     ///
     /// # Errors

@@ -150,7 +150,9 @@ impl File {
             self.inode().raise_size(end);
         }
         self.inode().raise_visible_size(end);
-        self.volume().touch_lazily(self.inode());
+        if self.dates {
+            self.volume().touch_lazily(self.inode());
+        }
         Ok(())
     }
 

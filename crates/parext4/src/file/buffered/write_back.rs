@@ -51,7 +51,7 @@ struct Taken<'a> {
 impl File {
     /// The file of an inode, for a thread of the volume's own. `None` if it is being deleted.
     pub(crate) fn for_own_thread(volume: &Arc<Inner>, inode: &Arc<Inode>) -> Option<Self> {
-        Some(Self { node: Node::for_own_thread(volume, inode)? })
+        Some(Self { node: Node::for_own_thread(volume, inode)?, dates: false })
     }
 
     /// Writes back what is dirty in `pages`, and waits for what others are writing back there.

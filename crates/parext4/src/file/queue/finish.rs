@@ -99,7 +99,7 @@ impl Pending {
         }
         let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator));
         let runs = std::mem::take(&mut self.runs);
-        file.complete(Prepared { runs, debt, modifies: true }, self.end)?;
+        file.complete(Prepared { runs, debt, modifies: file.dates }, self.end)?;
         Ok(if self.kind == Kind::Append { self.offset } else { count })
     }
 

@@ -24,6 +24,7 @@ pub use parked::IoWaker;
 use parked::Parked;
 use pending::{Files, Pending};
 use sync::Syncer;
+use transfer::Padding;
 
 /// What to do. A buffer belongs to the queue until it comes back with the [`Completion`].
 #[derive(Debug)]
@@ -128,6 +129,7 @@ pub struct IoQueue {
     ready: Vec<Completion>,
     /// What the device has done; kept for its memory.
     done: Vec<Done>,
+    zeros: Padding,
     volume: Use,
 }
 
@@ -149,6 +151,7 @@ impl Volume {
             serial: 0,
             ready: Vec::new(),
             done: Vec::new(),
+            zeros: Padding::default(),
             volume: self.inner.clone(),
         }
     }

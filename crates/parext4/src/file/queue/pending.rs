@@ -142,7 +142,7 @@ struct Held {
 impl Files {
     /// Holds the file for one operation more.
     pub(super) fn hold(&mut self, file: &File) -> usize {
-        let is_it = |held: &Held| std::ptr::eq::<Inode>(&**held.file.inode(), &**file.inode());
+        let is_it = |held: &Held| held.file.is_same(file);
         // A queue is busy with few files at a time.
         if let Some((key, held)) = self.0.iter_mut().find(|(_, held)| is_it(held)) {
             held.ops += 1;

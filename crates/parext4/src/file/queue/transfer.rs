@@ -93,7 +93,7 @@ impl IoQueue {
             op.parts += 1;
             file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
-            let segments = segments(&buf, &piece, file.sector_size() as usize);
+            let segments = segments(&buf, &piece, file.sector_size() as usize, &mut self.zeros);
             if let Some(device) = &mut self.device {
                 device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
             }
@@ -132,7 +132,12 @@ impl Pending {
 }
 
 /// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.
-fn segments(buf: &Arc<AlignedBuf>, piece: &Piece, sector: usize) -> SmallVec<[Segment; 1]> {
+fn segments(
+    buf: &Arc<AlignedBuf>,
+    piece: &Piece,
+    sector: usize,
+    padding: &mut Padding,
+) -> SmallVec<[Segment; 1]> {
     let (head, tail) = piece.pads;
     let whole = piece.data.len() - piece.data.len() % sector;
     let mut segments = SmallVec::new();
@@ -142,7 +147,7 @@ fn segments(buf: &Arc<AlignedBuf>, piece: &Piece, sector: usize) -> SmallVec<[Se
         }
     };
     if head > 0 {
-        add(&zero_buffer(), 0, head);
+        add(padding.zeros(), 0, head);
     }
     add(buf, piece.data.start, whole);
     if whole < piece.data.len() {
@@ -151,13 +156,17 @@ fn segments(buf: &Arc<AlignedBuf>, piece: &Piece, sector: usize) -> SmallVec<[Se
         add(&Arc::new(last), 0, sector);
     }
     if tail > 0 {
-        add(&zero_buffer(), 0, tail);
+        add(padding.zeros(), 0, tail);
     }
     segments
 }
 
-/// Zeros for as much as a block.
-fn zero_buffer() -> Arc<AlignedBuf> {
-    static ZEROS: std::sync::OnceLock<Arc<AlignedBuf>> = std::sync::OnceLock::new();
-    Arc::clone(ZEROS.get_or_init(|| Arc::new(AlignedBuf::zeroed(zeros().len()))))
+/// Zeros for as much as a block, made when first needed.
+#[derive(Debug, Default)]
+pub(super) struct Padding(Option<Arc<AlignedBuf>>);
+
+impl Padding {
+    fn zeros(&mut self) -> &Arc<AlignedBuf> {
+        self.0.get_or_insert_with(|| Arc::new(AlignedBuf::zeroed(zeros().len())))
+    }
 }

@@ -18,7 +18,7 @@ use parext4::device::{AlignedBuf, BufferPool};
 use parext4::{File, IoRequest};
 
 use crate::answer::Answer;
-use crate::crew::Working;
+use crate::crew::{Expected, Turn, Working};
 use crate::failure::Outcome;
 use crate::files::Place;
 use crate::front::Front;
@@ -185,13 +185,15 @@ impl Front {
             Err(failure) => return reply.error(failure.errno()),
         };
         let goes_past = self.server.reads_past(&open, at.offset);
-        if let Some(_working) = self.work(len, || goes_past) {
+        let mut turn = self.crew.turn();
+        if let Some(_working) = self.work(&turn, len, || goes_past) {
             let mut buf = BufferPool::global().take(len);
             match self.server.read(&open, at.offset, &mut buf) {
                 Ok(read) => reply.data(&buf[..read]),
                 Err(failure) => reply.error(failure.errno()),
             }
         } else if goes_past {
+            turn.hand_on();
             self.read_in_lane(open, at.offset, len, reply);
         } else {
             let server = Arc::clone(&self.server);
@@ -199,10 +201,14 @@ impl Front {
         }
     }
 
-    /// Lets the calling thread carry out a read or write of `len` bytes; `for_lanes` says whether it could be handed to one.
-    fn work(&self, len: usize, for_lanes: impl Fn() -> bool) -> Option<Working<'_>> {
-        self.crew.note();
-        if self.lanes_are_better(len) && for_lanes() { None } else { self.crew.work() }
+    /// Lets the calling thread carry out a read or write of `len` bytes; `for_lanes` says whether it goes past the volume's
+    /// page cache, and so can be handed to one.
+    fn work<'a>(&self, turn: &Turn<'a>, len: usize, for_lanes: impl Fn() -> bool) -> Option<Working<'a>> {
+        match for_lanes() {
+            true if self.lanes_are_better(len) => None,
+            true => turn.work(Expected::Long),
+            false => turn.work(Expected::Short),
+        }
     }
 
     fn lanes_are_better(&self, len: usize) -> bool {
@@ -226,7 +232,6 @@ impl Front {
             (Ok(_), None) => reply.error(Errno::EIO),
             (Err(failure), _) => reply.error(failure.errno()),
         });
-        self.rest(len);
     }
 
     pub fn write(&self, write: Write, data: &[u8], reply: ReplyWrite) {
@@ -241,10 +246,12 @@ impl Front {
                 && !open.may_be_privileged()
                 && (open.may_use_reserved || self.server.has_plenty())
         };
-        if let Some(_working) = self.work(data.len(), for_lanes) {
+        let mut turn = self.crew.turn();
+        if let Some(_working) = self.work(&turn, data.len(), for_lanes) {
             return reply.answer(self.server.write(&open, write, data));
         }
         if for_lanes() {
+            turn.hand_on();
             return self.write_in_lane(open, write, data, reply);
         }
         let (server, data) = (Arc::clone(&self.server), data.to_vec());
@@ -265,13 +272,5 @@ impl Front {
             }
             Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),
         });
-        self.rest(len);
-    }
-
-    /// After a request of `len` bytes was handed to a lane: one thread feeds two lanes.
-    fn rest(&self, len: usize) {
-        if self.lanes_are_better(len) {
-            self.crew.rest(self.lanes.count() / 2);
-        }
     }
 }

@@ -17,7 +17,7 @@ use fuser::{
 use crate::answer::{Answer, Value};
 use crate::attributes::NewAttributes;
 use crate::capabilities::negotiate;
-use crate::crew::Crew;
+use crate::crew::{Crew, Expected};
 use crate::data::Write;
 use crate::failure::Outcome;
 use crate::files::Place;
@@ -32,14 +32,14 @@ use crate::xattrs::names_report;
 #[derive(Debug)]
 pub(crate) struct Front {
     pub server: Arc<Server>,
-    pub crew: Crew,
+    pub crew: Arc<Crew>,
     pub workers: Arc<Workers>,
     pub lanes: Lanes,
 }
 
 impl Front {
     pub fn new(server: Arc<Server>) -> io::Result<Self> {
-        let crew = Crew::new(server.options.threads);
+        let crew = Arc::new(Crew::new(server.options.threads));
         let lanes = Lanes::new(&server.volume)?;
         Ok(Self { server, crew, workers: Arc::new(Workers::new()), lanes })
     }
@@ -51,8 +51,28 @@ impl Front {
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
+        self.answer_as(Expected::Short, request, reply, operation);
+    }
+
+    /// As [`answer`](Self::answer), for what waits for the device.
+    fn answer_later<T, R: Answer<T> + Send + 'static>(
+        &self,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        self.answer_as(Expected::Long, request, reply, operation);
+    }
+
+    fn answer_as<T, R: Answer<T> + Send + 'static>(
+        &self,
+        expected: Expected,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
         let caller = Caller::from(request);
-        self.run(move |server| {
+        self.run(expected, move |server| {
             let may_use_reserved = server.may_use_reserved(caller);
             reply.answer(server.carry_out(may_use_reserved, || operation(server)));
         });
@@ -69,9 +89,9 @@ impl Front {
     }
 
     /// Carries a request out: here, or in a worker if nobody else would be left to take the next.
-    fn run(&self, operation: impl FnOnce(&Server) + Send + 'static) {
-        self.crew.note();
-        if let Some(_working) = self.crew.work() {
+    fn run(&self, expected: Expected, operation: impl FnOnce(&Server) + Send + 'static) {
+        let turn = self.crew.turn();
+        if let Some(_working) = turn.work(expected) {
             return operation(&self.server);
         }
         let server = Arc::clone(&self.server);
@@ -111,7 +131,7 @@ impl Filesystem for Front {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.run(move |server| server.nodes.forget(ino, lookups));
+        self.run(Expected::Short, move |server| server.nodes.forget(ino, lookups));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -277,7 +297,7 @@ impl Filesystem for Front {
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.answer(request, reply, move |server| server.sync_file(handle, data_only));
+        self.answer_later(request, reply, move |server| server.sync_file(handle, data_only));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -286,15 +306,15 @@ impl Filesystem for Front {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.run(move |server| server.read_dir(ino, offset, reply));
+        self.run(Expected::Short, move |server| server.read_dir(ino, offset, reply));
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        self.run(move |server| server.read_dir_plus(ino, offset, reply));
+        self.run(Expected::Short, move |server| server.read_dir_plus(ino, offset, reply));
     }
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer(request, reply, move |server| server.sync_dir(ino));
+        self.answer_later(request, reply, move |server| server.sync_dir(ino));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -360,7 +380,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let (at, caller) = (Place { handle, offset }, request.into());
-        self.answer(request, reply, move |server| server.allocate(at, len, mode, caller));
+        self.answer_later(request, reply, move |server| server.allocate(at, len, mode, caller));
     }
 
     fn lseek(
@@ -373,7 +393,7 @@ impl Filesystem for Front {
         reply: ReplyLseek,
     ) {
         let at = Place { handle, offset: u64::try_from(offset).unwrap_or(u64::MAX) };
-        self.answer(request, reply, move |server| server.seek(at, whence));
+        self.answer_later(request, reply, move |server| server.seek(at, whence));
     }
 
     fn copy_file_range(
@@ -391,6 +411,6 @@ impl Filesystem for Front {
     ) {
         let from = Place { handle: from, offset: from_offset };
         let (to, caller) = (Place { handle: to, offset: to_offset }, request.into());
-        self.answer(request, reply, move |server| server.copy(from, to, len, caller));
+        self.answer_later(request, reply, move |server| server.copy(from, to, len, caller));
     }
 }

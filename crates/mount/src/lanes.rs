@@ -68,11 +68,6 @@ impl Lanes {
         self.0.iter().map(Lane::under_way).sum()
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
     /// Who takes the next request.
     fn next(&self) -> Option<&Lane> {
         let with_room = self.0.iter().find(|lane| lane.under_way() < FULL);

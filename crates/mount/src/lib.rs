@@ -22,6 +22,7 @@ mod names;
 mod nodes;
 mod null;
 mod options;
+mod pace;
 mod privileges;
 mod readahead;
 pub mod report;

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::attr::{Entry, TTL};
 use crate::capabilities::negotiate;
+use crate::crew::Crew;
 use crate::options::{Cache, MountOptions};
 
 /// Mounts it on `dir` and answers the kernel until it is unmounted; `options` say what is cached, and how many threads
@@ -28,11 +31,15 @@ pub fn serve_null(dir: &Path, options: &MountOptions) -> io::Result<()> {
     config.mount_options = vec![MountOption::FSName("null".to_owned())];
     config.n_threads = Some(options.threads);
     config.clone_fd = true;
-    Session::new(Null::new(options.cache), dir, &config)?.run()
+    let crew = Arc::new(Crew::new(options.threads));
+    let session = Session::new(Null::new(options.cache, Arc::clone(&crew)), dir, &config)?;
+    crew.set_device(session.as_fd().try_clone_to_owned()?);
+    session.run()
 }
 
 struct Null {
     cache: Cache,
+    crew: Arc<Crew>,
     nodes: Mutex<Nodes>,
     zeros: Vec<u8>,
 }
@@ -73,10 +80,10 @@ impl Nodes {
 }
 
 impl Null {
-    fn new(cache: Cache) -> Self {
+    fn new(cache: Cache, crew: Arc<Crew>) -> Self {
         let mut nodes = Nodes::default();
         nodes.add(FileType::Directory);
-        Self { cache, nodes: Mutex::new(nodes), zeros: vec![0; 1 << 20] }
+        Self { cache, crew, nodes: Mutex::new(nodes), zeros: vec![0; 1 << 20] }
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -101,12 +108,14 @@ impl Filesystem for Null {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.crew.turn();
         let nodes = self.nodes.lock();
         let attr = nodes.names.get(&(parent, name.to_owned())).and_then(|ino| nodes.attrs.get(ino));
         reply.entry(&TTL, attr.unwrap_or(&Entry::negative().attr), Generation(0));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.crew.turn();
         match self.nodes.lock().attrs.get(&ino) {
             Some(attr) => reply.attr(&TTL, attr),
             None => reply.error(Errno::ENOENT),
@@ -131,6 +140,7 @@ impl Filesystem for Null {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.crew.turn();
         match self.nodes.lock().attrs.get_mut(&ino) {
             Some(attr) => {
                 attr.size = size.unwrap_or(attr.size);
@@ -141,15 +151,18 @@ impl Filesystem for Null {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        let _turn = self.crew.turn();
         let attr = self.nodes.lock().named(parent, name, FileType::Directory);
         reply.entry(&TTL, &attr, Generation(0));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.crew.turn();
         self.remove(parent, name, reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.crew.turn();
         self.remove(parent, name, reply);
     }
 
@@ -163,6 +176,7 @@ impl Filesystem for Null {
         _: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.crew.turn();
         let mut nodes = self.nodes.lock();
         match nodes.names.remove(&(parent, name.to_owned())) {
             Some(ino) => {
@@ -183,11 +197,13 @@ impl Filesystem for Null {
         how: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.crew.turn();
         let attr = self.nodes.lock().named(parent, name, FileType::RegularFile);
         reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags(how));
     }
 
     fn open(&self, _: &Request, _: INodeNo, how: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.crew.turn();
         reply.opened(FileHandle(0), flags(how.0));
     }
 
@@ -202,6 +218,7 @@ impl Filesystem for Null {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.crew.turn();
         reply.data(&self.zeros[..self.zeros.len().min(size as usize)]);
     }
 
@@ -217,6 +234,7 @@ impl Filesystem for Null {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.crew.turn();
         self.nodes.lock().grow(ino, offset.saturating_add(data.len() as u64));
         reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
     }
@@ -229,6 +247,7 @@ impl Filesystem for Null {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.crew.turn();
         let nodes = self.nodes.lock();
         for (name, child) in nodes.below(ino, offset) {
             if reply.add(child, child.0, name, &TTL, &nodes.attrs[&child], Generation(0)) {
@@ -239,6 +258,7 @@ impl Filesystem for Null {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _turn = self.crew.turn();
         let nodes = self.nodes.lock();
         for (name, child) in nodes.below(ino, offset) {
             if reply.add(child, child.0, nodes.attrs[&child].kind, name) {
@@ -249,6 +269,7 @@ impl Filesystem for Null {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _turn = self.crew.turn();
         reply.ok();
     }
 
@@ -262,6 +283,7 @@ impl Filesystem for Null {
         _: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.crew.turn();
         self.nodes.lock().grow(ino, offset.saturating_add(len));
         reply.ok();
     }
@@ -276,6 +298,7 @@ impl Filesystem for Null {
         _: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.crew.turn();
         reply.ok();
     }
 }

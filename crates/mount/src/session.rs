@@ -1,6 +1,7 @@
 //! A mount from beginning to end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,7 +41,10 @@ impl Mounted {
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
         // Once it is mounted, looking at it waits for `serve`.
         let dir = dir.canonicalize()?;
-        let session = Session::new(Front::new(Arc::clone(&server))?, &dir, &config(image, options))?;
+        let front = Front::new(Arc::clone(&server))?;
+        let crew = Arc::clone(&front.crew);
+        let session = Session::new(front, &dir, &config(image, options))?;
+        crew.set_device(session.as_fd().try_clone_to_owned()?);
         if let Err(error) = readahead::extend(&dir) {
             tracing::debug!("the kernel reads ahead as it does by default: {error}");
         }

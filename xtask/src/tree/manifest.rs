@@ -199,13 +199,17 @@ impl Entry {
 }
 
 impl Content {
-    /// The same content, which takes not much more of its volume than its data needs.
+    /// The same content, which takes not much more of its volume than its data needs, or no more than here: whoever was
+    /// killed while it wrote may have left blocks behind the end.
     fn is_kept_by(&self, found: &Content) -> bool {
         match (self, found) {
             (
-                Content::File { size, hash, data, .. },
-                Content::File { size: size2, hash: hash2, allocated, .. },
-            ) => (size, hash) == (size2, hash2) && *allocated <= data + data / 8 + MAPPING_SLACK,
+                Content::File { size, hash, data, allocated },
+                Content::File { size: size2, hash: hash2, allocated: allocated2, .. },
+            ) => {
+                let needed = data + data / 8 + MAPPING_SLACK;
+                (size, hash) == (size2, hash2) && *allocated2 <= needed.max(*allocated)
+            }
             (Content::Symlink(target), Content::Symlink(target2)) => target == target2,
             (Content::Other, Content::Other) => true,
             _ => false,

@@ -1,5 +1,6 @@
 //! A mount from beginning to end.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -12,6 +13,9 @@ use crate::front::Front;
 use crate::options::{Atime, MountOptions};
 use crate::readahead;
 use crate::server::Server;
+
+/// Where FUSE is found.
+const DEVICE: &str = "/dev/fuse";
 
 /// Why a volume could not be mounted, or was not left clean.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +47,7 @@ impl Mounted {
         let dir = dir.canonicalize()?;
         let front = Front::new(Arc::clone(&server))?;
         let crew = Arc::clone(&front.crew);
-        let session = Session::new(front, &dir, &config(image, options))?;
+        let session = Session::new(front, &dir, &config(image, options)).map_err(explained)?;
         crew.set_device(session.as_fd().try_clone_to_owned()?);
         if let Err(error) = readahead::extend(&dir) {
             tracing::debug!("the kernel reads ahead as it does by default: {error}");
@@ -63,6 +67,14 @@ impl Mounted {
         let closed = self.volume.close();
         served?;
         Ok(closed?)
+    }
+}
+
+/// Names the device if it cannot be opened, which the library does not.
+fn explained(error: io::Error) -> io::Error {
+    match File::options().read(true).write(true).open(DEVICE) {
+        Err(cause) => io::Error::new(cause.kind(), format!("{DEVICE}: {cause}")),
+        Ok(_) => error,
     }
 }
 

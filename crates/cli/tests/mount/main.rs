@@ -23,3 +23,4 @@ mod programs;
 mod space;
 mod stat;
 mod times;
+mod unprivileged;

@@ -107,6 +107,13 @@ impl Crew {
         Turn { crew: self, taken: Instant::now(), handed_on: false }
     }
 
+    /// Lets the calling thread, one of the crew, work on a request. `None` if no other would be left to take requests.
+    pub fn work(&self, expected: Expected) -> Option<Working<'_>> {
+        let left = self.leave(1) || expected == Expected::Short && self.leave_to_deputy() || self.call();
+        // Not made in vain: it would count when it is dropped.
+        left.then(|| Working(self))
+    }
+
     /// Leaves the taking of requests to at least `others`. False if they are fewer.
     fn leave(&self, others: usize) -> bool {
         // Relaxed: the count publishes nothing.
@@ -116,7 +123,12 @@ impl Crew {
 
     /// Leaves it to a deputy, who looks after the calling thread. False if there is none.
     fn leave_to_deputy(&self) -> bool {
-        self.pace.is_brisk() && self.rest.lock().has_deputy && self.leave(0)
+        if !self.pace.is_brisk() {
+            return false;
+        }
+        // The deputy cannot go as long as this is held.
+        let rest = self.rest.lock();
+        rest.has_deputy && self.leave(0)
     }
 
     /// Has a thread that rests take requests in place of the calling one. False if there is none.
@@ -205,25 +217,19 @@ impl Crew {
     }
 }
 
-impl<'a> Turn<'a> {
+impl Turn<'_> {
     /// Notes that another thread carries the request out.
     pub fn hand_on(&mut self) {
         self.handed_on = true;
-    }
-
-    /// Lets the thread work on its request. `None` if no other would be left to take requests.
-    pub fn work(&self, expected: Expected) -> Option<Working<'a>> {
-        let crew = self.crew;
-        let left = crew.leave(1) || expected == Expected::Short && crew.leave_to_deputy() || crew.call();
-        // Not made in vain: it would count when it is dropped.
-        left.then(|| Working(crew))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.crew.pace.note(self.taken, Instant::now());
-        self.crew.between(self.handed_on);
+        if !std::thread::panicking() {
+            self.crew.pace.note(self.taken, Instant::now());
+            self.crew.between(self.handed_on);
+        }
     }
 }
 
@@ -250,13 +256,13 @@ mod tests {
     #[test]
     fn one_is_always_left() {
         let crew = Crew::new(3);
-        let turn = crew.turn();
-        let (first, second) = (turn.work(Expected::Short), turn.work(Expected::Long));
-        assert!(first.is_some() && second.is_some() && turn.work(Expected::Short).is_none());
+        let _turn = crew.turn();
+        let (first, second) = (crew.work(Expected::Short), crew.work(Expected::Long));
+        assert!(first.is_some() && second.is_some() && crew.work(Expected::Short).is_none());
         assert_eq!((crew.taken(), crew.working()), (1, 2));
         drop(first);
-        assert!(turn.work(Expected::Short).is_some());
-        assert!(Crew::new(1).turn().work(Expected::Short).is_none());
+        assert!(crew.work(Expected::Short).is_some());
+        assert!(Crew::new(1).work(Expected::Short).is_none());
     }
 
     #[test]
@@ -269,8 +275,7 @@ mod tests {
             }
             // The last one does not rest, but may work: the other takes its place, called or by itself.
             assert!(!crew.rests());
-            let turn = crew.turn();
-            while turn.work(Expected::Long).is_none() {}
+            while crew.work(Expected::Long).is_none() {}
             assert!(resting.join().unwrap());
         });
         assert_eq!((crew.taking.load(Ordering::Relaxed), crew.working()), (2, 0));
@@ -284,9 +289,8 @@ mod tests {
             while !crew.rest.lock().has_deputy {
                 std::thread::yield_now();
             }
-            let turn = crew.turn();
             hurry(&crew);
-            let working = turn.work(Expected::Short).expect("the deputy looks");
+            let working = crew.work(Expected::Short).expect("the deputy looks");
             while crew.taking.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
@@ -299,10 +303,10 @@ mod tests {
     /// Answers requests until nobody asks any more; some of them take long.
     fn serve(crew: &Crew, requests: &Receiver<(u32, Sender<u32>)>) {
         for (number, reply) in requests {
-            let turn = crew.turn();
+            let _turn = crew.turn();
             hurry(crew);
             // As a worker would, if nobody may work.
-            let _working = turn.work(if number % 64 == 1 { Expected::Long } else { Expected::Short });
+            let _working = crew.work(if number % 64 == 1 { Expected::Long } else { Expected::Short });
             if number % 512 == 0 {
                 std::thread::sleep(Duration::from_millis(3));
             }

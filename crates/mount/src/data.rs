@@ -18,7 +18,7 @@ use parext4::device::{AlignedBuf, BufferPool};
 use parext4::{File, IoRequest};
 
 use crate::answer::Answer;
-use crate::crew::{Expected, Turn, Working};
+use crate::crew::{Expected, Working};
 use crate::failure::Outcome;
 use crate::files::Place;
 use crate::front::Front;
@@ -71,7 +71,7 @@ impl Write {
 
     /// Whether nobody has dated the file yet.
     fn is_undated(self, open: &OpenFile) -> bool {
-        open.in_kernel && !self.written_back
+        open.keeps_times && !self.written_back
     }
 }
 
@@ -168,6 +168,11 @@ fn lane_buffer(len: usize) -> AlignedBuf {
     AlignedBuf::zeroed(len.next_multiple_of(512))
 }
 
+/// How long a read or write of `len` bytes may take, which waits for the device or does not.
+fn expected(waits: bool, len: usize) -> Expected {
+    if waits || len > SMALL { Expected::Long } else { Expected::Short }
+}
+
 /// What a worker does.
 fn answer_read(server: &Server, open: &OpenFile, offset: u64, len: usize, reply: ReplyData) {
     let mut buf = vec![0; len];
@@ -186,7 +191,8 @@ impl Front {
         };
         let goes_past = self.server.reads_past(&open, at.offset);
         let mut turn = self.crew.turn();
-        if let Some(_working) = self.work(&turn, len, || goes_past) {
+        let expected = expected(goes_past, len);
+        if let Some(_working) = self.work(expected, len, || goes_past) {
             let mut buf = BufferPool::global().take(len);
             match self.server.read(&open, at.offset, &mut buf) {
                 Ok(read) => reply.data(&buf[..read]),
@@ -196,19 +202,16 @@ impl Front {
             turn.hand_on();
             self.read_in_lane(open, at.offset, len, reply);
         } else {
+            turn.hand_on();
             let server = Arc::clone(&self.server);
             self.workers.give(move || answer_read(&server, &open, at.offset, len, reply));
         }
     }
 
-    /// Lets the calling thread carry out a read or write of `len` bytes; `for_lanes` says whether it goes past the volume's
-    /// page cache, and so can be handed to one.
-    fn work<'a>(&self, turn: &Turn<'a>, len: usize, for_lanes: impl Fn() -> bool) -> Option<Working<'a>> {
-        match for_lanes() {
-            true if self.lanes_are_better(len) => None,
-            true => turn.work(Expected::Long),
-            false => turn.work(Expected::Short),
-        }
+    /// Lets the calling thread carry out a read or write of `len` bytes; `for_lanes` says whether it could be handed to
+    /// one.
+    fn work(&self, expected: Expected, len: usize, for_lanes: impl Fn() -> bool) -> Option<Working<'_>> {
+        if self.lanes_are_better(len) && for_lanes() { None } else { self.crew.work(expected) }
     }
 
     fn lanes_are_better(&self, len: usize) -> bool {
@@ -239,19 +242,22 @@ impl Front {
             Ok(open) => open,
             Err(failure) => return reply.error(failure.errno()),
         };
+        let goes_past = self.server.writes_past(&open, write.at.offset, data.len() as u64);
+        let syncs = write.durable != Durable::No || self.server.options.sync;
         // The first write, and those that take set-ID bits away, have more to do than move data.
         let for_lanes = || {
-            self.server.writes_past(&open, write.at.offset, data.len() as u64)
+            goes_past
                 && !write.drops_set_ids
                 && !open.may_be_privileged()
                 && (open.may_use_reserved || self.server.has_plenty())
         };
         let mut turn = self.crew.turn();
-        if let Some(_working) = self.work(&turn, data.len(), for_lanes) {
+        let expected = expected(goes_past || syncs, data.len());
+        if let Some(_working) = self.work(expected, data.len(), for_lanes) {
             return reply.answer(self.server.write(&open, write, data));
         }
+        turn.hand_on();
         if for_lanes() {
-            turn.hand_on();
             return self.write_in_lane(open, write, data, reply);
         }
         let (server, data) = (Arc::clone(&self.server), data.to_vec());
@@ -267,10 +273,10 @@ impl Front {
         self.lanes.give(file, request, move |result, _| match server.heed(result) {
             Err(failure) => reply.error(failure.errno()),
             // A sync would keep the lane from its other requests.
-            Ok(written) if write.is_undated(&open) || write.durable != Durable::No || server.options.sync => {
+            Ok(written) if write.durable != Durable::No || server.options.sync => {
                 workers.give(move || reply.answer(server.heed(server.after_write(&open, write, written))));
             }
-            Ok(written) => reply.answer(Ok(u32::try_from(written).unwrap_or(u32::MAX))),
+            Ok(written) => reply.answer(server.heed(server.after_write(&open, write, written))),
         });
     }
 }

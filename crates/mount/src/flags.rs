@@ -68,6 +68,10 @@ impl Server {
     fn set_flags(&self, node: &Node, flags: InodeFlags) -> Outcome<Vec<u8>> {
         // What was written before may still be written back then.
         self.have_written_back(node);
+        if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE) && self.handles.has_writer(node) {
+            // The kernel's own date comes later, and is refused then.
+            node.touch_modified()?;
+        }
         node.set_flags(flags)?;
         Ok(Vec::new())
     }

@@ -51,7 +51,10 @@ impl Front {
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
-        self.answer_as(Expected::Short, request, reply, operation);
+        // What changes names then waits for the device.
+        let syncs = self.server.options.sync || self.server.options.dirsync;
+        let expected = if syncs { Expected::Long } else { Expected::Short };
+        self.answer_as(expected, request, reply, operation);
     }
 
     /// As [`answer`](Self::answer), for what waits for the device.
@@ -90,10 +93,11 @@ impl Front {
 
     /// Carries a request out: here, or in a worker if nobody else would be left to take the next.
     fn run(&self, expected: Expected, operation: impl FnOnce(&Server) + Send + 'static) {
-        let turn = self.crew.turn();
-        if let Some(_working) = turn.work(expected) {
+        let mut turn = self.crew.turn();
+        if let Some(_working) = self.crew.work(expected) {
             return operation(&self.server);
         }
+        turn.hand_on();
         let server = Arc::clone(&self.server);
         self.workers.give(move || operation(&server));
     }
@@ -131,7 +135,14 @@ impl Filesystem for Front {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.run(Expected::Short, move |server| server.nodes.forget(ino, lookups));
+        // No turn of its own: it may be one of a batch, after which the thread goes on at once.
+        match self.crew.work(Expected::Short) {
+            Some(_working) => self.server.nodes.forget(ino, lookups),
+            None => {
+                let server = Arc::clone(&self.server);
+                self.workers.give(move || server.nodes.forget(ino, lookups));
+            }
+        }
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -366,7 +377,7 @@ impl Filesystem for Front {
         reply: ReplyIoctl,
     ) {
         let (argument, caller) = (argument.to_vec(), request.into());
-        self.answer(request, reply, move |server| server.ioctl(ino, command, &argument, caller));
+        self.answer_later(request, reply, move |server| server.ioctl(ino, command, &argument, caller));
     }
 
     fn fallocate(

@@ -18,8 +18,10 @@ pub(crate) struct OpenFile {
     pub file: File,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
-    /// The kernel keeps the contents, writes them back, and dates the file: what it writes back may come after the date.
+    /// The kernel keeps the contents.
     pub in_kernel: bool,
+    /// Writes by `file` do not date it: the kernel does, for what it writes back, and that may come after the date.
+    pub keeps_times: bool,
     pub writable: bool,
     /// Opened by somebody who may use reserved blocks. What is written back later has no other sender.
     pub may_use_reserved: bool,
@@ -37,10 +39,13 @@ impl OpenFile {
         let direct = flags & libc::O_DIRECT != 0;
         // The kernel would write whole pages back, and so what an append-only file has already.
         let in_kernel = cache == Cache::Kernel && !direct && !append_only;
+        // It writes back by any handle, also one that is direct.
+        let keeps_times = cache == Cache::Kernel && !append_only;
         Self {
-            file: if in_kernel { file.keeping_times() } else { file },
+            file: if keeps_times { file.keeping_times() } else { file },
             direct,
             in_kernel,
+            keeps_times,
             writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
             may_use_reserved,
             append_only,

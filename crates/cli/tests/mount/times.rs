@@ -1,11 +1,14 @@
 //! Times of inodes, and what tells inodes of one number apart.
 
 use std::fs::{File, FileTimes};
-use std::os::unix::fs::MetadataExt;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::bed::{Bed, tool};
 
@@ -40,7 +43,7 @@ fn times_survive_to_the_nanosecond_beyond_2038() {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let path = bed.path("file");
         let file = File::create(&path).unwrap();
-        std::io::Write::write_all(&mut &file, b"contents").unwrap();
+        (&file).write_all(b"contents").unwrap();
         let mtime = UNIX_EPOCH + Duration::new(5_000_000_000, 123_456_789);
         file.set_times(FileTimes::new().set_modified(mtime).set_accessed(mtime)).unwrap();
         drop(file);
@@ -71,7 +74,7 @@ fn a_write_is_dated_when_it_was_made() {
     }
 }
 
-/// What the kernel writes back by itself may arrive after the date it has sent.
+/// What the kernel writes back by itself may arrive after the date it has sent; also by a handle that is direct.
 #[test]
 fn data_that_is_written_back_late_does_not_date_the_file() {
     let Some(bed) = Bed::mounted(&[], "cache=kernel") else { return };
@@ -89,7 +92,14 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
             }
         });
         for path in &files {
-            std::fs::write(path, vec![1; 40_000]).unwrap();
+            let mut file = File::create(path).unwrap();
+            let direct = File::options()
+                .write(true)
+                .custom_flags(OFlags::DIRECT.bits().cast_signed())
+                .open(path)
+                .unwrap();
+            file.write_all(&[1; 40_000]).unwrap();
+            drop((file, direct));
         }
         over.store(true, Ordering::Relaxed);
     });
@@ -100,6 +110,29 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
     let other = (0..files.len()).filter(|&file| again[file] != seen[file]).count();
     assert_eq!(other, 0, "files have another date than before");
     bed.finish();
+}
+
+/// The kernel's date comes after the file can no longer be changed.
+#[test]
+fn a_file_is_dated_that_becomes_immutable_while_it_is_written() {
+    for flag in [IFlags::APPEND, IFlags::IMMUTABLE] {
+        let Some(bed) = Bed::mounted(&[], "cache=kernel") else { return };
+        let path = bed.path("file");
+        let mut file = File::create(&path).unwrap();
+        file.set_modified(UNIX_EPOCH).unwrap();
+        file.sync_all().unwrap();
+        let before = SystemTime::now() - Duration::from_millis(20);
+        file.write_all(b"contents").unwrap();
+        ioctl_setflags(&file, ioctl_getflags(&file).unwrap() | flag).unwrap();
+        drop(file);
+        bed.umount();
+        bed.mount("cache=kernel");
+        assert!(std::fs::metadata(&path).unwrap().modified().unwrap() >= before);
+        let file = File::open(&path).unwrap();
+        ioctl_setflags(&file, ioctl_getflags(&file).unwrap() - flag).unwrap();
+        drop(file);
+        bed.finish();
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_micros(40);
 /// The score from which on requests count as brisk, and the highest.
 const BRISK: i32 = 16;
 const BEST: i32 = 64;
-/// What a long request, a late one, or a wait in vain takes from the score: no more than four of five must be otherwise.
+/// What a long request, a late one, or a wait in vain takes from the score; so many short ones make up for it.
 const SETBACK: i32 = 8;
 
 /// A score of short requests that come upon each other. All of it is an estimate, so threads may mix theirs up.

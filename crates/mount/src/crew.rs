@@ -9,6 +9,8 @@
 //! takes them looks for the next one for a moment before it sleeps, and works alone. A deputy among those that rest looks
 //! from time to time whether it should take its place.
 //!
+//! Where requests wait already whenever one is over, as those of many programs do, all take them.
+//!
 //! At any time a thread takes requests, or a deputy looks after the one that works alone.
 
 use std::os::fd::OwnedFd;
@@ -142,25 +144,49 @@ impl Crew {
 
     /// What a thread does between two requests: the last of which it has handed on, or answered.
     fn between(&self, handed_on: bool) {
+        if !self.pace.is_brisk() {
+            return;
+        }
         // Those to whom requests are handed on have better use for the processor than to look for more.
-        if self.pace.is_brisk() && !self.rests() && !handed_on && !self.sees_request() {
+        if handed_on {
+            self.rests();
+            return;
+        }
+        let waits = self.is_request_waiting();
+        self.pace.note_waiting(waits);
+        if self.pace.is_crowded() {
+            self.recall();
+        } else if !self.rests() && !waits && !self.sees_request() {
             self.pace.set_back();
         }
     }
 
+    /// Whether a request can be taken now. Also when it cannot be known, as after the end: who takes requests learns why.
+    fn is_request_waiting(&self) -> bool {
+        let poll_one = |device| poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&Timespec::default()));
+        self.device.get().is_some_and(|device| poll_one(device) != Ok(0))
+    }
+
     /// Waits for the next request for a moment. False if none has come.
     fn sees_request(&self) -> bool {
-        let Some(device) = self.device.get() else { return true };
         let until = Instant::now() + PATIENCE;
-        let mut requests = [PollFd::new(device, PollFlags::IN)];
-        while Instant::now() < until {
-            // Also when it fails, as after the end: who takes requests learns why.
-            if poll(&mut requests, Some(&Timespec::default())) != Ok(0) {
+        while self.device.get().is_some() && Instant::now() < until {
+            if self.is_request_waiting() {
                 return true;
             }
             std::hint::spin_loop();
         }
         false
+    }
+
+    /// Has one more thread take requests, if any rests.
+    fn recall(&self) {
+        let mut rest = self.rest.lock();
+        if rest.resting > 0 {
+            (rest.resting, rest.called) = (rest.resting - 1, rest.called + 1);
+            self.taking.fetch_add(1, Ordering::Relaxed);
+            self.called.notify_one();
+        }
     }
 
     /// Lets the calling thread rest until it is called or nobody takes requests any more. False if too few would be
@@ -276,6 +302,21 @@ mod tests {
             // The last one does not rest, but may work: the other takes its place, called or by itself.
             assert!(!crew.rests());
             while crew.work(Expected::Long).is_none() {}
+            assert!(resting.join().unwrap());
+        });
+        assert_eq!((crew.taking.load(Ordering::Relaxed), crew.working()), (2, 0));
+    }
+
+    #[test]
+    fn who_rests_is_recalled() {
+        let crew = Crew::new(2);
+        crew.recall();
+        std::thread::scope(|scope| {
+            let resting = scope.spawn(|| crew.rests());
+            while crew.taking.load(Ordering::Relaxed) == 2 {
+                std::thread::yield_now();
+            }
+            crew.recall();
             assert!(resting.join().unwrap());
         });
         assert_eq!((crew.taking.load(Ordering::Relaxed), crew.working()), (2, 0));

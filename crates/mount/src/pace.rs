@@ -14,18 +14,30 @@ const BEST: i32 = 64;
 /// What a long request, a late one, or a wait in vain takes from the score; so many short ones make up for it.
 const SETBACK: i32 = 8;
 
+/// What a request that did not wait takes from the score of those that did: it grows if more than seven of eight do.
+const ALONE: i32 = 7;
+/// The score from which on requests count as crowded.
+const CROWDED: i32 = 32;
+
 /// A score of short requests that come upon each other. All of it is an estimate, so threads may mix theirs up.
 #[derive(Debug)]
 pub(crate) struct Pace {
     start: Instant,
     score: AtomicI32,
+    /// Of requests that waited already when the one before was over.
+    waiting: AtomicI32,
     /// When the last request was over, in nanoseconds from the start on.
     over: AtomicU64,
 }
 
 impl Pace {
     pub fn new() -> Self {
-        Self { start: Instant::now(), score: AtomicI32::new(0), over: AtomicU64::new(0) }
+        Self {
+            start: Instant::now(),
+            score: AtomicI32::new(0),
+            waiting: AtomicI32::new(0),
+            over: AtomicU64::new(0),
+        }
     }
 
     /// Whether the next request is likely to come soon, and to be short.
@@ -39,20 +51,31 @@ impl Pace {
         let nanoseconds = u64::try_from((over - self.start).as_nanos()).unwrap_or(u64::MAX);
         self.over.store(nanoseconds, Ordering::Relaxed);
         let waited = (taken - self.start).saturating_sub(before);
-        self.change(if over - taken > LONG || waited > GAP { -SETBACK } else { 1 });
+        let by = if over - taken > LONG || waited > GAP { -SETBACK } else { 1 };
+        change(&self.score, by, -BRISK);
     }
 
     /// Notes that the next request has not come soon.
     pub fn set_back(&self) {
-        self.change(-SETBACK);
+        change(&self.score, -SETBACK, -BRISK);
     }
 
-    fn change(&self, by: i32) {
-        let score = self.score.load(Ordering::Relaxed);
-        let changed = (score + by).clamp(-BRISK, BEST);
-        if changed != score {
-            self.score.store(changed, Ordering::Relaxed);
-        }
+    /// Notes whether the next request waits already, now that one is over.
+    pub fn note_waiting(&self, waits: bool) {
+        change(&self.waiting, if waits { 1 } else { -ALONE }, 0);
+    }
+
+    /// Whether requests mostly wait.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= CROWDED
+    }
+}
+
+fn change(score: &AtomicI32, by: i32, least: i32) {
+    let old = score.load(Ordering::Relaxed);
+    let new = (old + by).clamp(least, BEST);
+    if new != old {
+        score.store(new, Ordering::Relaxed);
     }
 }
 
@@ -104,5 +127,18 @@ mod tests {
         assert!(pace.is_brisk());
         pace.set_back();
         assert!(!pace.is_brisk());
+    }
+
+    #[test]
+    fn requests_that_mostly_wait_are_crowded() {
+        let pace = Pace::new();
+        // So many, of which one of each `of` did not wait.
+        let note = |count: u32, of: u32| (0..count).for_each(|nth| pace.note_waiting(nth % of != 0));
+        note(1000, 6);
+        assert!(!pace.is_crowded());
+        note(1000, 16);
+        assert!(pace.is_crowded());
+        note(64, 3);
+        assert!(!pace.is_crowded());
     }
 }

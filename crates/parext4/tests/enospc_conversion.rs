@@ -133,6 +133,24 @@ fn large_extents_too() {
     }
 }
 
+/// What is converted whole takes no entry of the tree, however long it is: not even for a moment.
+#[test]
+fn a_long_extent_is_converted_in_one_piece() {
+    for split_at in [SplitAt::Completion, SplitAt::Submission] {
+        let what = format!("split at {split_at}");
+        let mut full = Full::new(LARGE, &options(split_at, Policy::Range), 0, 0);
+        // Two cuts fill the root, so that the third write is widened to the first half of the file.
+        for (block, len) in [(LARGE.blocks / 2, 1024), (LARGE.blocks - 1, 1024), (LARGE.blocks / 4, 512)] {
+            let at = usize::try_from(block * BLOCK).unwrap();
+            full.file.write_at(&vec![7; len], block * BLOCK).unwrap_or_else(|e| panic!("{what}: {e}"));
+            full.model[at..at + len].fill(7);
+            full.check(&what);
+        }
+        assert_eq!(full.volume.stats().zero_outs, 1, "{what}");
+        full.close(&what);
+    }
+}
+
 /// Threads whose writes meet in the same extents: one makes an extent written, the others find it so.
 #[test]
 fn threads_write_the_same_extents_on_a_full_volume() {

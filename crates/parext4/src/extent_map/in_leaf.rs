@@ -18,7 +18,7 @@ impl ExtentMap {
 
     /// Converts `[start, start + len)`, which the caller holds and which is unwritten, likewise.
     pub(crate) fn convert_in_leaf(&self, tid: u64, start: u32, len: u32) -> bool {
-        let run = self.lookup(start, len);
+        let run = self.run(start, len);
         let State::Unwritten(physical) = run.state else { return false };
         let extent = Extent { logical: run.logical, physical, len, unwritten: false };
         let converted = run.len == len && self.change_leaf(tid, &Change::convert(extent), |_| ());

@@ -145,23 +145,31 @@ impl ExtentMap {
         }
     }
 
-    /// The runs that cover `[start, start + len)`; those that go on in the same state are one.
+    /// The whole run that begins at `block`, cut to `[block, block + max)`. Several extents may map it, in several
+    /// leaves.
+    pub(crate) fn run(&self, block: u32, max: u32) -> Mapping {
+        let mut run = self.lookup(block, max);
+        while run.len < max && run.join(&self.lookup(block + run.len, max - run.len)) {}
+        run
+    }
+
+    /// The runs that cover `[start, start + len)`.
     pub(crate) fn runs(&self, start: u32, len: u32) -> impl Iterator<Item = Mapping> {
         let end = start.saturating_add(len);
         let mut at = start;
-        let mut pieces = std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             (at < end).then(|| {
-                let mapping = self.lookup(at, end - at);
-                at += mapping.len;
-                mapping
+                let run = self.run(at, end - at);
+                at += run.len;
+                run
             })
         })
-        .peekable();
-        std::iter::from_fn(move || {
-            let mut run = pieces.next()?;
-            while pieces.next_if(|next| run.join(next)).is_some() {}
-            Some(run)
-        })
+    }
+
+    /// As much of the [`run`](Self::run) as one extent maps, if any does.
+    pub(crate) fn run_in_extent(&self, block: u32, max: u32) -> Mapping {
+        let whole = self.extent_from(block).map_or(u64::MAX, |extent| extent.end() - u64::from(block));
+        self.run(block, max.min(u32::try_from(whole).unwrap_or(u32::MAX)))
     }
 
     /// Whether nothing of `[start, start + len)` is mapped.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{ExtentMap, Shift, State};
+use crate::allocator::Reservation;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::meta::MetaCache;
@@ -15,6 +16,8 @@ use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, m
 enum Change {
     Add(u32, u32),
     Convert(u32, u32),
+    /// As [`Change::Convert`], of what was cut at the edges before, with no block left.
+    ConvertCut(u32, u32),
     /// What is written becomes unwritten.
     Zero(u32, u32),
     Cut(u32),
@@ -30,8 +33,10 @@ const SPAN: u32 = 16 << 10;
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let change = prop_oneof![
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Add(at, len)),
+        1 => (0_u32..2000, 100_u32..2000).prop_map(|(at, len)| Change::Add(at, len)),
         8 => (0_u32..3000, 1_u32..12).prop_map(|(at, len)| Change::Convert(at, len)),
         1 => (0_u32..2000, 100_u32..1000).prop_map(|(at, len)| Change::Convert(at, len)),
+        2 => (0_u32..2000, 1_u32..2000).prop_map(|(at, len)| Change::ConvertCut(at, len)),
         1 => (0_u32..2000, 1_u32..1000).prop_map(|(at, len)| Change::Zero(at, len)),
         1 => (0_u32..4000).prop_map(Change::Cut),
         1 => (0_u32..3000, 1_u32..30).prop_map(|(at, len)| Change::Collapse(at, len)),
@@ -76,16 +81,34 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
         Change::Convert(at, len) => {
             let blocks = ExtentMap::worst_case(inner.map(&file).unwrap().depth());
             let mut reservation = inner.allocator.reserve(blocks).unwrap();
-            let mut done = 0;
-            while done < len {
-                let (start, rest) = (at + done, len - done);
-                done += inner
-                    .transact(credits, |handle| inner.convert(handle, &file, start, rest, &mut reservation))
-                    .unwrap();
-            }
+            convert(volume, &file, at, len, &mut reservation);
             for (_, written) in model.range_mut(at..at + len) {
                 *written = true;
             }
+        }
+        Change::ConvertCut(at, len) => {
+            let runs: Vec<_> =
+                inner.map(&file).unwrap().runs(at, len).filter(super::Mapping::is_unwritten).collect();
+            for run in &runs {
+                let (start, end) = (run.logical.get(), run.logical.get() + run.len);
+                {
+                    let mut map = inner.map(&file).unwrap().lock();
+                    map.pin(start);
+                    map.pin(end);
+                }
+                inner.transact(2 * credits, |handle| inner.cut_at(handle, &file, start, end)).unwrap();
+            }
+            let all = claim_all(volume);
+            let mut none = inner.allocator.reserve(0).unwrap();
+            for run in &runs {
+                let (start, end) = (run.logical.get(), run.logical.get() + run.len);
+                convert(volume, &file, start, run.len, &mut none);
+                let mut map = inner.map(&file).unwrap().lock();
+                map.unpin(start);
+                map.unpin(end);
+                model.range_mut(start..end).for_each(|(_, written)| *written = true);
+            }
+            drop(all);
         }
         Change::Zero(at, len) => {
             let mut done = 0;
@@ -116,6 +139,29 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             model.extend(behind.into_iter().map(|(block, written)| (block + len, written)));
         }
         Change::Commit => volume.sync().unwrap(),
+    }
+}
+
+/// Leaves no block to anybody else.
+fn claim_all(volume: &Volume) -> Vec<Reservation<'_>> {
+    let (mut all, mut blocks) = (Vec::new(), 1 << 16);
+    while blocks > 0 {
+        match volume.inner.allocator.reserve(blocks) {
+            Ok(some) => all.push(some),
+            Err(_) => blocks /= 2,
+        }
+    }
+    all
+}
+
+fn convert(volume: &Volume, file: &Arc<Inode>, at: u32, len: u32, reservation: &mut Reservation<'_>) {
+    let inner = &volume.inner;
+    let mut done = 0;
+    while done < len {
+        let credits = inner.map_credits(file).unwrap();
+        let some =
+            |handle: &Handle<'_>| inner.convert(handle, file, at + done, len - done, &mut *reservation);
+        done += inner.transact(credits, some).unwrap();
     }
 }
 
@@ -263,8 +309,7 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
     for at in [0, 100, 200, 300] {
         inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false)).unwrap();
     }
-    let free = u32::try_from(inner.counts().free_blocks()).unwrap();
-    let all = inner.allocator.reserve(free).unwrap();
+    let all = claim_all(&volume);
     let mut none = inner.allocator.reserve(0).unwrap();
     let error = inner.transact(50, |handle| inner.convert(handle, &node.inode, 4, 1, &mut none)).unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");

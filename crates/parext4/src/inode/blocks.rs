@@ -6,7 +6,7 @@ use parext4_format::{FileBlock, FsBlock};
 use super::Inode;
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Growth, Request, Reservation, Run};
 use crate::error::{Error, Result};
-use crate::extent_map::{Edit, ExtentMap, Mapping, Plan, State, Writer};
+use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::sync::Arc;
@@ -227,16 +227,15 @@ impl Inner {
         let mut map = map.lock();
         let (mut at, end) = (start, start + len);
         while at < end {
-            let run = map.lookup(at, end - at);
+            // What is converted whole takes no entry more, so that what was cut for it needs no block (I5).
+            let run = map.run_in_extent(at, end - at);
             let State::Unwritten(physical) = run.state else {
                 at += run.len;
                 continue;
             };
             // Whoever had the lock before us may have made room for a mark.
-            let mut done = map.mark(handle.tid(), at, run.len);
-            if done == 0 {
-                done = in_one_extent(&map, &run);
-                let extent = Extent { logical: run.logical, physical, len: done, unwritten: false };
+            if map.mark(handle.tid(), at, run.len) == 0 {
+                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
                 let plan = match map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth())) {
                     // What was converted is to be shown in this transaction.
                     Err(Error::FileTooLarge) if at > start => return Ok(at - start),
@@ -247,7 +246,7 @@ impl Inner {
                 }
                 self.carry_out_reserved(handle, inode, &mut map, physical, plan, reservation)?;
             }
-            at += done;
+            at += run.len;
         }
         Ok(len)
     }
@@ -268,13 +267,12 @@ impl Inner {
         let mut map = self.map(inode)?.lock();
         let (mut at, end, mut changed) = (start, start + len, false);
         while at < end {
-            let run = map.lookup(at, (end - at).min(extent::MAX_UNWRITTEN));
-            let len = in_one_extent(&map, &run);
+            let run = map.run_in_extent(at, (end - at).min(extent::MAX_UNWRITTEN));
             if let State::Written(physical) = run.state {
                 if changed && !handle.ensure(map.change_credits()) {
                     return Ok(at - start);
                 }
-                let extent = Extent { logical: run.logical, physical, len, unwritten: true };
+                let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: true };
                 let plan = map.plan_convert(handle.tid(), extent, false)?;
                 let mut reservation = match self.allocator.reserve(plan.blocks) {
                     Err(Error::NoSpace) if changed => return Ok(at - start),
@@ -283,7 +281,7 @@ impl Inner {
                 self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
                 changed = true;
             }
-            at += len;
+            at += run.len;
         }
         Ok(len)
     }
@@ -325,13 +323,6 @@ impl Inner {
         })?;
         self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
     }
-}
-
-/// How much of a run one extent maps from its start: what lies together may be several, in several leaves.
-fn in_one_extent(map: &ExtentMap, run: &Mapping) -> u32 {
-    let end = run.logical.get() + run.len;
-    let whole = map.extent_from(run.logical.get()).map_or(u64::from(end), |whole| whole.end());
-    u32::try_from(whole).unwrap_or(u32::MAX).min(end) - run.logical.get()
 }
 
 /// Lays runs of blocks over holes of a file, in order; both are cut where the other ends, and to what one

@@ -117,6 +117,10 @@ pub enum Fault {
     PagesUnheld,
     /// H5, H28: who goes past the page cache leaves its pages as they are.
     PagesKept,
+    /// H28: what is dirty in the way of an operation that changes the device past the page cache is dropped.
+    DroppedUnwritten,
+    /// H6: a reader that finds no memory writes pages back that it does not hold.
+    WriteBackUnheld,
     /// H6: a page is clean when its data is on the device, before the map says so.
     CleanBeforeConversion,
     /// I3: data in the page cache raises the size on the device too.

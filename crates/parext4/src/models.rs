@@ -46,3 +46,15 @@ pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
     PageCache::with_room(frames, nodes)
 }
+
+/// Does `work` while all memory that the volume's page cache has left for pages is about to be filled by others.
+pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
+    let others = FilePages::new(&volume.inner.pages);
+    let claim = |index| match others.claim(index) {
+        Ok(Claim::Vacant(fill)) => Some(fill),
+        _ => None,
+    };
+    let fills: Vec<Fill<'_>> = (0..).map_while(claim).collect();
+    work();
+    drop(fills);
+}

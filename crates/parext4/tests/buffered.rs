@@ -216,6 +216,30 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
     }
 }
 
+/// Blocks are allocated before anything is zeroed.
+#[test]
+fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
+    let device = Arc::new(Shape::new(8, 1024, true).make());
+    let volume = open(&device, &small());
+    let file = create(&volume, "/f");
+    file.file().write_at(&[1; 8192], 0).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let ballast = volume.create("/ballast", 0o644).unwrap();
+    for blocks in [1024, 64, 4, 1] {
+        while ballast.allocate(ballast.size(), blocks * 1024, false).is_ok() {}
+    }
+    file.write_at(&[2; 8192], 0).unwrap();
+    let zeroed = file.file().zero_range(0, 1 << 20, false);
+    assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
+    let mut seen = vec![0; 8192];
+    file.file().read_at(&mut seen, 0).unwrap();
+    same(&seen, &[2; 8192], "past the cache");
+    same(&read_all(&file)[..8192], &[2; 8192], "through the cache");
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "full");
+}
+
 #[test]
 fn what_was_kept_for_data_comes_back_without_being_written() {
     let device = Arc::new(Shape::new(16, 1024, true).make());

@@ -34,6 +34,10 @@ impl<'a> Page<'a> {
 
     /// Copies bytes in. Call [`Self::mark_dirty`] before the page is dropped.
     pub fn write(&self, at: usize, data: &[u8]) {
+        if cfg!(shuttle) {
+            // The models change threads at what is theirs, which the contents are not.
+            self.slot.word.load(Ordering::Relaxed);
+        }
         bytes::store(self.words, at, data);
     }
 

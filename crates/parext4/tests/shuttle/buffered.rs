@@ -105,6 +105,25 @@ fn writers_of_one_page_keep_out_of_each_others_bytes() {
     });
 }
 
+/// Who zeroes a range has to begin again if the file was cut meanwhile.
+#[test]
+fn what_is_dirty_stays_until_it_is_zeros() {
+    check(200, &[Fault::DroppedUnwritten], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 16, 0);
+        write_cached(&file, 2, 1, 0);
+        let reader = spawn(&file, |f| {
+            dawdle(100);
+            let seen = sectors(&read(f, 1, 0));
+            assert!(seen == [2] || seen == [0], "neither what was written nor zeros: {seen:?}");
+        });
+        race(&file, |f| f.zero_range(0, 8192, false).unwrap(), |f| f.set_len(4096).unwrap());
+        reader.join().unwrap();
+        assert_eq!(sectors(&read(&file, 1, 0)), [0]);
+    });
+}
+
 #[test]
 fn data_that_was_taken_has_its_space() {
     check(100, &[Fault::DelayNothing], |image| {

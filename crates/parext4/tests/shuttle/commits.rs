@@ -37,7 +37,11 @@ fn times_ride_along_with_the_next_commit() {
             let volume = volume.clone();
             move |_: &parext4::File| volume.sync().unwrap()
         };
-        race(&file, |f| write_block(f, 3, 0), commit);
+        let late = |f: &File| {
+            dawdle(100);
+            write_block(f, 3, 0);
+        };
+        race(&file, late, commit);
         let modified: Timestamp = volume.metadata("/f").unwrap().mtime;
         volume.sync().unwrap();
         let (after, _file) = after_crash(&device, "/f");

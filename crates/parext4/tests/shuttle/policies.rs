@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use parext4::Policy;
+use parext4::fault::Fault;
+use parext4::models::with_no_frame_left;
+use parext4::{BufferedOptions, File, OpenOptions, Policy, Volume};
 
 use super::support::*;
 
@@ -50,5 +52,31 @@ fn a_truncation_waits_for_what_shares_the_file() {
             4096 => assert_eq!(read(&file, 8, 0), [[1; 1024], [0; 1024], [2; 1024], [2; 1024]].concat()),
             size => panic!("size {size}"),
         }
+    });
+}
+
+/// Under this policy a reader holds nothing that keeps a writer away.
+#[test]
+fn who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way() {
+    // As many as may be dirty in the smallest cache.
+    const PAGES: u64 = 16;
+    check_stopping(100, &[Fault::WriteBackUnheld], |image| {
+        let options = OpenOptions { policy: Policy::SharedOverwrite, cache_size: 0, ..options() };
+        let volume = Volume::open(Arc::new(image.fork()), &options).unwrap();
+        let file = volume.create("/f", 0o644).unwrap();
+        file.set_len((PAGES + 1) * 4096).unwrap();
+        let buffered = |f: &File| f.buffered(BufferedOptions::default()).unwrap();
+        for page in 0..PAGES {
+            buffered(&file).write_at(&[1; 4096], page * 4096).unwrap();
+        }
+        with_no_frame_left(&volume, || {
+            race(
+                &file,
+                move |f| buffered(f).write_at(&[2; SECTOR], 0).unwrap(),
+                move |f| buffered(f).fault(PAGES * 4096, false).unwrap(),
+            );
+        });
+        // Past the cache, once what is dirty was written back.
+        assert_eq!(read(&file, 1, 0), [2; SECTOR], "a write is not written back");
     });
 }

@@ -80,7 +80,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// How many schedules are tried to find a fault, for each that is tried without one.
-const PATIENCE: usize = 20;
+const PATIENCE: usize = 100;
 
 /// `PAREXT4_MODEL_FACTOR`: so many times as many schedules are tried without a fault.
 fn factor() -> usize {
@@ -154,7 +154,7 @@ pub fn open_quiet(device: Arc<MemDevice>, split_at: SplitAt) -> Volume {
     Volume::open(device, &OpenOptions { split_at, ..options() }).expect("the image opens")
 }
 
-fn options() -> OpenOptions {
+pub fn options() -> OpenOptions {
     // No threads but those of the models.
     let cache_size = 256 << 10;
     OpenOptions { commit_interval: None, write_back_interval: None, cache_size, ..OpenOptions::default() }

@@ -221,6 +221,11 @@ impl Made {
         matches!(self.call, Call::Write { way: Way::Untorn, .. }) && self.outcome == Outcome::Refused
     }
 
+    /// The sectors of an append.
+    fn appended(&self) -> u64 {
+        if let Call::Append { sectors, .. } = self.call { sectors } else { 0 }
+    }
+
     /// Whether the call might have returned what it did where `model` was there, which then is what it leaves. An append
     /// goes to the end of the file, or behind what others had `announced` before: what is between reads as zeros until
     /// they are done, or as what a call at the same time as the append wrote there, which comes first then.
@@ -230,7 +235,7 @@ impl Made {
             let (at, end) = (place - FRONT, settled.end() - FRONT);
             let mut there = (0..).zip(model.iter()).filter(|&(sector, _)| (at..end).contains(&sector));
             let free = there.all(|(_, tag)| tag.is_none_or(|(number, _)| burst.has_beside(self, number)));
-            let follows = at <= model.len() as u64 || burst.has_announced(self, place, left);
+            let follows = burst.has_announced(self, FRONT + model.len() as u64, place, left);
             return free && follows && settled.apply(model) == Outcome::Done;
         }
         self.is_refused_write() || self.call.apply(model) == self.outcome
@@ -273,17 +278,34 @@ impl Burst<'_> {
 
     /// Whether the write with that number went on at the same time as `made`.
     fn has_beside(&self, made: &Made, number: u64) -> bool {
-        let at_once = |other: &Made| other.start < made.end && made.start < other.end;
-        self.all().any(|other| other.call.number() == Some(number) && at_once(other))
+        self.all().any(|other| other.call.number() == Some(number) && at_once(other, made))
     }
 
-    /// Whether one that was to come before `made` said that the file would end at `place`.
-    fn has_announced(&self, made: &Made, place: u64, left: &[&[Made]]) -> bool {
+    /// Whether one that was to come before `made` said that a file of `size` would end at `place`: a call that was under
+    /// way, a write that was refused, or an append that claimed what lies before it and went elsewhere when the size was
+    /// set.
+    fn has_announced(&self, made: &Made, size: u64, place: u64, left: &[&[Made]]) -> bool {
         let mut refused = self.all().filter(|other| other.is_refused_write());
         let mut under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
-        refused.any(|other| other.call.end() == place)
+        let mut voided = self.all().filter(|other| self.is_voided(other) && at_once(other, made));
+        place <= size
+            || refused.any(|other| other.call.end() == place)
             || under_way.any(|other| other.settled().end() == place)
+            || voided.any(|other| self.has_announced(made, size, place - other.appended(), left))
     }
+
+    /// Whether `made` is an append that may have been to go elsewhere before the size was set.
+    fn is_voided(&self, made: &Made) -> bool {
+        let sets_size = |other: &Made| {
+            matches!(other.call, Call::SetLen { .. } | Call::Collapse { .. } | Call::Insert { .. })
+        };
+        made.appended() > 0 && self.all().any(|other| sets_size(other) && at_once(other, made))
+    }
+}
+
+/// Whether two calls were under way at the same time.
+fn at_once(one: &Made, other: &Made) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// What a model holds, for people: runs of zeros, and of parts of one write.

@@ -26,45 +26,40 @@ impl File {
             Operation::Read { offset, end } if offset < end => {
                 self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
             }
-            Operation::Write { offset, end } | Operation::Widen { offset, end } if offset < end => {
-                // Should the write fail, what was there is on the device.
-                let pages = pages_of(ByteRange::new(offset, end));
-                self.write_back(pages.clone(), HowToHold::Already)?;
-                self.volume().discard_pages(self.inode(), pages);
-            }
-            Operation::SetLen { size } => self.drop_cached(ByteRange::from(size.min(self.size())))?,
-            Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
-                // The pages that go will not raise the size when they are written back.
-                self.raise_disk_size(end.min(self.size()))?;
-                self.drop_cached(ByteRange::new(offset, end))?;
+            // Should the operation fail, or find that it must begin again, what was there is on the device.
+            Operation::Write { offset, end }
+            | Operation::Widen { offset, end }
+            | Operation::PunchHole { offset, end }
+            | Operation::ZeroRange { offset, end, .. }
+                if offset < end =>
+            {
+                self.move_out(pages_of(ByteRange::new(offset, end)))?;
             }
             // What is behind moves on the device.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
-                let pages = pages_of(ByteRange::from(offset));
-                self.write_back(pages.clone(), HowToHold::Already)?;
-                self.volume().discard_pages(self.inode(), pages);
+                self.move_out(pages_of(ByteRange::from(offset)))?;
             }
+            Operation::SetLen { size } => self.drop_behind(size.min(self.size()))?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Drops what the cache has of `range`, whose data is about to go. What lies in the same pages around it is written
-    /// back first. The caller holds the range exclusively, rounded out to pages.
-    ///
-    /// # Errors
-    /// If that cannot be written back; all stays.
-    pub(crate) fn drop_cached(&self, range: ByteRange) -> Result<()> {
-        if self.inode().cached().is_none() {
-            return Ok(());
+    /// Writes pages back and drops them. The caller holds them exclusively.
+    fn move_out(&self, pages: Range<u32>) -> Result<()> {
+        if !planted(Fault::DroppedUnwritten) {
+            self.write_back(pages.clone(), HowToHold::Already)?;
         }
-        let pages = pages_of(range);
-        let page = PAGE as u64;
-        if !range.start().is_multiple_of(page) {
+        self.volume().discard_pages(self.inode(), pages);
+        Ok(())
+    }
+
+    /// Drops what the cache has behind byte `end`, which is about to be cut off. What lies in the same page before it is
+    /// written back first.
+    fn drop_behind(&self, end: u64) -> Result<()> {
+        let pages = pages_of(ByteRange::from(end));
+        if !end.is_multiple_of(PAGE as u64) {
             self.write_back(pages.start..pages.start + 1, HowToHold::Already)?;
-        }
-        if range.end() != u64::MAX && !range.end().is_multiple_of(page) {
-            self.write_back(pages.end - 1..pages.end, HowToHold::Already)?;
         }
         self.volume().discard_pages(self.inode(), pages);
         Ok(())

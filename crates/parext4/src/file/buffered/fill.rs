@@ -11,6 +11,7 @@ use super::super::File;
 use super::HowToHold;
 use crate::error::Result;
 use crate::extent_map::State;
+use crate::fault::{Fault, planted};
 use crate::inode::Cached;
 use crate::page_cache::{Claim, Fill, PAGE};
 use crate::policy::Policy;
@@ -24,10 +25,18 @@ impl File {
     /// Writes dirty pages back for a writer that finds all memory full of such: its own, `held`, which nobody else
     /// can, then any that nobody holds.
     pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
-        // Under the policies that lock whole files, nobody else can get at any page of this one.
+        // Under the policies that lock whole files, no other writer can get at any page of this one.
         let own = if self.volume().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
         if !own.is_empty() {
             self.write_back(own, HowToHold::Already)?;
+        }
+        self.make_room_elsewhere()
+    }
+
+    /// Writes pages back that nobody holds, for whoever finds all memory full of dirty ones.
+    pub(super) fn make_room_elsewhere(&self) -> Result<()> {
+        if planted(Fault::WriteBackUnheld) {
+            self.write_back(0..u32::MAX, HowToHold::Already)?;
         }
         self.volume().health.check()?;
         if !self.volume().write_back_some(Duration::ZERO)? {

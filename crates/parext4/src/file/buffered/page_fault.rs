@@ -1,6 +1,7 @@
 //! Page faults of whoever maps a file into memory of its own.
 
 use super::BufferedFile;
+use super::coherence::page_of;
 use crate::error::{Error, Result};
 use crate::file::admission::Operation;
 use crate::inode::FIXED;
@@ -14,47 +15,66 @@ impl BufferedFile {
     /// [`Error::Invalid`] behind the end of the file, where a mapping would get a signal; else as
     /// [`write_at`](Self::write_at) and [`read_at`](Self::read_at).
     pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
-        let start = offset - offset % PAGE as u64;
+        let volume = self.file.volume();
         if !write {
-            let _in_flight = self.file.volume().in_flight.enter()?;
-            let operation = |offset, end| Operation::BufferedRead { offset, end };
-            let admitted = self.file.admit_read(offset, start + PAGE as u64, operation)?;
-            let Some(_held) = admitted else { return Err(behind_end(offset)) };
-            return self.bring_in(start).map(drop);
+            let _in_flight = volume.in_flight.enter()?;
+            return self.until_there_is_room(|| self.fault_to_read(offset));
         }
         let _in_flight = self.file.begin_change(FIXED)?;
-        self.file.volume().throttle(&self.file)?;
-        self.file.volume().with_space(|| {
-            loop {
-                let end = self.size().min(start + PAGE as u64);
-                if end <= offset {
-                    return Err(behind_end(offset));
-                }
-                let _held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
-                // The file may have been cut while it waited, though not up to this byte.
-                if self.size() >= end {
-                    let page = self.bring_in(start)?;
-                    return self.file.dirty_page(self.cached()?, &page, start, end);
-                }
+        volume.throttle(&self.file)?;
+        volume.with_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
+    }
+
+    /// Tries until there is memory for the page. In between nothing is held, so that everything can be written back.
+    fn until_there_is_room(&self, fault: impl Fn() -> Result<bool>) -> Result<()> {
+        while !fault()? {
+            self.file.make_room_elsewhere()?;
+        }
+        Ok(())
+    }
+
+    /// `false` if there is no memory; likewise below.
+    fn fault_to_read(&self, offset: u64) -> Result<bool> {
+        let end = page_start(offset) + PAGE as u64;
+        let operation = |offset, end| Operation::BufferedRead { offset, end };
+        match self.file.admit_read(offset, end, operation)? {
+            Some(_held) => Ok(self.bring_in(offset)?.is_some()),
+            None => Err(behind_end(offset)),
+        }
+    }
+
+    fn fault_to_write(&self, offset: u64) -> Result<bool> {
+        let start = page_start(offset);
+        loop {
+            let end = self.size().min(start + PAGE as u64);
+            if end <= offset {
+                return Err(behind_end(offset));
             }
-        })
+            let _held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
+            // The file may have been cut while it waited, though not up to this byte.
+            if self.size() >= end {
+                let Some(page) = self.bring_in(offset)? else { return Ok(false) };
+                self.file.dirty_page(self.cached()?, &page, start, end)?;
+                return Ok(true);
+            }
+        }
     }
 
     /// Brings a page in, some of which is held. It stays as long as it is used.
-    fn bring_in(&self, start: u64) -> Result<Page<'_>> {
-        let index = u32::try_from(start / PAGE as u64).unwrap_or(u32::MAX);
-        let cached = self.cached()?;
-        loop {
-            match cached.pages.claim(index) {
-                Ok(Claim::Present(page)) => return Ok(page),
-                Ok(Claim::Vacant(fill)) => {
-                    self.file.fill_rest(&fill)?;
-                    return Ok(fill.finish(0, 0));
-                }
-                Err(_) => self.file.make_room(0..0)?,
+    fn bring_in(&self, offset: u64) -> Result<Option<Page<'_>>> {
+        match self.cached()?.pages.claim(page_of(offset)) {
+            Ok(Claim::Present(page)) => Ok(Some(page)),
+            Ok(Claim::Vacant(fill)) => {
+                self.file.fill_rest(&fill)?;
+                Ok(Some(fill.finish(0, 0)))
             }
+            Err(_) => Ok(None),
         }
     }
+}
+
+fn page_start(offset: u64) -> u64 {
+    offset - offset % PAGE as u64
 }
 
 fn behind_end(offset: u64) -> Error {

@@ -119,7 +119,7 @@ pub enum Fault {
     PagesKept,
     /// H28: what is dirty in the way of an operation that changes the device past the page cache is dropped.
     DroppedUnwritten,
-    /// H6: a reader that finds no memory writes pages back that it does not hold.
+    /// Who finds no memory writes pages back that others hold.
     WriteBackUnheld,
     /// H6: a page is clean when its data is on the device, before the map says so.
     CleanBeforeConversion,

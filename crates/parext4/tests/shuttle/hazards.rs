@@ -28,7 +28,7 @@
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit`, `commits::the_time_of_an_overwrite_rides_along_with_a_commit` | `ListedForEver`, `TimesUnlisted` |
 //! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
 //! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
-//! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes` | theirs |
+//! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes`, `buffered::what_is_dirty_stays_until_it_is_zeros` | theirs, and `DroppedUnwritten` |
 //! | H29 | data in memory finds no space, or keeps it for ever | `buffered::data_that_was_taken_has_its_space`, `buffered::space_that_was_kept_comes_back` | `DelayNothing`, `DelayForgotten` |
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
@@ -56,6 +56,7 @@
 //! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf`, `LeafNamedFirst` |
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
+//! | write-back against those who hold their pages | `policies::who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way` | `WriteBackUnheld` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back` | `SyncUnwaited` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!

@@ -97,6 +97,8 @@ pub enum Fault {
     PassWaiters,
     /// H34: whatever needs a range holds the whole file.
     HoldWholeFile,
+    /// Blocks are mapped ahead where the file has grown to meanwhile.
+    AheadWithin,
     /// Blocks ahead of a file are given back though somebody writes it again.
     AheadUnheld,
     /// Blocks that somebody allocated behind the end are taken for blocks mapped ahead.
@@ -117,7 +119,7 @@ pub enum Fault {
     PagesUnheld,
     /// H5, H28: who goes past the page cache leaves its pages as they are.
     PagesKept,
-    /// H28: what is dirty in the way of an operation that changes the device past the page cache is dropped.
+    /// H28: pages whose data is to go are dropped before that is sure.
     DroppedUnwritten,
     /// Who finds no memory writes pages back that others hold.
     WriteBackUnheld,
@@ -133,6 +135,8 @@ pub enum Fault {
     ShortKept,
     /// A sync does not wait for what others write back.
     SyncUnwaited,
+    /// Who waits for what others write back does not look whether they could.
+    FailureUnseen,
     /// The attributes of an inode are read and changed without its lock.
     XattrsUnheld,
     /// A queue's thread goes to sleep without looking for what it was given.

@@ -38,7 +38,7 @@ pub fn nodes_fit(file: &File) -> Result<bool> {
 /// # Errors
 /// No space.
 pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
-    file.fill(first, blocks, Growth::Append)
+    file.fill(first, blocks, first, Growth::Append)
 }
 
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.

@@ -216,6 +216,14 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
     }
 }
 
+/// Has another file take all space.
+fn fill(volume: &Volume) {
+    let ballast = volume.create("/ballast", 0o644).unwrap();
+    for blocks in [1024, 64, 4, 1] {
+        while ballast.allocate(ballast.size(), blocks * 1024, false).is_ok() {}
+    }
+}
+
 /// Blocks are allocated before anything is zeroed.
 #[test]
 fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
@@ -224,10 +232,7 @@ fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
     let file = create(&volume, "/f");
     file.file().write_at(&[1; 8192], 0).unwrap();
     file.set_len(1 << 20).unwrap();
-    let ballast = volume.create("/ballast", 0o644).unwrap();
-    for blocks in [1024, 64, 4, 1] {
-        while ballast.allocate(ballast.size(), blocks * 1024, false).is_ok() {}
-    }
+    fill(&volume);
     file.write_at(&[2; 8192], 0).unwrap();
     let zeroed = file.file().zero_range(0, 1 << 20, false);
     assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
@@ -235,6 +240,33 @@ fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
     file.file().read_at(&mut seen, 0).unwrap();
     same(&seen, &[2; 8192], "past the cache");
     same(&read_all(&file)[..8192], &[2; 8192], "through the cache");
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "full");
+}
+
+/// Part of it shows by then, as not all of it fits the cache. It is not written once more behind that when a commit
+/// gives space.
+#[test]
+fn an_append_that_finds_no_space_is_there_once() {
+    let device = Arc::new(Shape::new(16, 1024, true).make());
+    let volume = open(&device, &small());
+    for (name, mib) in [("/old", 4), ("/spare", 2)] {
+        volume.create(name, 0o644).unwrap().allocate(0, mib << 20, false).unwrap();
+    }
+    fill(&volume);
+    volume.remove_file("/spare").unwrap();
+    volume.sync().unwrap();
+    let file = create(&volume, "/f");
+    volume.remove_file("/old").unwrap();
+    let data = random(&mut Rng::new(7, 0), 3 << 20);
+    let appended = file.append(&data);
+    assert!(matches!(appended, Err(Error::NoSpace)), "{appended:?}");
+    let seen = read_all(&file);
+    assert!(seen.len() > 1 << 20, "{} bytes are there", seen.len());
+    same(&seen, &data[..seen.len()], "as far as there was space");
+    assert_eq!(file.append(&data).unwrap(), seen.len() as u64);
+    same(&read_all(&file)[seen.len()..], &data, "behind that");
     drop(file);
     volume.close().unwrap();
     assert_clean(&device, "full");

@@ -100,6 +100,25 @@ fn a_full_volume_refuses_what_it_cannot_write_back_until_there_is_space() {
 }
 
 #[test]
+fn a_hole_is_punched_where_data_cannot_be_written_back() {
+    for policy in Policy::ALL {
+        let mut full = full(policy);
+        let file = buffered(&full.file);
+        write_until_refused(&file, 3, 0);
+        no_space(file.sync_data());
+        full.file.punch_hole(0, SMALL.blocks * BLOCK).unwrap();
+        file.sync_data().unwrap();
+        full.model.fill(0);
+        full.check("punched");
+        file.write_at(&[4; 1024], 5 * BLOCK).unwrap();
+        file.sync_data().unwrap();
+        full.model[5 * 1024..6 * 1024].fill(4);
+        drop(file);
+        full.close("punched");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_back_does_not_stop_others() {
     for policy in Policy::ALL {
         let full = full(policy);

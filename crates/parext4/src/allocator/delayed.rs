@@ -87,6 +87,16 @@ mod tests {
     }
 
     #[test]
+    fn who_needs_nothing_gets_it_when_too_much_is_kept() {
+        let volume = volume();
+        let allocator = &volume.inner.allocator;
+        let all = u32::try_from(allocator.unclaimed.load(Ordering::Relaxed)).unwrap();
+        allocator.delay_again(allocator.reserve(0).unwrap(), all + 1);
+        assert!(allocator.reserve(1).is_err() && allocator.reserve(0).is_ok());
+        drop(allocator.undelay(all + 1));
+    }
+
+    #[test]
     fn no_more_is_kept_than_there_is() {
         let volume = volume();
         let allocator = &volume.inner.allocator;

@@ -93,6 +93,10 @@ impl Allocator {
     }
 
     fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
+        if blocks == 0 {
+            // Whatever others have claimed.
+            return Ok(());
+        }
         let want = i64::try_from(blocks).map_err(|_| Error::NoSpace)?;
         // Acquire pairs with the Release in `unclaim`: the blocks counted are in their groups, and the groups'
         // hints say so.

@@ -98,6 +98,17 @@ impl File {
         }
     }
 
+    /// Raises the size on the device to `end`, as somebody else's data would have that nobody will write any more.
+    ///
+    /// # Errors
+    /// What stops the volume.
+    pub(super) fn raise_disk_size(&self, end: u64) -> Result<()> {
+        if end <= self.inode().disk_size() {
+            return Ok(());
+        }
+        self.grow(Shown { end, modifies: false })
+    }
+
     /// Raises the size over data in blocks that were written already.
     fn grow(&self, shown: Shown) -> Result<()> {
         self.volume().transact(1, |handle| {

@@ -161,23 +161,24 @@ impl File {
         if ahead > 0 {
             // Some of them may be there even if not all are.
             self.volume().note_ahead(self.inode());
-            match self.fill(first, len + ahead, growth) {
+            match self.fill(first, len + ahead, first + len, growth) {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
         }
-        self.fill(first, len, growth)
+        self.fill(first, len, first + len, growth)
     }
 
-    /// The same, without any more.
-    pub(crate) fn fill(&self, first: u32, len: u32, growth: Growth) -> Result<()> {
+    /// The same, without any more. The caller holds the blocks before `held`.
+    pub(crate) fn fill(&self, first: u32, len: u32, held: u32, growth: Growth) -> Result<()> {
         let (volume, inode) = (self.volume(), self.inode());
-        let in_order = (u64::from(first) + u64::from(len)) * volume.block_size() > self.size();
+        let end = first + len;
+        let in_order = end > held || u64::from(end) * volume.block_size() > self.size();
         let mut done = 0;
         while done < len {
             let credits = volume.map_credits(inode)?;
             done += volume.transact(credits, |handle| {
-                let filling = Filling { written: false, in_order, growth, claim: None };
+                let filling = Filling { written: false, in_order, growth, claim: None, held };
                 volume.fill_holes(handle, inode, first + done, len - done, filling)
             })?;
         }

@@ -1,5 +1,7 @@
 //! Punching holes.
 
+use rangelock::ByteRange;
+
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
@@ -22,7 +24,8 @@ impl File {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let _held = self.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
-        let (size, block_size) = (self.size(), self.volume().block_size());
+        let (size, block_size, asked) =
+            (self.size(), self.volume().block_size(), ByteRange::new(offset, end));
         // The last block goes as a whole.
         let end = if end < size { end } else { size.next_multiple_of(block_size) };
         if offset >= end.min(size) {
@@ -30,7 +33,9 @@ impl File {
         }
         self.zero_edges(offset, end)?;
         let (first, end) = self.whole_blocks(offset, end);
-        self.free_range(first, end)
+        self.free_range(first, end)?;
+        self.drop_cached(asked);
+        Ok(())
     }
 
     /// Frees the blocks of `[first, end)`, in as many transactions as it takes.

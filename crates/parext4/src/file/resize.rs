@@ -1,5 +1,7 @@
 //! Setting a file's size.
 
+use rangelock::ByteRange;
+
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
@@ -32,6 +34,9 @@ impl File {
             self.inode().set_tail_clean();
         }
         let result = self.change_size(size, old);
+        if result.is_ok() {
+            self.drop_cached(ByteRange::from(size.min(old)));
+        }
         if size <= old && result.is_ok() {
             self.volume().cut_behind(self.inode());
         }

@@ -24,6 +24,9 @@ pub(crate) struct Filling<'c, 'a> {
     pub growth: Growth,
     /// What was claimed for it before, if so.
     pub claim: Option<&'c mut Reservation<'a>>,
+    /// The end of what the caller holds, in file blocks. What lies behind is mapped, in order, if the file ends before:
+    /// then nobody can hold that and move it, either.
+    pub held: u32,
 }
 
 impl Inner {
@@ -78,7 +81,7 @@ impl Inner {
             inode,
             start,
             len,
-            Filling { written, in_order: false, growth: Growth::Exact, claim: None },
+            Filling { written, in_order: false, growth: Growth::Exact, claim: None, held: start + len },
         )
     }
 
@@ -95,19 +98,25 @@ impl Inner {
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         start: u32,
-        len: u32,
+        mut len: u32,
         mut filling: Filling<'_, 'a>,
     ) -> Result<u32> {
         let map = self.map(inode)?;
         // Others look for blocks while the map is free, and may find that some were mapped ahead meanwhile.
         let mut writer = filling.in_order.then(|| map.lock());
+        let asked = len;
+        if u64::from(filling.held) * u64::from(self.layout.block_size) < inode.size()
+            && !planted(Fault::AheadWithin)
+        {
+            len = len.min(filling.held.saturating_sub(start));
+        }
         let holes: Vec<(u32, u32)> = map
             .runs(start, len)
             .filter(|run| run.state == State::Hole)
             .map(|run| (run.logical.get(), run.len))
             .collect();
         let missing: u32 = holes.iter().map(|&(_, len)| len).sum();
-        let Some(&(first, _)) = holes.first() else { return Ok(len) };
+        let Some(&(first, _)) = holes.first() else { return Ok(asked) };
 
         let goal = self.goal(inode, map, first)?;
         inode.join(handle);
@@ -139,7 +148,7 @@ impl Inner {
             }
         }
         let got: u32 = runs.iter().map(|run| run.len).sum();
-        Ok(if got == missing { len } else { done - start })
+        Ok(if got == missing { asked } else { done - start })
     }
 
     /// Frees what was allocated in this handle and not mapped, which takes no more credits.

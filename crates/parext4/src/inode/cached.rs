@@ -68,6 +68,8 @@ impl Drop for Writing<'_> {
 pub(crate) struct Failures {
     /// Counts in steps of two. The lowest bit says that somebody has heard of the last one.
     count: AtomicU32,
+    /// How many of them have left their pages dirty again.
+    settled: AtomicU32,
     last: Mutex<Option<Error>>,
 }
 
@@ -75,11 +77,31 @@ impl Failures {
     const HEARD: u32 = 1;
 
     fn new() -> Self {
-        Self { count: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
+        Self { count: AtomicU32::new(0), settled: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
+    }
+
+    /// Notes a failure, and then what makes its pages dirty again.
+    pub(crate) fn add_before(&self, error: Error, dirties: impl FnOnce()) {
+        self.add(error);
+        dirties();
+        self.settled.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many there were, if the pages of all are dirty again.
+    pub(crate) fn settled(&self) -> Option<u32> {
+        let settled = self.settled.load(Ordering::Acquire);
+        // Counted modulo 2^31, as the others.
+        let settled = settled & (u32::MAX >> 1);
+        (self.begun() == settled).then_some(settled)
+    }
+
+    /// How many there were.
+    pub(crate) fn begun(&self) -> u32 {
+        self.count.load(Ordering::Acquire) >> 1
     }
 
     /// Notes a failure.
-    pub(crate) fn add(&self, error: Error) {
+    fn add(&self, error: Error) {
         let mut last = self.last.lock();
         *last = Some(error);
         let next = |count: u32| Some((count & !Self::HEARD).wrapping_add(2));

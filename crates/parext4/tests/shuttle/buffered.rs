@@ -173,6 +173,27 @@ fn space_that_was_kept_comes_back() {
     });
 }
 
+/// A page that cannot be written back is dirty again, and whoever waited for that has it before it is told.
+#[test]
+fn who_waits_for_a_write_back_hears_that_it_fails() {
+    check(200, &[Fault::FailureUnseen], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 16 * BLOCK as u64, false).unwrap();
+        // The root is full, and the next cut needs a block.
+        write_block(&file, 1, 2);
+        write_block(&file, 1, 15);
+        write_cached(&file, 7, 2, 8 * BLOCK as u64);
+        leave_blocks(&volume, i32::MIN / 2);
+        let sync = |f: &File| {
+            let synced = f.sync_data();
+            assert!(matches!(synced, Err(Error::NoSpace)), "{synced:?}");
+        };
+        race(&file, sync, sync);
+        assert_eq!(sectors(&read_cached(&file, 2, 8 * BLOCK as u64)), [7, 7]);
+    });
+}
+
 #[test]
 fn a_sync_waits_for_what_others_write_back() {
     check(200, &[Fault::SyncUnwaited], |image| {

@@ -47,7 +47,7 @@
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveQuietly`, `SpareTwice` |
 //! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
 //! | blocks that were cut off and come back | `conversions::blocks_that_come_back_hold_nothing` | `BitsKept` |
-//! | blocks mapped ahead, used by others, given back | `ahead` | `AheadUnheld`, `FillBlindly`, `KeptAsAhead` |
+//! | blocks mapped ahead, used by others, given back | `ahead` | `AheadUnheld`, `AheadWithin`, `FillBlindly`, `KeptAsAhead` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnheld` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
@@ -57,7 +57,7 @@
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
 //! | write-back against those who hold their pages | `policies::who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way` | `WriteBackUnheld` |
-//! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back` | `SyncUnwaited` |
+//! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back`, `buffered::who_waits_for_a_write_back_hears_that_it_fails` | `SyncUnwaited`, `FailureUnseen` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!
 //! What cannot go wrong here:

@@ -27,19 +27,19 @@ impl File {
                 self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
             }
             // Should the operation fail, or find that it must begin again, what was there is on the device.
-            Operation::Write { offset, end }
-            | Operation::Widen { offset, end }
-            | Operation::PunchHole { offset, end }
-            | Operation::ZeroRange { offset, end, .. }
-                if offset < end =>
-            {
+            Operation::Write { offset, end } | Operation::Widen { offset, end } if offset < end => {
                 self.move_out(pages_of(ByteRange::new(offset, end)))?;
             }
             // What is behind moves on the device.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
                 self.move_out(pages_of(ByteRange::from(offset)))?;
             }
-            Operation::SetLen { size } => self.drop_behind(size.min(self.size()))?,
+            Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
+                // The pages that go will not raise the size when they are written back.
+                self.raise_disk_size(end.min(self.size()))?;
+                self.move_edges_out(ByteRange::new(offset, end))?;
+            }
+            Operation::SetLen { size } => self.move_edges_out(ByteRange::from(size.min(self.size())))?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -47,22 +47,33 @@ impl File {
 
     /// Writes pages back and drops them. The caller holds them exclusively.
     fn move_out(&self, pages: Range<u32>) -> Result<()> {
-        if !planted(Fault::DroppedUnwritten) {
-            self.write_back(pages.clone(), HowToHold::Already)?;
-        }
+        self.write_back(pages.clone(), HowToHold::Already)?;
         self.volume().discard_pages(self.inode(), pages);
         Ok(())
     }
 
-    /// Drops what the cache has behind byte `end`, which is about to be cut off. What lies in the same page before it is
-    /// written back first.
-    fn drop_behind(&self, end: u64) -> Result<()> {
-        let pages = pages_of(ByteRange::from(end));
-        if !end.is_multiple_of(PAGE as u64) {
-            self.write_back(pages.start..pages.start + 1, HowToHold::Already)?;
+    /// Writes back and drops the pages that lie in `range` only in part. The others are for the caller to
+    /// [drop](Self::drop_cached) when their data has gone, as it may not come to that; until then nobody else writes
+    /// them back. The caller holds them all exclusively.
+    fn move_edges_out(&self, range: ByteRange) -> Result<()> {
+        let (pages, whole) = (pages_of(range), whole_pages(range.start()..range.end()));
+        if planted(Fault::DroppedUnwritten) {
+            self.volume().discard_pages(self.inode(), whole.clone());
         }
-        self.volume().discard_pages(self.inode(), pages);
+        if whole.is_empty() {
+            return self.move_out(pages);
+        }
+        self.move_out(pages.start..whole.start)?;
+        self.move_out(whole.end..pages.end)?;
+        if let Some(cached) = self.inode().cached() {
+            cached.pages.wait_write_back(whole);
+        }
         Ok(())
+    }
+
+    /// Drops the pages that lie in `range` as a whole, whose data has gone. The caller holds them exclusively.
+    pub(in crate::file) fn drop_cached(&self, range: ByteRange) {
+        self.volume().discard_pages(self.inode(), whole_pages(range.start()..range.end()));
     }
 
     /// An error if an operation that must not wait would have to write back, or wait for pages.
@@ -107,6 +118,13 @@ pub(super) fn pages_of(range: ByteRange) -> Range<u32> {
     let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
     let page = PAGE as u64;
     narrow(range.start() / page)..narrow(range.end().div_ceil(page))
+}
+
+/// The pages that lie in a range of bytes as a whole.
+pub(super) fn whole_pages(range: Range<u64>) -> Range<u32> {
+    let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
+    let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
+    narrow(start)..narrow(end.max(start))
 }
 
 /// The page that byte `at` lies in.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::super::File;
 use super::HowToHold;
+use super::coherence::whole_pages;
 use crate::error::Result;
 use crate::extent_map::State;
 use crate::fault::{Fault, planted};
@@ -124,13 +125,6 @@ impl File {
         bytes[narrow(end - offset)..].fill(0);
         Ok(())
     }
-}
-
-/// The pages that lie in a range as a whole.
-fn whole_pages(range: Range<u64>) -> Range<u32> {
-    let index = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
-    let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
-    index(start)..index(end.max(start))
 }
 
 /// Lengths within a request, which is in memory.

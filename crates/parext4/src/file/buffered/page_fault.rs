@@ -22,7 +22,7 @@ impl BufferedFile {
         }
         let _in_flight = self.file.begin_change(FIXED)?;
         volume.throttle(&self.file)?;
-        volume.with_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
+        self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }
 
     /// Tries until there is memory for the page. In between nothing is held, so that everything can be written back.

@@ -1,5 +1,6 @@
 //! Buffered writes: into the pages, page by page, under a range that covers them all.
 
+use std::cell::Cell;
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
@@ -62,7 +63,7 @@ impl BufferedFile {
     /// Writes all of `data` at the end of the file and returns the offset where it went, as [`File::append`] does.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// As [`write_at`](Self::write_at). The file may then end with the first part of `data`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.append_vectored(&[IoSlice::new(data)])
     }
@@ -72,11 +73,17 @@ impl BufferedFile {
     /// # Errors
     /// As there.
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
-        let len = total(bufs);
+        let (len, shows) = (total(bufs), Cell::new(false));
         self.write_with(bufs, InodeFlags::IMMUTABLE, || {
+            if shows.get() {
+                // Once more it would go behind what there is of it.
+                return Err(Error::NoSpace);
+            }
             let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
             self.file.append_with(len, operation, |offset, held| {
-                self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held)
+                let written = self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held);
+                shows.set(written.is_err() && self.size() > offset);
+                written
             })
         })
     }
@@ -87,28 +94,33 @@ impl BufferedFile {
         &self,
         bufs: &[IoSlice<'_>],
         forbidden: InodeFlags,
-        mut write: impl FnMut() -> Result<u64>,
+        write: impl FnMut() -> Result<u64>,
     ) -> Result<u64> {
         let _in_flight = self.file.begin_change(forbidden)?;
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(self.size());
         }
-        let volume = self.file.volume();
-        volume.throttle(&self.file)?;
-        let offset = match write() {
-            Err(Error::NoSpace) => {
-                // What is kept for data in memory is more than it will need, and some blocks wait for a commit.
-                volume.write_back_all()?;
-                volume.with_space(&mut write)?
-            }
-            other => other?,
-        };
+        self.file.volume().throttle(&self.file)?;
+        let offset = self.with_all_space(write)?;
         match self.options.sync {
             SyncMode::None => {}
             SyncMode::Data => self.sync_range(offset, total(bufs))?,
             SyncMode::All => self.sync_all_written(offset, total(bufs))?,
         }
         Ok(offset)
+    }
+
+    /// Runs `operation`; if space runs out, again with what can be had. The caller holds no range.
+    pub(super) fn with_all_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+        match operation() {
+            Err(Error::NoSpace) => {
+                let volume = self.file.volume();
+                // What is kept for data in memory is more than it will need, and some blocks wait for a commit.
+                volume.write_back_all()?;
+                volume.with_space(operation)
+            }
+            other => other,
+        }
     }
 }
 

@@ -60,6 +60,22 @@ impl File {
     /// The first failure. What it concerns is dirty again.
     pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
         let Some(cached) = self.inode().cached() else { return Ok(()) };
+        loop {
+            let failures = cached.failures.settled();
+            self.write_back_once(cached, pages.clone(), how)?;
+            if planted(Fault::SyncUnwaited) {
+                return Ok(());
+            }
+            cached.pages.wait_write_back(pages.clone());
+            // What others could not write is dirty again, and ours to try.
+            if failures == Some(cached.failures.begun()) || planted(Fault::FailureUnseen) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes back what is dirty in `pages` and nobody else writes back.
+    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold) -> Result<()> {
         let (mut from, mut written) = (pages.start, 0);
         while let Some((count, next)) = self.write_back_next(cached, from..pages.end, how)? {
             from = next;
@@ -68,9 +84,6 @@ impl File {
                 self.volume().write_back_together(self.inode());
             }
             written = written.saturating_add(count);
-        }
-        if !planted(Fault::SyncUnwaited) {
-            cached.pages.wait_write_back(pages);
         }
         Ok(())
     }
@@ -111,12 +124,12 @@ impl File {
         let writing = cached.writing();
         let taken = self.take_held(cached, run, how)?;
         let (mut count, mut result) = (0, Ok(()));
-        for taken in taken {
+        for mut taken in taken {
             count += u32::try_from(taken.pages.len()).unwrap_or(u32::MAX);
-            if let Err(error) = self.write_taken(taken) {
+            if let Err(error) = self.write_taken(&mut taken) {
                 // What has stopped the volume is known.
                 if !matches!(error, Error::Stopped(_)) {
-                    cached.failures.add(error.clone());
+                    cached.failures.add_before(error.clone(), || drop(taken));
                 }
                 result = Err(error);
             }
@@ -172,14 +185,14 @@ impl File {
     }
 
     /// Writes taken pages to the device. They are clean if that succeeds, else dirty again.
-    fn write_taken(&self, mut taken: Taken<'_>) -> Result<()> {
+    fn write_taken(&self, taken: &mut Taken<'_>) -> Result<()> {
         let units = self.units();
         let reserved = taken.pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum();
         let mut kept = self.volume().allocator.undelay(reserved);
         let segments = taken.segments(units);
         let filled = self.fill_segments(&segments, &mut kept);
         if let Err(error) = filled {
-            let left = self.keep_holes(&mut taken, units);
+            let left = self.keep_holes(taken, units);
             self.volume().allocator.delay_again(kept, left.unwrap_or(0));
             return Err(error);
         }
@@ -190,9 +203,9 @@ impl File {
             taken.pages.drain(..).for_each(|(_, page)| page.finish(true));
         }
         for segment in &segments {
-            self.write_segment(segment, &taken)?;
+            self.write_segment(segment, taken)?;
         }
-        taken.pages.into_iter().for_each(|(_, page)| page.finish(true));
+        taken.pages.drain(..).for_each(|(_, page)| page.finish(true));
         Ok(())
     }
 
@@ -208,8 +221,8 @@ impl File {
                 at += volume.with_space(|| {
                     volume.transact(credits, |handle| {
                         let claim = Some(&mut *kept);
-                        let filling =
-                            Filling { written: false, in_order: false, growth: Growth::Write, claim };
+                        let (growth, held) = (Growth::Write, segment.end);
+                        let filling = Filling { written: false, in_order: false, growth, claim, held };
                         volume.fill_holes(handle, inode, at, segment.end - at, filling)
                     })
                 })?;

@@ -119,7 +119,7 @@ pub enum Fault {
     PagesUnheld,
     /// H5, H28: who goes past the page cache leaves its pages as they are.
     PagesKept,
-    /// H28: pages whose data is to go are dropped before that is sure.
+    /// H28: what is dirty in the way of an operation that changes the device past the page cache is dropped.
     DroppedUnwritten,
     /// Who finds no memory writes pages back that others hold.
     WriteBackUnheld,
@@ -166,18 +166,21 @@ pub enum Fault {
 }
 
 #[cfg(shuttle)]
-static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+thread_local! {
+    /// All threads of a model are one of the system's.
+    static PLANTED: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
+}
 
-/// Takes away a guard in the whole process.
+/// Takes away a guard in the models that the calling thread runs.
 #[cfg(shuttle)]
 pub fn plant(fault: Fault) {
-    PLANTED.store(fault as u8, std::sync::atomic::Ordering::SeqCst);
+    PLANTED.set(fault);
 }
 
 /// Whether `fault` is planted.
 #[cfg(shuttle)]
 pub(crate) fn planted(fault: Fault) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::SeqCst) == fault as u8
+    PLANTED.get() == fault
 }
 
 /// Whether `fault` is planted.

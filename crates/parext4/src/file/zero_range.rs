@@ -1,7 +1,5 @@
 //! Turning ranges to zeros.
 
-use rangelock::ByteRange;
-
 use super::File;
 use super::admission::Operation;
 use crate::error::Result;
@@ -33,7 +31,6 @@ impl File {
         self.allocate_blocks(offset, end)?;
         self.zero_edges(offset, end)?;
         self.make_unwritten(self.whole_blocks(offset, end))?;
-        self.drop_cached(ByteRange::new(offset, end));
         self.finish_allocation(end, keep_size)
     }
 

@@ -73,12 +73,6 @@ fn linger(most: usize) {
     }
 }
 
-/// Faults are planted in the whole process, so one model runs at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// How many schedules are tried to find a fault, for each that is tried without one.
 const PATIENCE: usize = 100;
 
@@ -113,7 +107,6 @@ pub fn check_stopping(
 
 /// Runs so many iterations of something without a fault, then up to more with each of `faults`, which must panic.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize)) {
-    let _alone = alone();
     plant(Fault::None);
     run(iterations * factor());
     for &fault in faults {

@@ -235,7 +235,8 @@ impl Made {
             let (at, end) = (place - FRONT, settled.end() - FRONT);
             let mut there = (0..).zip(model.iter()).filter(|&(sector, _)| (at..end).contains(&sector));
             let free = there.all(|(_, tag)| tag.is_none_or(|(number, _)| burst.has_beside(self, number)));
-            let follows = burst.has_announced(self, FRONT + model.len() as u64, place, left);
+            let size = FRONT + model.len() as u64;
+            let follows = place <= size || burst.has_announced(self, size, place, left);
             return free && follows && settled.apply(model) == Outcome::Done;
         }
         self.is_refused_write() || self.call.apply(model) == self.outcome
@@ -281,17 +282,17 @@ impl Burst<'_> {
         self.all().any(|other| other.call.number() == Some(number) && at_once(other, made))
     }
 
-    /// Whether one that was to come before `made` said that a file of `size` would end at `place`: a call that was under
-    /// way, a write that was refused, or an append that claimed what lies before it and went elsewhere when the size was
-    /// set.
+    /// Whether what was to come before `made` said that a file of `size` would end at `place`: a call that was under way, a
+    /// write that was refused, or appends that claimed what lies before it and went elsewhere when the size was set.
     fn has_announced(&self, made: &Made, size: u64, place: u64, left: &[&[Made]]) -> bool {
-        let mut refused = self.all().filter(|other| other.is_refused_write());
-        let mut under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
-        let mut voided = self.all().filter(|other| self.is_voided(other) && at_once(other, made));
-        place <= size
-            || refused.any(|other| other.call.end() == place)
-            || under_way.any(|other| other.settled().end() == place)
-            || voided.any(|other| self.has_announced(made, size, place - other.appended(), left))
+        let refused = self.all().filter(|other| other.is_refused_write()).map(|other| other.call.end());
+        let under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
+        let ends: Vec<u64> =
+            refused.chain(under_way.map(|other| other.settled().end())).chain([size]).collect();
+        let voided =
+            |other: &&Made| !std::ptr::eq(*other, made) && self.is_voided(other) && at_once(other, made);
+        let claims: Vec<u64> = self.all().filter(voided).map(Made::appended).collect();
+        ends_before(&ends, place, &claims)
     }
 
     /// Whether `made` is an append that may have been to go elsewhere before the size was set.
@@ -301,6 +302,14 @@ impl Burst<'_> {
         };
         made.appended() > 0 && self.all().any(|other| sets_size(other) && at_once(other, made))
     }
+}
+
+/// Whether some of the `claims`, each of which is as long as that, lie between one of the `ends` and `place`.
+fn ends_before(ends: &[u64], place: u64, claims: &[u64]) -> bool {
+    let fits = |(nth, len): (usize, &u64)| {
+        place.checked_sub(*len).is_some_and(|start| ends_before(ends, start, &claims[nth + 1..]))
+    };
+    ends.contains(&place) || claims.iter().enumerate().any(fits)
 }
 
 /// Whether two calls were under way at the same time.

@@ -27,14 +27,18 @@ impl File {
                 self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
             }
             // Should the operation fail, or find that it must begin again, what was there is on the device.
-            Operation::Write { offset, end } | Operation::Widen { offset, end } if offset < end => {
+            Operation::Write { offset, end }
+            | Operation::Widen { offset, end }
+            | Operation::ZeroRange { offset, end, .. }
+                if offset < end =>
+            {
                 self.move_out(pages_of(ByteRange::new(offset, end)))?;
             }
             // What is behind moves on the device.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
                 self.move_out(pages_of(ByteRange::from(offset)))?;
             }
-            Operation::PunchHole { offset, end } | Operation::ZeroRange { offset, end, .. } => {
+            Operation::PunchHole { offset, end } => {
                 // The pages that go will not raise the size when they are written back.
                 self.raise_disk_size(end.min(self.size()))?;
                 self.move_edges_out(ByteRange::new(offset, end))?;
@@ -47,7 +51,9 @@ impl File {
 
     /// Writes pages back and drops them. The caller holds them exclusively.
     fn move_out(&self, pages: Range<u32>) -> Result<()> {
-        self.write_back(pages.clone(), HowToHold::Already)?;
+        if !planted(Fault::DroppedUnwritten) {
+            self.write_back(pages.clone(), HowToHold::Already)?;
+        }
         self.volume().discard_pages(self.inode(), pages);
         Ok(())
     }
@@ -57,9 +63,6 @@ impl File {
     /// them back. The caller holds them all exclusively.
     fn move_edges_out(&self, range: ByteRange) -> Result<()> {
         let (pages, whole) = (pages_of(range), whole_pages(range.start()..range.end()));
-        if planted(Fault::DroppedUnwritten) {
-            self.volume().discard_pages(self.inode(), whole.clone());
-        }
         if whole.is_empty() {
             return self.move_out(pages);
         }

@@ -30,6 +30,19 @@ struct Part<'a> {
     data: &'a [u8],
 }
 
+/// A write that was stopped.
+struct Stopped {
+    error: Error,
+    /// Whether others may see some of it.
+    shows: bool,
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self { error, shows: false }
+    }
+}
+
 impl BufferedFile {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between reads as
     /// zeros. In append mode it goes to the end of the file.
@@ -54,8 +67,8 @@ impl BufferedFile {
         self.write_with(bufs, FIXED, || {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.admit_up_to(operation, end)?;
-            self.file.write_cached(self.cached()?, bufs, offset, end, &held)?;
-            Ok(offset)
+            let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
+            written.map(|()| offset).map_err(|stopped| stopped.error)
         })?;
         Ok(())
     }
@@ -82,8 +95,10 @@ impl BufferedFile {
             let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
             self.file.append_with(len, operation, |offset, held| {
                 let written = self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held);
-                shows.set(written.is_err() && self.size() > offset);
-                written
+                written.map_err(|stopped| {
+                    shows.set(stopped.shows);
+                    stopped.error
+                })
             })
         })
     }
@@ -133,7 +148,7 @@ impl File {
         offset: u64,
         end: u64,
         held: &HeldRange<'_>,
-    ) -> Result<()> {
+    ) -> Result<(), Stopped> {
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
@@ -146,7 +161,7 @@ impl File {
                 let index = page_of(at);
                 if let Err(error) = self.write_part(cached, Part { index, within, data }, offset) {
                     self.forget_behind_end(cached, offset, at);
-                    return Err(error);
+                    return Err(Stopped { error, shows: at > offset && self.size() > offset });
                 }
                 at += data.len() as u64;
                 rest = behind;

@@ -68,7 +68,10 @@ impl File {
             }
             cached.pages.wait_write_back(pages.clone());
             // What others could not write is dirty again, and ours to try.
-            if failures == Some(cached.failures.begun()) || planted(Fault::FailureUnseen) {
+            let none_failed =
+                failures == Some(cached.failures.begun()) && self.volume().health.check().is_ok();
+            let seen = none_failed || cached.pages.next_dirty_in(pages.clone(), 1).is_none();
+            if seen || planted(Fault::FailureUnseen) {
                 return Ok(());
             }
         }

@@ -97,7 +97,7 @@ impl Builds {
             .env("CARGO_TARGET_DIR", &folder)
             .run()
             .context("building parext4 without the lock")?;
-        Ok(Self { locked: workspace::build_parext4("release")?, unlocked: folder.join("release/parext4") })
+        Ok(Self { locked: workspace::build_parext4()?, unlocked: folder.join("release/parext4") })
     }
 
     fn measure(&self, words: &str, runs: u32) -> Result<Figures> {

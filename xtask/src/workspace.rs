@@ -25,11 +25,10 @@ pub fn cargo(words: &str) -> Cmd {
     cmd(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).dir(root()).args(words)
 }
 
-/// Builds the command line tool with a profile and returns its path.
-pub fn build_parext4(profile: &str) -> Result<PathBuf> {
-    let words = format!("build --quiet --profile {profile} -p parext4-cli");
-    cargo(&words).run().context("building parext4")?;
-    Ok(target().join(profile).join("parext4"))
+/// Builds the release binary of the command line tool and returns its path.
+pub fn build_parext4() -> Result<PathBuf> {
+    cargo("build --quiet --release -p parext4-cli").run().context("building parext4")?;
+    Ok(target().join("release/parext4"))
 }
 
 /// An empty folder on the disk that holds the build outputs (images need direct I/O, which a temporary folder

@@ -43,9 +43,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Builds the binary, with its checks on, and makes the place.
+    /// Builds the binary and makes the place.
     pub fn new() -> Result<Bench> {
-        Ok(Bench { binary: workspace::build_parext4("stress")?, dir: workspace::scratch()? })
+        Ok(Bench { binary: workspace::build_parext4()?, dir: workspace::scratch()? })
     }
 
     /// A path in the campaign's folder.

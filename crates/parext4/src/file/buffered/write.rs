@@ -30,14 +30,14 @@ struct Part<'a> {
     data: &'a [u8],
 }
 
-/// A write that was stopped.
-struct Stopped {
+/// A write that was cut short.
+struct CutShort {
     error: Error,
     /// Whether others may see some of it.
     shows: bool,
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for CutShort {
     fn from(error: Error) -> Self {
         Self { error, shows: false }
     }
@@ -68,7 +68,7 @@ impl BufferedFile {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.admit_up_to(operation, end)?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map(|()| offset).map_err(|stopped| stopped.error)
+            written.map(|()| offset).map_err(|cut| cut.error)
         })?;
         Ok(())
     }
@@ -95,9 +95,9 @@ impl BufferedFile {
             let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
             self.file.append_with(len, operation, |offset, held| {
                 let written = self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held);
-                written.map_err(|stopped| {
-                    shows.set(stopped.shows);
-                    stopped.error
+                written.map_err(|cut| {
+                    shows.set(cut.shows);
+                    cut.error
                 })
             })
         })
@@ -148,7 +148,7 @@ impl File {
         offset: u64,
         end: u64,
         held: &HeldRange<'_>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CutShort> {
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
@@ -161,7 +161,7 @@ impl File {
                 let index = page_of(at);
                 if let Err(error) = self.write_part(cached, Part { index, within, data }, offset) {
                     self.forget_behind_end(cached, offset, at);
-                    return Err(Stopped { error, shows: at > offset && self.size() > offset });
+                    return Err(CutShort { error, shows: at > offset && self.size() > offset });
                 }
                 at += data.len() as u64;
                 rest = behind;

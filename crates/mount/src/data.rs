@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use fuser::{Errno, FileHandle, ReplyData, ReplyWrite, WriteFlags};
-use parext4::device::{AlignedBuf, BufferPool};
+use parext4::device::BufferPool;
 use parext4::{File, IoRequest};
 
 use crate::answer::Answer;
@@ -163,11 +163,6 @@ fn is_aligned(file: &File, bytes: u64) -> bool {
     bytes.is_multiple_of(file.sector_size().into())
 }
 
-/// A buffer for a lane with at least `len` bytes.
-fn lane_buffer(len: usize) -> AlignedBuf {
-    AlignedBuf::zeroed(len.next_multiple_of(512))
-}
-
 /// How long a read or write of `len` bytes may take, which waits for the device or does not.
 fn expected(waits: bool, len: usize) -> Expected {
     if waits || len > SMALL { Expected::Long } else { Expected::Short }
@@ -219,7 +214,7 @@ impl Front {
     }
 
     fn read_in_lane(&self, open: Arc<OpenFile>, offset: u64, len: usize, reply: ReplyData) {
-        let request = IoRequest::Read { buf: lane_buffer(len), len, offset };
+        let request = IoRequest::Read { buf: self.lanes.buffer(len), len, offset };
         let file = open.file.clone();
         let (server, workers) = (Arc::clone(&self.server), Arc::clone(&self.workers));
         self.lanes.give(file, request, move |result, buf| match (server.heed(result), buf) {
@@ -265,7 +260,7 @@ impl Front {
     }
 
     fn write_in_lane(&self, open: Arc<OpenFile>, write: Write, data: &[u8], reply: ReplyWrite) {
-        let (mut buf, len) = (lane_buffer(data.len()), data.len());
+        let (mut buf, len) = (self.lanes.buffer(data.len()), data.len());
         buf[..len].copy_from_slice(data);
         let request = IoRequest::Write { buf, len, offset: write.at.offset };
         let file = open.file.clone();

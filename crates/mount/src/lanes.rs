@@ -9,6 +9,7 @@ use parext4::device::AlignedBuf;
 use parext4::{Completion, File, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
 use slab::Slab;
 
+use crate::buffers::Buffers;
 use crate::failure::Outcome;
 
 /// Requests of one lane on the device at a time.
@@ -20,7 +21,7 @@ const MOST: usize = 4;
 const FULL: usize = 48;
 
 /// What is done when a request is over, with its result and its buffer. Must not wait.
-type Done = Box<dyn FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send>;
+type Done = Box<dyn FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send>;
 
 struct Job {
     file: File,
@@ -39,7 +40,10 @@ struct Lane {
 
 /// All lanes.
 #[derive(Debug)]
-pub(crate) struct Lanes(Vec<Lane>);
+pub(crate) struct Lanes {
+    lanes: Vec<Lane>,
+    buffers: Arc<Buffers>,
+}
 
 /// Counts a request as under way until it is dropped.
 struct Counted(Arc<AtomicUsize>);
@@ -60,18 +64,26 @@ impl Drop for Counted {
 impl Lanes {
     pub fn new(volume: &Volume) -> std::io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self((0..processors.min(MOST)).map(|_| Lane::start(volume)).collect::<Result<_, _>>()?))
+        let buffers = Arc::default();
+        let lanes =
+            (0..processors.min(MOST)).map(|_| Lane::start(volume, &buffers)).collect::<Result<_, _>>()?;
+        Ok(Self { lanes, buffers })
     }
 
     /// Requests that were given and are not over.
     pub fn under_way(&self) -> usize {
-        self.0.iter().map(Lane::under_way).sum()
+        self.lanes.iter().map(Lane::under_way).sum()
     }
 
     /// Who takes the next request.
     fn next(&self) -> Option<&Lane> {
-        let with_room = self.0.iter().find(|lane| lane.under_way() < FULL);
-        with_room.or_else(|| self.0.iter().min_by_key(|lane| lane.under_way()))
+        let with_room = self.lanes.iter().find(|lane| lane.under_way() < FULL);
+        with_room.or_else(|| self.lanes.iter().min_by_key(|lane| lane.under_way()))
+    }
+
+    /// A buffer for a request, of at least `len` bytes with any contents.
+    pub fn buffer(&self, len: usize) -> AlignedBuf {
+        self.buffers.take(len)
     }
 
     /// Begins a read or write and calls `done` when it is over, from a thread that must not wait. If the lane has
@@ -80,11 +92,11 @@ impl Lanes {
         &self,
         file: File,
         request: IoRequest,
-        done: impl FnOnce(Outcome<u64>, Option<AlignedBuf>) + Send + 'static,
+        done: impl FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send + 'static,
     ) {
         let Some(lane) = self.next() else { return };
         let counted = Counted::new(&lane.under_way);
-        let done = Box::new(move |result, buf| {
+        let done = Box::new(move |result, buf: Option<&AlignedBuf>| {
             done(result, buf);
             drop(counted);
         });
@@ -97,17 +109,18 @@ impl Lanes {
 
     /// Waits until all that was given is done, and takes nothing more.
     pub fn finish(&mut self) {
-        self.0.clear();
+        self.lanes.clear();
     }
 }
 
 impl Lane {
-    fn start(volume: &Volume) -> std::io::Result<Self> {
+    fn start(volume: &Volume, buffers: &Arc<Buffers>) -> std::io::Result<Self> {
         let (jobs, work) = unbounded();
         let queue = volume.io_queue(DEPTH);
-        let waker = queue.waker();
-        let thread =
-            std::thread::Builder::new().name("parext4-lane".into()).spawn(move || run(queue, &work))?;
+        let (waker, buffers) = (queue.waker(), Arc::clone(buffers));
+        let thread = std::thread::Builder::new()
+            .name("parext4-lane".into())
+            .spawn(move || run(queue, &work, &buffers))?;
         Ok(Self { jobs: Some(jobs), waker, thread: Some(thread), under_way: Arc::default() })
     }
 
@@ -127,7 +140,7 @@ impl Drop for Lane {
 }
 
 /// Until nobody can give work any more and all is done.
-fn run(mut queue: IoQueue, work: &Receiver<Job>) {
+fn run(mut queue: IoQueue, work: &Receiver<Job>, buffers: &Buffers) {
     let mut under_way: Slab<Done> = Slab::new();
     let mut over: Vec<Completion> = Vec::new();
     loop {
@@ -150,8 +163,9 @@ fn run(mut queue: IoQueue, work: &Receiver<Job>) {
         for Completion { token, result, buf } in over.drain(..) {
             let done = usize::try_from(token).ok().and_then(|key| under_way.try_remove(key));
             if let Some(done) = done {
-                done(result.map_err(Into::into), buf);
+                done(result.map_err(Into::into), buf.as_ref());
             }
+            buf.into_iter().for_each(|buf| buffers.give_back(buf));
         }
     }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod attr;
 mod attributes;
+mod buffers;
 mod capabilities;
 mod crew;
 mod data;

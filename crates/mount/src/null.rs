@@ -1,4 +1,5 @@
-//! A file system that answers at once: files have names and sizes, but no contents. What FUSE itself takes shows.
+//! A file system that answers at once: files have names and sizes, but no contents nor extended attributes. What FUSE
+//! itself takes shows.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -11,8 +12,8 @@ use std::time::SystemTime;
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session,
-    TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request,
+    Session, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 
@@ -20,6 +21,7 @@ use crate::attr::{Entry, TTL};
 use crate::capabilities::negotiate;
 use crate::crew::Crew;
 use crate::options::{Cache, MountOptions};
+use crate::readahead;
 
 /// Mounts it on `dir` and answers the kernel until it is unmounted; `options` say what is cached, and how many threads
 /// answer.
@@ -32,8 +34,12 @@ pub fn serve_null(dir: &Path, options: &MountOptions) -> io::Result<()> {
     config.n_threads = Some(options.threads);
     config.clone_fd = true;
     let crew = Arc::new(Crew::new(options.threads));
-    let session = Session::new(Null::new(options.cache, Arc::clone(&crew)), dir, &config)?;
+    let dir = dir.canonicalize()?;
+    let session = Session::new(Null::new(options.cache, Arc::clone(&crew)), &dir, &config)?;
     crew.set_device(session.as_fd().try_clone_to_owned()?);
+    if let Err(error) = readahead::extend(&dir) {
+        tracing::debug!("the kernel reads ahead as it does by default: {error}");
+    }
     session.run()
 }
 
@@ -266,6 +272,12 @@ impl Filesystem for Null {
             }
         }
         reply.ok();
+    }
+
+    /// Without an answer, the kernel would ask for no attributes any more, as it does before a file is written first.
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        let _turn = self.crew.turn();
+        reply.error(Errno::ENODATA);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

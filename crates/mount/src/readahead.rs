@@ -8,8 +8,8 @@ use std::{fs, io};
 
 use crate::mounts::mount_on;
 
-/// What one request of the kernel reads at most.
-const KIB: u32 = 1024;
+/// Several requests, of 1 MiB at most: the device reads one while another is handed on. As much as btrfs reads ahead.
+const KIB: u32 = 4096;
 
 /// Has the kernel read further ahead in what was just mounted on `dir`, a path without links.
 ///

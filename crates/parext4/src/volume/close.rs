@@ -53,8 +53,8 @@ impl Inner {
             self.in_flight.reopen();
             return Err(Error::Busy("the volume still has a queue of operations".into()));
         }
-        self.dirty.stop();
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
+        self.dirty.stop();
         self.shut_down().and(written)
     }
 

@@ -1,11 +1,11 @@
 //! Files with dirty pages, and writing them back: by the volume's own threads after a while, by who writes while
 //! there is too much of it, and by syncs and closing.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::background::Background;
+use super::turns::Turns;
 use super::{Inner, OpenOptions, Volume};
 use crate::error::Result;
 use crate::file::{File, HowToHold};
@@ -19,21 +19,16 @@ const TURN: u32 = 4096;
 /// Pages that one thread would be long about.
 const MANY: u64 = 1024;
 
-/// The files with dirty pages, those first that have had some the longest.
+/// With more files than these to write back, others are worth waking.
+const FEW: usize = 8;
+
+/// The files with dirty pages.
 #[derive(Debug)]
 pub(crate) struct DirtyFiles {
-    files: Mutex<VecDeque<Entry>>,
+    files: Mutex<Turns<Arc<Inode>>>,
     /// So many dirty pages are too many for more.
     limit: u64,
     background: Option<Background>,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    inode: Arc<Inode>,
-    since: Instant,
-    /// Somebody waits for it.
-    is_urgent: bool,
 }
 
 impl DirtyFiles {
@@ -42,7 +37,7 @@ impl DirtyFiles {
         // Some of the cache must stay for what is read.
         let limit = bytes.min(options.cache_size / 4 * 3) / PAGE as u64;
         Self {
-            files: Mutex::new(Rank::DirtyFiles, VecDeque::new()),
+            files: Mutex::new(Rank::DirtyFiles, Turns::new()),
             limit: limit.max(16),
             background: options.write_back_interval.map(Background::new),
         }
@@ -57,53 +52,48 @@ impl DirtyFiles {
 
     /// Says whether it is the only one.
     fn add(&self, inode: &Arc<Inode>) -> bool {
-        let (inode, since) = (Arc::clone(inode), Instant::now());
         let mut files = self.files.lock();
-        files.push_back(Entry { inode, since, is_urgent: false });
+        files.add(key(inode), Arc::clone(inode), Instant::now());
         files.len() == 1
     }
 
-    /// Takes the file out whose turn it is, and puts it last; only one that waits for `age` or longer.
+    /// The file whose turn it is; only one that waits for `age` or longer.
     fn next(&self, age: Duration) -> Option<Arc<Inode>> {
-        let mut files = self.files.lock();
-        let is_due = |entry: &Entry| entry.is_urgent || entry.since.elapsed() >= age;
-        let due = files.iter().position(is_due)?;
-        let entry = files.remove(due)?;
-        files.push_back(entry.clone());
-        Some(entry.inode)
-    }
-
-    fn all(&self) -> Vec<Arc<Inode>> {
-        self.files.lock().iter().map(|entry| Arc::clone(&entry.inode)).collect()
+        self.files.lock().next(Instant::now(), age)
     }
 
     /// All that waited in the file is written back: what is dirty now became so since.
     fn restart(&self, inode: &Arc<Inode>) {
-        let mut files = self.files.lock();
-        if let Some(entry) = files.iter_mut().find(|entry| Arc::ptr_eq(&entry.inode, inode)) {
-            (entry.since, entry.is_urgent) = (Instant::now(), false);
-        }
-    }
-
-    /// Makes it the file's turn.
-    fn hurry(&self, inode: &Arc<Inode>) {
-        let mut files = self.files.lock();
-        let at = files.iter().position(|entry| Arc::ptr_eq(&entry.inode, inode));
-        if let Some(entry) = at.and_then(|at| files.remove(at)) {
-            files.push_front(Entry { is_urgent: true, ..entry });
-        }
+        self.files.lock().restart(key(inode), Instant::now());
     }
 
     /// Takes a file off that has nothing to write back any more.
     fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
         let mut files = self.files.lock();
+        // Who has listed it again meanwhile adds it next.
         if cached.unlist() {
-            // One that was listed again is there twice for a moment.
-            if let Some(at) = files.iter().position(|entry| Arc::ptr_eq(&entry.inode, inode)) {
-                files.remove(at);
-            }
+            files.remove(key(inode));
         }
     }
+
+    /// All files, the last one first. The volume's own threads help whoever writes them all back, from the other end.
+    fn all_together(&self) -> Vec<Arc<Inode>> {
+        let mut files = self.files.lock();
+        if let Some(background) = &self.background
+            && files.len() > FEW
+        {
+            files.hurry_all();
+            background.wake();
+        }
+        let mut all: Vec<_> = files.all().cloned().collect();
+        all.reverse();
+        all
+    }
+}
+
+/// What is listed stays in memory, so nothing else is there.
+fn key(inode: &Arc<Inode>) -> usize {
+    std::ptr::from_ref::<Inode>(inode).addr()
 }
 
 impl Volume {
@@ -157,7 +147,7 @@ impl Inner {
         if self.pages.dirty_pages() >= MANY
             && let Some(background) = &self.dirty.background
         {
-            self.dirty.hurry(inode);
+            self.dirty.files.lock().hurry(key(inode));
             background.wake();
         }
     }
@@ -175,7 +165,7 @@ impl Inner {
     }
 
     pub(super) fn has_no_dirty_files(&self) -> bool {
-        self.dirty.files.lock().is_empty()
+        self.dirty.files.lock().len() == 0
     }
 
     /// Whether there is enough dirty for the volume's own threads not to wait any longer.
@@ -224,7 +214,7 @@ impl Inner {
     /// The first failure; the others' pages are written all the same.
     pub(crate) fn write_back_all(self: &Arc<Self>) -> Result<()> {
         let mut result = Ok(());
-        for inode in self.dirty.all() {
+        for inode in self.dirty.all_together() {
             let Some(cached) = inode.cached() else { continue };
             if let Some(file) = File::for_own_thread(self, &inode) {
                 result = result.and(file.write_back(0..u32::MAX, HowToHold::Wait));

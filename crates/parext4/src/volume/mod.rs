@@ -11,6 +11,7 @@ mod readers;
 mod recover;
 mod timer;
 mod trim;
+mod turns;
 mod users;
 
 use std::sync::OnceLock;

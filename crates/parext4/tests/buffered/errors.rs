@@ -1,13 +1,11 @@
 //! Failures to write back: who waits for memory hears of them, every open file does once, and writing goes on when
 //! the reason is gone.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::full::{BLOCK, Full, SMALL};
-use common::memory::{Shape, untimed};
-use common::watchdog::Watchdog;
+use super::common::full::{BLOCK, Full, SMALL};
+use super::common::memory::{Shape, untimed};
+use super::common::watchdog::Watchdog;
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{BufferedFile, BufferedOptions, Device, Error, File, OpenOptions, Policy, Result, Volume};
 

@@ -1,10 +1,13 @@
 //! Buffered I/O against a model of bytes, mixed with direct I/O, on volumes that are checked afterwards.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod background;
+mod errors;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::memory::{Shape, assert_clean, recover, untimed};
 use common::rng::Rng;
@@ -395,56 +398,6 @@ fn every_handle_hears_once_of_a_failure_to_write_back() {
     assert!(matches!(file.write_at(&[1], 0), Err(Error::Stopped(_))));
     let mut byte = [0];
     assert_eq!((file.read_at(&mut byte, 4999).unwrap(), byte), (1, [1]), "what is in memory can be read");
-}
-
-#[test]
-fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
-    let interval = Duration::from_millis(20);
-    let device = Arc::new(Shape::new(64, 4096, true).make());
-    let volume = open(&device, &OpenOptions { write_back_interval: Some(interval), ..untimed() });
-    let file = create(&volume, "/f");
-    for nth in 1..4 {
-        file.write_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
-        let looks = (0..6000).take_while(|_| {
-            std::thread::sleep(interval / 2);
-            file.file().node().metadata().sectors < nth * 3 * 8
-        });
-        assert!(looks.count() < 6000, "nobody writes it back");
-        // Long enough for them to see that there is no more.
-        std::thread::sleep(5 * interval);
-    }
-    drop(file);
-    volume.close().unwrap();
-    assert_clean(&device, "written back by turns");
-}
-
-#[test]
-fn data_is_written_back_after_a_while_and_when_there_is_much() {
-    let device = Arc::new(Shape::new(64, 4096, true).make());
-    let options = OpenOptions {
-        write_back_interval: Some(Duration::from_millis(20)),
-        cache_size: 8 << 20,
-        ..untimed()
-    };
-    let volume = open(&device, &options);
-    let file = create(&volume, "/f");
-    file.write_at(&[3; 10_000], 0).unwrap();
-    // The map shows it: looking at that from here would write back itself.
-    let used = || file.file().node().metadata().sectors;
-    while used() < 3 * 8 {
-        std::thread::yield_now();
-    }
-    for nth in 0..40 {
-        file.write_at(&vec![nth; 1 << 20], u64::from(nth) << 20).unwrap();
-    }
-    for nth in 0..40 {
-        let mut bytes = vec![0; 1 << 20];
-        file.read_at(&mut bytes, u64::from(nth) << 20).unwrap();
-        assert!(bytes.iter().all(|&byte| byte == nth));
-    }
-    drop(file);
-    volume.close().unwrap();
-    assert_clean(&device, "written back");
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! The volume's own threads, which write back after a while, or together with others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parext4::{Device, OpenOptions, Volume};
+
+use super::common::gated::Gated;
+use super::common::memory::{Shape, assert_clean, untimed};
+use super::{create, open};
+
+#[test]
+fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
+    let interval = Duration::from_millis(20);
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let volume = open(&device, &OpenOptions { write_back_interval: Some(interval), ..untimed() });
+    let file = create(&volume, "/f");
+    for nth in 1..4 {
+        file.write_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
+        let looks = (0..6000).take_while(|_| {
+            std::thread::sleep(interval / 2);
+            file.file().node().metadata().sectors < nth * 3 * 8
+        });
+        assert!(looks.count() < 6000, "nobody writes it back");
+        // Long enough for them to see that there is no more.
+        std::thread::sleep(5 * interval);
+    }
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "written back by turns");
+}
+
+#[test]
+fn data_is_written_back_after_a_while_and_when_there_is_much() {
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let options = OpenOptions {
+        write_back_interval: Some(Duration::from_millis(20)),
+        cache_size: 8 << 20,
+        ..untimed()
+    };
+    let volume = open(&device, &options);
+    let file = create(&volume, "/f");
+    file.write_at(&[3; 10_000], 0).unwrap();
+    // The map shows it: looking at that from here would write back itself.
+    let used = || file.file().node().metadata().sectors;
+    while used() < 3 * 8 {
+        std::thread::yield_now();
+    }
+    for nth in 0..40 {
+        file.write_at(&vec![nth; 1 << 20], u64::from(nth) << 20).unwrap();
+    }
+    for nth in 0..40 {
+        let mut bytes = vec![0; 1 << 20];
+        file.read_at(&mut bytes, u64::from(nth) << 20).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == nth));
+    }
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "written back");
+}
+
+#[test]
+fn many_small_files_are_written_back_together() {
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let gate = Arc::new(Gated::new(Arc::clone(&device) as Arc<dyn Device>));
+    // Nothing waits long enough to be written back but by a sync.
+    let options = OpenOptions { write_back_interval: Some(Duration::from_secs(3600)), ..untimed() };
+    let volume = Volume::open(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
+    let files: Vec<_> = (0..40).map(|nth| create(&volume, &format!("/{nth}"))).collect();
+    // What is known of free blocks is read now.
+    files[0].write_at(&[1; 5000], 0).unwrap();
+    volume.sync().unwrap();
+    files.iter().for_each(|file| file.write_at(&[1; 5000], 0).unwrap());
+    gate.shut();
+    let synced = std::thread::spawn({
+        let volume = volume.clone();
+        move || volume.sync()
+    });
+    gate.wait_for(3);
+    gate.open();
+    synced.join().unwrap().unwrap();
+    assert!(files.iter().all(|file| file.file().node().metadata().sectors == 16));
+    drop(files);
+    volume.close().unwrap();
+    assert_clean(&device, "written back together");
+}

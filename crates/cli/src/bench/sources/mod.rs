@@ -64,8 +64,8 @@ pub struct Args {
 /// Runs the comparison.
 pub fn run(args: &Args) -> Result<()> {
     let (runs, scale) = match args.quick {
-        true => (1, Scale { size: 64 << 20, runtime: Duration::from_millis(100) }),
-        false => (args.runs, Scale { size: 512 << 20, runtime: args.seconds }),
+        true => (1, Scale { size: 64 << 20, runtime: Duration::from_millis(100), names: 2000 }),
+        false => (args.runs, Scale { size: 512 << 20, runtime: args.seconds, names: 50_000 }),
     };
     let mut rows = rows::all(scale);
     rows.retain(|row| row.is_wanted(&args.only));

@@ -20,6 +20,8 @@ pub struct Scale {
     pub size: u64,
     /// The longest time of one run.
     pub runtime: Duration,
+    /// Names that are made, looked at, moved and removed.
+    pub names: u32,
 }
 
 /// One case of a source.

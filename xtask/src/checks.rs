@@ -23,7 +23,12 @@ pub struct Step {
 pub const STEPS: &[Step] = &[
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
-    Step { name: "unit", about: "cargo test of all but the engine", mounts: false, run: unit },
+    Step {
+        name: "unit",
+        about: "cargo test of all but the engine, and of its parts",
+        mounts: false,
+        run: unit,
+    },
     Step { name: "doc", about: "the examples in the documentation", mounts: false, run: doc },
     Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
     Step {
@@ -137,12 +142,10 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 }
 
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    // The engine's tests have a step of their own, where the code is optimised.
-    cargo_test::run(
-        cargo("test --workspace --exclude parext4 --lib --bins --tests --no-fail-fast"),
-        "unit",
-        report,
-    )
+    let words = "test --workspace --exclude parext4 --lib --bins --tests --no-fail-fast";
+    cargo_test::run(cargo(words), "unit", report)?;
+    // The engine's other tests have a step of their own, where the code is optimised.
+    cargo_test::run(cargo("test -p parext4 --lib"), "unit", report)
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {
@@ -150,7 +153,7 @@ fn doc(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn stress(_: Scope, report: &mut Report) -> Result<()> {
-    let words = "test -p parext4 --profile stress --no-fail-fast --lib --tests";
+    let words = "test -p parext4 --profile stress --no-fail-fast --test *";
     cargo_test::run(cargo(words).env("PAREXT4_MEMORY_MIB", "512"), "stress", report)
 }
 

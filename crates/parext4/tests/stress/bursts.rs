@@ -242,7 +242,7 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
                 let block = u64::from(block_size) / offset(1);
                 let bursts = Bursts { file, policy, block, seed, clock, number, watchdog, slot };
                 let (mut rng, deadline) =
-                    (Rng::new(seed, nth as u64), Instant::now() + settings::seconds(4.0));
+                    (Rng::new(seed, nth as u64), Instant::now() + settings::seconds(3.0));
                 let (mut model, mut base) =
                     (Model::new(), identify_all(&vec![0; bytes(FRONT)], FILE, 0).unwrap());
                 while Instant::now() < deadline {

@@ -239,7 +239,7 @@ impl Run<'_> {
 
     /// Runs rounds for as long as asked, and returns what the file holds in the end.
     fn rounds(&self) -> Vec<Seen> {
-        let deadline = Instant::now() + settings::seconds(if self.queues { 1.5 } else { 5.0 });
+        let deadline = Instant::now() + settings::seconds(if self.queues { 1.5 } else { 4.0 });
         let mut contents = Vec::new();
         let mut round = 0;
         while Instant::now() < deadline {

@@ -1,7 +1,5 @@
 //! The three policies: what each lets share a file, and that contents are right under each.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -9,10 +7,10 @@ use std::time::Duration;
 use parext4::device::{SimDevice, SimProfile};
 use parext4::{Admissions, Device, File, MemDevice, OpenOptions, Policy, Reason, Stats, Volume};
 
-use common::memory::{Shape, assert_clean, untimed};
-use common::rng::Rng;
-use common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
-use common::settings;
+use crate::common::memory::{Shape, assert_clean, untimed};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
+use crate::common::settings;
 
 const BLOCK: u64 = 4096;
 const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR as u64;

@@ -1,8 +1,6 @@
 //! Files in very many pieces, and pieces over very many groups: what one change of the extent tree may need.
 
-mod common;
-
-use common::Image;
+use crate::common::Image;
 use parext4::{File, Volume};
 
 /// Writes, reads back from a fresh volume, and has e2fsck look.

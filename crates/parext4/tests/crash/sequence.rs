@@ -2,23 +2,21 @@
 //! rebuilt from the record: any of the writes since the last flush lost, the last one torn. Each must open, hold
 //! what was synced, and show nothing that was not written: the device was full of other bytes before.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash`. `PAREXT4_STRESS_ALL=1` has e2fsck look at every
+//! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck look at every
 //! state, and tries more of them.
-
-mod common;
 
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
 use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
-use common::durable::{Story, read};
-use common::lost::{Crash, crashes};
-use common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use common::rng::Rng;
-use common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
-use common::settings;
-use common::workload::{FILE, Operation, Workload, run};
+use crate::common::durable::{Story, read};
+use crate::common::lost::{Crash, crashes};
+use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
+use crate::common::settings;
+use crate::common::workload::{FILE, Operation, Workload, run};
 
 const OPERATIONS: usize = 240;
 /// Of so many states in a row e2fsck sees one.

@@ -1,9 +1,7 @@
 //! Volumes with no block left, and with so many: what was allocated ahead can be written all the same, in any
 //! pieces and order, and nothing but what was written shows.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test enospc_conversion`.
-
-mod common;
+//! Run with `cargo test -p parext4 --profile stress --test space conversion`.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parext4::device::AlignedBuf;
 use parext4::{Error, File, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
 
-use common::full::{BEHIND, BLOCK, Full, LARGE, SMALL, Size};
-use common::memory::untimed;
-use common::rng::Rng;
-use common::settings;
-use common::watchdog::Watchdog;
+use crate::common::full::{BEHIND, BLOCK, Full, LARGE, SMALL, Size};
+use crate::common::memory::untimed;
+use crate::common::rng::Rng;
+use crate::common::settings;
+use crate::common::watchdog::Watchdog;
 
 fn options(split_at: SplitAt, policy: Policy) -> OpenOptions {
     OpenOptions { split_at, policy, ..untimed() }

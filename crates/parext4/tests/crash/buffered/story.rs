@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
+use super::op::{Op, Way};
 use crate::common::sector::{SECTOR, Seen, identify};
-use crate::op::{Op, Way};
 
 /// What a cell holds: zeros, or what operation `sequence` wrote into sector `number`.
 pub type Content = Option<(u64, u64)>;

@@ -1,14 +1,12 @@
 //! Free space is given back to the device, and nothing else.
 
-mod common;
-
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::{Device, Error, MemDevice, OpenOptions, Volume};
 
-use common::memory::{Shape, assert_clean, untimed};
+use crate::common::memory::{Shape, assert_clean, untimed};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,8 +1,6 @@
 //! Recovery from logs that this program would not have written: of old journals, and hostile ones. They are made
 //! by hand, and none may do harm (I9).
 
-mod common;
-
 use std::sync::Arc;
 
 use parext4::{Device, Error, MemDevice, OpenOptions, Volume, replay_journal};
@@ -14,7 +12,7 @@ use parext4_format::jbd2::{self, JournalCompat, JournalIncompat, JournalSuperblo
 use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo};
 
-use common::memory::{Shape, assert_clean, recover, untimed};
+use crate::common::memory::{Shape, assert_clean, recover, untimed};
 
 const BLOCK: usize = 4096;
 /// Blocks of the volumes.

@@ -2,9 +2,7 @@
 //! file. The device was full of other bytes before; whatever is lost, what was synced is whole, and nothing shows
 //! but what was written, and zeros.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash_direct`; see `tests/crash.rs` for the environment.
-
-mod common;
+//! Run with `cargo test -p parext4 --profile stress --test crash parallel`; see `sequence.rs` for the environment.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -15,12 +13,12 @@ use parext4::{
     OpenOptions, SplitAt, Volume,
 };
 
-use common::history::Clock;
-use common::lost::{Crash, crashes};
-use common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use common::rng::Rng;
-use common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
-use common::settings;
+use crate::common::history::Clock;
+use crate::common::lost::{Crash, crashes};
+use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
+use crate::common::settings;
 
 /// Of so many states in a row e2fsck sees one.
 const SAMPLE: usize = 40;

@@ -1,15 +1,13 @@
 //! Files that grow side by side lie together: by appends of many threads to files of their own or to one file,
 //! or by fills in any order.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
-use common::memory::{Shape, assert_clean, untimed};
-use common::rng::Rng;
+use crate::common::memory::{Shape, assert_clean, untimed};
+use crate::common::rng::Rng;
 
 const WRITERS: usize = 32;
 const KIB: u64 = 1 << 10;

@@ -2,11 +2,9 @@
 //! write back and read ahead at work. The device was full of other bytes before; whatever is lost, what was synced is
 //! whole, sizes are such as the file had, and nothing shows but what was written, and zeros.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash_buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck look at
+//! Run with `cargo test -p parext4 --profile stress --test crash buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck look at
 //! every state, does more operations and tries more states of each.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod op;
 mod story;
 
@@ -17,11 +15,11 @@ use std::time::Duration;
 use parext4::device::RecordingDevice;
 use parext4::{BufferedFile, BufferedOptions, Device, File, MemDevice, OpenOptions, SyncMode, Volume};
 
-use common::lost::{Crash, crashes};
-use common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use common::rng::Rng;
-use common::sector::{SECTOR, Stamp};
-use common::settings;
+use crate::common::lost::{Crash, crashes};
+use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Stamp};
+use crate::common::settings;
 use op::{Handles, MOST, Op};
 use story::{Story, contents};
 

@@ -1,12 +1,10 @@
 //! Blocks that are reserved for root, and who gets them.
 
-mod common;
-
 use std::sync::Arc;
 
 use parext4::{BufferedOptions, Device, Error, Result, Volume, without_reserved_blocks};
 
-use common::memory::{Shape, assert_clean, untimed};
+use crate::common::memory::{Shape, assert_clean, untimed};
 
 const PIECE: usize = 64 << 10;
 

@@ -1,20 +1,18 @@
 //! Devices that fail: the same run again and again, each time with another call to the device failing. Somebody
 //! hears of it, a volume that could not write stops (I8), and what was synced before is whole afterwards.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test faults`. By default a sample of the calls fails, and
+//! Run with `cargo test -p parext4 --profile stress --test crash faults`. By default a sample of the calls fails, and
 //! a sample of the images goes to e2fsck; `PAREXT4_STRESS_ALL=1` tries all.
-
-mod common;
 
 use std::sync::Arc;
 
 use parext4::device::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, Error, MemDevice, Volume};
 
-use common::durable::{Story, read};
-use common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use common::settings;
-use common::workload::{Name, Operation, State, Workload, run};
+use crate::common::durable::{Story, read};
+use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
+use crate::common::settings;
+use crate::common::workload::{Name, Operation, State, Workload, run};
 
 const OPERATIONS: usize = 300;
 /// Seed of the workload unless the environment says otherwise, so that every run fails the same calls.

@@ -1,7 +1,5 @@
 //! Orphans: inodes registered for two reasons, and what cannot be deleted.
 
-mod common;
-
 use std::process::Command;
 use std::sync::Arc;
 
@@ -9,8 +7,8 @@ use parext4::{Device, Error, MemDevice, Volume};
 use parext4_format::features::RoCompat;
 use parext4_format::superblock::Superblock;
 
-use common::memory::{assert_clean, recover, untimed};
-use common::{Image, tool};
+use crate::common::memory::{assert_clean, recover, untimed};
+use crate::common::{Image, tool};
 
 /// Volumes whose orphans are in the list, and in the orphan file.
 const PLACES: [&str; 2] = ["^orphan_file", "orphan_file"];

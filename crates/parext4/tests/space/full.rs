@@ -1,9 +1,7 @@
 //! Full volumes: many threads fill one until nothing goes in any more. Every call that fails leaves it
 //! consistent, blocks allocated ahead can still be written, and deleting everything gives all space back.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test enospc`; see `tests/stress` for the environment.
-
-mod common;
+//! Run with `cargo test -p parext4 --profile stress --test space full`; see `tests/stress` for the environment.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,11 +11,11 @@ use std::time::{Duration, Instant};
 use parext4::{Error, File, MemDevice, Volume};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use common::memory::{Shape, assert_clean, assert_recovers, recover, untimed};
-use common::rng::Rng;
-use common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
-use common::watchdog::Watchdog;
-use common::{settings, tool};
+use crate::common::memory::{Shape, assert_clean, assert_recovers, recover, untimed};
+use crate::common::rng::Rng;
+use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
+use crate::common::watchdog::Watchdog;
+use crate::common::{settings, tool};
 
 const THREADS: usize = 8;
 /// Sectors of the largest request.

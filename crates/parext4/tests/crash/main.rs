@@ -1,0 +1,11 @@
+//! Crashes, devices that fail, and what a volume is recovered from.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod buffered;
+mod faults;
+mod orphans;
+mod parallel;
+mod recovery;
+mod sequence;

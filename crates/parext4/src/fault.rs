@@ -145,6 +145,8 @@ pub enum Fault {
     WaitersForgotten,
     /// The same does not wait until who is about to sleep sleeps.
     WakeTooEarly,
+    /// A writer that ends wakes nobody who waits for its place.
+    PlaceFreedUnheard,
     /// A page is evicted under somebody who uses it.
     EvictPinned,
     /// A page is evicted that was not written back.

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::file::File;
 pub use crate::page_cache::{Claim, FilePages, Fill, NoFrame, PAGE, Page, PageCache, WriteBack};
 use crate::volume::Volume;
+pub use crate::volume::Writers;
 
 /// Has the nodes of the file's extent tree that are blocks take so many entries, so that few writes make it grow.
 ///

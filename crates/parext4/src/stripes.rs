@@ -39,7 +39,7 @@ impl<T, const N: usize> Stripes<T, N> {
 
 /// Threads are numbered as they come.
 #[cfg(not(shuttle))]
-fn number_of_thread() -> usize {
+pub(crate) fn number_of_thread() -> usize {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -56,7 +56,7 @@ fn number_of_thread() -> usize {
 
 /// The model checker's own numbers, so that a schedule which is run again takes the same copies.
 #[cfg(shuttle)]
-fn number_of_thread() -> usize {
+pub(crate) fn number_of_thread() -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     shuttle::thread::current().id().hash(&mut hasher);

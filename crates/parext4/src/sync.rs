@@ -260,4 +260,8 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
 }

@@ -106,14 +106,28 @@ impl PageCache {
     /// What it has done, and what it holds.
     pub fn stats(&self) -> PageCacheStats {
         let pages = u64::from(self.eviction.lock().queues.len());
-        let stats =
-            PageCacheStats { budget: self.budget, pages, nodes: self.nodes.used(), ..Default::default() };
+        let stats = PageCacheStats {
+            budget: self.budget,
+            pages,
+            nodes: self.nodes.used().into(),
+            ..Default::default()
+        };
         self.counters.add_to(stats)
     }
 
     /// Pages that it has room for.
     pub fn capacity(&self) -> u64 {
         self.frames.items().into()
+    }
+
+    /// Nodes that it has room for: pages that lie far from each other need some each, and others share them.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.most()
+    }
+
+    /// Nodes in use.
+    pub fn nodes_in_use(&self) -> u32 {
+        self.nodes.used()
     }
 
     /// Pages that are dirty or being written back.

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use super::memory::Memory;
 use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 
 /// The bits of an index that one level of a tree resolves.
@@ -115,6 +115,8 @@ pub(super) type Supply = SmallVec<[u32; 12]>;
 pub(super) struct Nodes {
     memory: Memory<WORDS>,
     free: Mutex<Free>,
+    /// Those in use, for who looks without the lock.
+    used: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +128,8 @@ struct Free {
 
 impl Nodes {
     pub fn new(most: u32) -> Self {
-        Self { memory: Memory::new(most, CHUNK), free: Mutex::new(Rank::Leaf, Free::default()) }
+        let free = Mutex::new(Rank::Leaf, Free::default());
+        Self { memory: Memory::new(most, CHUNK), free, used: AtomicU32::new(0) }
     }
 
     /// Takes `count` nodes, whose slots are all empty. `None` if there are not so many.
@@ -142,18 +145,25 @@ impl Nodes {
         }
         // What was freed last is used first, and the others lie as before when they are given back.
         supply.reverse();
+        self.used.store(free.used(), Ordering::Relaxed);
         Some(supply)
     }
 
     /// Gives back nodes whose slots are all empty.
     pub fn give_back(&self, nodes: Supply) {
-        self.free.lock().list.extend(nodes);
+        let mut free = self.free.lock();
+        free.list.extend(nodes);
+        self.used.store(free.used(), Ordering::Relaxed);
     }
 
     /// Nodes in use.
-    pub fn used(&self) -> u64 {
-        let free = self.free.lock();
-        u64::from(free.fresh) - free.list.len() as u64
+    pub fn used(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Nodes that there can be.
+    pub fn most(&self) -> u32 {
+        self.memory.items()
     }
 
     fn word(&self, node: u32, at: usize) -> Option<Word<'_>> {
@@ -229,6 +239,10 @@ impl Nodes {
 }
 
 impl Free {
+    fn used(&self) -> u32 {
+        self.fresh - self.list.len() as u32
+    }
+
     fn take(&mut self, memory: &Memory<WORDS>) -> Option<u32> {
         if let Some(node) = self.list.pop() {
             return Some(node);

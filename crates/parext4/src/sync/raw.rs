@@ -75,4 +75,8 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
 }

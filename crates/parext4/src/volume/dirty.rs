@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::turns::Turns;
+use super::writers::{AtWork, Writers};
 use super::{Inner, OpenOptions, Volume};
 use crate::error::Result;
 use crate::file::{File, HowToHold};
 use crate::inode::{Cached, Inode};
 use crate::lock_order::Rank;
-use crate::page_cache::{PAGE, PageCacheStats};
+use crate::page_cache::{PAGE, PageCache, PageCacheStats};
 use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that are written back of one file before the next one's turn.
@@ -19,6 +20,12 @@ const TURN: u32 = 4096;
 /// Pages that one thread would be long about.
 const MANY: u64 = 1024;
 
+/// Pages that a writer makes dirty, at most, before it looks whether too many are.
+pub(crate) const PAGES_AT_ONCE: u32 = 10;
+/// The nodes of the cache that these take: those on two ways down a tree.
+const NODES_AT_ONCE: u32 = 12;
+/// Of the nodes, a page that lies alone takes up to three. So one part in so many may be dirty pages.
+const SPARSE: u32 = 4;
 /// With more files than these to write back, others are worth waking.
 const FEW: usize = 8;
 
@@ -28,17 +35,23 @@ pub(crate) struct DirtyFiles {
     files: Mutex<Turns<Arc<Inode>>>,
     /// So many dirty pages are too many for more.
     limit: u64,
+    /// Those for whom there is memory beside these.
+    writers: Writers,
     background: Option<Background>,
 }
 
 impl DirtyFiles {
-    pub(super) fn new(options: &OpenOptions) -> Self {
+    pub(super) fn new(options: &OpenOptions, pages: &PageCache) -> Self {
         let bytes = options.dirty_limit.unwrap_or(options.cache_size / 5 * 2);
         // Some of the cache must stay for what is read.
-        let limit = bytes.min(options.cache_size / 4 * 3) / PAGE as u64;
+        let limit = (bytes.min(options.cache_size / 4 * 3) / PAGE as u64).max(16);
+        let by_pages = pages.capacity().saturating_sub(limit) / u64::from(PAGES_AT_ONCE);
+        let by_nodes = u64::from(pages.nodes() / SPARSE / NODES_AT_ONCE);
+        let writers = u32::try_from(by_pages.min(by_nodes)).unwrap_or(u32::MAX);
         Self {
             files: Mutex::new(Rank::DirtyFiles, Turns::new()),
-            limit: limit.max(16),
+            limit,
+            writers: Writers::new(writers),
             background: options.write_back_interval.map(Background::new),
         }
     }
@@ -118,11 +131,19 @@ impl Inner {
         }
     }
 
-    /// Writes some data back for a writer of `file` if there is too much of it in memory. The caller holds no range.
+    /// Lets the caller write to `file`, which may take up to [`PAGES_AT_ONCE`] pages before it looks
+    /// [whether more are dirty](Self::is_dirty_enough) than should be. It holds no range.
     ///
     /// # Errors
     /// If the volume has stopped, or the file cannot be written back.
-    pub(crate) fn throttle(self: &Arc<Self>, file: &File) -> Result<()> {
+    pub(crate) fn begin_writing(self: &Arc<Self>, file: &File) -> Result<AtWork<'_>> {
+        let at_work = self.dirty.writers.enter();
+        self.throttle(file)?;
+        Ok(at_work)
+    }
+
+    /// Writes some data back for a writer of `file` if there is too much of it in memory.
+    fn throttle(self: &Arc<Self>, file: &File) -> Result<()> {
         let dirty = self.pages.dirty_pages();
         if dirty > self.dirty.limit / 2
             && let Some(background) = &self.dirty.background
@@ -161,7 +182,9 @@ impl Inner {
 
     /// Whether more is dirty than should be.
     pub(crate) fn is_dirty_enough(&self) -> bool {
-        self.pages.dirty_pages() > self.dirty.limit
+        let (dirty, nodes) = (self.pages.dirty_pages(), self.pages.nodes());
+        let is_sparse = || self.pages.nodes_in_use() > nodes / 2;
+        dirty > self.dirty.limit || dirty > (nodes / SPARSE).into() && is_sparse()
     }
 
     pub(super) fn has_no_dirty_files(&self) -> bool {

@@ -13,17 +13,21 @@ mod timer;
 mod trim;
 mod turns;
 mod users;
+mod writers;
 
 use std::sync::OnceLock;
 
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
+pub(crate) use dirty::PAGES_AT_ONCE;
 pub use geometry::{Info, OnError, Space};
 pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;
 pub use recover::{Replayed, replay_journal};
 pub(crate) use users::Use;
+#[cfg(shuttle)]
+pub use writers::Writers;
 
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};

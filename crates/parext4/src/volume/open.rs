@@ -235,6 +235,7 @@ fn build(
         first_tid,
         Box::new(hooks),
     )?;
+    let pages = PageCache::new(options.cache_size);
     let inner = Arc::new(Inner {
         device,
         orphans: Orphans::new(),
@@ -248,8 +249,8 @@ fn build(
         read_only,
         lazy,
         ahead: Ahead::new(),
-        pages: PageCache::new(options.cache_size),
-        dirty: DirtyFiles::new(options),
+        dirty: DirtyFiles::new(options, &pages),
+        pages,
         split_at: options.split_at,
         policy: options.policy,
         usage: VolumeUsage::new(options.explain),

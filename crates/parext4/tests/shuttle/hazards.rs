@@ -56,6 +56,7 @@
 //! | nodes of trees that go from file to file | `pages::a_leaf_that_is_freed_is_another_files` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf`, `LeafNamedFirst` |
 //! | write-back against changes | `pages::what_is_changed_during_its_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
+//! | writers that wait for memory with their ranges held | `writers` | `PlaceFreedUnheard` |
 //! | write-back against those who hold their pages | `policies::who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way` | `WriteBackUnheld` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back`, `buffered::who_waits_for_a_write_back_hears_that_it_fails` | `SyncUnwaited`, `FailureUnseen` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |

@@ -20,5 +20,6 @@ mod queues;
 mod sizes;
 mod space;
 mod support;
+mod writers;
 mod writes;
 mod xattrs;

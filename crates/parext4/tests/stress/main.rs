@@ -10,6 +10,7 @@ mod common;
 mod bursts;
 mod calls;
 mod churn;
+mod little_memory;
 mod odd_sizes;
 mod one_file;
 mod queued;

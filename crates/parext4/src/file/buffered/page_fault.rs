@@ -21,7 +21,7 @@ impl BufferedFile {
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }
         let _in_flight = self.file.begin_change(FIXED)?;
-        volume.throttle(&self.file)?;
+        let _at_work = volume.begin_writing(&self.file)?;
         self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }
 

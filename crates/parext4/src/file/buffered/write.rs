@@ -17,9 +17,10 @@ use crate::file::ranges::HeldRange;
 use crate::inode::Cached;
 use crate::inode::FIXED;
 use crate::page_cache::{Claim, PAGE, Page};
+use crate::volume::PAGES_AT_ONCE;
 
 /// A write of more bytes looks after so many whether too much is dirty.
-const LARGE: u64 = 8 * PAGE as u64;
+const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
 
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +116,7 @@ impl BufferedFile {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(self.size());
         }
-        self.file.volume().throttle(&self.file)?;
+        let _at_work = self.file.volume().begin_writing(&self.file)?;
         let offset = self.with_all_space(write)?;
         match self.options.sync {
             SyncMode::None => {}

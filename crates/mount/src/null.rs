@@ -103,7 +103,7 @@ impl Null {
 /// As the mount opens files.
 fn flags(flags: i32) -> FopenFlags {
     if flags & libc::O_DIRECT == 0 {
-        return FopenFlags::empty();
+        return FopenFlags::FOPEN_KEEP_CACHE;
     }
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }

@@ -266,6 +266,7 @@ fn buffered(scale: Scale) -> Vec<Row> {
     let append = cached(job(scale, Layout::Append, 4096, 8, 1), Rw::Append);
     let stream = |layout, rw| cached(job(scale, layout, 1 << 20, 1, 1), rw);
     let durable = Job { end_fsync: true, ..stream(Layout::Append, Rw::Write) };
+    let cold = stream(Layout::Written, Rw::Read);
     let streamed = [PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS, NULL];
     let case = |case, job, runs: &[Run]| row("buffered", case, job, runs);
     vec![
@@ -274,7 +275,8 @@ fn buffered(scale: Scale) -> Vec<Row> {
         case("buffered-randrw-4k", random(Rw::RandMixed), &runs),
         case("buffered-append-4k", append, &runs),
         case("stream-write-1m", durable, &streamed),
-        case("stream-read-1m-cold", stream(Layout::Written, Rw::Read), &streamed),
+        case("stream-read-1m-cold", cold.clone(), &streamed),
+        case("stream-read-1m-warm", Job { pre_read: true, ..cold }, &streamed),
     ]
 }
 

@@ -4,13 +4,14 @@ use parext4::device::AlignedBuf;
 use parking_lot::Mutex;
 
 /// Smaller ones cost little.
-const LARGE: usize = 64 << 10;
+const LARGE: usize = 256 << 10;
 /// As the device takes it in one part: a huge page, where the system gives some. No request is larger.
 const BYTES: usize = 2 << 20;
 /// So many are kept while they are not used.
 const SPARE: usize = 16;
 
-/// Keeps large buffers to use them again: to get them from the system, with zeros, takes as long as to read them.
+/// Keeps large buffers to use them again: to get them from the system, with zeros, takes as long as to read them. Other
+/// than from a [`BufferPool`](parext4::device::BufferPool), threads take what others have given back.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Mutex<Vec<AlignedBuf>>);
 

@@ -145,6 +145,10 @@ pub enum Fault {
     WaitersForgotten,
     /// The same does not wait until who is about to sleep sleeps.
     WakeTooEarly,
+    /// A file with dirty pages counts as listed before it is.
+    ListedAhead,
+    /// Who writes to a page that is dirty leaves it to others to list its file.
+    ListedByOthers,
     /// A writer that ends wakes nobody who waits for its place.
     PlaceFreedUnheard,
     /// A page is evicted under somebody who uses it.

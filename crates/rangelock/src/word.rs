@@ -51,15 +51,16 @@ pub(crate) fn of(claim: Claim) -> Option<u64> {
 
 #[inline(never)]
 fn of_blocks(range: ByteRange) -> Option<u64> {
+    if !range.start().is_multiple_of(BLOCK) {
+        return None;
+    }
     let len = match range.end() {
         u64::MAX => TO_INFINITY,
         end if end.is_multiple_of(BLOCK) => (range.len() >> BLOCK_SHIFT) - 1,
         _ => return None,
     };
     let start = range.start() >> BLOCK_SHIFT;
-    let fits = range.start().is_multiple_of(BLOCK)
-        && start <= BLOCKS_MAX_START
-        && (len < TO_INFINITY || range.end() == u64::MAX);
+    let fits = start <= BLOCKS_MAX_START && (len < TO_INFINITY || range.end() == u64::MAX);
     fits.then_some(start << BLOCKS_START_SHIFT | len << LEN_SHIFT | UNIT)
 }
 
@@ -176,6 +177,7 @@ mod tests {
     fn others_are_refused() {
         let others = [
             (8 * TIB, 8 * TIB + 1),
+            (8 * TIB + 1, 8 * TIB + BLOCK),
             (1, 2 + BYTES_MAX_LEN),
             (16 * TIB, 16 * TIB + BLOCK),
             (1, u64::MAX),

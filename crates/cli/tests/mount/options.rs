@@ -55,7 +55,7 @@ fn the_kernel_reads_further_ahead_where_root_mounts() {
     let ahead = std::path::Path::new(&bdi).join("read_ahead_kb");
     // Whoever may not say so mounts all the same.
     if std::fs::File::options().write(true).open(&ahead).is_ok() {
-        assert_eq!(std::fs::read_to_string(&ahead).unwrap(), "1024\n");
+        assert_eq!(std::fs::read_to_string(&ahead).unwrap(), "4096\n");
     }
     bed.finish();
 }

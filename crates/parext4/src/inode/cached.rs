@@ -30,11 +30,16 @@ impl Cached {
         }
     }
 
-    /// Whether a file of which a page has become dirty must be put on the list.
+    /// Whether a file with a dirty page must be [listed](Self::list).
     pub(crate) fn must_list(&self) -> bool {
         // With the fence in `unlist`: either that one's look finds the page, or this one that it is not listed.
         fence(Ordering::SeqCst);
-        !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel)
+        !self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the file is on the list. The caller has the list, and puts it there.
+    pub(crate) fn list(&self) {
+        self.listed.store(true, Ordering::Release);
     }
 
     /// Notes that a thread writes pages back, until what this returns is dropped.
@@ -43,13 +48,15 @@ impl Cached {
         Writing(&self.writing)
     }
 
-    /// Takes the file off the list, unless it has dirty pages or some are being written back; returns whether it did.
+    /// Whether the file, which has no dirty page and of which none is being written back, must be taken off the list,
+    /// which the caller has.
     pub(crate) fn unlist(&self) -> bool {
         self.listed.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Who has listed it again puts it there.
+        // Who makes a page dirty from here on finds that it is not listed, and waits for the list.
         let clean = self.pages.next_dirty(0, 1).is_none() && self.writing.load(Ordering::SeqCst) == 0;
-        clean || self.listed.swap(true, Ordering::AcqRel)
+        self.listed.store(!clean, Ordering::Release);
+        clean
     }
 }
 

@@ -120,14 +120,20 @@ impl PageCache {
         self.frames.items().into()
     }
 
-    /// Nodes that it has room for: pages that lie far from each other need some each, and others share them.
-    pub fn nodes(&self) -> u32 {
-        self.nodes.most()
+    /// Nodes that are left for who brings dirty pages in, [unless that is said](Self::is_short_of_nodes). Pages that lie
+    /// far from each other need some each, others share them.
+    pub fn spare_nodes(&self) -> u32 {
+        (self.nodes.most() / 8).max(64)
     }
 
-    /// Nodes in use.
-    pub fn nodes_in_use(&self) -> u32 {
-        self.nodes.used()
+    /// Whether dirty pages, or such as are in use, take so many nodes that fewer are left.
+    pub fn is_short_of_nodes(&self) -> bool {
+        self.nodes.used() > self.nodes.most() - self.spare_nodes()
+    }
+
+    /// Whether nodes of clean pages must be freed so that these do not count among them.
+    fn is_nearly_short_of_nodes(&self) -> bool {
+        self.nodes.used() > self.nodes.most() - self.spare_nodes() * 3 / 2
     }
 
     /// Pages that are dirty or being written back.

@@ -9,6 +9,7 @@ use super::turns::Turns;
 use super::writers::{AtWork, Writers};
 use super::{Inner, OpenOptions, Volume};
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::file::{File, HowToHold};
 use crate::inode::{Cached, Inode};
 use crate::lock_order::Rank;
@@ -22,10 +23,10 @@ const MANY: u64 = 1024;
 
 /// Pages that a writer makes dirty, at most, before it looks whether too many are.
 pub(crate) const PAGES_AT_ONCE: u32 = 10;
-/// The nodes of the cache that these take: those on two ways down a tree.
+/// The nodes of the cache that these take: those on two ways down a tree; and those that who makes a tree grow takes for a
+/// moment.
 const NODES_AT_ONCE: u32 = 12;
-/// Of the nodes, a page that lies alone takes up to three. So one part in so many may be dirty pages.
-const SPARSE: u32 = 4;
+const NODES_FOR_A_MOMENT: u32 = 10;
 /// With more files than these to write back, others are worth waking.
 const FEW: usize = 8;
 
@@ -44,10 +45,10 @@ impl DirtyFiles {
     pub(super) fn new(options: &OpenOptions, pages: &PageCache) -> Self {
         let bytes = options.dirty_limit.unwrap_or(options.cache_size / 5 * 2);
         // Some of the cache must stay for what is read.
-        let limit = (bytes.min(options.cache_size / 4 * 3) / PAGE as u64).max(16);
-        let by_pages = pages.capacity().saturating_sub(limit) / u64::from(PAGES_AT_ONCE);
-        let by_nodes = u64::from(pages.nodes() / SPARSE / NODES_AT_ONCE);
-        let writers = u32::try_from(by_pages.min(by_nodes)).unwrap_or(u32::MAX);
+        let limit = (bytes / PAGE as u64).min(pages.capacity() / 4 * 3).max(16);
+        let by_pages = (pages.capacity() - limit) / u64::from(PAGES_AT_ONCE);
+        let by_nodes = (pages.spare_nodes() - NODES_FOR_A_MOMENT) / NODES_AT_ONCE;
+        let writers = u32::try_from(by_pages).map_or(by_nodes, |by_pages| by_pages.min(by_nodes));
         Self {
             files: Mutex::new(Rank::DirtyFiles, Turns::new()),
             limit,
@@ -63,9 +64,15 @@ impl DirtyFiles {
         }
     }
 
-    /// Says whether it is the only one.
-    fn add(&self, inode: &Arc<Inode>) -> bool {
+    /// Says whether it is the only one. Who finds it listed finds it here: what it has written is synced with the rest.
+    fn add(&self, inode: &Arc<Inode>, cached: &Cached) -> bool {
+        if planted(Fault::ListedAhead) {
+            cached.list();
+            // Long enough for a write and a sync.
+            (0..1000).for_each(|_| yield_now());
+        }
         let mut files = self.files.lock();
+        cached.list();
         files.add(key(inode), Arc::clone(inode), Instant::now());
         files.len() == 1
     }
@@ -83,7 +90,6 @@ impl DirtyFiles {
     /// Takes a file off that has nothing to write back any more.
     fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
         let mut files = self.files.lock();
-        // Who has listed it again meanwhile adds it next.
         if cached.unlist() {
             files.remove(key(inode));
         }
@@ -118,10 +124,11 @@ impl Volume {
 }
 
 impl Inner {
-    /// Notes that a page of the file has become dirty.
+    /// Notes that a page of the file is dirty. Who writes to one that has become so by another does it, too: the other may
+    /// not have come to it yet.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
         if cached.must_list() {
-            let is_first = self.dirty.add(inode);
+            let is_first = self.dirty.add(inode, cached);
             if let Some(background) = &self.dirty.background {
                 background.start(self);
                 if is_first {
@@ -182,9 +189,10 @@ impl Inner {
 
     /// Whether more is dirty than should be.
     pub(crate) fn is_dirty_enough(&self) -> bool {
-        let (dirty, nodes) = (self.pages.dirty_pages(), self.pages.nodes());
-        let is_sparse = || self.pages.nodes_in_use() > nodes / 2;
-        dirty > self.dirty.limit || dirty > (nodes / SPARSE).into() && is_sparse()
+        let dirty = self.pages.dirty_pages();
+        // With fewer, it is not these that take the nodes.
+        let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
+        dirty > self.dirty.limit || self.pages.is_short_of_nodes() && takes_nodes()
     }
 
     pub(super) fn has_no_dirty_files(&self) -> bool {

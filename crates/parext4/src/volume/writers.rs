@@ -12,7 +12,8 @@ use crate::sync::{Condvar, Mutex};
 /// With more parts than these, threads hardly meet less.
 const MOST_PARTS: u32 = 32;
 
-/// So many places, in parts so that threads do not meet where there are many. A thread always uses the same part.
+/// So many places, in parts so that threads do not meet where there are many. A thread has a part of its own, and looks at
+/// the others only when that is full.
 #[derive(Debug)]
 pub struct Writers(Box<[Padded<Part>]>);
 
@@ -39,11 +40,15 @@ impl Writers {
 
     /// Waits until the calling thread may be at work. It holds no range, and is not at work.
     pub fn enter(&self) -> AtWork<'_> {
-        let part = &self.0[number_of_thread() % self.0.len()];
-        if !part.take() {
-            part.wait();
+        let own = number_of_thread() % self.0.len();
+        let (before, from_own) = self.0.split_at(own);
+        match from_own.iter().chain(before).find(|part| part.take()) {
+            Some(part) => AtWork(part),
+            None => {
+                self.0[own].wait();
+                AtWork(&self.0[own])
+            }
         }
-        AtWork(part)
     }
 }
 
@@ -59,7 +64,7 @@ impl Part {
 
     fn take(&self) -> bool {
         let one_less = |free: u32| free.checked_sub(1);
-        self.free.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less).is_ok()
+        self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 
     #[cold]

@@ -218,6 +218,31 @@ fn a_sync_waits_for_what_others_write_back() {
     });
 }
 
+/// Whoever made the page dirty first may not have listed its file yet.
+#[test]
+fn a_sync_of_all_knows_the_files_that_others_write_to() {
+    check(300, &[Fault::ListedAhead, Fault::ListedByOthers], |image| {
+        let device = Arc::new(image.fork());
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        write_cached(&file, 9, 4, 0);
+        volume.sync().unwrap();
+        let seen = Arc::new(Mutex::new(None));
+        let crash = {
+            let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
+            move |f: &File| {
+                write_cached(f, 7, 2, BLOCK as u64);
+                volume.sync().unwrap();
+                *seen.lock().unwrap() = Some(device.fork());
+            }
+        };
+        race(&file, crash, |f| write_cached(f, 5, 2, 0));
+        let crashed = seen.lock().unwrap().take().unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        assert_eq!(sectors(&read(&after, 4, 0))[2..], [7, 7]);
+    });
+}
+
 #[test]
 fn the_size_on_the_device_covers_what_is_there() {
     check(100, &[Fault::DiskSizeFirst], |image| {

@@ -59,6 +59,7 @@
 //! | writers that wait for memory with their ranges held | `writers` | `PlaceFreedUnheard` |
 //! | write-back against those who hold their pages | `policies::who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way` | `WriteBackUnheld` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back`, `buffered::who_waits_for_a_write_back_hears_that_it_fails` | `SyncUnwaited`, `FailureUnseen` |
+//! | the list of files with dirty pages, against syncs of all | `buffered::a_sync_of_all_knows_the_files_that_others_write_to` | `ListedAhead`, `ListedByOthers` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!
 //! What cannot go wrong here:

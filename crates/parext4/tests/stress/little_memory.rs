@@ -13,16 +13,25 @@ use crate::common::watchdog::Watchdog;
 
 /// More than there are pages.
 const WRITERS: usize = 96;
-const SIZE: u64 = 8 << 20;
+const VOLUME: u64 = 64 << 20;
 
-fn run(name: &str, most: u64) {
+struct Setting {
+    cache_size: u64,
+    /// Of the file.
+    size: u64,
+    /// Bytes of a write at most.
+    most: u64,
+}
+
+fn run(name: &str, setting: &Setting) {
+    let &Setting { cache_size, size, most } = setting;
     let seed = settings::seed(name);
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let write_back_interval = Some(Duration::from_millis(20));
-    let options = OpenOptions { cache_size: 128 << 10, write_back_interval, ..untimed() };
+    let options = OpenOptions { cache_size, write_back_interval, ..untimed() };
     let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
     let file = volume.create("/f", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
-    file.file().set_len(SIZE).unwrap();
+    file.file().set_len(size).unwrap();
     let watchdog = Watchdog::start(name, seed, WRITERS + 1);
     let deadline = Instant::now() + settings::seconds(3.0);
     std::thread::scope(|scope| {
@@ -33,18 +42,19 @@ fn run(name: &str, most: u64) {
                 let data = vec![writer as u8; usize::try_from(most).unwrap()];
                 while Instant::now() < deadline {
                     let len = 1 + rng.below(most);
-                    let at = rng.below(SIZE - len);
-                    watchdog
-                        .watch(writer, || file.write_at(&data[..usize::try_from(len).unwrap()], at).unwrap());
+                    let at = rng.below(size - len);
+                    let data = &data[..usize::try_from(len).unwrap()];
+                    watchdog.watch(writer, || file.write_at(data, at).unwrap());
                 }
             });
         }
         scope.spawn(move || {
             let mut rng = Rng::new(seed, WRITERS as u64);
             while Instant::now() < deadline {
-                watchdog.watch(WRITERS, || match rng.below(2) {
-                    0 => file.file().punch_hole(0, SIZE).unwrap(),
-                    _ => file.file().zero_range(0, SIZE, true).unwrap(),
+                // There are not so many blocks that could be zero.
+                watchdog.watch(WRITERS, || match size > VOLUME || rng.chance(50) {
+                    true => file.file().punch_hole(0, size).unwrap(),
+                    false => file.file().zero_range(0, size, true).unwrap(),
                 });
             }
         });
@@ -56,10 +66,19 @@ fn run(name: &str, most: u64) {
 
 #[test]
 fn writes_of_parts_of_pages_end() {
-    run("writes_of_parts_of_pages_end", 2048);
+    let setting = Setting { cache_size: 128 << 10, size: 8 << 20, most: 2048 };
+    run("writes_of_parts_of_pages_end", &setting);
 }
 
 #[test]
 fn writes_of_several_pages_end() {
-    run("writes_of_several_pages_end", 40_000);
+    let setting = Setting { cache_size: 128 << 10, size: 8 << 20, most: 40_000 };
+    run("writes_of_several_pages_end", &setting);
+}
+
+/// Each page takes several nodes of the cache, which are used up before its pages are.
+#[test]
+fn writes_far_from_each_other_end() {
+    let setting = Setting { cache_size: 2 << 20, size: 15 << 40, most: 100 };
+    run("writes_far_from_each_other_end", &setting);
 }

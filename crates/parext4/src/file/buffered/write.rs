@@ -116,8 +116,9 @@ impl BufferedFile {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(self.size());
         }
-        let _at_work = self.file.volume().begin_writing(&self.file)?;
+        let at_work = self.file.volume().begin_writing(&self.file)?;
         let offset = self.with_all_space(write)?;
+        drop(at_work);
         match self.options.sync {
             SyncMode::None => {}
             SyncMode::Data => self.sync_range(offset, total(bufs))?,
@@ -170,7 +171,8 @@ impl File {
                     // Nobody else can write these pages back now. To be written they must lie within the file.
                     self.inode().raise_visible_size(at);
                     self.make_room(written_back..at)?;
-                    written_back = at;
+                    // The page that this part ends in can be written back when it is whole.
+                    written_back = offset.max(at - at % PAGE as u64);
                 }
             }
         }
@@ -224,6 +226,9 @@ impl File {
         // What is dirty has its space.
         if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
+            if !planted(Fault::ListedByOthers) {
+                self.note_dirty(cached);
+            }
             return Ok(());
         }
         let missing = self.keep_space(part.index, page, touched)?;
@@ -260,7 +265,7 @@ impl File {
         if twice > 0 {
             drop(self.volume().allocator.undelay(twice));
         }
-        if dirty == 0 {
+        if dirty == 0 || !planted(Fault::ListedByOthers) {
             self.note_dirty(cached);
         }
     }

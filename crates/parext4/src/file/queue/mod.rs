@@ -87,7 +87,8 @@ pub struct Completion {
 /// other, and appends get their offsets in the order in which they were submitted.
 ///
 /// An operation holds its range until its completion was harvested. A thread that makes a blocking call that
-/// overlaps its own operations in flight therefore waits for ever: harvest first. The volume cannot be closed
+/// overlaps its own operations in flight therefore waits for ever: harvest first. Likewise before a buffered write,
+/// to any file: it may wait for memory, and that for others who wait for those operations. The volume cannot be closed
 /// while it has queues. Dropping a queue waits for the device and forgets the rest; buffers are owned until
 /// then.
 ///

@@ -175,9 +175,6 @@ impl FilePages {
         if let Some(leaf) = self.tree.leaf(nodes, index) {
             return Ok(leaf);
         }
-        if self.cache.is_nearly_short_of_nodes() {
-            self.cache.free_nodes();
-        }
         loop {
             if let Some(leaf) = self.tree.provide(nodes, index) {
                 return Ok(leaf);

@@ -123,17 +123,13 @@ impl PageCache {
     /// Nodes that are left for who brings dirty pages in, [unless that is said](Self::is_short_of_nodes). Pages that lie
     /// far from each other need some each, others share them.
     pub fn spare_nodes(&self) -> u32 {
-        (self.nodes.most() / 8).max(64)
+        let most = self.nodes.most();
+        (most / 8).max(64).min(most / 2)
     }
 
-    /// Whether dirty pages, or such as are in use, take so many nodes that fewer are left.
+    /// Whether fewer are left. It may be clean pages that take them, which [go for that](Self::free_nodes).
     pub fn is_short_of_nodes(&self) -> bool {
         self.nodes.used() > self.nodes.most() - self.spare_nodes()
-    }
-
-    /// Whether nodes of clean pages must be freed so that these do not count among them.
-    fn is_nearly_short_of_nodes(&self) -> bool {
-        self.nodes.used() > self.nodes.most() - self.spare_nodes() * 3 / 2
     }
 
     /// Pages that are dirty or being written back.
@@ -191,7 +187,7 @@ impl PageCache {
     }
 
     /// Frees nodes, and evicts pages for that. `false` if that cannot be done.
-    fn free_nodes(&self) -> bool {
+    pub fn free_nodes(&self) -> bool {
         loop {
             let mut eviction = self.eviction.lock();
             if eviction.emptied.is_empty() && self.evict(&mut eviction, BATCH, false) == 0 {

@@ -151,14 +151,16 @@ impl Inner {
 
     /// Writes some data back for a writer of `file` if there is too much of it in memory.
     fn throttle(self: &Arc<Self>, file: &File) -> Result<()> {
-        let dirty = self.pages.dirty_pages();
-        if dirty > self.dirty.limit / 2
+        if self.is_half_full()
             && let Some(background) = &self.dirty.background
         {
             background.wake();
         }
         while self.is_dirty_enough() {
             self.health.check()?;
+            if self.pages.is_short_of_nodes() && self.pages.free_nodes() {
+                continue;
+            }
             match self.write_back_some(Duration::ZERO) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
@@ -189,10 +191,7 @@ impl Inner {
 
     /// Whether more is dirty than should be.
     pub(crate) fn is_dirty_enough(&self) -> bool {
-        let dirty = self.pages.dirty_pages();
-        // With fewer, it is not these that take the nodes.
-        let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
-        dirty > self.dirty.limit || self.pages.is_short_of_nodes() && takes_nodes()
+        self.is_dirtier_than(self.dirty.limit)
     }
 
     pub(super) fn has_no_dirty_files(&self) -> bool {
@@ -201,7 +200,15 @@ impl Inner {
 
     /// Whether there is enough dirty for the volume's own threads not to wait any longer.
     pub(super) fn is_half_full(&self) -> bool {
-        self.pages.dirty_pages() > self.dirty.limit / 2
+        self.is_dirtier_than(self.dirty.limit / 2)
+    }
+
+    /// Whether so many pages are dirty, or fewer that take too many nodes of the cache.
+    fn is_dirtier_than(&self, pages: u64) -> bool {
+        let dirty = self.pages.dirty_pages();
+        // With few, it is not these that take the nodes.
+        let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
+        dirty > pages || self.pages.is_short_of_nodes() && takes_nodes()
     }
 
     /// Writes some pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns

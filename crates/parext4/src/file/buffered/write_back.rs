@@ -137,11 +137,12 @@ impl File {
                 result = Err(error);
             }
         }
-        drop(writing);
-        // What could not be written is dirty again, and may have been taken off the list meanwhile.
+        // What could not be written is dirty again, and may have been taken off the list before. Not while it counts as
+        // being written.
         if result.is_err() {
             self.volume().note_dirty(self.inode(), cached);
         }
+        drop(writing);
         result.map(|()| Some((count, next)))
     }
 

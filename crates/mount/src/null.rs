@@ -37,9 +37,7 @@ pub fn serve_null(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let dir = dir.canonicalize()?;
     let session = Session::new(Null::new(options.cache, Arc::clone(&crew)), &dir, &config)?;
     crew.set_device(session.as_fd().try_clone_to_owned()?);
-    if let Err(error) = readahead::extend(&dir) {
-        tracing::debug!("the kernel reads ahead as it does by default: {error}");
-    }
+    readahead::extend(&dir);
     session.run()
 }
 

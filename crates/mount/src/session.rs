@@ -49,9 +49,7 @@ impl Mounted {
         let crew = Arc::clone(&front.crew);
         let session = Session::new(front, &dir, &config(image, options)).map_err(explained)?;
         crew.set_device(session.as_fd().try_clone_to_owned()?);
-        if let Err(error) = readahead::extend(&dir) {
-            tracing::debug!("the kernel reads ahead as it does by default: {error}");
-        }
+        readahead::extend(&dir);
         // Nobody else sets it.
         let _ = server.notifier.set(session.notifier());
         Ok(Self { session, volume })

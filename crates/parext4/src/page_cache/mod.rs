@@ -120,16 +120,28 @@ impl PageCache {
         self.frames.items().into()
     }
 
-    /// Nodes that are left for who brings dirty pages in, [unless that is said](Self::is_short_of_nodes). Pages that lie
-    /// far from each other need some each, others share them.
+    /// Nodes that are [kept](Self::keep_spare_nodes) for who brings dirty pages in. Pages that lie far from each other need
+    /// some each, others share them.
     pub fn spare_nodes(&self) -> u32 {
         let most = self.nodes.most();
         (most / 8).max(64).min(most / 2)
     }
 
-    /// Whether fewer are left. It may be clean pages that take them, which [go for that](Self::free_nodes).
-    pub fn is_short_of_nodes(&self) -> bool {
-        self.nodes.used() > self.nodes.most() - self.spare_nodes()
+    /// Sees to it that so many nodes are free; clean pages go for that. `false` if dirty ones, or such as are in use, take
+    /// too many.
+    pub fn keep_spare_nodes(&self) -> bool {
+        let spare = self.spare_nodes();
+        let are_free = |count| self.nodes.most().saturating_sub(self.nodes.used()) >= count;
+        if are_free(spare) {
+            return true;
+        }
+        // Some more, not to come back for each.
+        while !are_free(spare + spare / 4) {
+            if !self.free_nodes() {
+                return are_free(spare);
+            }
+        }
+        true
     }
 
     /// Pages that are dirty or being written back.
@@ -187,7 +199,7 @@ impl PageCache {
     }
 
     /// Frees nodes, and evicts pages for that. `false` if that cannot be done.
-    pub fn free_nodes(&self) -> bool {
+    fn free_nodes(&self) -> bool {
         loop {
             let mut eviction = self.eviction.lock();
             if eviction.emptied.is_empty() && self.evict(&mut eviction, BATCH, false) == 0 {

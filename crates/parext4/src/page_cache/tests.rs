@@ -165,3 +165,20 @@ fn pages_far_apart_stay_within_the_budget() {
     drop(files);
     assert_eq!((cache.stats().nodes, cache.stats().pages), (0, 0));
 }
+
+#[test]
+fn clean_pages_make_way_for_nodes_and_dirty_ones_do_not() {
+    let cache = small();
+    let file = FilePages::new(&cache);
+    // Each takes four nodes.
+    let lone = || (0..60_u32).map(|nth| nth << 24);
+    lone().for_each(|index| drop(use_page(&file, index)));
+    let free = || cache.nodes.most() - cache.nodes.used();
+    assert!(free() < cache.spare_nodes());
+    assert!(cache.keep_spare_nodes() && free() >= cache.spare_nodes());
+    lone().for_each(|index| {
+        use_page(&file, index).mark_dirty(1, 0);
+    });
+    assert!(!cache.keep_spare_nodes());
+    assert!(lone().all(|index| file.get(index).is_some_and(|page| holds(&page, index))));
+}

@@ -158,9 +158,6 @@ impl Inner {
         }
         while self.is_dirty_enough() {
             self.health.check()?;
-            if self.pages.is_short_of_nodes() && self.pages.free_nodes() {
-                continue;
-            }
             match self.write_back_some(Duration::ZERO) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
@@ -208,7 +205,7 @@ impl Inner {
         let dirty = self.pages.dirty_pages();
         // With few, it is not these that take the nodes.
         let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
-        dirty > pages || self.pages.is_short_of_nodes() && takes_nodes()
+        dirty > pages || takes_nodes() && !self.pages.keep_spare_nodes()
     }
 
     /// Writes some pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns

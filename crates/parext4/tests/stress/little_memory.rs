@@ -11,7 +11,7 @@ use crate::common::rng::Rng;
 use crate::common::settings;
 use crate::common::watchdog::Watchdog;
 
-/// More than there are pages.
+/// More than the smaller cache has pages.
 const WRITERS: usize = 96;
 const VOLUME: u64 = 64 << 20;
 

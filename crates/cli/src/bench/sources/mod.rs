@@ -44,7 +44,7 @@ pub struct Args {
     /// Rounds; the medians are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
-    /// Seconds of one run
+    /// Seconds of one run; names have 2.5
     #[arg(long, default_value = "1.5", value_parser = duration)]
     seconds: Duration,
     /// Only these sources, or cases whose name contains this: S1,append

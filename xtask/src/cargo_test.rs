@@ -4,12 +4,14 @@ use anyhow::Result;
 
 use crate::report::Report;
 use crate::sh::Cmd;
+use crate::slowest::Log;
 
-/// Runs a test command, shows what it prints, and adds the sums of its test programs to the report.
+/// Runs a test command, shows what it prints, and adds the sums and the slowest calls of its test programs to the report.
 pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
     let (mut passed, mut failed, mut failures) = (0, 0, Vec::new());
     let line = command.line().to_owned();
-    let status = command.each_line(|text| {
+    let log = Log::new()?;
+    let status = command.env("PAREXT4_SLOWEST", log.path()).each_line(|text| {
         if let Some((ok, bad)) = sums(text) {
             passed += ok;
             failed += bad;
@@ -22,6 +24,7 @@ pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
             println!("{text}");
         }
     })?;
+    log.finish()?;
     report.add(passed, failed);
     failures.iter().for_each(|test| report.note_failure(name, test));
     if !status.success() && failed == 0 {

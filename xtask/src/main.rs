@@ -17,6 +17,7 @@ mod nightly;
 mod quantile;
 mod report;
 mod sh;
+mod slowest;
 mod tree;
 mod tsan;
 mod workspace;
@@ -58,7 +59,7 @@ enum Command {
     Fsx(Length),
     /// Random operations of every kind on one file of a mount, against a model
     MountFsx {
-        /// Operations in each of four configurations
+        /// Operations in each of six configurations
         #[arg(long, default_value_t = 250_000)]
         ops: u64,
     },
@@ -73,6 +74,15 @@ enum Command {
         /// How often
         #[arg(long, default_value_t = 30)]
         rounds: u64,
+    },
+    /// Handles of every kind on the same files by several users, beside the kernel's ext4
+    MountMixed {
+        /// Seconds that each test goes on
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Only tests whose names contain this
+        #[arg(long, value_name = "NAME", default_value = "")]
+        only: String,
     },
     /// Real programs on a mount: SQLite, git, tar, and with `--long` rsync, gcc, fio, qemu-img and PostgreSQL
     MountPrograms {
@@ -137,6 +147,9 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::MountKill { rounds } => {
             return Ok(checks::alone("mount-kill", |report| mount::kill(rounds, report)));
+        }
+        Command::MountMixed { seconds, only } => {
+            return Ok(checks::alone("mount-mixed", |report| mount::mixed(seconds, &only, report)));
         }
         Command::MountPrograms { length, only } => {
             let campaign = |report: &mut _| programs::run_some(length.scope(), &only, report);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::interrupt;
+use crate::{interrupt, slowest};
 
 /// The sums of a run.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Report {
         self.skipped.push(format!("{name}: {why}"));
     }
 
-    /// Runs a step under a heading, and notes its time.
+    /// Runs a step under a heading, and notes its time and its slowest calls.
     pub fn step(&mut self, name: &str, step: impl FnOnce(&mut Report) -> Result<()>) {
         println!("\n== {name}");
         let start = Instant::now();
@@ -73,8 +73,9 @@ impl Report {
             self.fail(name, &format!("{error:#}"));
         }
         let seconds = start.elapsed().as_secs_f64();
-        println!("== {name}: {seconds:.1} s");
-        self.times.push(format!("{seconds:8.1} s  {name}"));
+        let slowest = slowest::take();
+        println!("== {name}: {seconds:.1} s; {slowest}");
+        self.times.push(format!("{seconds:8.1} s  {name:16}{slowest}").trim_end().to_owned());
     }
 
     /// Prints the summary; its last line is `N passed, N failed`. Returns whether nothing failed.

@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::interrupt;
+use crate::{interrupt, slowest};
 
 /// How often a running program is looked at.
 const POLL: Duration = Duration::from_millis(2);
@@ -20,6 +20,7 @@ pub struct Cmd {
     command: Command,
     line: String,
     interruptible: bool,
+    is_noted: bool,
 }
 
 /// What a program left behind.
@@ -34,7 +35,12 @@ pub struct Output {
 pub fn cmd(program: impl AsRef<OsStr>) -> Cmd {
     let mut command = Command::new(program.as_ref());
     command.env("PATH", path()).stdin(Stdio::null());
-    Cmd { command, line: program.as_ref().to_string_lossy().into_owned(), interruptible: true }
+    Cmd {
+        command,
+        line: program.as_ref().to_string_lossy().into_owned(),
+        interruptible: true,
+        is_noted: false,
+    }
 }
 
 /// Where programs are looked for: `PATH`, the administrator's folders, which a plain user's `PATH` lacks and mke2fs and
@@ -80,6 +86,12 @@ impl Cmd {
         self
     }
 
+    /// Counts its time among the slow commands of the step.
+    pub fn noted(mut self) -> Self {
+        self.is_noted = true;
+        self
+    }
+
     /// The command line, to show.
     pub fn line(&self) -> &str {
         &self.line
@@ -97,11 +109,15 @@ impl Cmd {
 
     /// Runs it and collects what it prints, whatever its exit status.
     pub fn output(mut self) -> Result<Output> {
+        let start = Instant::now();
         let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
         let out = collect(child.stdout.take());
         let err = collect(child.stderr.take());
         let status = self.wait(&mut child);
         let text = out.join().unwrap_or_default() + &err.join().unwrap_or_default();
+        if self.is_noted {
+            slowest::note_command(start.elapsed());
+        }
         Ok(Output { status: status?, text })
     }
 

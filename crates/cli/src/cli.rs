@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cat, demo, fallocate, fiemap, get, info, ls, mkdir, mkfs, mount, put, recover, rm, stat, umount,
+    bench, cat, demo, fallocate, fiemap, get, info, install_helper, ls, mkdir, mkfs, mount, put, recover, rm,
+    stat, umount,
 };
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
@@ -30,7 +31,11 @@ enum Command {
     Fallocate(fallocate::Args),
     Fiemap(fiemap::Args),
     Mount(mount::Args),
+    /// Watch over the server that has started this process
+    #[command(hide = true)]
+    Guard,
     Umount(umount::Args),
+    InstallHelper(install_helper::Args),
     Stat(stat::Args),
     Recover(recover::Args),
     Demo(demo::Args),
@@ -52,7 +57,9 @@ impl Cli {
             Command::Fallocate(args) => fallocate::run(&args),
             Command::Fiemap(args) => fiemap::run(&args),
             Command::Mount(args) => mount::run(&args),
+            Command::Guard => mount::guard(),
             Command::Umount(args) => umount::run(&args),
+            Command::InstallHelper(args) => install_helper::run(&args),
             Command::Stat(args) => stat::run(&args),
             Command::Recover(args) => recover::run(&args),
             Command::Demo(args) => demo::run(&args),

@@ -8,7 +8,7 @@ use parext4::Info;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{image, size};
+use crate::{image, recorded, size};
 
 /// Show what a volume is and how full it is
 #[derive(Debug, clap::Args)]
@@ -40,6 +40,9 @@ fn print(image: &Path, info: &Info) -> Result<()> {
     writeln!(out, "  inodes    {} of {} bytes, {} free", space.inodes, info.inode_size, space.free_inodes)?;
     writeln!(out, "  journal   {}", if info.journal { "yes" } else { "none" })?;
     writeln!(out, "  features  {}", info.features.join(" "))?;
+    if let Some(errors) = &info.errors {
+        writeln!(out, "  errors    {}", recorded::describe(errors))?;
+    }
     Ok(())
 }
 
@@ -53,6 +56,7 @@ fn print_json(image: &Path, info: &Info) -> Result<()> {
         "groups": info.groups,
         "features": info.features,
         "journal": info.journal,
+        "errors": info.errors.as_ref().map(recorded::describe),
         "blocks": info.space.blocks,
         "free_blocks": info.space.free_blocks,
         "reserved_blocks": info.space.reserved_blocks,

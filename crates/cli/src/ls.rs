@@ -4,9 +4,9 @@ use std::io::{IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::tz::TimeZone;
-use parext4::{FileType, Metadata, Node, Timestamp, Volume};
+use parext4::{FileType, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image::{self, ImagePath};
@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
     path: ImagePath,
 }
+
+/// The longest path of a directory that is listed below another, as for programs on a mounted volume (`PATH_MAX`). It
+/// bounds the memory for directories that wait to be listed.
+const MAX_PATH: usize = 4096;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
@@ -80,18 +84,19 @@ impl<'a> Lister<'a> {
             _ => node,
         };
         if node.file_type() == FileType::Directory {
-            return self.directories(path.to_owned(), node);
+            return self.directories(volume, path.to_owned(), node.id());
         }
         let line = Line::new(path.as_os_str().as_bytes().to_vec(), &node)?;
         self.print(path.parent().unwrap_or(Path::new("/")), &[line])
     }
 
     /// Lists a directory and, if asked, all below. No recursion: how deep the tree is, the image says.
-    fn directories(&mut self, path: PathBuf, dir: Node) -> Result<()> {
+    fn directories(&mut self, volume: &Volume, path: PathBuf, dir: NodeId) -> Result<()> {
         let mut visited = Visited::default();
         let mut waiting = vec![(path, dir)];
         let mut first = true;
         while let Some((path, dir)) = waiting.pop() {
+            let dir = volume.node(dir).with_context(|| path.display().to_string())?;
             visited.enter(&dir)?;
             if self.args.recursive && !self.args.json {
                 let gap = if std::mem::take(&mut first) { "" } else { "\n" };
@@ -107,7 +112,7 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<(PathBuf, Node)>) -> Result<Vec<Line>> {
+    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<(PathBuf, NodeId)>) -> Result<Vec<Line>> {
         let mut items = tree::entries(dir).collect::<Result<Vec<_>>>()?;
         items.retain(|item| self.args.all || !item.name.starts_with(b"."));
         items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -117,7 +122,9 @@ impl<'a> Lister<'a> {
             lines.push(Line::new(item.name, &node)?);
             if self.args.recursive && node.file_type() == FileType::Directory {
                 let name = lines.last().map_or(&[][..], |line| &line.name);
-                subdirs.push((path.join(std::ffi::OsStr::from_bytes(name)), node));
+                let path = path.join(std::ffi::OsStr::from_bytes(name));
+                ensure!(path.as_os_str().len() < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
+                subdirs.push((path, node.id()));
             }
         }
         Ok(lines)

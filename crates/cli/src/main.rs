@@ -10,6 +10,7 @@ mod fiemap;
 mod get;
 mod image;
 mod info;
+mod install_helper;
 mod interrupt;
 mod ls;
 mod median;
@@ -20,6 +21,7 @@ mod mount;
 mod policy;
 mod progress;
 mod put;
+mod recorded;
 mod recover;
 mod rm;
 mod signature;
@@ -35,8 +37,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let called_by_mount = std::env::args_os().next().is_some_and(|name| mount::Helper::is_called(&name));
-    let result = if called_by_mount { mount::Helper::parse().run() } else { cli::Cli::parse().run() };
+    let called_by_mount = std::env::args_os().next().and_then(|name| mount::Helper::parse(&name));
+    let result = match called_by_mount {
+        Some(helper) => helper.run(),
+        None => cli::Cli::parse().run(),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of our output has had enough (`parext4 cat ... | head`).

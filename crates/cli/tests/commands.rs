@@ -58,6 +58,14 @@ fn directories_are_listed() {
 }
 
 #[test]
+fn a_recursive_listing_ends_at_paths_that_are_too_long() {
+    let bench = Bench::new(&[]);
+    let deep = format!("/{}", "d".repeat(250)).repeat(17);
+    bench.ok(&["mkdir", "-p", &bench.inside(&deep)]);
+    assert!(bench.fails(&["ls", "-R", &bench.inside("/")]).contains("longer than 4096 bytes"));
+}
+
+#[test]
 fn failures_are_one_line_with_a_reason() {
     let bench = Bench::new(&[]);
     let error = bench.fails(&["cat", &bench.inside("/missing")]);

@@ -35,6 +35,15 @@ fn make_tree(root: &Path) {
     for n in 0..200 {
         fs::write(root.join(format!("a/b/file-{n}")), n.to_string()).unwrap();
     }
+    for n in 0..300_u32 {
+        // Around the sizes of sectors, blocks, buffers and of what counts as small.
+        let len = [511, 512, 4095, 4096, 4097, 16_384, 40_000, 131_071, 131_072, 131_073][n as usize % 10];
+        let bytes: Vec<u8> = (0..len).map(|at: u32| (at / 512 * 31 + at + n) as u8).collect();
+        fs::write(root.join(format!("a/b/sized-{n}")), bytes).unwrap();
+    }
+    let holed = File::create(root.join("a/b/small-with-a-hole")).unwrap();
+    holed.set_len(65_536).unwrap();
+    holed.write_all_at(&[3; 100], 40_000).unwrap();
     fs::set_permissions(root.join("a/odd"), Permissions::from_mode(0o400)).unwrap();
     fs::set_permissions(root.join("a/b/empty"), Permissions::from_mode(0o1750)).unwrap();
     assert!(Command::new("mkfifo").arg(root.join("fifo")).status().unwrap().success());
@@ -133,6 +142,33 @@ fn trees_come_back_as_they_were() {
 #[test]
 fn with_small_blocks_and_no_journal() {
     round_trip(&["--block-size", "1024", "--no-journal"], "1");
+}
+
+/// Files that wait to be written together must not stay open: 500 of them are copied with room for 48.
+#[test]
+fn small_files_are_put_with_few_open_files() {
+    let bench = Bench::new(&[]);
+    let source = bench.path("source");
+    fs::create_dir(&source).unwrap();
+    for n in 0..500 {
+        fs::write(source.join(n.to_string()), n.to_string()).unwrap();
+    }
+    let limited = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 48 && exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_parext4"),
+            "put",
+            "--threads",
+            "2",
+        ])
+        .args([text(&source), bench.inside("/tree")])
+        .output()
+        .unwrap();
+    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
+    assert_eq!(bench.ok(&["ls", &bench.inside("/tree")]).lines().count(), 500);
+    bench.fsck();
 }
 
 #[test]

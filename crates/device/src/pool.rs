@@ -54,8 +54,14 @@ impl BufferPool {
     /// A buffer of `len` bytes with *unspecified contents*: bytes of its last use may be in it, so write all
     /// of it before any of it goes to a device. Over 2 MiB it is an allocation of its own.
     pub fn take(&'static self, len: usize) -> PooledBuf {
+        PooledBuf { buf: self.take_aligned(len), len, pool: self }
+    }
+
+    /// Like [`take`](Self::take), for a caller that shares the buffer and [gives it back](Self::give_back) afterwards. It
+    /// may be longer than `len`.
+    pub fn take_aligned(&self, len: usize) -> AlignedBuf {
         let Some((class, size)) = class_of(len) else {
-            return PooledBuf { buf: AlignedBuf::zeroed(len.next_multiple_of(512)), len, pool: self };
+            return AlignedBuf::zeroed(len.next_multiple_of(512));
         };
         let idle = {
             let mut idle = self.shard().lock();
@@ -63,7 +69,7 @@ impl BufferPool {
             idle.bytes -= buf.as_deref().map_or(0, <[u8]>::len);
             buf
         };
-        PooledBuf { buf: idle.unwrap_or_else(|| AlignedBuf::zeroed(size)), len, pool: self }
+        idle.unwrap_or_else(|| AlignedBuf::zeroed(size))
     }
 
     /// Like [`take`](Self::take), filled with zeros.
@@ -78,7 +84,8 @@ impl BufferPool {
         self.shards.iter().map(|shard| shard.0.lock().bytes).sum()
     }
 
-    fn give_back(&self, buf: AlignedBuf) {
+    /// Keeps a buffer of [`take_aligned`](Self::take_aligned) for the next use, if the pool has room for it.
+    pub fn give_back(&self, buf: AlignedBuf) {
         let Some((class, size)) = class_of(buf.len()).filter(|&(_, size)| size == buf.len()) else { return };
         let mut idle = self.shard().lock();
         if idle.bytes + size <= self.shard_bytes {
@@ -163,6 +170,16 @@ mod tests {
         assert_eq!(again.as_ptr(), address);
         assert_eq!(POOL.idle_bytes(), 0);
         assert!(again.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn an_aligned_buffer_can_be_given_back() {
+        static POOL: BufferPool = BufferPool::new(64 << 20);
+        let buf = POOL.take_aligned(5000);
+        assert_eq!(buf.len(), 8192);
+        let address = buf.as_ptr();
+        POOL.give_back(buf);
+        assert_eq!(POOL.take(6000).as_ptr(), address);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use memmap2::{Advice, MmapMut, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapRaw, UncheckedAdvice};
 
 const WORD: usize = size_of::<u64>();
 /// Bytes from which the string instruction is worth its start.
@@ -43,6 +44,23 @@ impl SharedMemory {
         // SAFETY: the mapping is of so many bytes, begins at a page, was zeroed, lasts as long as `self`, and is used in no
         // other way.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / WORD) }
+    }
+
+    /// Gives the memory of these words back to the system, as far as they make whole pages of it. Those words are zero
+    /// afterwards, or what they were if the system refuses.
+    ///
+    /// # Panics
+    /// If `words` goes past the end.
+    pub fn give_back(&self, words: Range<usize>) {
+        let (start, end) = (words.start * WORD, words.end * WORD);
+        assert!(start <= end && end <= self.0.len(), "words {words:?} of {}", self.0.len() / WORD);
+        let page = rustix::param::page_size();
+        let (start, end) = (start.next_multiple_of(page), end / page * page);
+        if start < end {
+            // SAFETY: the pages are private and without a file, so the system makes them zero at some moment, as another
+            // thread could with `words`.
+            let _ = unsafe { self.0.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+        }
     }
 }
 

@@ -113,6 +113,22 @@ impl GroupDesc {
         Ok(desc)
     }
 
+    /// Like [`parse`](Self::parse), for a volume that is only read: only the locations matter there. Ignores the
+    /// checksum and limits counts to the size of a group.
+    ///
+    /// # Errors
+    /// Names the field whose location is wrong.
+    pub fn parse_places(bytes: &[u8], sb: &Superblock) -> Result<Self> {
+        let mut desc = Self::from_wire(&read_raw(bytes));
+        desc.check_blocks(sb)?;
+        let inodes = sb.inodes_per_group();
+        desc.free_blocks = desc.free_blocks.min(sb.clusters_per_group());
+        desc.free_inodes = desc.free_inodes.min(inodes);
+        desc.used_dirs = desc.used_dirs.min(inodes);
+        desc.itable_unused = desc.itable_unused.min(inodes);
+        Ok(desc)
+    }
+
     /// Writes the descriptor of `group` over its [`Superblock::desc_size`] bytes, with its checksum. Bytes that
     /// have no field keep their value.
     ///

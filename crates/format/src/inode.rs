@@ -21,6 +21,7 @@ use crate::error::{FormatError, Result};
 use crate::features::RoCompat;
 use crate::superblock::Superblock;
 use crate::types::InodeNo;
+use crate::xattr;
 
 /// `i_extra_isize` from which on the upper half of the checksum is there.
 const EXTRA_WITH_CHECKSUM_HI: u16 = 4;
@@ -172,6 +173,23 @@ impl Inode {
     /// The room for extended attributes, to be changed.
     pub fn xattr_area_mut(&mut self) -> &mut [u8] {
         self.image.get_mut(xattr_start(self.extra_isize)..).unwrap_or_default()
+    }
+
+    /// Extends the inode's extra fields to `want` bytes, filled with zeros, and moves its attributes after them.
+    /// Returns false if the attributes leave no room (`ext4_try_to_expand_extra_isize`).
+    pub fn expand_extra(&mut self, want: u16) -> bool {
+        if self.extra_isize >= want {
+            return true;
+        }
+        let start = BASE_SIZE + usize::from(want);
+        let Some(room) = self.image.len().checked_sub(start) else { return false };
+        let moved =
+            xattr::parse_ibody(self.xattr_area()).ok().and_then(|list| xattr::encode_ibody(&list, room));
+        let Some(moved) = moved else { return false };
+        self.image[BASE_SIZE + usize::from(self.extra_isize)..start].fill(0);
+        self.image[start..].copy_from_slice(&moved);
+        self.extra_isize = want;
+        true
     }
 
     fn block_word(&self, at: usize) -> u32 {

@@ -4,11 +4,13 @@
 //! Source: kernel documentation, "Super Block".
 
 mod check;
+mod errors;
 mod geometry;
 mod raw;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 
 use crate::checksum::{ChecksumSeed, crc32c};
@@ -50,6 +52,8 @@ impl Superblock {
     pub const OFFSET: u64 = 1024;
     /// The size of the superblock, in bytes.
     pub const SIZE: usize = 1024;
+    /// Bytes of the longest label.
+    pub const MAX_LABEL: usize = 16;
 
     /// Parses the superblock and checks its magic, its checksum (`metadata_csum`) and its geometry.
     ///
@@ -167,8 +171,20 @@ impl Superblock {
     /// The volume's label; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn label(&self) -> String {
-        let name = self.raw.s_volume_name.split(|&byte| byte == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(name).into_owned()
+        String::from_utf8_lossy(self.label_bytes()).into_owned()
+    }
+
+    /// The volume's label, without the padding.
+    #[must_use]
+    pub fn label_bytes(&self) -> &[u8] {
+        self.raw.s_volume_name.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    /// Sets the volume's label, truncated to [`MAX_LABEL`](Self::MAX_LABEL) bytes.
+    pub fn set_label(&mut self, label: &[u8]) {
+        let kept = label.len().min(Self::MAX_LABEL);
+        self.raw.s_volume_name = [0; Self::MAX_LABEL];
+        self.raw.s_volume_name[..kept].copy_from_slice(&label[..kept]);
     }
 
     /// The seed of the directory hashes.

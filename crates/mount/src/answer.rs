@@ -6,7 +6,7 @@ use fuser::{
 };
 use parext4::Space;
 
-use crate::attr::{Entry, TTL};
+use crate::attr::{Entry, lifetime};
 use crate::failure::{Failure, Outcome};
 use crate::files::Opened;
 
@@ -35,14 +35,16 @@ macro_rules! answer {
 
 answer! {
     ReplyEmpty: () => |reply, ()| reply.ok();
-    ReplyAttr: FileAttr => |reply, attr| reply.attr(&TTL, &attr);
-    ReplyEntry: Entry => |reply, entry| reply.entry(&TTL, &entry.attr, Generation(entry.generation));
+    ReplyAttr: FileAttr => |reply, attr| reply.attr(&lifetime(&attr), &attr);
+    ReplyEntry: Entry => |reply, entry| {
+        reply.entry(&lifetime(&entry.attr), &entry.attr, Generation(entry.generation));
+    };
     ReplyData: Vec<u8> => |reply, data| reply.data(&data);
     ReplyWrite: u32 => |reply, written| reply.written(written);
     ReplyOpen: Opened => |reply, opened| reply.opened(opened.handle, opened.flags);
     ReplyCreate: (Entry, Opened) => |reply, (entry, opened)| {
         let generation = Generation(entry.generation);
-        reply.created(&TTL, &entry.attr, generation, opened.handle, opened.flags);
+        reply.created(&lifetime(&entry.attr), &entry.attr, generation, opened.handle, opened.flags);
     };
     ReplyLseek: u64 => |reply, offset| reply.offset(offset.cast_signed());
     ReplyIoctl: Vec<u8> => |reply, data| reply.ioctl(0, &data);

@@ -9,6 +9,19 @@ use rustix::time::{ClockId, clock_gettime};
 /// How long the kernel may go by what it was told: nobody else changes the volume.
 pub(crate) const TTL: Duration = Duration::from_secs(1 << 30);
 
+/// Returns how long the kernel may cache these attributes. Zero
+///
+/// * if a regular file has set-ID bits: the server clears them when the contents change, and the kernel does not expect
+///   that. A notification after the change would not suffice, because an older reply may still be on its way;
+/// * if they are of the root in an entry: there the kernel's number for it stands in place of its inode number.
+pub(crate) fn lifetime(attr: &FileAttr) -> Duration {
+    let has_set_ids = attr.kind == Kind::RegularFile && attr.perm & SET_IDS != 0;
+    if has_set_ids || attr.ino == INodeNo::ROOT { Duration::ZERO } else { TTL }
+}
+
+/// Set-user-ID and set-group-ID.
+const SET_IDS: u16 = 0o6000;
+
 /// An inode, as the kernel learns of it.
 #[derive(Debug)]
 pub(crate) struct Entry {

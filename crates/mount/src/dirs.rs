@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parext4::{DirItem, Error, Node};
 
-use crate::attr::{Entry, TTL, kind};
+use crate::attr::{Entry, TTL, kind, lifetime};
 use crate::failure::Outcome;
 use crate::server::Server;
 
@@ -80,8 +80,8 @@ impl Server {
             Err(Error::NotFound(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let entry = self.entry(&node);
-        let full = reply.add(entry.attr.ino, next, name, &TTL, &entry.attr, Generation(entry.generation));
+        let Entry { attr, generation } = self.entry(&node);
+        let full = reply.add(attr.ino, next, name, &lifetime(&attr), &attr, Generation(generation));
         if !full {
             self.nodes.remember(&node);
         }

@@ -1,13 +1,17 @@
 //! Open files: opening, closing and syncing them, space in them, and where they have data.
 
+use std::sync::Arc;
+
 use fuser::{FileHandle, FopenFlags, INodeNo};
 use parext4::{File, InodeFlags, Node};
 
 use crate::attr::Entry;
+use crate::caller::Caller;
 use crate::failure::{Failure, Outcome};
 use crate::handles::OpenFile;
+use crate::kernel_pages::KernelPages;
 use crate::names::NewName;
-use crate::server::{Caller, Server};
+use crate::server::Server;
 
 /// An open file, as the kernel learns of it.
 #[derive(Debug)]
@@ -33,28 +37,35 @@ impl Server {
         let node = self.node(ino)?;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let truncates = flags & libc::O_TRUNC != 0;
-        check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
-        let file = File::new((*node).clone())?;
-        if truncates {
-            file.set_len(0)?;
-            self.drop_privileges(&node, !caller.is_root())?;
+        if (writable || truncates) && self.volume.stopped().is_some() {
+            return Err(Failure::READ_ONLY);
         }
-        Ok(self.opened(file, flags, caller))
+        check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
+        let file = File::new(node.clone())?;
+        if truncates {
+            self.drop_privileges(&node, caller)?;
+            file.set_len(0)?;
+        }
+        self.opened(file, flags, caller)
     }
 
     pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
         let node = self.make_file(new)?;
-        let opened = self.opened(File::new(node.clone())?, flags, new.caller);
-        Ok((self.tell(&node), opened))
+        let file = File::new(node.clone())?;
+        let entry = self.tell(&node);
+        Ok((entry, self.opened(file, flags, new.caller)?))
     }
 
-    fn opened(&self, file: File, flags: i32, caller: Caller) -> Opened {
-        let open = OpenFile::new(file, flags, self.options.cache, self.may_use_reserved(caller));
-        let flags = match open.in_kernel {
-            true => FopenFlags::FOPEN_KEEP_CACHE,
+    fn opened(&self, file: File, flags: i32, caller: Caller) -> Outcome<Opened> {
+        let pages = self.nodes.pages(INodeNo(file.node().ino().get().into()))?;
+        let open = OpenFile::new(file, pages, flags, self.options.cache, self.may_use_reserved(caller));
+        let mut flags = match open.in_kernel {
+            true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         };
-        Opened { handle: self.handles.add(open), flags }
+        // Direct writes have the kernel drop the pages that they make stale. Appends do not say which these are.
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, !open.append_only);
+        Ok(Opened { handle: self.handles.add(open), flags })
     }
 
     pub fn release(&self, handle: FileHandle) -> Outcome<()> {
@@ -78,20 +89,20 @@ impl Server {
         let open = self.open_file(at.handle)?;
         let file = &open.file;
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
+        self.drop_privileges(file.node(), caller)?;
         // The kernel lets no other modes through.
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => file.allocate(at.offset, len, keep_size)?,
-            libc::FALLOC_FL_PUNCH_HOLE => file.punch_hole(at.offset, len)?,
-            libc::FALLOC_FL_ZERO_RANGE => file.zero_range(at.offset, len, keep_size)?,
-            _ => return Err(Failure::NOT_SUPPORTED),
+            0 => Ok(file.allocate(at.offset, len, keep_size)?),
+            libc::FALLOC_FL_PUNCH_HOLE => Ok(file.punch_hole(at.offset, len)?),
+            libc::FALLOC_FL_ZERO_RANGE => Ok(file.zero_range(at.offset, len, keep_size)?),
+            _ => Err(Failure::NOT_SUPPORTED),
         }
-        self.drop_privileges(file.node(), !caller.is_root())
     }
 
-    /// Where data or a hole begins at or behind an offset. The kernel does not write back by itself before it asks.
+    /// Where data or a hole begins at or after an offset. The kernel does not write back by itself before it asks.
     pub fn seek(&self, at: Place, whence: i32) -> Outcome<u64> {
         let open = self.open_file(at.handle)?;
-        self.have_written_back(open.file.node());
         match whence {
             libc::SEEK_DATA => Ok(open.file.seek_data(at.offset)?),
             libc::SEEK_HOLE => Ok(open.file.seek_hole(at.offset)?),
@@ -99,23 +110,15 @@ impl Server {
         }
     }
 
-    /// Has the kernel write back what it keeps of a file, and forget it. The requests for that come to other threads.
-    pub fn have_written_back(&self, node: &Node) {
-        if self.handles.has_writer(node)
-            && let Some(notifier) = self.notifier.get()
-        {
-            // An error means that the kernel does not know the inode, and so has nothing of it.
-            let _ = notifier.inval_inode(INodeNo(node.ino().get().into()), 0, 0);
-        }
+    /// The kernel's pages of a file.
+    pub fn pages(&self, node: &Node) -> Option<Arc<KernelPages>> {
+        self.nodes.pages(INodeNo(node.ino().get().into())).ok()
     }
 
     /// Copies up to `len` bytes and returns how many; fewer at the end of the source, or if they are many.
     pub fn copy(&self, from: Place, to: Place, len: u64, caller: Caller) -> Outcome<u32> {
         let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        // The kernel has written back only what is to be copied, and so may know of a later end of the source.
-        if from.offset.saturating_add(len) > source.file.size() {
-            self.have_written_back(source.file.node());
-        }
+        self.drop_privileges(target.file.node(), caller)?;
         let (source, target) = (source.buffered()?, target.buffered()?);
         let len = len.min(MOST_COPIED);
         let mut buf = vec![0; COPIED_AT_ONCE.min(usize::try_from(len).unwrap_or(COPIED_AT_ONCE))];
@@ -130,13 +133,12 @@ impl Server {
             }
         }
         target.file().node().touch_modified()?;
-        self.drop_privileges(target.file().node(), !caller.is_root())?;
         Ok(u32::try_from(done).unwrap_or(u32::MAX))
     }
 }
 
-/// Refuses what `i_flags` forbid when a file is opened.
-fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
+/// Refuses what `i_flags` forbid: to open a file for writing, to change contents that it has.
+pub(crate) fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
     let flags = node.flags();
     let immutable = flags.contains(InodeFlags::IMMUTABLE) && (writable || changes_contents);
     if immutable || flags.contains(InodeFlags::APPEND) && changes_contents {

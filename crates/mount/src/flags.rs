@@ -1,19 +1,22 @@
-//! The ioctls of chattr, lsattr and fstrim. Of flags, the kernel asks in two languages, ext4's own flags and those that XFS began with
-//! (`struct fsxattr`), whichever the program uses.
+//! The ioctls of chattr and lsattr. Flags come in two forms, whichever the program uses: ext4's own, and those of
+//! XFS (`struct fsxattr`).
+//!
+//! The kernel carries out `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` itself, since Linux 5.13: it checks the caller and
+//! then sends the command to the server. Every other command reaches the server from any process that has opened the
+//! file, with any argument. So each command that changes something checks the caller here, also the two that the kernel
+//! has checked. The 32-bit forms of the two commands for flags are not answered: the kernel translates them for 32-bit programs.
 
 use fuser::INodeNo;
 use parext4::{InodeFlags, Node};
 
+use crate::caller::{CAP_LINUX_IMMUTABLE, Caller};
 use crate::failure::{Failure, Outcome};
-use crate::server::{Caller, Server};
+use crate::server::Server;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-const FS_IOC32_SETFLAGS: u32 = 0x4004_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
-const FITRIM: u32 = 0xc018_5879;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
@@ -29,50 +32,52 @@ const XFLAGS: [(u32, InodeFlags); 5] = [
     (0x80, InodeFlags::NODUMP),
 ];
 
+/// Whether an ioctl changes flags: what was written before must be in the volume by then.
+pub(crate) fn sets_flags(command: u32) -> bool {
+    matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR)
+}
+
 impl Server {
     pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
         let node = self.node(ino)?;
         match command {
-            FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
+            FS_IOC_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
             FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
-            FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
+            FS_IOC_SETFLAGS => {
                 let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
-                self.set_flags(&node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)))
+                self.set_flags(ino, &node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)), caller)
             }
             FS_IOC_FSGETXATTR => {
                 let mut answer = xflags(node.flags()).to_ne_bytes().to_vec();
                 answer.resize(FSXATTR, 0);
                 Ok(answer)
             }
-            FS_IOC_FSSETXATTR => self.set_flags(&node, from_fsxattr(node.flags(), argument)?),
-            FITRIM => self.trim(argument, caller),
-            _ => Err(Failure::NO_IOCTL),
+            FS_IOC_FSSETXATTR => self.set_flags(ino, &node, from_fsxattr(node.flags(), argument)?, caller),
+            _ => self.volume_ioctl(command, argument, caller),
         }
     }
 
-    /// Gives free space in the range of a `struct fstrim_range` back to the device, and says in it how much it was.
-    /// For root, and for whoever runs the server: it is his image.
-    fn trim(&self, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
-        if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
+    /// Fails unless the caller may change the flags of an inode, and `flags` among them.
+    fn check_flags(&self, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
+        let owns = caller.is_root() || self.acts_as_owner(node, caller);
+        let fixes = (node.flags() ^ flags).intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE);
+        if !owns || fixes && !caller.is_root() && !caller.has(CAP_LINUX_IMMUTABLE) {
             return Err(Failure::NOT_PERMITTED);
         }
-        let (fields, _) = argument.as_chunks();
-        let &[start, len, least] = fields else { return Err(Failure::INVALID) };
-        let [start, len, least] = [start, len, least].map(u64::from_ne_bytes);
-        // What was removed a moment ago counts, too.
-        self.volume.sync()?;
-        let trimmed = self.volume.trim(start..start.saturating_add(len), least)?;
-        Ok([start, trimmed, least].map(u64::to_ne_bytes).concat())
+        Ok(())
     }
 
-    fn set_flags(&self, node: &Node, flags: InodeFlags) -> Outcome<Vec<u8>> {
-        // What was written before may still be written back then.
-        self.have_written_back(node);
-        if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE) && self.handles.has_writer(node) {
+    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<Vec<u8>> {
+        self.check_flags(node, flags, caller)?;
+        if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
+            && self.pages(node).is_some_and(|pages| pages.may_be_longer())
+        {
             // The kernel's own date comes later, and is refused then.
             node.touch_modified()?;
         }
         node.set_flags(flags)?;
+        // The time of change, which the kernel does not expect.
+        self.forget_attributes(ino);
         Ok(Vec::new())
     }
 }

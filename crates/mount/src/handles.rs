@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::FileHandle;
-use parext4::{BufferedFile, BufferedOptions, File, InodeFlags, Node};
+use parext4::{BufferedFile, BufferedOptions, File, InodeFlags};
 use parking_lot::RwLock;
 use slab::Slab;
 
 use crate::failure::{Failure, Outcome};
+use crate::kernel_pages::{KernelPages, PageWriter};
 use crate::options::Cache;
 
 /// One open file. Its file also stands for all others of its inode.
@@ -18,39 +19,60 @@ pub(crate) struct OpenFile {
     pub file: File,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
-    /// The kernel keeps the contents.
+    /// Reads and writes go through the kernel's page cache.
     pub in_kernel: bool,
+    /// What the kernel may have of the inode.
+    pub pages: Arc<KernelPages>,
+    /// A program can dirty the kernel's pages through this file.
+    _page_writer: Option<PageWriter>,
     /// Writes by `file` do not date it: the kernel does, for what it writes back, and that may come after the date.
     pub keeps_times: bool,
-    pub writable: bool,
     /// Opened by somebody who may use reserved blocks. What is written back later has no other sender.
     pub may_use_reserved: bool,
     /// The inode can only be appended to.
     pub append_only: bool,
     /// Goes through the volume's page cache, from its first such use on.
     buffered: OnceLock<BufferedFile>,
-    /// Whether `security.capability` is known to be gone.
-    unprivileged: AtomicBool,
+    /// The value of [`Handles::capabilities`] when the inode was last seen to have no file capabilities.
+    without_capabilities: AtomicU64,
 }
 
 impl OpenFile {
-    pub fn new(file: File, flags: i32, cache: Cache, may_use_reserved: bool) -> Self {
+    pub fn new(
+        file: File,
+        pages: Arc<KernelPages>,
+        flags: i32,
+        cache: Cache,
+        may_use_reserved: bool,
+    ) -> Self {
         let append_only = file.node().flags().contains(InodeFlags::APPEND);
         let direct = flags & libc::O_DIRECT != 0;
+        let access = flags & libc::O_ACCMODE;
+        let caches = match cache {
+            // Without pages to fill, the kernel passes a write on with one copy less.
+            Cache::Kernel => access != libc::O_WRONLY,
+            Cache::Writeback => true,
+            Cache::Direct => false,
+        };
         // The kernel would write whole pages back, and so what an append-only file has already.
-        let in_kernel = cache == Cache::Kernel && !direct && !append_only;
+        let in_kernel = caches && !direct && !append_only;
         // It writes back by any handle, also one that is direct.
-        let keeps_times = cache == Cache::Kernel && !append_only;
+        let keeps_times = cache == Cache::Writeback && !append_only;
+        // A shared mapping that can be written needs a file that is open for both.
+        let dirties_pages = access == libc::O_RDWR || cache == Cache::Writeback && access != libc::O_RDONLY;
+        // Handles and mappings that are older than the append-only flag stay writable.
+        let file = file.checked_when_opened();
         Self {
+            _page_writer: dirties_pages.then(|| pages.add_writer(append_only)),
+            pages,
             file: if keeps_times { file.keeping_times() } else { file },
             direct,
             in_kernel,
             keeps_times,
-            writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
             may_use_reserved,
             append_only,
             buffered: OnceLock::new(),
-            unprivileged: AtomicBool::new(false),
+            without_capabilities: AtomicU64::new(NEVER),
         }
     }
 
@@ -73,46 +95,58 @@ impl OpenFile {
         }
         Ok(())
     }
-
-    /// Whether file capabilities may still be there.
-    pub fn may_be_privileged(&self) -> bool {
-        // Relaxed: to look once more does no harm.
-        !self.unprivileged.load(Ordering::Relaxed)
-    }
-
-    /// Notes that file capabilities are gone; later ones count from the next opening on.
-    pub fn set_unprivileged(&self) {
-        self.unprivileged.store(true, Ordering::Relaxed);
-    }
 }
+
+/// No value of [`Handles::capabilities`].
+const NEVER: u64 = u64::MAX;
 
 /// All open files.
 #[derive(Debug, Default)]
-pub(crate) struct Handles(RwLock<Slab<Arc<OpenFile>>>);
+pub(crate) struct Handles {
+    files: RwLock<Slab<Arc<OpenFile>>>,
+    /// How often file capabilities were set, of any file.
+    capabilities: AtomicU64,
+}
 
 impl Handles {
     pub fn add(&self, file: OpenFile) -> FileHandle {
-        FileHandle(self.0.write().insert(Arc::new(file)) as u64)
+        FileHandle(self.files.write().insert(Arc::new(file)) as u64)
     }
 
     pub fn get(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
-        self.0.read().get(key).cloned().ok_or(Failure::STALE)
+        self.files.read().get(key).cloned().ok_or(Failure::STALE)
     }
 
     /// Forgets a handle; the file is closed after the lock.
     pub fn remove(&self, handle: FileHandle) {
         let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
-        let removed = self.0.write().try_remove(key);
+        let removed = self.files.write().try_remove(key);
         drop(removed);
     }
 
-    /// Whether a file is open for writing, so that the kernel may have what we do not.
-    pub fn has_writer(&self, node: &Node) -> bool {
-        self.0.read().iter().any(|(_, open)| open.writable && open.file.node().ino() == node.ino())
+    /// Whether an open file may have file capabilities, so that a write has to remove them.
+    pub fn may_have_capabilities(&self, open: &OpenFile) -> bool {
+        open.without_capabilities.load(Ordering::Acquire) != self.capabilities.load(Ordering::Acquire)
+    }
+
+    /// Removes the file capabilities of an open file, and remembers that there are none.
+    pub fn remove_capabilities(&self, open: &OpenFile) -> Outcome<()> {
+        // Read before the attribute is: if it is set after that, the file counts as one that may have some.
+        let seen = self.capabilities.load(Ordering::Acquire);
+        if open.without_capabilities.load(Ordering::Acquire) != seen {
+            open.file.node().remove_capabilities()?;
+            open.without_capabilities.store(seen, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Notes that a file has got file capabilities.
+    pub fn note_capabilities(&self) {
+        self.capabilities.fetch_add(1, Ordering::AcqRel);
     }
 
     pub fn clear(&self) {
-        drop(std::mem::take(&mut *self.0.write()));
+        drop(std::mem::take(&mut *self.files.write()));
     }
 }

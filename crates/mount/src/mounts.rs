@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Mount {
     /// The kernel's number of it, `MAJOR:MINOR`.
     pub device: String,
-    pub image: PathBuf,
+    /// What is mounted: the image, unless an option names it otherwise.
+    pub source: PathBuf,
 }
 
 /// What of ours is mounted on `dir`; the last mount is on top.
@@ -20,8 +21,15 @@ pub(crate) fn mount_on(mounts: &[u8], dir: &Path) -> Option<Mount> {
         let mounted_on = fields.nth(1).map(unescape)?;
         let mut behind = fields.skip_while(|field| field != b"-").skip(1);
         let ours = behind.next()? == b"fuse.parext4" && mounted_on == dir.as_os_str();
-        ours.then(|| behind.next().map(|image| Mount { device, image: PathBuf::from(unescape(image)) }))?
+        ours.then(|| behind.next().map(|source| Mount { device, source: PathBuf::from(unescape(source)) }))?
     })
+}
+
+/// The number of the FUSE connection of what is mounted on `dir`, a path without links.
+pub(crate) fn connection_of(dir: &Path) -> Option<String> {
+    let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
+    let device = mount_on(&mounts, dir)?.device;
+    device.split_once(':').map(|(_, minor)| minor.to_owned())
 }
 
 /// Undoes the kernel's escapes, `\040` for a space.
@@ -50,8 +58,8 @@ mod tests {
             41 40 0:34 / /mnt/a\\040b rw,nosuid - fuse.parext4 /images/new\\134.img rw\n\
             42 22 0:35 / /mnt/other rw - fuse.sshfs host: rw\n";
         let mount = |dir: &str| mount_on(mounts, Path::new(dir));
-        let image = PathBuf::from(OsStr::from_bytes(b"/images/new\\.img"));
-        assert_eq!(mount("/mnt/a b"), Some(Mount { device: "0:34".to_owned(), image }));
+        let source = PathBuf::from(OsStr::from_bytes(b"/images/new\\.img"));
+        assert_eq!(mount("/mnt/a b"), Some(Mount { device: "0:34".to_owned(), source }));
         assert_eq!(mount("/mnt/other"), None);
         assert_eq!(mount("/mnt/a"), None);
     }

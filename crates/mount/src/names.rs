@@ -4,8 +4,9 @@ use fuser::{INodeNo, RenameFlags};
 use parext4::{Error, NewInode, Node, RenameMode, Special};
 
 use crate::attr::{Entry, decode_device};
+use crate::caller::Caller;
 use crate::failure::{Failure, Outcome};
-use crate::server::{Caller, Server};
+use crate::server::Server;
 
 /// A name that is to be made, and what the new inode takes from the request.
 #[derive(Debug)]
@@ -18,14 +19,21 @@ pub(crate) struct NewName {
 }
 
 impl Server {
-    fn inode(&self, new: &NewName) -> NewInode {
+    fn inode(&self, new: &NewName, dir: &Node) -> Outcome<NewInode> {
         let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
-        let Caller { uid, gid } = self.owner(new.caller);
-        NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid }
+        let (uid, gid) = new.caller.new_owner()?;
+        let gid = if self.options.group_of_directory { dir.metadata().gid } else { gid };
+        let (uid, gid) = self.owner(uid, gid);
+        Ok(NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid })
     }
 
     /// The inode that a name means. None is an answer too, which the kernel remembers.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        match name {
+            b"." => return self.by_number(parent),
+            b".." => return self.parent(parent),
+            _ => {}
+        }
         match self.node(parent)?.lookup(name) {
             Ok(node) => Ok(self.tell(&node)),
             Err(Error::NotFound(_)) => Ok(Entry::negative()),
@@ -35,11 +43,11 @@ impl Server {
 
     /// Makes a regular file.
     pub fn make_file(&self, new: &NewName) -> Outcome<Node> {
-        self.make(new, |dir| dir.create(&new.name, &self.inode(new)))
+        self.make(new, |dir, inode| dir.create(&new.name, inode))
     }
 
     pub fn mkdir(&self, new: &NewName) -> Outcome<Entry> {
-        let node = self.make(new, |dir| dir.mkdir(&new.name, &self.inode(new)))?;
+        let node = self.make(new, |dir, inode| dir.mkdir(&new.name, inode))?;
         Ok(self.tell(&node))
     }
 
@@ -53,18 +61,22 @@ impl Server {
             libc::S_IFBLK => Special::BlockDevice { major, minor },
             _ => return Err(Failure::INVALID),
         };
-        let node = self.make(new, |dir| dir.mknod(&new.name, special, &self.inode(new)))?;
+        let node = self.make(new, |dir, inode| dir.mknod(&new.name, special, inode))?;
         Ok(self.tell(&node))
     }
 
     pub fn symlink(&self, new: &NewName, target: &[u8]) -> Outcome<Entry> {
-        let node = self.make(new, |dir| dir.symlink(&new.name, target, &self.inode(new)))?;
+        let node = self.make(new, |dir, inode| dir.symlink(&new.name, target, inode))?;
         Ok(self.tell(&node))
     }
 
-    fn make(&self, new: &NewName, make: impl FnOnce(&Node) -> parext4::Result<Node>) -> Outcome<Node> {
+    fn make(
+        &self,
+        new: &NewName,
+        make: impl FnOnce(&Node, &NewInode) -> parext4::Result<Node>,
+    ) -> Outcome<Node> {
         let dir = self.node(new.parent)?;
-        let node = make(&dir)?;
+        let node = make(&dir, &self.inode(new, &dir)?)?;
         self.changed(&dir)?;
         Ok(node)
     }
@@ -83,15 +95,27 @@ impl Server {
         Ok(target)
     }
 
+    /// Runs `remove`, which may remove a name of an inode, and keeps the inode for as long as the kernel knows it. The
+    /// kernel changes one directory at a time, so the name means the same until `remove` is done.
+    fn removing(&self, dir: &Node, name: &[u8], remove: impl FnOnce() -> parext4::Result<()>) -> Outcome<()> {
+        // `remove` itself reports why a look-up fails.
+        let named = dir.lookup(name).ok();
+        remove()?;
+        if let Some(node) = named {
+            self.nodes.keep(&node);
+        }
+        Ok(())
+    }
+
     pub fn unlink(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
         let dir = self.node(parent)?;
-        dir.unlink(name)?;
+        self.removing(&dir, name, || dir.unlink(name))?;
         self.changed(&dir)
     }
 
     pub fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
         let dir = self.node(parent)?;
-        dir.rmdir(name)?;
+        self.removing(&dir, name, || dir.rmdir(name))?;
         self.changed(&dir)
     }
 
@@ -109,13 +133,16 @@ impl Server {
             _ => return Err(Failure::INVALID),
         };
         let (old_dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
-        if flags.contains(RenameFlags::RENAME_WHITEOUT) {
-            let Caller { uid, gid } = self.owner(caller);
-            let owner = NewInode { permissions: 0, umask: 0, uid, gid };
-            old_dir.rename_with_whiteout(from.1, &new_dir, to.1, mode, &owner)?;
-        } else {
-            old_dir.rename(from.1, &new_dir, to.1, mode)?;
-        }
+        let leaves_whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
+        let owner = leaves_whiteout.then(|| caller.new_owner()).transpose()?;
+        self.removing(&new_dir, to.1, || match owner {
+            Some((uid, gid)) => {
+                let (uid, gid) = self.owner(uid, gid);
+                let whiteout = NewInode { permissions: 0, umask: 0, uid, gid };
+                old_dir.rename_with_whiteout(from.1, &new_dir, to.1, mode, &whiteout)
+            }
+            None => old_dir.rename(from.1, &new_dir, to.1, mode),
+        })?;
         self.changed(&old_dir)?;
         self.changed(&new_dir)
     }

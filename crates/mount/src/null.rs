@@ -98,9 +98,9 @@ impl Null {
     }
 }
 
-/// As the mount opens files.
+/// As the mount opens files by default.
 fn flags(flags: i32) -> FopenFlags {
-    if flags & libc::O_DIRECT == 0 {
+    if flags & libc::O_DIRECT == 0 && flags & libc::O_ACCMODE != libc::O_WRONLY {
         return FopenFlags::FOPEN_KEEP_CACHE;
     }
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES

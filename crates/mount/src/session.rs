@@ -11,8 +11,8 @@ use parext4::Volume;
 
 use crate::front::Front;
 use crate::options::{Atime, MountOptions};
-use crate::readahead;
 use crate::server::Server;
+use crate::{mounts, readahead};
 
 /// Where FUSE is found.
 const DEVICE: &str = "/dev/fuse";
@@ -32,6 +32,7 @@ pub enum MountError {
 #[derive(Debug)]
 pub struct Mounted {
     session: Session<Front>,
+    connection: Option<String>,
     volume: Volume,
 }
 
@@ -52,7 +53,14 @@ impl Mounted {
         readahead::extend(&dir);
         // Nobody else sets it.
         let _ = server.notifier.set(session.notifier());
-        Ok(Self { session, volume })
+        let connection = mounts::connection_of(&dir);
+        Ok(Self { session, connection, volume })
+    }
+
+    /// The kernel's number of the connection, by which `/sys/fs/fuse/connections` names it.
+    #[must_use]
+    pub fn connection(&self) -> Option<&str> {
+        self.connection.as_deref()
     }
 
     /// Answers the kernel until the directory is unmounted, by whomever. Then closes the volume, so that the image
@@ -80,7 +88,7 @@ fn config(image: &Path, options: &MountOptions) -> Config {
     let yes_or_no = |wanted: bool, yes: MountOption, no: MountOption| if wanted { yes } else { no };
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(image.display().to_string()),
+        MountOption::FSName(options.fsname.clone().unwrap_or_else(|| image.display().to_string())),
         // The kernel knows it as an option of its own.
         MountOption::CUSTOM("subtype=parext4".to_owned()),
         MountOption::DefaultPermissions,

@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use parext4::{FileDevice, FileOptions, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
 use crate::mounts::mount_on;
+use crate::options::MountOptions;
+use crate::report::report;
 
 /// Why a directory was not unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,14 @@ pub enum UnmountError {
     /// Files are open, or it is somebody's working directory.
     #[error("{0} is in use")]
     InUse(String),
+    /// It is unmounted, but earlier changes may be lost.
+    #[error("{dir} is unmounted, but what was not synced before may be lost: {why}")]
+    NotDurable {
+        /// The directory.
+        dir: String,
+        /// What happened to the volume.
+        why: String,
+    },
     /// Anything else.
     #[error("{dir}: {cause}")]
     Failed {
@@ -40,18 +51,86 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     let dir = dir.canonicalize().map_err(failed)?;
     let mounts = std::fs::read("/proc/self/mountinfo").map_err(failed)?;
     let mounted = mount_on(&mounts, &dir);
-    let image = mounted.ok_or_else(|| UnmountError::NotMounted(dir.display().to_string()))?.image;
+    let source = mounted.ok_or_else(|| UnmountError::NotMounted(dir.display().to_string()))?.source;
+    if detach {
+        return take_away(&dir, detach);
+    }
+    let last_words = LastWords::hear(&dir);
+    take_away(&dir, detach)?;
+    match last_words {
+        Some(last_words) => {
+            wait_for(&last_words.image);
+            last_words.judge(&dir)
+        }
+        None => {
+            wait_for(&source);
+            Ok(())
+        }
+    }
+}
+
+/// Ends the mount itself.
+fn take_away(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::NOFOLLOW };
-    match sys_unmount(&dir, flags) {
-        Ok(()) => {}
-        Err(Errno::BUSY) => return Err(UnmountError::InUse(dir.display().to_string())),
-        Err(Errno::PERM) => with_helper(&dir, detach)?,
-        Err(error) => return Err(failed(error.into())),
+    match sys_unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(UnmountError::InUse(dir.display().to_string())),
+        Err(Errno::PERM) => with_helper(dir, detach),
+        Err(error) => Err(UnmountError::Failed { dir: dir.display().to_string(), cause: error.into() }),
     }
-    if !detach {
-        wait_for(&image);
+}
+
+/// The server's state before the unmount, because umount(2) reports no failed write.
+struct LastWords {
+    /// The image, and where the volume begins in it.
+    image: PathBuf,
+    offset: u64,
+    /// True if the image is mounted read-only, so no change can be lost.
+    read_only: bool,
+    /// Why changes are not durable, if some are not.
+    lost: Option<String>,
+}
+
+impl LastWords {
+    /// Has the server make everything durable, and asks it for its state. `None` if it does not answer, or refuses the
+    /// caller.
+    fn hear(dir: &Path) -> Option<Self> {
+        let synced = sync_all(dir);
+        let mount = report(dir).ok()?.mount;
+        let mut options = MountOptions::default();
+        options.add(&mount.options).ok()?;
+        let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
+        Some(Self { image: mount.image.into(), offset: options.offset, read_only: options.read_only, lost })
     }
-    Ok(())
+
+    /// Fails if the image, which the server has closed, lacks changes.
+    fn judge(self, dir: &Path) -> Result<(), UnmountError> {
+        let not_durable = |why| Err(UnmountError::NotDurable { dir: dir.display().to_string(), why });
+        if self.read_only {
+            return Ok(());
+        }
+        if let Some(why) = self.lost {
+            return not_durable(why);
+        }
+        let device = FileDevice::open(&self.image, &FileOptions::new().read_only(true).offset(self.offset));
+        // If the image cannot be opened, it is in use again or was removed, so nothing can be said.
+        if device.is_ok_and(|device| needs_recovery(&device).unwrap_or(false)) {
+            return not_durable("the server did not close the volume in good order".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Makes everything durable that was written below a directory: first the kernel's dirty pages, then the server's
+/// state.
+///
+/// # Errors
+/// If the server cannot. What the kernel could not write back was reported to the program that wrote it; syncfs(2) would
+/// report it again, however long ago that was.
+pub(crate) fn sync_all(dir: &Path) -> io::Result<()> {
+    let dir = File::open(dir)?;
+    let _ = rustix::fs::syncfs(&dir);
+    dir.sync_all()
 }
 
 /// As a user who is not root.

@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 /// Something to do.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What waits for a thread once so many are busy waits its turn. As some jobs wait for others (until the kernel has
-/// written back), that is far more than programs keep busy.
-const MOST: usize = 512;
-
 /// Threads that are started when all others are busy, and stay.
 #[derive(Debug)]
 pub(crate) struct Workers {
+    name: &'static str,
+    /// Limit of threads. Jobs above it queue.
+    most: usize,
     /// Until the end.
     jobs: Mutex<Option<Sender<Job>>>,
     work: Receiver<Job>,
@@ -26,9 +25,17 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub fn new() -> Self {
+    /// At most `most` threads of this name.
+    pub fn new(name: &'static str, most: usize) -> Self {
         let (jobs, work) = unbounded();
-        Self { jobs: Mutex::new(Some(jobs)), work, threads: Mutex::default(), unfinished: Arc::default() }
+        Self {
+            name,
+            most,
+            jobs: Mutex::new(Some(jobs)),
+            work,
+            threads: Mutex::default(),
+            unfinished: Arc::default(),
+        }
     }
 
     /// Has a thread do `job`, now or when one is free. Dropped undone after [`finish`](Self::finish).
@@ -38,7 +45,7 @@ impl Workers {
         // Relaxed: an estimate too low or too high makes one thread less or more, for the moment.
         let unfinished = self.unfinished.fetch_add(1, Ordering::Relaxed) + 1;
         let mut threads = self.threads.lock();
-        if unfinished > threads.len() && threads.len() < MOST {
+        if unfinished > threads.len() && threads.len() < self.most {
             threads.extend(self.start());
         }
         assert!(jobs.send(Box::new(job)).is_ok(), "the receiver is here");
@@ -52,7 +59,7 @@ impl Workers {
                 unfinished.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        let started = std::thread::Builder::new().name("parext4-worker".into()).spawn(run);
+        let started = std::thread::Builder::new().name(self.name.into()).spawn(run);
         started.inspect_err(|error| tracing::warn!("no further thread: {error}")).ok()
     }
 
@@ -78,9 +85,11 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
+    const MOST: usize = 64;
+
     #[test]
     fn jobs_that_wait_for_each_other_all_get_a_thread() {
-        let workers = Workers::new();
+        let workers = Workers::new("test", MOST);
         let together = Arc::new(Barrier::new(MOST));
         for _ in 0..MOST {
             let together = Arc::clone(&together);
@@ -93,7 +102,7 @@ mod tests {
 
     #[test]
     fn all_that_was_given_is_done() {
-        let workers = Workers::new();
+        let workers = Workers::new("test", MOST);
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..1000 {
             let done = Arc::clone(&done);

@@ -117,8 +117,9 @@ impl Error {
             Self::Device { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             Self::Corrupt(_) => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
-            Self::ReadOnly(_) => libc::EROFS,
-            Self::Stopped(_) => libc::EIO,
+            // The kernel's ext4 refuses changes with the same error after an error has stopped it
+            // (`EXT4_FLAGS_EMERGENCY_RO`).
+            Self::ReadOnly(_) | Self::Stopped(_) => libc::EROFS,
             Self::NotFound(_) => libc::ENOENT,
             Self::Exists(_) => libc::EEXIST,
             Self::NotDirectory(_) => libc::ENOTDIR,

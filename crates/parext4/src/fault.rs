@@ -42,6 +42,12 @@ pub enum Fault {
     DataUnflushed,
     /// H8: the commit does not wait until its block is durable.
     CommitUnflushed,
+    /// The start of the log moves on before the blocks of the transactions before it are durable at home.
+    TailBeforeHome,
+    /// After the log was emptied recovery is not told that it has begun again.
+    EmptyLogUnseen,
+    /// H13: a freed block is allocated again while a checkpoint writes an old version of it.
+    FreedOnItsWayHome,
     /// H9: what is widened to was looked at before it was held.
     WidenBlindly,
     /// H9: what is widened to may be shared, as the blocks of a write may.
@@ -64,6 +70,8 @@ pub enum Fault {
     ListedForEver,
     /// H26: an append that must not wait claims its bytes before it knows whether it has to.
     NowaitClaims,
+    /// H26: a NOWAIT append checks for cached pages after it has claimed its bytes.
+    NowaitPagesLate,
     /// H30: a conversion is marked under a handle of another transaction than the leaf is armed for.
     MarkAnyTransaction,
     /// H30: marks are folded into a leaf that still takes some.
@@ -88,6 +96,15 @@ pub enum Fault {
     UpdateBlindly,
     /// H30: a read does not look again whether the end has moved while it waited.
     StaleSize,
+    /// I2, H30: a queue's read uses the size after the write-back, which may lie past the range that it holds.
+    EndUnheld,
+    /// An inode is read from the device although another thread is reading it.
+    LoadTwice,
+    /// An inode that was read is put into the table although its mark is gone, because a new inode of the number came and
+    /// went meanwhile.
+    PutUnmarked,
+    /// An inode that is being deleted is forgotten before its number is free.
+    ForgetBeforeFree,
     /// I6, H31: the completion of a write begins a handle inside another.
     HandleInHandle,
     /// H32: unwritten extents are joined again though a write needs them cut.
@@ -139,6 +156,8 @@ pub enum Fault {
     FailureUnseen,
     /// The attributes of an inode are read and changed without its lock.
     XattrsUnheld,
+    /// A name is removed although the number of names that it was checked for may have changed.
+    LinksUnheld,
     /// A queue's thread goes to sleep without looking for what it was given.
     SleepUnchecked,
     /// Who ends a page's filling, write-back or last pin wakes nobody.
@@ -167,6 +186,10 @@ pub enum Fault {
     LeafNamedFirst,
     /// A write-back that ends cleans also what was changed meanwhile.
     WriteBackCleansAll,
+    /// H5: clean pages that are written again beside dirty ones do not count as being written back.
+    RewriteUnheld,
+    /// H5, H6: the pages of a batch are clean before its requests are done.
+    BatchUnawaited,
     /// Pages are discarded though they are pinned, filled or written back.
     DiscardHeld,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Layout {
     pub descs_per_block: u32,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Blocks of the superblock, descriptors, bitmaps and inode tables: sorted, disjoint `(start, end)`.
+    /// Blocks of the superblock, descriptors, bitmaps, inode tables and journal: sorted, disjoint `(start, end)`.
     system: Vec<(u64, u64)>,
 }
 
@@ -50,11 +50,18 @@ impl Layout {
         }
     }
 
-    /// Notes which blocks belong to the file system itself, so that no file may claim them (I9).
+    /// Notes which blocks belong to the file system itself, so that no file may claim them (I9). `journal` lists the
+    /// runs of the journal's blocks, which lie in the volume, as `(start, length)`.
     ///
     /// # Errors
-    /// If a descriptor places a bitmap or an inode table outside the volume.
-    pub(crate) fn set_system_zone(&mut self, sb: &Superblock, groups: &[GroupDesc]) -> Result<()> {
+    /// If a descriptor places a bitmap or an inode table outside the volume, or if two of these claim one block, as the
+    /// kernel's block validity check (`ext4_setup_system_zone`).
+    pub(crate) fn set_system_zone(
+        &mut self,
+        sb: &Superblock,
+        groups: &[GroupDesc],
+        journal: impl Iterator<Item = (FsBlock, u32)>,
+    ) -> Result<()> {
         let table_blocks = u64::from(sb.inode_table_blocks());
         let head = u64::from(1 + sb.gdt_blocks() + sb.reserved_gdt_blocks());
         let mut zones = Vec::with_capacity(groups.len() * 2);
@@ -82,7 +89,8 @@ impl Layout {
                 }
             }
         }
-        self.system = merge(zones);
+        zones.extend(journal.map(|(start, len)| (start.get(), start.get() + u64::from(len))));
+        self.system = merge(zones)?;
         Ok(())
     }
 
@@ -100,6 +108,11 @@ impl Layout {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the number of the file system's own blocks.
+    pub(crate) fn system_blocks(&self) -> u64 {
+        self.system.iter().map(|&(start, end)| end - start).sum()
     }
 
     /// The file system's own blocks in a group, as `(start, end)` counted from the group's start.
@@ -162,15 +175,19 @@ impl Layout {
     }
 }
 
-/// Sorts ranges and joins those that touch or overlap.
-fn merge(mut zones: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+/// Sorts ranges, checks that none overlap, and joins those that touch.
+fn merge(mut zones: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
     zones.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (start, end) in zones {
         match merged.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            Some(last) if start < last.1 => {
+                let text = "of the file system's own structures claim it";
+                return Err(Error::corrupt(format_args!("group descriptors: block {start}: two {text}")));
+            }
+            Some(last) if start == last.1 => last.1 = end,
             _ => merged.push((start, end)),
         }
     }
-    merged
+    Ok(merged)
 }

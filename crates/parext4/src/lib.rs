@@ -7,6 +7,7 @@
 //! The design, with the invariants I1 to I10 that comments cite, is in `docs/design.md`.
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod allocator;
 pub mod error;
 mod extent_map;
@@ -15,11 +16,14 @@ pub mod fault;
 #[cfg(not(shuttle))]
 mod fault;
 mod file;
+mod findings;
 mod health;
 mod inode;
 mod journal;
 mod layout;
 mod lock_order;
+mod machine;
+mod memory;
 mod meta;
 pub mod mkfs;
 #[cfg(shuttle)]
@@ -37,9 +41,11 @@ pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker, Operation, Reason};
-pub use inode::Node;
+pub use inode::{Node, NodeId};
+pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{Entry, Gate, Pass};
+pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use page_cache::PageCacheStats;
@@ -49,7 +55,8 @@ pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
-pub use volume::{Info, OnError, OpenOptions, Replayed, Space, Volume, replay_journal};
+pub use volume::{Info, OnError, OpenOptions, RecordedError, RecordedErrors, Replayed, Space, Volume};
+pub use volume::{needs_recovery, replay_journal};
 pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.

@@ -42,6 +42,14 @@ pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
     file.fill(first, blocks, first, Growth::Append)
 }
 
+/// Writes home what is committed, as the journal's thread does.
+///
+/// # Errors
+/// As of the device.
+pub fn checkpoint(volume: &Volume) -> Result<()> {
+    volume.inner.journal.checkpoint()
+}
+
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {

@@ -3,7 +3,7 @@
 //! One module, so that `--cfg shuttle` can swap them for a model checker's.
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::{Held, Rank, hold};
+use crate::lock_order::{Held, Rank, hold, hold_tried};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
@@ -49,6 +49,12 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         let held = hold(self.rank);
         MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+
+    /// Acquires the lock if it is free. This does not wait, so the caller may hold locks of any rank.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _held: hold_tried(self.rank) })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cargo_test;
 use crate::report::Report;
 use crate::workspace::cargo;
 
-/// Random operations on one file, `ops` in each of four configurations.
+/// Random operations on one file, `ops` in each of six configurations.
 pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
     run("mount_fsx", "", ("PAREXT4_FSX_OPS", ops), report)
 }
@@ -14,6 +14,11 @@ pub fn fsx(ops: u64, report: &mut Report) -> Result<()> {
 /// Random operations on names by eight threads, `ops` by each, in each of three configurations.
 pub fn names(ops: u64, report: &mut Report) -> Result<()> {
     run("mount", "trees_of_many_threads", ("PAREXT4_NAMES_OPS", ops), report)
+}
+
+/// Handles of every kind at once, `seconds` in each test whose name contains `only`.
+pub fn mixed(seconds: u64, only: &str, report: &mut Report) -> Result<()> {
+    run("mount_mixed", only, ("PAREXT4_MIXED_SECONDS", seconds), report)
 }
 
 /// The server killed under load, `rounds` times.

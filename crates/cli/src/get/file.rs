@@ -23,8 +23,9 @@ pub struct FileJob {
 
 impl Job for FileJob {
     type Copy = FileCopy;
+    type Kept = ();
 
-    fn start(self) -> Result<FileCopy> {
+    fn start(self, (): &mut ()) -> Result<Option<FileCopy>> {
         let open = || {
             let mut options = OpenOptions::new();
             // O_EXCL: never into what a link points at. Only we can read it until it has its own permissions.
@@ -35,7 +36,7 @@ impl Job for FileJob {
             anyhow::Ok(dest)
         };
         let dest = open().with_context(|| self.path.display().to_string())?;
-        Ok(FileCopy { job: self, dest })
+        Ok(Some(FileCopy { job: self, dest }))
     }
 }
 

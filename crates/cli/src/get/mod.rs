@@ -59,8 +59,8 @@ fn copy(volume: &Volume, args: &Args) -> Result<()> {
     let node = node.with_context(|| path.display().to_string())?;
     let dest = target(path, node.file_type(), &args.dest)?;
     let mut walker = Walker::new(shared);
-    transfer::run(threads, |jobs| walker.entry(jobs, node, dest))?;
-    walker.finish()
+    transfer::run(threads, || (), |jobs| walker.entry(jobs, node, dest))?;
+    walker.finish(volume)
 }
 
 /// Where the copy goes, by the rules of cp.

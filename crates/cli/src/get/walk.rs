@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{File, FileType, InodeNo, Metadata, Node};
+use parext4::{File, FileType, InodeNo, Metadata, Node, NodeId, Volume};
 use rustix::fs::{CWD, Mode, makedev, mknodat};
 
 use super::file::FileJob;
@@ -39,8 +39,8 @@ pub struct Walker {
     linked: HashMap<InodeNo, PathBuf>,
     /// First and further names of such files; the latter are made when the files are.
     links: Vec<(PathBuf, PathBuf)>,
-    /// Directories, parents before what is in them.
-    directories: Vec<(PathBuf, Node, Metadata)>,
+    /// Directories, each before its entries. Kept by number, because there may be millions.
+    directories: Vec<(PathBuf, NodeId)>,
 }
 
 impl Walker {
@@ -55,7 +55,7 @@ impl Walker {
     pub fn entry(&mut self, jobs: &Submit<'_, FileJob>, node: Node, path: PathBuf) -> Result<()> {
         let metadata = node.metadata();
         if metadata.file_type == FileType::Directory {
-            return self.directory(jobs, &node, path, metadata);
+            return self.directory(jobs, &node, path);
         }
         if metadata.links > 1 {
             if let Some(first) = self.linked.get(&metadata.ino) {
@@ -84,30 +84,28 @@ impl Walker {
     }
 
     /// Makes the links, and gives the directories their attributes. All jobs are done.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(self, volume: &Volume) -> Result<()> {
         for (first, further) in &self.links {
             replace(further, |path| fs::hard_link(first, path))
                 .with_context(|| further.display().to_string())?;
             self.shared.progress.file_done();
         }
         // What is in a directory comes first: its attributes may close the way, and changes in it set its time.
-        for (path, node, metadata) in self.directories.iter().rev() {
-            attributes::set(path, node, metadata, &self.shared)
+        for &(ref path, id) in self.directories.iter().rev() {
+            let set = |node: &Node| attributes::set(path, node, &node.metadata(), &self.shared);
+            volume
+                .node(id)
+                .map_err(Into::into)
+                .and_then(|node| set(&node))
                 .with_context(|| path.display().to_string())?;
         }
         Ok(())
     }
 
-    fn directory(
-        &mut self,
-        jobs: &Submit<'_, FileJob>,
-        dir: &Node,
-        path: PathBuf,
-        metadata: Metadata,
-    ) -> Result<()> {
+    fn directory(&mut self, jobs: &Submit<'_, FileJob>, dir: &Node, path: PathBuf) -> Result<()> {
         self.visited.enter(dir)?;
         make_directory(&path).with_context(|| path.display().to_string())?;
-        self.directories.push((path.clone(), dir.clone(), metadata));
+        self.directories.push((path.clone(), dir.id()));
         for item in tree::entries(dir) {
             let item = item.with_context(|| path.display().to_string())?;
             let path = path.join(OsStr::from_bytes(&item.name));

@@ -26,11 +26,13 @@ pub fn start(image: &Path, dir: &Path, options: &[String]) -> Result<()> {
     let (output, errors) = (daemon.stdout.take(), daemon.stderr.take());
     let mut said = Vec::new();
     output.context("no output")?.take(READY.len() as u64).read_to_end(&mut said)?;
-    if said == READY {
-        return Ok(());
-    }
     let mut text = String::new();
     errors.context("no errors")?.read_to_string(&mut text)?;
+    if said == READY {
+        // Warnings.
+        eprint!("{text}");
+        return Ok(());
+    }
     let status = daemon.wait()?;
     match text.trim().strip_prefix("parext4: ") {
         Some(error) => bail!("{error}"),

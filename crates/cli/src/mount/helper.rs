@@ -1,17 +1,34 @@
-//! The program under the name `mount.fuse.parext4`, as mount(8) calls it for `mount -t fuse.parext4` and fstab.
+//! The command lines of the helpers that mount(8) and umount(8) call, for `mount -t fuse.parext4`, fstab and systemd.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Parser;
+use parext4_mount::{MountOptions, OptionError, unmount};
 
 use super::Args;
+
+/// Names under which mount(8) finds the program.
+pub const MOUNT_NAMES: [&str; 2] = ["mount.fuse.parext4", "mount.parext4"];
+/// Name under which umount(8) finds the program. By default umount(8) asks statfs(2) for the type, which says `fuse`,
+/// and finds no program. A mount with an option for user space, as `uhelper=` or `x-...`, has an entry in
+/// /run/mount/utab; then umount(8) reads the type from the list of mounts.
+pub const UMOUNT_NAME: &str = "umount.fuse.parext4";
+
+/// The command that called the program, with its arguments.
+#[derive(Debug)]
+pub enum Helper {
+    /// mount(8)
+    Mount(MountHelper),
+    /// umount(8)
+    Umount(UmountHelper),
+}
 
 /// Mount an image on a directory, for mount(8)
 #[derive(Debug, Parser)]
 #[command(name = "mount.fuse.parext4", version)]
-pub struct Helper {
+pub struct MountHelper {
     /// An image file or block device
     image: PathBuf,
     /// An empty directory
@@ -22,6 +39,9 @@ pub struct Helper {
     /// Only check the options
     #[arg(short = 'f')]
     fake: bool,
+    /// Leave out options that are not known
+    #[arg(short = 's')]
+    sloppy: bool,
     /// Has no effect
     #[arg(short = 'n')]
     no_mtab: bool,
@@ -33,16 +53,71 @@ pub struct Helper {
     fs_type: Option<String>,
 }
 
+/// Unmount a directory, for umount(8)
+#[derive(Debug, Parser)]
+#[command(name = "umount.fuse.parext4", version)]
+pub struct UmountHelper {
+    /// Where an image is mounted
+    dir: PathBuf,
+    /// Detach the directory now; the mount ends when its last user has gone
+    #[arg(short = 'l')]
+    lazy: bool,
+    /// Has no effect
+    #[arg(short = 'f')]
+    force: bool,
+    /// Has no effect
+    #[arg(short = 'n')]
+    no_mtab: bool,
+    /// Has no effect
+    #[arg(short = 'r')]
+    read_only: bool,
+    /// Has no effect
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Has no effect
+    #[arg(short = 't', value_name = "TYPE")]
+    fs_type: Option<String>,
+}
+
 impl Helper {
-    /// Whether the program was called by such a name.
-    pub fn is_called(program: &OsStr) -> bool {
-        Path::new(program).file_name().is_some_and(|name| name == "mount.fuse.parext4")
+    /// Parses the arguments if `program` is one of the helpers' names.
+    pub fn parse(program: &OsStr) -> Option<Self> {
+        let name = Path::new(program).file_name()?;
+        if name == UMOUNT_NAME {
+            return Some(Self::Umount(UmountHelper::parse()));
+        }
+        MOUNT_NAMES.iter().any(|known| name == *known).then(|| Self::Mount(MountHelper::parse()))
     }
 
-    /// Mounts as asked.
+    /// Mounts or unmounts.
     pub fn run(self) -> Result<()> {
-        let Self { image, dir, options, fake, .. } = self;
+        match self {
+            Self::Mount(helper) => helper.run(),
+            Self::Umount(UmountHelper { dir, lazy, .. }) => Ok(unmount(&dir, lazy)?),
+        }
+    }
+}
+
+impl MountHelper {
+    fn run(self) -> Result<()> {
+        let Self { image, dir, mut options, fake, sloppy, .. } = self;
+        if sloppy {
+            options = options.iter().map(|list| known(list)).collect();
+        }
         let args = Args { image, dir, options, foreground: false, daemon: false };
         if fake { args.mount_options().map(drop) } else { super::run(&args) }
     }
+}
+
+/// Returns the options of a list that parext4 knows; warns about each other one.
+fn known(list: &str) -> String {
+    let is_known = |option: &&str| {
+        let error = MountOptions::default().add(option).err();
+        let unknown = matches!(error, Some(OptionError::Unknown(_)));
+        if unknown {
+            eprintln!("parext4: warning: unknown mount option {option:?} is left out");
+        }
+        !unknown
+    };
+    list.split(',').filter(is_known).collect::<Vec<_>>().join(",")
 }

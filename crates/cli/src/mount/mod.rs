@@ -1,6 +1,7 @@
 //! `mount`: a volume on a directory, for every program.
 
 mod daemon;
+mod guard;
 mod helper;
 mod log;
 
@@ -9,10 +10,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
 use parext4::{FileOptions, Volume};
-use parext4_mount::{MountOptions, Mounted, unmount};
+use parext4_mount::{MountOptions, Mounted, remount, unmount};
 
-use crate::image;
-pub use helper::Helper;
+use crate::{image, recorded};
+use guard::Guard;
+pub use guard::run as guard;
+pub use helper::{Helper, MOUNT_NAMES, UMOUNT_NAME};
 
 /// Mount an image on a directory, for every program
 ///
@@ -23,12 +26,16 @@ pub struct Args {
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
-    /// As mount(8) has them, separated by commas: ro, norecovery (with ro: leave the journal alone), allow_other,
-    /// noatime, offset=BYTES, commit=SECONDS, suid, dev, noexec, sync and others; errors=continue|remount-ro;
-    /// uid=N, gid=N (whose all files are shown to be, and new ones are), resuid=N, resgid=N (who may use reserved
-    /// blocks); cache=kernel|direct (who keeps files in memory), threads=N (that take requests),
-    /// policy=range|shared-overwrite|exclusive, explain (waits, for parext4 stat), log=FILE (what goes wrong later; else
-    /// the system's log)
+    /// Separated by commas. Those of mount(8), ext4(5) and fuse2fs(1), as docs/mount-options.md lists them: ro, remount,
+    /// norecovery (leave the journal alone), allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev, noexec, sync
+    /// and others; errors=continue|remount-ro;
+    /// uid=N, gid=N (owner and group that all files show and new files get), resuid=N, resgid=N (user and group that
+    /// may use reserved blocks); idmap (allow idmapped mounts; nobody may then use reserved blocks, and an owner without
+    /// CAP_FOWNER cannot use chattr); cache=kernel|writeback|direct (which page cache serves programs: the kernel's for
+    /// reads, with each write passed on at once; the kernel's for both, where a full volume is reported only by fsync
+    /// or close; the server's), metadata_cache=SIZE (memory for inodes and directories), page_cache=SIZE (memory
+    /// for file data), threads=N (threads that read requests), policy=range|shared-overwrite|exclusive, explain (waits, for parext4 stat), log=FILE (for errors
+    /// after the command has returned; default: the system's log)
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
@@ -43,13 +50,15 @@ impl Args {
     fn mount_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::default();
         self.options.iter().try_for_each(|list| options.add(list))?;
-        options.check()?;
         Ok(options)
     }
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let options = args.mount_options()?;
+    if options.remount {
+        return Ok(remount(&args.dir, &args.options)?);
+    }
     let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
     let (image, dir) = (absolute(&args.image)?, absolute(&args.dir)?);
     check_dir(&dir)?;
@@ -60,10 +69,25 @@ pub fn run(args: &Args) -> Result<()> {
         rustix::process::setsid().context("leaving the terminal")?;
     }
     log::start(options.log.as_deref().map(log::open).transpose()?);
-    let mounted = mounted(&image, &dir, &options)?;
+    let volume = open(&image, &options)?;
+    let warning =
+        volume.info().errors.map(|errors| format!("{}: {}", image.display(), recorded::describe(&errors)));
+    let mut guard = Guard::start()?;
+    let mounted = mounted(volume, &image, &dir, &options)?;
+    if let Some(connection) = mounted.connection() {
+        guard.watch(connection)?;
+    }
+    if let Some(warning) = &warning {
+        eprintln!("parext4: warning: {warning}");
+    }
     if args.daemon {
         daemon::ready()?;
         log::leave_error_output();
+    }
+    if let Some(warning) = warning.filter(|_| args.daemon || options.log.is_some()) {
+        ::log::warn!("{warning}");
+    }
+    if args.daemon {
         ::log::info!("{} is mounted on {}", image.display(), dir.display());
     }
     let served = mounted.serve();
@@ -88,13 +112,14 @@ fn check_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens the volume and mounts it. A signal that asks the program to end unmounts it: at once if nobody uses it, else
-/// when the last user goes.
-fn mounted(image: &Path, dir: &Path, options: &MountOptions) -> Result<Mounted> {
+fn open(image: &Path, options: &MountOptions) -> Result<Volume> {
     let file_options = FileOptions::new().read_only(options.read_only).offset(options.offset);
     let device = image::open_device(image, file_options)?;
-    let volume =
-        Volume::open(device, &options.open_options()).with_context(|| image.display().to_string())?;
+    Volume::open(device, &options.open_options()).with_context(|| image.display().to_string())
+}
+
+/// Mounts a volume. SIGINT, SIGTERM and SIGHUP detach the directory; the mount ends after its last open file is closed.
+fn mounted(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Mounted> {
     abort_on_panic();
     let mounted = Mounted::new(volume, image, dir, options)
         .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?;

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,9 +12,14 @@ use parext4::{File, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::small::{Buffers, SMALL, Small, SmallFiles};
 use super::walk::{Place, Slot};
-use super::{Shared, attributes, xattrs};
+use super::xattrs::{self, Source};
+use super::{Shared, attributes};
 use crate::transfer::{Copy, Job};
+
+/// Bytes of a block as stat(2) counts them.
+const BLOCK: u64 = 512;
 
 /// A file to copy.
 pub struct FileJob {
@@ -26,7 +31,7 @@ pub struct FileJob {
 }
 
 impl FileJob {
-    fn open(&self) -> Result<(fs::File, File, fs::Metadata)> {
+    fn open(self) -> Result<FileCopy> {
         // It was a regular file when the walk came by; if it is a FIFO now, opening must not wait.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let source =
@@ -40,35 +45,103 @@ impl FileJob {
             .replace(|dir, name| dir.create(name, &new))
             .with_context(|| self.place.path.display().to_string())?;
         if let Some(slot) = &self.slot {
-            let _ = slot.set(node.clone());
+            let _ = slot.set(node.id());
         }
-        Ok((source, File::new(node)?, metadata))
+        let made = Made { job: self, file: File::new(node)?, size: metadata.len() };
+        Ok(FileCopy { made, source, metadata })
     }
 }
 
 impl Job for FileJob {
     type Copy = FileCopy;
+    type Kept = SmallFiles;
 
-    fn start(self) -> Result<FileCopy> {
-        let (source, file, metadata) = self.open()?;
-        let (size, attributes) = (metadata.len(), attributes::all(&metadata));
-        Ok(FileCopy { job: self, source, file, size, attributes })
+    fn start(self, small: &mut SmallFiles) -> Result<Option<FileCopy>> {
+        let copy = self.open()?;
+        if !copy.is_small() {
+            return Ok(Some(copy));
+        }
+        small.add(copy)?;
+        Ok(None)
+    }
+}
+
+/// A file in the volume that is not complete.
+pub struct Made {
+    job: FileJob,
+    pub file: File,
+    /// As it was when it was opened; what is appended later stays behind.
+    size: u64,
+}
+
+impl Made {
+    /// Takes note that `len` bytes were written, or of why not.
+    pub fn written(&self, result: parext4::Result<u64>, len: usize) -> Result<()> {
+        result.with_context(|| self.job.place.path.display().to_string())?;
+        self.job.shared.progress.moved(len as u64);
+        Ok(())
+    }
+
+    /// Gives the file its attributes, after all its data was written.
+    pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
+        let path = &self.job.place.path;
+        let complete = || {
+            // Behind the last data may be a hole.
+            if self.file.size() != self.size {
+                self.file.set_len(self.size)?;
+            }
+            self.file.node().set_attributes(attributes)
+        };
+        complete().with_context(|| path.display().to_string())?;
+        self.job.shared.progress.file_done();
+        self.job.shared.durable.complete(path.clone())
     }
 }
 
 /// A file on its way.
 pub struct FileCopy {
-    job: FileJob,
+    made: Made,
     source: fs::File,
-    file: File,
-    /// As it was when it was opened; what is appended later stays behind.
-    size: u64,
-    attributes: SetAttributes,
+    metadata: fs::Metadata,
+}
+
+impl FileCopy {
+    /// Whether it is copied together with others: it is small, and surely without holes, as it takes no fewer blocks than
+    /// its size.
+    fn is_small(&self) -> bool {
+        let size = self.made.size;
+        size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)
+    }
+
+    /// Reads all of a small file. Returns what remains to be done, for which the source need not stay open.
+    pub fn read_small(self, buffers: &mut Buffers) -> Result<Small> {
+        let len = usize::try_from(self.made.size)?;
+        let mut buf = buffers.take(len);
+        self.read(&mut buf[..len], 0)?;
+        self.copy_xattrs()?;
+        Ok(Small { attributes: attributes::all(&self.metadata), made: self.made, buf, len })
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let source = &self.made.job.source;
+        self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                anyhow::anyhow!("{}: was cut while it was copied", source.display())
+            }
+            _ => anyhow::Error::new(error).context(source.display().to_string()),
+        })
+    }
+
+    fn copy_xattrs(&self) -> Result<()> {
+        let job = &self.made.job;
+        xattrs::copy(&Source::File(&self.source, &job.source), self.made.file.node(), &job.shared.progress)
+            .with_context(|| job.place.path.display().to_string())
+    }
 }
 
 impl Copy for FileCopy {
     fn size(&self) -> u64 {
-        self.size
+        self.made.size
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
@@ -81,36 +154,19 @@ impl Copy for FileCopy {
         match data {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL) => Ok(Some(from..self.size)),
-            Err(error) => Err(error).with_context(|| self.job.source.display().to_string()),
+            Err(Errno::INVAL) => Ok(Some(from..self.made.size)),
+            Err(error) => Err(error).with_context(|| self.made.job.source.display().to_string()),
         }
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
         let bytes = &mut buffer[..len];
-        self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                anyhow::anyhow!("{}: was cut while it was copied", self.job.source.display())
-            }
-            _ => anyhow::Error::new(error).context(self.job.source.display().to_string()),
-        })?;
-        self.file.write_at(bytes, offset).with_context(|| self.job.place.path.display().to_string())?;
-        self.job.shared.progress.moved(len as u64);
-        Ok(())
+        self.read(bytes, offset)?;
+        self.made.written(self.made.file.write_at(bytes, offset).map(|()| len as u64), len)
     }
 
     fn finish(&self) -> Result<()> {
-        let path = &self.job.place.path;
-        let complete = || {
-            // Behind the last data may be a hole.
-            if self.file.size() != self.size {
-                self.file.set_len(self.size)?;
-            }
-            xattrs::copy(&self.job.source, self.file.node(), &self.job.shared.progress)?;
-            anyhow::Ok(self.file.node().set_attributes(&self.attributes)?)
-        };
-        complete().with_context(|| path.display().to_string())?;
-        self.job.shared.progress.file_done();
-        self.job.shared.durable.complete(path.clone())
+        self.copy_xattrs()?;
+        self.made.finish(&attributes::all(&self.metadata))
     }
 }

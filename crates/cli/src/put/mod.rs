@@ -3,6 +3,7 @@
 mod attributes;
 mod durable;
 mod file;
+mod small;
 mod target;
 mod walk;
 mod xattrs;
@@ -19,6 +20,7 @@ use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::transfer;
 use durable::Durable;
+use small::SmallFiles;
 use walk::Walker;
 
 /// Copy files and trees into a volume, like cp -a
@@ -66,11 +68,14 @@ fn copy(volume: &Volume, args: &Args) -> Result<()> {
     let shared = Arc::new(Shared { progress: Progress::new(args.quiet), durable });
     let targets = target::find(volume, &args.src, &args.dest.path)?;
     let mut walker = Walker::new(Arc::clone(&shared));
-    transfer::run(threads, |jobs| {
+    let kept = || SmallFiles::new(volume);
+    transfer::run(threads, kept, |jobs| {
         targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
     })?;
-    walker.finish()?;
+    walker.finish(volume)?;
     shared.durable.finish().context("making the copy durable")?;
+    // The process ends after this. To free what the volume keeps of each file would take longer than to close it.
+    std::mem::forget(volume.clone());
     // The progress bar leaves its line first.
     drop(shared);
     args.policy.report(volume);

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail};
-use parext4::{Error, FileType, Node, SetAttributes};
+use parext4::{Error, FileType, Node, NodeId, SetAttributes, Volume};
 
 use super::target::Target;
-use super::{Shared, attributes, xattrs};
+use super::xattrs::{self, Source};
+use super::{Shared, attributes};
 use crate::put::file::FileJob;
 use crate::transfer::Submit;
 
 /// The copy of a file that has several names, once it is made.
-pub type Slot = Arc<OnceLock<Node>>;
+pub type Slot = Arc<OnceLock<NodeId>>;
 
 /// A name in the volume.
 pub struct Place {
@@ -41,15 +42,24 @@ impl Place {
     }
 }
 
+/// A further name of a file. Kept by number, because there may be millions.
+struct Link {
+    first: Slot,
+    parent: NodeId,
+    name: Vec<u8>,
+    path: PathBuf,
+}
+
 /// Copies trees: directories and special files itself, regular files as jobs.
 pub struct Walker {
     shared: Arc<Shared>,
     /// Files with several names by device and inode number, as far as they have been met.
     linked: HashMap<(u64, u64), Slot>,
     /// Further names of such files, made when the files are.
-    links: Vec<(Slot, Place)>,
+    links: Vec<Link>,
     /// Directories outside, their copies and their attributes, set when nothing more goes into them.
-    directories: Vec<(PathBuf, Node, SetAttributes)>,
+    /// Kept by number, because there may be millions.
+    directories: Vec<(PathBuf, NodeId, SetAttributes)>,
 }
 
 impl Walker {
@@ -60,7 +70,10 @@ impl Walker {
     /// Copies the tree at `source`.
     pub fn copy(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, target: Target) -> Result<()> {
         match target {
-            Target::Entry { parent, name, path } => self.entry(jobs, source, Place { parent, name, path }),
+            Target::Entry { parent, name, path } => {
+                let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
+                self.entry(jobs, source, &metadata, Place { parent, name, path })
+            }
             Target::Contents { dir, path } => {
                 let metadata = source.metadata().with_context(|| source.display().to_string())?;
                 self.contents(jobs, source, &metadata, dir, &path)
@@ -69,35 +82,44 @@ impl Walker {
     }
 
     /// Makes the links, and gives the directories their attributes. All jobs are done.
-    pub fn finish(self) -> Result<()> {
-        for (slot, place) in self.links {
+    pub fn finish(self, volume: &Volume) -> Result<()> {
+        for Link { first, parent, name, path } in self.links {
             // Every first name was made, or its job has failed and with it the command.
-            let Some(node) = slot.get() else { continue };
+            let Some(&first) = first.get() else { continue };
+            let place = Place { parent: volume.node(parent)?, name, path };
+            let node = volume.node(first)?;
             place
-                .replace(|parent, name| parent.link(name, node))
+                .replace(|parent, name| parent.link(name, &node))
                 .with_context(|| place.path.display().to_string())?;
             self.shared.progress.file_done();
             self.shared.durable.complete(place.path)?;
         }
-        for (source, node, set) in self.directories {
-            xattrs::copy(&source, &node, &self.shared.progress)
+        for (source, id, set) in self.directories {
+            let node = volume.node(id)?;
+            xattrs::copy(&Source::Path(&source), &node, &self.shared.progress)
                 .with_context(|| source.display().to_string())?;
             node.set_attributes(&set)?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, jobs: &Submit<'_, FileJob>, source: &Path, place: Place) -> Result<()> {
-        let metadata = source.symlink_metadata().with_context(|| source.display().to_string())?;
+    fn entry(
+        &mut self,
+        jobs: &Submit<'_, FileJob>,
+        source: &Path,
+        metadata: &Metadata,
+        place: Place,
+    ) -> Result<()> {
         if metadata.is_dir() {
-            let dir = directory(&place, &metadata).with_context(|| place.path.display().to_string())?;
-            return self.contents(jobs, source, &metadata, dir, &place.path);
+            let dir = directory(&place, metadata).with_context(|| place.path.display().to_string())?;
+            return self.contents(jobs, source, metadata, dir, &place.path);
         }
         let mut slot = None;
         if metadata.nlink() > 1 {
             let id = (metadata.dev(), metadata.ino());
             if let Some(first) = self.linked.get(&id) {
-                self.links.push((Arc::clone(first), place));
+                let (first, Place { parent, name, path }) = (Arc::clone(first), place);
+                self.links.push(Link { first, parent: parent.id(), name, path });
                 return Ok(());
             }
             let first = Slot::default();
@@ -109,10 +131,10 @@ impl Walker {
             let shared = Arc::clone(&self.shared);
             return jobs.submit(FileJob { source: source.to_owned(), place, slot, shared });
         }
-        let node = small(source, &place, &metadata, &self.shared)
+        let node = small(source, &place, metadata, &self.shared)
             .with_context(|| place.path.display().to_string())?;
         if let Some(slot) = slot {
-            let _ = slot.set(node);
+            let _ = slot.set(node.id());
         }
         self.shared.progress.file_done();
         self.shared.durable.complete(place.path)
@@ -128,11 +150,14 @@ impl Walker {
         path: &Path,
     ) -> Result<()> {
         for item in fs::read_dir(source).with_context(|| source.display().to_string())? {
-            let name = item.with_context(|| source.display().to_string())?.file_name();
+            let item = item.with_context(|| source.display().to_string())?;
+            let name = item.file_name();
             let (from, path) = (source.join(&name), path.join(&name));
-            self.entry(jobs, &from, Place { parent: dir.clone(), name: name.into_vec(), path })?;
+            // By the open directory: the kernel looks up the name alone.
+            let metadata = item.metadata().with_context(|| from.display().to_string())?;
+            self.entry(jobs, &from, &metadata, Place { parent: dir.clone(), name: name.into_vec(), path })?;
         }
-        self.directories.push((source.to_owned(), dir, attributes::all(metadata)));
+        self.directories.push((source.to_owned(), dir.id(), attributes::all(metadata)));
         Ok(())
     }
 }
@@ -156,13 +181,13 @@ fn small(source: &Path, place: &Place, metadata: &Metadata, shared: &Shared) -> 
     if metadata.is_symlink() {
         let target = fs::read_link(source)?;
         let node = place.replace(|dir, name| dir.symlink(name, target.as_os_str().as_bytes(), &new))?;
-        xattrs::copy(source, &node, &shared.progress)?;
+        xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
         node.set_attributes(&attributes::of_symlink(metadata))?;
         return Ok(node);
     }
     let Some(special) = attributes::special(metadata) else { bail!("{}: unknown type", source.display()) };
     let node = place.replace(|dir, name| dir.mknod(name, special, &new))?;
-    xattrs::copy(source, &node, &shared.progress)?;
+    xattrs::copy(&Source::Path(source), &node, &shared.progress)?;
     node.set_attributes(&attributes::all(metadata))?;
     Ok(node)
 }

@@ -1,11 +1,12 @@
 //! Extended attributes of files outside, for the volume.
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::path::Path;
 
 use anyhow::Result;
 use parext4::{Error, Node, XattrMode};
-use rustix::fs::{lgetxattr, llistxattr, llistxattr_query};
+use rustix::fs::{fgetxattr, flistxattr, flistxattr_query, lgetxattr, llistxattr, llistxattr_query};
 use rustix::io::Errno;
 
 use crate::progress::Progress;
@@ -13,9 +14,17 @@ use crate::progress::Progress;
 /// The longest value, and the longest list of names, that Linux passes.
 const MAX: usize = 65536;
 
-/// Gives `node` the attributes of what is at `source`, and no access control list that it has inherited. Says what
+/// A file outside.
+pub enum Source<'a> {
+    /// Whatever is at the path, also a symbolic link.
+    Path(&'a Path),
+    /// An open file, and its path for messages.
+    File(&'a File, &'a Path),
+}
+
+/// Gives `node` the attributes of `source`, and no access control list that it has inherited. Says what
 /// the volume cannot hold.
-pub fn copy(source: &Path, node: &Node, progress: &Progress) -> Result<()> {
+pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<()> {
     let names = list(source)?;
     for name in node.list_xattr()? {
         if name.starts_with(b"system.") && !names.iter().any(|kept| kept.to_bytes() == name) {
@@ -27,7 +36,8 @@ pub fn copy(source: &Path, node: &Node, progress: &Progress) -> Result<()> {
         match node.set_xattr(name.to_bytes(), &value, XattrMode::Any) {
             Err(error @ (Error::Unsupported(_) | Error::NoSpace)) => {
                 let name = name.to_string_lossy();
-                progress.note(&format!("{}: attribute {name} is left out: {error}", source.display()));
+                let (Source::Path(path) | Source::File(_, path)) = source;
+                progress.note(&format!("{}: attribute {name} is left out: {error}", path.display()));
             }
             set => set?,
         }
@@ -36,21 +46,32 @@ pub fn copy(source: &Path, node: &Node, progress: &Progress) -> Result<()> {
 }
 
 /// The names; none where there are no attributes.
-fn list(source: &Path) -> Result<Vec<CString>> {
+fn list(source: &Source<'_>) -> Result<Vec<CString>> {
     // Asked for the length first: most files have none.
-    if let Ok(0) | Err(Errno::NOTSUP) = llistxattr_query(source) {
+    let len = match source {
+        Source::Path(path) => llistxattr_query(*path),
+        Source::File(file, _) => flistxattr_query(file),
+    };
+    if let Ok(0) | Err(Errno::NOTSUP) = len {
         return Ok(Vec::new());
     }
     let mut bytes = vec![0; MAX];
-    let len = llistxattr(source, &mut bytes[..])?;
+    let len = match source {
+        Source::Path(path) => llistxattr(*path, &mut bytes[..])?,
+        Source::File(file, _) => flistxattr(file, &mut bytes[..])?,
+    };
     let names = bytes[..len].split_inclusive(|&byte| byte == 0);
     Ok(names.map(CStr::from_bytes_with_nul).map(|name| name.map(CStr::to_owned)).collect::<Result<_, _>>()?)
 }
 
 /// A value, unless the attribute is gone, or not for us.
-fn get(source: &Path, name: &CStr) -> Result<Option<Vec<u8>>> {
+fn get(source: &Source<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX];
-    match lgetxattr(source, name, &mut value[..]) {
+    let len = match source {
+        Source::Path(path) => lgetxattr(*path, name, &mut value[..]),
+        Source::File(file, _) => fgetxattr(file, name, &mut value[..]),
+    };
+    match len {
         Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
         len => {
             value.truncate(len?);

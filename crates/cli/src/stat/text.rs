@@ -23,25 +23,39 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
     let requests = &now.requests;
     writeln!(
         f,
-        "requests: {} taken{}; {} under way: {} in threads, {} in workers, {} in queues of the device",
+        "requests: {} taken{}; {} under way: {} in threads, {} in workers, {} in queues of the device, \
+         {} wait for the kernel",
         requests.taken,
         rates.of(|report| report.requests.taken),
         requests.in_flight(),
         requests.in_threads,
         requests.in_workers,
         requests.in_lanes,
+        requests.in_kernel,
     )?;
+    now.long_requests.iter().try_for_each(|request| writeln!(f, "* under way: {request}"))?;
     let cache = &now.cache;
     writeln!(
         f,
-        "cache: {} of {}, {} of it dirty; {} hits{}, {} misses{}",
+        "cache: {} of {}, {} of it dirty, in {} of memory; {} hits{}, {} misses{}",
         size::display(cache.bytes),
         size::display(cache.budget),
         size::display(cache.dirty_bytes),
+        size::display(cache.memory),
         cache.hits,
         rates.of(|report| report.cache.hits),
         cache.misses,
         rates.of(|report| report.cache.misses),
+    )?;
+    let metadata = &now.metadata;
+    writeln!(
+        f,
+        "metadata: {} of {}; {} inodes and {} blocks in memory, {} inodes known to the kernel",
+        size::display(metadata.bytes),
+        size::display(metadata.budget),
+        metadata.inodes,
+        metadata.blocks,
+        metadata.known_inodes,
     )?;
     writeln!(f, "journal: {} commits{}", now.journal_commits, rates.of(|report| report.journal_commits))?;
     now.waits.iter().try_for_each(|wait| writeln!(f, "* {}", wait.escape_debug()))

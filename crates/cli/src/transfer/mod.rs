@@ -19,9 +19,23 @@ pub use chunks::{CHUNK, Copy, GRAIN};
 pub trait Job: Send {
     /// The file once it is open.
     type Copy: Copy;
+    /// What a thread keeps from one job to the next.
+    type Kept: Kept;
 
-    /// Opens source and destination.
-    fn start(self) -> Result<Self::Copy>;
+    /// Opens source and destination. Returns `None` if `kept` copies the file.
+    fn start(self, kept: &mut Self::Kept) -> Result<Option<Self::Copy>>;
+}
+
+/// What a thread keeps from one job to the next.
+pub trait Kept {
+    /// Completes the files that are left, after the thread's last job.
+    fn finish(self) -> Result<()>;
+}
+
+impl Kept for () {
+    fn finish(self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Where jobs go.
@@ -41,9 +55,13 @@ impl<J> Submit<'_, J> {
     }
 }
 
-/// Runs `produce`, and the jobs that it submits on `threads` threads. Returns when all are done, or with the
-/// first failure.
-pub fn run<J: Job>(threads: usize, produce: impl FnOnce(&Submit<'_, J>) -> Result<()>) -> Result<()> {
+/// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `kept` of its own. Returns when all are
+/// done, or with the first failure.
+pub fn run<J: Job>(
+    threads: usize,
+    kept: impl Fn() -> J::Kept + Sync,
+    produce: impl FnOnce(&Submit<'_, J>) -> Result<()>,
+) -> Result<()> {
     let threads = threads.max(1);
     let failure = OnceLock::new();
     let (jobs, job_queue) = crossbeam_channel::bounded(threads * 4);
@@ -58,7 +76,8 @@ pub fn run<J: Job>(threads: usize, produce: impl FnOnce(&Submit<'_, J>) -> Resul
                 failure: &failure,
                 buffer: AlignedBuf::zeroed(CHUNK),
             };
-            scope.spawn(move || worker.run());
+            let kept = &kept;
+            scope.spawn(move || worker.run(kept()));
         }
         // Only the workers keep the queues open.
         drop((job_queue, help_queue, ask));
@@ -80,15 +99,20 @@ struct Worker<'a, J: Job> {
 }
 
 impl<J: Job> Worker<'_, J> {
-    fn run(mut self) {
+    fn run(mut self, mut kept: J::Kept) {
         loop {
             select_biased! {
                 recv(self.help) -> file => if let Ok(file) = file { self.copy(&file) },
                 recv(self.jobs) -> job => match job {
-                    Ok(job) => self.start(job),
+                    Ok(job) => self.start(job, &mut kept),
                     Err(_) => break,
                 },
             }
+        }
+        if self.failure.get().is_none()
+            && let Err(error) = kept.finish()
+        {
+            self.fail(error);
         }
         // No more files will be started here; go on helping until that is so everywhere.
         drop(std::mem::replace(&mut self.ask, crossbeam_channel::bounded(0).0));
@@ -97,12 +121,13 @@ impl<J: Job> Worker<'_, J> {
         }
     }
 
-    fn start(&mut self, job: J) {
+    fn start(&mut self, job: J, kept: &mut J::Kept) {
         if self.failure.get().is_some() {
             return;
         }
-        match job.start() {
-            Ok(copy) => {
+        match job.start(kept) {
+            Ok(None) => {}
+            Ok(Some(copy)) => {
                 let file = Arc::new(Chunks::new(copy));
                 for _ in 0..file.helpers().min(self.others) {
                     // It cannot fail: this worker holds a receiver.

@@ -1,10 +1,15 @@
 //! An image and a directory to mount it on.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Bench, run, text};
+
+/// A call on a mount that takes longer counts as a hang.
+const HANGS: Duration = Duration::from_secs(60);
 
 /// An image that is or can be mounted; unmounted in the end.
 pub struct Bed {
@@ -65,6 +70,27 @@ impl Bed {
         server
     }
 
+    /// Runs `work`. Should that hang, aborts the connection after a minute, so that every call on the mount fails, and
+    /// then fails.
+    pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
+        let device = std::fs::metadata(&self.dir).unwrap().dev();
+        let connection = rustix::fs::minor(device).to_string();
+        let (over, is_over) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let watchdog = scope.spawn(move || {
+                let hangs = is_over.recv_timeout(HANGS) == Err(mpsc::RecvTimeoutError::Timeout);
+                if hangs {
+                    parext4_mount::control::abort(&connection).unwrap();
+                }
+                hangs
+            });
+            let done = work();
+            drop(over);
+            assert!(!watchdog.join().unwrap(), "the mount hung until its connection was aborted");
+            done
+        })
+    }
+
     pub fn is_mounted(&self) -> bool {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
@@ -100,7 +126,7 @@ impl Drop for Bed {
     }
 }
 
-/// Waits up to a minute until something is so.
+/// Waits up to a minute until `is_so` returns true.
 pub fn until(is_so: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use crate::bed::{Bed, tool};
 use crate::common::text;
 
-/// Both caches, and a server that has no thread to spare.
-const OPTIONS: [&str; 3] = ["cache=kernel", "cache=direct", "cache=kernel,threads=1"];
+/// Each page cache, and a server that has no thread to spare.
+const OPTIONS: [&str; 3] = ["cache=kernel", "cache=direct", "cache=writeback,threads=1"];
 
 fn direct() -> i32 {
     i32::try_from(OFlags::DIRECT.bits()).unwrap()

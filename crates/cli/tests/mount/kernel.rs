@@ -1,7 +1,7 @@
 //! The kernel's ext4 on an image of its own, to do the same things to.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use crate::bed::{tool, until};
 use crate::common::text;
@@ -9,25 +9,64 @@ use crate::common::text;
 /// A volume that the kernel has mounted, unmounted in the end.
 pub struct Kernel {
     dir: tempfile::TempDir,
+    options: String,
 }
 
 impl Kernel {
     /// `None`, with a loud word, if the kernel mounts no images here.
     pub fn mounted(mke2fs_options: &[&str], options: &str) -> Option<Self> {
-        let kernel = Self { dir: tempfile::tempdir().unwrap() };
-        let image = kernel.dir.path().join("image");
+        let kernel = Self::new(options);
+        let image = kernel.image();
         std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
         tool(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).args(mke2fs_options).arg(&image))?;
+        kernel.first_mounted()
+    }
+
+    /// The volume in a copy of an image.
+    pub fn with_copy_of(image: &Path, options: &str) -> Option<Self> {
+        let kernel = Self::new(options);
+        std::fs::copy(image, kernel.image()).unwrap();
+        kernel.first_mounted()
+    }
+
+    fn new(options: &str) -> Self {
+        let kernel = Self { dir: tempfile::tempdir().unwrap(), options: format!("loop,{options}") };
         std::fs::create_dir(kernel.path()).unwrap();
-        let options = format!("loop,{options}");
-        let mut mount = Command::new("mount");
-        let mounted =
-            mount.args(["-t", "ext4", "-o", &options, &text(&image), &text(&kernel.path())]).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(kernel);
+        kernel
+    }
+
+    fn first_mounted(self) -> Option<Self> {
+        if self.mount().is_ok_and(|output| output.status.success()) {
+            return Some(self);
         }
         eprintln!("SKIPPED: the kernel does not mount images here");
         None
+    }
+
+    fn mount(&self) -> std::io::Result<Output> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ext4", "-o", &self.options]).arg(self.image()).arg(self.path()).output()
+    }
+
+    /// Unmounts and mounts again: what is read then is on the device.
+    pub fn mount_again(&self) {
+        self.umount();
+        let output = self.mount().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn umount(&self) {
+        let is_mounted = || {
+            std::fs::read_to_string("/proc/self/mounts")
+                .is_ok_and(|mounts| mounts.contains(&text(&self.path())))
+        };
+        let umount = || Command::new("umount").arg("-q").arg(self.path()).output();
+        let unmounted = !is_mounted() || until(|| umount().is_ok_and(|output| output.status.success()));
+        assert!(unmounted || std::thread::panicking());
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("image")
     }
 
     /// Where it is mounted.
@@ -38,12 +77,6 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let is_mounted = || {
-            std::fs::read_to_string("/proc/self/mounts")
-                .is_ok_and(|mounts| mounts.contains(&text(&self.path())))
-        };
-        let umount = || Command::new("umount").arg("-q").arg(self.path()).output();
-        let unmounted = !is_mounted() || until(|| umount().is_ok_and(|output| output.status.success()));
-        assert!(unmounted || std::thread::panicking());
+        self.umount();
     }
 }

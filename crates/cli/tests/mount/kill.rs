@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use parext4::device::AlignedBuf;
 use rustix::fs::OFlags;
+use testkit::rng::Rng;
+use testkit::settings;
 
 use crate::bed::{Bed, tool};
 use crate::common::text;
-use crate::rng::Rng;
-use crate::settings;
 
 /// Writers of each kind.
 const WRITERS: usize = 2;
@@ -178,7 +178,8 @@ fn recover(bed: &Bed, round: u64) {
 fn what_was_synced_survives_the_server() {
     for round in 0..settings::kill_rounds() {
         let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-        let options = if round % 2 == 0 { "cache=kernel" } else { "cache=direct" };
+        let options = ["cache=kernel", "cache=writeback", "cache=direct"]
+            [usize::try_from((round + round / 3) % 3).unwrap()];
         let mut server = bed.serve(options);
         let synced = Synced::default();
         std::thread::scope(|scope| {
@@ -212,7 +213,7 @@ fn what_was_synced_survives_the_server() {
 #[test]
 fn syncing_the_root_makes_everything_durable() {
     let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-    let mut server = bed.serve("cache=kernel");
+    let mut server = bed.serve("cache=writeback");
     let contents = |nth: u8| vec![nth + 1; 3000 * usize::from(nth)];
     let path = |nth: u8| bed.path(&format!("dir-{}/{nth}", nth % 3));
     for nth in 0..20 {
@@ -226,7 +227,7 @@ fn syncing_the_root_makes_everything_durable() {
     server.kill().unwrap();
     server.wait().unwrap();
     bed.umount();
-    bed.mount("cache=kernel");
+    bed.mount("cache=writeback");
     assert!((0..20).all(|nth| std::fs::read(path(nth)).unwrap() == contents(nth)));
     bed.finish();
 }

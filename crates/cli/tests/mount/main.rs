@@ -2,25 +2,33 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../../../parext4/tests/common/rng.rs"]
-mod rng;
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../../../parext4/tests/common/settings.rs"]
-mod settings;
 
+mod append_only;
+mod attempts;
 mod bed;
+mod cached;
+mod coherence;
+mod damage;
 mod data;
 mod dirs;
+mod file_handles;
+mod guard;
+mod idmapped;
+mod ioctls;
+#[allow(dead_code, reason = "a part is used")]
 mod kernel;
 mod kill;
 mod lifecycle;
 mod log;
+mod memory;
+mod mount_8;
 mod namespace;
 mod options;
 mod permissions;
+mod privileges;
 mod programs;
 mod space;
 mod stat;
 mod times;
 mod unprivileged;
+mod user;

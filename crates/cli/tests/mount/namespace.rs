@@ -11,11 +11,11 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags, lgetxattr,
     llistxattr, lremovexattr, lsetxattr, makedev, mknodat, open, renameat_with, utimensat,
 };
+use testkit::rng::Rng;
+use testkit::settings;
 
 use crate::bed::Bed;
 use crate::kernel::Kernel;
-use crate::rng::Rng;
-use crate::settings;
 
 /// Something to do below a root.
 #[derive(Clone, Debug)]
@@ -330,9 +330,11 @@ fn trees_of_many_threads(block_size: &str, options: &str, seed: u64) {
 
 #[test]
 fn trees_of_many_threads_are_the_same_as_with_the_kernel() {
-    for (block_size, options, seed) in
-        [("4096", "cache=kernel", 11), ("1024", "cache=direct", 12), ("2048", "cache=kernel,threads=1", 13)]
-    {
+    for (block_size, options, seed) in [
+        ("4096", "cache=kernel", 11),
+        ("1024", "cache=direct", 12),
+        ("2048", "cache=writeback,threads=1", 13),
+    ] {
         trees_of_many_threads(block_size, options, seed);
     }
 }

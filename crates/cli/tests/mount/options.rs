@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::bed::{Bed, as_user, tool};
 use crate::common::text;
+use crate::kernel::Kernel;
 
 const OWNER: u32 = 1000;
 
@@ -70,6 +71,8 @@ fn the_journal_is_left_alone_on_request() {
     server.wait().unwrap();
     bed.umount();
     let image = std::fs::read(bed.bench().image()).unwrap();
+    let error = bed.bench().fails(&bed.mount_command("norecovery"));
+    assert!(error.contains("the journal needs recovery"), "{error}");
     for (options, there) in [("ro,norecovery", false), ("noload,ro", false), ("ro", true)] {
         bed.mount(options);
         assert_eq!(bed.path("file").exists(), there, "{options}");
@@ -80,6 +83,40 @@ fn the_journal_is_left_alone_on_request() {
     bed.bench().ok(&["recover", &text(&bed.bench().image())]);
     bed.bench().fsck();
     assert_eq!(bed.bench().ok(&["cat", &bed.bench().inside("/file")]), "contents");
+
+    // A journal that needs no recovery is not needed, as for ext4.
+    bed.mount("rw,noload");
+    std::fs::write(bed.path("second"), "more").unwrap();
+    bed.umount();
+    bed.bench().fsck();
+    assert_eq!(bed.bench().ok(&["cat", &bed.bench().inside("/second")]), "more");
+}
+
+#[test]
+fn options_of_ext4_have_their_effects() {
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let blocks = |dir: &std::path::Path| rustix::fs::statvfs(dir).unwrap().f_blocks;
+    std::fs::create_dir(bed.path("dir")).unwrap();
+    chown(bed.path("dir"), None, Some(77)).unwrap();
+    bed.umount();
+    for df in ["bsddf", "minixdf"] {
+        bed.mount(&format!("defaults,nodiratime,data=ordered,grpid,fsname=disk,{df}"));
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = format!("disk {} fuse.parext4 ", text(bed.dir()));
+        assert!(mounts.contains(&line), "{mounts}");
+        let ours = blocks(bed.dir());
+        let file = bed.path(&format!("dir/{df}"));
+        std::fs::write(&file, "contents").unwrap();
+        assert_eq!(std::fs::metadata(file).unwrap().gid(), 77, "as its directory");
+        let accessed = || std::fs::metadata(bed.path("dir")).unwrap().atime_nsec();
+        let before = accessed();
+        assert!(std::fs::read_dir(bed.path("dir")).unwrap().count() > 0);
+        assert_eq!(accessed(), before);
+        bed.umount();
+        let Some(kernel) = Kernel::with_copy_of(&bed.bench().image(), df) else { continue };
+        assert_eq!(ours, blocks(&kernel.path()), "{df}");
+    }
+    bed.bench().fsck();
 }
 
 /// A name that was changed in the image behind the back of its directory's checksum.
@@ -143,7 +180,13 @@ fn corruption_stops_the_volume_if_that_is_wanted() {
         assert!(std::fs::read_dir(bed.dir()).unwrap().count() > 0);
         let said = bed.bench().ok(&["stat", &text(bed.dir())]);
         assert_eq!(said.contains("nothing is changed any more: corrupt volume"), stops, "{said}");
-        bed.umount();
+        if stops {
+            let error = bed.bench().fails(&["umount", &text(bed.dir())]);
+            assert!(error.contains("is unmounted, but") && error.contains("corrupt volume"), "{error}");
+        } else {
+            bed.umount();
+        }
+        assert!(!bed.is_mounted());
         needle.put_back(&bed);
         bed.bench().ok(&["recover", &text(&bed.bench().image())]);
         bed.bench().fsck();

@@ -18,8 +18,8 @@ fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
     tool(Command::new("sh").args(["-e", "-c", script]).current_dir(dir))
 }
 
-fn with_both_caches(needs: &[&str], script: &str) {
-    for options in ["cache=kernel", "cache=direct"] {
+fn with_each_cache(needs: &[&str], script: &str) {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
         let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
         if run(bed.dir(), needs, script).is_none() {
             return;
@@ -30,7 +30,7 @@ fn with_both_caches(needs: &[&str], script: &str) {
 
 #[test]
 fn git_keeps_a_repository() {
-    with_both_caches(
+    with_each_cache(
         &["git"],
         "export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a
         git init -q here; cd here
@@ -43,7 +43,7 @@ fn git_keeps_a_repository() {
 
 #[test]
 fn tar_brings_back_what_it_took() {
-    with_both_caches(
+    with_each_cache(
         &["tar"],
         "mkdir a; cd a; for n in $(seq 300); do seq $n > f$n; ln f$n h$n; ln -s f$n s$n; done; mkfifo p
         truncate -s 1M sparse; cd ..
@@ -55,7 +55,7 @@ fn tar_brings_back_what_it_took() {
 #[test]
 fn sqlite_commits_in_both_modes() {
     for mode in ["wal", "delete"] {
-        with_both_caches(
+        with_each_cache(
             &["python3"],
             &format!(
                 "python3 -c \"

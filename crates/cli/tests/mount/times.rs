@@ -39,7 +39,7 @@ fn reads_are_noted_as_the_options_say() {
 
 #[test]
 fn times_survive_to_the_nanosecond_beyond_2038() {
-    for options in ["cache=kernel", "cache=direct"] {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let path = bed.path("file");
         let file = File::create(&path).unwrap();
@@ -60,7 +60,7 @@ fn times_survive_to_the_nanosecond_beyond_2038() {
 
 #[test]
 fn a_write_is_dated_when_it_was_made() {
-    for options in ["cache=kernel", "cache=direct"] {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let before = SystemTime::now() - Duration::from_millis(20);
         std::fs::write(bed.path("file"), "contents").unwrap();
@@ -77,7 +77,7 @@ fn a_write_is_dated_when_it_was_made() {
 /// What the kernel writes back by itself may arrive after the date it has sent; also by a handle that is direct.
 #[test]
 fn data_that_is_written_back_late_does_not_date_the_file() {
-    let Some(bed) = Bed::mounted(&[], "cache=kernel") else { return };
+    let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
     let files: Vec<_> = (0..200).map(|number| bed.path(&format!("file{number}"))).collect();
     let times = || -> Vec<_> {
         files.iter().map(|path| std::fs::metadata(path).unwrap().modified().unwrap()).collect()
@@ -105,7 +105,7 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
     });
     let seen = times();
     bed.umount();
-    bed.mount("cache=kernel");
+    bed.mount("cache=writeback");
     let again = times();
     let other = (0..files.len()).filter(|&file| again[file] != seen[file]).count();
     assert_eq!(other, 0, "files have another date than before");
@@ -116,7 +116,7 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
 #[test]
 fn a_file_is_dated_that_becomes_immutable_while_it_is_written() {
     for flag in [IFlags::APPEND, IFlags::IMMUTABLE] {
-        let Some(bed) = Bed::mounted(&[], "cache=kernel") else { return };
+        let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
         let path = bed.path("file");
         let mut file = File::create(&path).unwrap();
         file.set_modified(UNIX_EPOCH).unwrap();
@@ -126,7 +126,7 @@ fn a_file_is_dated_that_becomes_immutable_while_it_is_written() {
         ioctl_setflags(&file, ioctl_getflags(&file).unwrap() | flag).unwrap();
         drop(file);
         bed.umount();
-        bed.mount("cache=kernel");
+        bed.mount("cache=writeback");
         assert!(std::fs::metadata(&path).unwrap().modified().unwrap() >= before);
         let file = File::open(&path).unwrap();
         ioctl_setflags(&file, ioctl_getflags(&file).unwrap() - flag).unwrap();
@@ -155,4 +155,35 @@ fn an_inode_number_that_is_used_again_has_another_generation() {
     });
     assert_ne!(again.expect("the number is used again").1, generation);
     bed.finish();
+}
+
+/// The kernel rounds what it sets and is told, so that a time does not change when the file is looked at again later.
+#[test]
+fn times_of_small_inodes_have_no_nanoseconds() {
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(bed) = Bed::new(&[]) else { return };
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "128"]).arg(bed.bench().image());
+        let Some(_) = tool(&mut mke2fs) else { return };
+        bed.mount(options);
+        let path = bed.path("file");
+        std::fs::write(&path, "contents").unwrap();
+        let set = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+        File::open(&path).unwrap().set_times(FileTimes::new().set_accessed(set)).unwrap();
+        let times = || {
+            let metadata = std::fs::metadata(&path).unwrap();
+            let of = |time: std::io::Result<SystemTime>| time.unwrap().duration_since(UNIX_EPOCH).unwrap();
+            (of(metadata.accessed()), of(metadata.modified()), metadata.ctime(), metadata.ctime_nsec())
+        };
+        let seen = times();
+        assert_eq!(
+            (seen.0, seen.1.subsec_nanos(), seen.3),
+            (Duration::from_secs(1_000_000_000), 0, 0),
+            "{options}"
+        );
+        bed.umount();
+        bed.mount(options);
+        assert_eq!(times(), seen, "{options}");
+        bed.finish();
+    }
 }

@@ -3,10 +3,6 @@
 #[allow(dead_code, reason = "a part is used")]
 #[path = "../common/mod.rs"]
 mod bench;
-#[path = "../../../parext4/tests/common/rng.rs"]
-pub mod rng;
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../../../parext4/tests/common/settings.rs"]
-pub mod settings;
 
 pub use bench::*;
+pub use testkit::{rng, settings};

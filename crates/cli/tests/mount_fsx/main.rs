@@ -55,6 +55,16 @@ fn kernel_cache_blocks_of_4k() {
 }
 
 #[test]
+fn writeback_blocks_of_1k() {
+    run(1024, "cache=writeback,threads=1");
+}
+
+#[test]
+fn writeback_blocks_of_4k() {
+    run(4096, "cache=writeback");
+}
+
+#[test]
 fn direct_blocks_of_1k() {
     run(1024, "cache=direct");
 }

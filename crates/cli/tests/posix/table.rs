@@ -6,7 +6,7 @@ use crate::operation::{Outcome, run, run_as_root};
 use crate::snapshot;
 
 /// By subject.
-const TABLES: [(&str, &str); 16] = [
+const TABLES: [(&str, &str); 17] = [
     ("chmod", include_str!("cases/chmod")),
     ("chown", include_str!("cases/chown")),
     ("ftruncate", include_str!("cases/ftruncate")),
@@ -19,6 +19,7 @@ const TABLES: [(&str, &str); 16] = [
     ("posix_fallocate", include_str!("cases/posix_fallocate")),
     ("rename", include_str!("cases/rename")),
     ("rmdir", include_str!("cases/rmdir")),
+    ("set_ids", include_str!("cases/set_ids")),
     ("symlink", include_str!("cases/symlink")),
     ("truncate", include_str!("cases/truncate")),
     ("unlink", include_str!("cases/unlink")),

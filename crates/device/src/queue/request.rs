@@ -58,6 +58,14 @@ pub enum Op {
 }
 
 impl Op {
+    /// Of a write.
+    pub(super) fn segments(&self) -> &[Segment] {
+        match self {
+            Self::Write { segments, .. } => segments,
+            Self::Read { .. } | Self::Flush => &[],
+        }
+    }
+
     /// Does it with the device's blocking calls.
     pub fn perform(&mut self, device: &dyn Device) -> io::Result<()> {
         match self {

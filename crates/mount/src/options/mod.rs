@@ -1,5 +1,6 @@
 //! The options of a mount, as `-o` and fstab have them.
 
+mod accepted;
 mod parse;
 mod text;
 
@@ -22,13 +23,19 @@ pub enum Atime {
     Strict,
 }
 
-/// Who keeps the contents of files in memory.
+/// Which page cache serves the reads and writes of programs. In every mode, files opened with `O_DIRECT` bypass the
+/// kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// The kernel, with write-back. Files opened with `O_DIRECT` go past it.
+    /// The kernel's page cache serves reads. Each write(2) is a request to the server, which stores the data in the
+    /// volume's page cache, so write(2) returns `ENOSPC` and `EIO` as on the kernel's ext4.
     #[default]
     Kernel,
-    /// The volume: every read and write comes to the server, and files are shared by range.
+    /// The kernel's page cache serves reads and takes writes; the kernel sends the data to the server later. Small
+    /// writes are several times as fast, but write(2) succeeds on a full volume: fsync(2) or close(2) reports the loss.
+    Writeback,
+    /// The volume's page cache serves reads and writes: each read(2) and write(2) is a request to the server, and
+    /// threads share a file by byte range.
     Direct,
 }
 
@@ -43,10 +50,16 @@ pub struct MountOptions {
     pub offset: u64,
     /// When reads change the time of last access.
     pub atime: Atime,
+    /// Whether reads of directories change their times of last access.
+    pub diratime: bool,
     /// How long a change may wait for its commit.
     pub commit: Duration,
     /// Who keeps contents in memory.
     pub cache: Cache,
+    /// The budget of inodes, directories and other metadata in memory, in bytes; `None`: by the memory of the machine.
+    pub metadata_cache: Option<usize>,
+    /// Budget of the volume's own page cache, in bytes, if not the library's default.
+    pub page_cache: Option<u64>,
     /// Threads that take requests from the kernel.
     pub threads: usize,
     /// Which operations on one file may go on at once.
@@ -65,7 +78,17 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// As `uid`, of the group.
     pub gid: Option<u32>,
-    /// Replay a journal that needs it; else the volume can only be read.
+    /// Let mounts of the volume map users and groups (`mount_setattr(2)` with `MOUNT_ATTR_IDMAP`).
+    pub idmap: bool,
+    /// A new inode is of the group of its directory, not of the caller's.
+    pub group_of_directory: bool,
+    /// The size of the volume, as statfs(2) tells it, has the file system's own blocks in it.
+    pub minix_df: bool,
+    /// What the mount is called in lists of mounts; `None`: the path of the image.
+    pub fsname: Option<String>,
+    /// Change a mount that exists. The command line program acts on it; a new mount ignores it.
+    pub remount: bool,
+    /// Use the journal, and replay it if it needs that; else a volume whose journal needs it can only be read.
     pub recover: bool,
     /// What happens when the volume turns out to be corrupt; `None`: as its superblock says.
     pub on_error: Option<OnError>,
@@ -87,8 +110,11 @@ impl Default for MountOptions {
             allow_other: false,
             offset: 0,
             atime: Atime::default(),
+            diratime: true,
             commit: COMMIT,
             cache: Cache::default(),
+            metadata_cache: None,
+            page_cache: None,
             threads: default_threads(),
             policy: Policy::default(),
             suid: false,
@@ -98,6 +124,11 @@ impl Default for MountOptions {
             dirsync: false,
             uid: None,
             gid: None,
+            idmap: false,
+            group_of_directory: false,
+            minix_df: false,
+            fsname: None,
+            remount: false,
             recover: true,
             on_error: None,
             resuid: None,
@@ -122,13 +153,16 @@ impl MountOptions {
     /// How to open the volume.
     #[must_use]
     pub fn open_options(&self) -> OpenOptions {
+        let default = OpenOptions::default();
         OpenOptions {
+            metadata_cache: self.metadata_cache.unwrap_or(default.metadata_cache),
+            cache_size: self.page_cache.unwrap_or(default.cache_size),
             read_only: self.read_only,
             recover: self.recover,
             commit_interval: Some(self.commit),
             policy: self.policy,
             explain: self.explain,
-            ..OpenOptions::default()
+            ..default
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parext4::OnError;
 
-use super::{Atime, COMMIT, Cache, MOST_THREADS, MountOptions};
+use super::{Atime, COMMIT, Cache, MOST_THREADS, MountOptions, accepted};
 
 /// Why options were refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +28,6 @@ pub enum OptionError {
         /// What it may be.
         expected: &'static str,
     },
-    /// One option needs another.
-    #[error("mount option {0:?} needs {1:?}")]
-    Needs(&'static str, &'static str),
 }
 
 impl MountOptions {
@@ -40,14 +37,6 @@ impl MountOptions {
     /// If an option is unknown or not supported, or its value is none; the error names it.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
-    }
-
-    /// Checks options that say something about each other, once all are there.
-    ///
-    /// # Errors
-    /// If one lacks another.
-    pub fn check(&self) -> Result<(), OptionError> {
-        if self.recover || self.read_only { Ok(()) } else { Err(OptionError::Needs("norecovery", "ro")) }
     }
 
     fn add_one(&mut self, option: &str) -> Result<(), OptionError> {
@@ -62,6 +51,9 @@ impl MountOptions {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
+            "remount" => self.remount = true,
+            // What fuse2fs calls the behaviour of a mount by the kernel.
+            "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),
             "noatime" => self.atime = Atime::Never,
             "relatime" | "norelatime" => self.atime = Atime::Relative,
             "strictatime" => self.atime = Atime::Strict,
@@ -70,14 +62,14 @@ impl MountOptions {
             "exec" | "noexec" => self.exec = option == "exec",
             "sync" | "async" => self.sync = option == "sync",
             "dirsync" => self.dirsync = true,
-            // What is always so: times ride along with the next commit.
-            "lazytime" | "defaults" => {}
-            // Of mount(8) and systemd, not for us.
-            "auto" | "noauto" | "nofail" | "_netdev" | "user" | "nouser" => {}
-            _ if option.starts_with("x-") => {}
+            "diratime" | "nodiratime" => self.diratime = option == "diratime",
+            "grpid" | "bsdgroups" => self.group_of_directory = true,
+            "nogrpid" | "sysvgroups" => self.group_of_directory = false,
+            "bsddf" | "minixdf" => self.minix_df = option == "minixdf",
+            "idmap" => self.idmap = true,
             "norecovery" | "noload" => self.recover = false,
             "explain" => self.explain = true,
-            _ => return Err(OptionError::Unknown(option.to_owned())),
+            _ => return accepted::accept(option),
         }
         Ok(())
     }
@@ -91,8 +83,15 @@ impl MountOptions {
                 self.commit = if seconds == 0 { COMMIT } else { Duration::from_secs(seconds.into()) };
             }
             ("cache", "kernel") => self.cache = Cache::Kernel,
+            ("cache", "writeback") => self.cache = Cache::Writeback,
             ("cache", "direct") => self.cache = Cache::Direct,
-            ("cache", _) => return Err(expected("kernel or direct")),
+            ("cache", _) => return Err(expected("kernel, writeback or direct")),
+            ("metadata_cache", _) => {
+                self.metadata_cache = Some(size(value).ok_or_else(|| expected("a size as 64M"))?);
+            }
+            ("page_cache", _) => {
+                self.page_cache = Some(size(value).ok_or_else(|| expected("a size as 1G"))? as u64);
+            }
             ("threads", _) => {
                 let threads = value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
                 self.threads = threads.ok_or_else(|| expected("a number from 1 to 64"))?;
@@ -108,12 +107,11 @@ impl MountOptions {
             ("log", _) => self.log = Some(value.into()),
             ("errors", "continue") => self.on_error = Some(OnError::Continue),
             ("errors", "remount-ro") => self.on_error = Some(OnError::ReadOnly),
-            ("errors", "panic") => {
-                return unsupported(option, "a program cannot stop the machine; use \"remount-ro\"");
-            }
+            ("errors", "panic") => return accepted::accept(option),
             ("errors", _) => return Err(expected("continue or remount-ro")),
-            _ if name.starts_with("x-") => {}
-            _ => return Err(OptionError::Unknown(option.to_owned())),
+            ("fsname", "") => return Err(expected("a name")),
+            ("fsname", _) => self.fsname = Some(value.to_owned()),
+            _ => return accepted::accept(option),
         }
         Ok(())
     }
@@ -124,8 +122,15 @@ fn id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|&id| id != u32::MAX)
 }
 
-fn unsupported(option: &str, because: &'static str) -> Result<(), OptionError> {
-    Err(OptionError::Unsupported { option: option.to_owned(), because })
+/// A number of bytes, with an optional suffix K, M or G.
+fn size(value: &str) -> Option<usize> {
+    let (number, shift) = match value.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&value[..value.len() - 1], 10),
+        b'M' => (&value[..value.len() - 1], 20),
+        b'G' => (&value[..value.len() - 1], 30),
+        _ => (value, 0),
+    };
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -140,8 +145,9 @@ mod tests {
 
     #[test]
     fn options_are_what_users_know() {
-        let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,threads=3,policy=exclusive,suid,\
-            noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,log=/tmp/log";
+        let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,metadata_cache=64M,page_cache=2G,threads=3,\
+            policy=exclusive,suid,\
+            noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,idmap,log=/tmp/log";
         let options = parse(all).unwrap();
         let expected = MountOptions {
             read_only: true,
@@ -150,6 +156,8 @@ mod tests {
             offset: 1 << 20,
             commit: Duration::from_secs(30),
             cache: Cache::Direct,
+            metadata_cache: Some(64 << 20),
+            page_cache: Some(2 << 30),
             threads: 3,
             policy: Policy::Exclusive,
             suid: true,
@@ -161,6 +169,7 @@ mod tests {
             resuid: Some(7),
             resgid: Some(8),
             explain: true,
+            idmap: true,
             log: Some("/tmp/log".into()),
             ..MountOptions::default()
         };
@@ -179,17 +188,39 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_fstab_for_other_programs_are_understood() {
+        let lists = [
+            "defaults,noatime,nodiratime,errors=remount-ro,data=ordered,barrier=1,commit=15,user_xattr,acl",
+            "rw,nodelalloc,noblock_validity,nobarrier,minixdf,grpid,stripe=128,discard,journal_checksum,usrquota",
+            "ro,noload,nofail,x-systemd.device-timeout=9,_netdev,user,noexec,nosuid,nodev",
+            "fsname=disk,subtype=ext4,default_permissions,allow_other,auto_unmount,max_read=131072",
+            "kernel,no_default_opts,fuse2fs_debug,offset=512",
+        ];
+        for list in lists {
+            assert_eq!(parse(list).err(), None, "{list}");
+        }
+        let options = parse("nodiratime,minixdf,grpid,fsname=disk,kernel").unwrap();
+        let expected = MountOptions {
+            diratime: false,
+            minix_df: true,
+            group_of_directory: true,
+            fsname: Some("disk".to_owned()),
+            allow_other: true,
+            suid: true,
+            dev: true,
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
     fn what_is_refused_is_named() {
         let error = parse("errors=panic").unwrap_err();
         assert!(
             matches!(&error, OptionError::Unsupported { option, .. } if option == "errors=panic"),
             "{error}"
         );
-        for option in ["norecovery", "noload,ro,rw"] {
-            assert_eq!(parse(option).unwrap().check(), Err(OptionError::Needs("norecovery", "ro")));
-        }
-        assert_eq!(parse("noload,ro").unwrap().check(), Ok(()));
-        for option in ["data=journal", "journal_checksum", "quota", "ro=1"] {
+        for option in ["frobnicate", "journal_checksum=1", "ro=1"] {
             assert_eq!(parse(option), Err(OptionError::Unknown(option.to_owned())));
         }
         for option in [
@@ -197,6 +228,10 @@ mod tests {
             "threads=65",
             "threads=x",
             "cache=none",
+            "metadata_cache=",
+            "metadata_cache=M",
+            "metadata_cache=1T",
+            "page_cache=x",
             "offset=-1",
             "commit=",
             "policy=x",
@@ -204,6 +239,7 @@ mod tests {
             "uid=root",
             "gid=4294967295",
             "resuid=",
+            "fsname=",
             "log=",
         ] {
             assert!(matches!(parse(option), Err(OptionError::Value { .. })), "{option}");

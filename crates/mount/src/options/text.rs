@@ -11,7 +11,12 @@ impl fmt::Display for MountOptions {
         let either = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
         f.write_str(either(self.read_only, "ro", "rw"))?;
         for (is, flag) in [
+            (self.remount, "remount"),
             (!self.recover, "norecovery"),
+            (!self.diratime, "nodiratime"),
+            (self.idmap, "idmap"),
+            (self.group_of_directory, "grpid"),
+            (self.minix_df, "minixdf"),
             (self.allow_other, "allow_other"),
             (self.sync, "sync"),
             (self.dirsync, "dirsync"),
@@ -34,6 +39,7 @@ impl fmt::Display for MountOptions {
         write!(f, ",{atime},{suid},{dev},{exec}")?;
         let cache = match self.cache {
             Cache::Kernel => "kernel",
+            Cache::Writeback => "writeback",
             Cache::Direct => "direct",
         };
         write!(f, ",cache={cache},threads={},policy={}", self.threads, self.policy)?;
@@ -49,6 +55,15 @@ impl fmt::Display for MountOptions {
                 write!(f, ",{name}={id}")?;
             }
         }
+        if let Some(name) = &self.fsname {
+            write!(f, ",fsname={name}")?;
+        }
+        if let Some(bytes) = self.metadata_cache {
+            write!(f, ",metadata_cache={bytes}")?;
+        }
+        if let Some(bytes) = self.page_cache {
+            write!(f, ",page_cache={bytes}")?;
+        }
         self.log.as_ref().map_or(Ok(()), |log| write!(f, ",log={}", log.display()))
     }
 }
@@ -61,8 +76,9 @@ mod tests {
     fn what_is_written_can_be_read() {
         let lists = [
             "",
+            "remount,nodiratime,grpid,minixdf,fsname=disk",
             "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",
-            "strictatime,sync,dirsync,explain,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
+            "cache=writeback,metadata_cache=16M,page_cache=1073741824,strictatime,sync,dirsync,explain,idmap,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
         ];
         for list in lists {
             let (mut options, mut again) = (MountOptions::default(), MountOptions::default());

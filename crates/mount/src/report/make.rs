@@ -1,14 +1,16 @@
 //! The server's side.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parext4::{Reason, Stats};
+use parext4::{MetadataCacheStats, Reason, Stats};
 
-use super::{AdmissionsFor, CacheFacts, MountFacts, Operations, Report, Requests, VolumeFacts};
+use super::{
+    AdmissionsFor, CacheFacts, MetadataFacts, MountFacts, Operations, Report, Requests, VolumeFacts,
+};
 use crate::failure::{Failure, Outcome};
 use crate::server::Server;
 
-/// Explanations told, so that the report fits an attribute.
+/// Explanations, and requests that take long, told at most, so that the report fits an attribute.
 const MOST_WAITS: usize = 12;
 /// Bytes of a page of the cache.
 const PAGE: u64 = 4096;
@@ -24,16 +26,24 @@ impl Server {
             operations: operations(&self.volume.stats()),
             cache: CacheFacts {
                 budget: cache.budget,
+                memory: cache.memory,
                 bytes: cache.pages * PAGE,
                 dirty_bytes: cache.dirty * PAGE,
                 hits: cache.hits,
                 misses: cache.misses,
                 evicted: cache.evicted,
             },
+            metadata: self.metadata_facts(),
             journal_commits: self.volume.commits(),
+            long_requests: self.under_way.long(Instant::now(), false).into_iter().take(MOST_WAITS).collect(),
             waits: self.volume.explain().iter().take(MOST_WAITS).map(ToString::to_string).collect(),
         };
         serde_json::to_vec(&report).map_err(|_| Failure::INVALID)
+    }
+
+    fn metadata_facts(&self) -> MetadataFacts {
+        let MetadataCacheStats { budget, bytes, inodes, blocks } = self.volume.metadata_cache_stats();
+        MetadataFacts { budget, bytes, inodes, blocks, known_inodes: self.nodes.len() as u64 }
     }
 
     fn mount_facts(&self) -> MountFacts {

@@ -22,10 +22,14 @@ pub struct Report {
     pub requests: Requests,
     /// Operations on the data of files.
     pub operations: Operations,
-    /// The volume's own page cache. With `cache=kernel` most of what is read is in the kernel's instead.
+    /// The volume's own page cache. Unless with `cache=direct`, most of what is read is in the kernel's instead.
     pub cache: CacheFacts,
+    /// Inodes, directories and other metadata in memory.
+    pub metadata: MetadataFacts,
     /// Transactions that became durable.
     pub journal_commits: u64,
+    /// Requests that have been under way for more than a minute, and what each waits for, in words.
+    pub long_requests: Vec<String>,
     /// Why operations waited for each other, in words, first what took the most time; only with the option `explain`.
     pub waits: Vec<String>,
 }
@@ -83,13 +87,15 @@ pub struct Requests {
     pub in_workers: u64,
     /// Handed to the queues of the device.
     pub in_lanes: u64,
+    /// Waiting for the kernel to write back or drop pages.
+    pub in_kernel: u64,
 }
 
 impl Requests {
     /// Those under way.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.in_threads + self.in_workers + self.in_lanes
+        self.in_threads + self.in_workers + self.in_lanes + self.in_kernel
     }
 }
 
@@ -134,6 +140,8 @@ pub struct AdmissionsFor {
 pub struct CacheFacts {
     /// The most memory that it takes, in bytes.
     pub budget: u64,
+    /// What its pages take of that at present, in bytes.
+    pub memory: u64,
     /// What it holds, in bytes.
     pub bytes: u64,
     /// What of that is not on the device yet, in bytes.
@@ -144,4 +152,19 @@ pub struct CacheFacts {
     pub misses: u64,
     /// Pages that made room for others.
     pub evicted: u64,
+}
+
+/// Inodes, directories and other metadata in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataFacts {
+    /// The budget, in bytes. Only what is in use goes beyond it.
+    pub budget: u64,
+    /// What is in memory, in bytes, by estimate.
+    pub bytes: u64,
+    /// Inodes in memory.
+    pub inodes: u64,
+    /// Metadata blocks in memory.
+    pub blocks: u64,
+    /// Inodes that the kernel knows, each of which takes about 64 bytes beside the budget.
+    pub known_inodes: u64,
 }

@@ -99,7 +99,9 @@ impl Allocator {
             }
         }
         for look in 0..LOOKS {
-            // The first look may miss what just goes into a window or comes back from one; the others do not.
+            // The first search may miss blocks that are moving into or out of a window, or are being discarded. Later
+            // searches wait for those.
+            let _trim = (look > 0).then(|| self.wait_for_trim());
             let _windows = match look {
                 0 => None,
                 1 => Some(self.reclaim(want)),

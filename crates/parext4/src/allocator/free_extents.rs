@@ -19,6 +19,12 @@ pub(super) struct FreeExtents {
 }
 
 impl FreeExtents {
+    /// Estimates the bytes that the runs take in memory.
+    pub(super) fn memory(&self) -> usize {
+        // An entry of each tree, whose nodes are about two thirds full.
+        self.by_start.len() * 3 * size_of::<(u32, u32)>()
+    }
+
     pub(super) fn largest(&self) -> u32 {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }

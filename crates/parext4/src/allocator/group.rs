@@ -1,10 +1,11 @@
 //! One block group: its descriptor in memory, its free extents, its inodes.
 //!
-//! The bitmaps are read when the group is first used. The free extents are what may be allocated now;
+//! The bitmaps are read when the group is used, and may be [evicted](evict) again. The free extents are what may be allocated now;
 //! the bitmap and the counters are what the transactions say, where blocks freed by a transaction that is
 //! not durable yet are free already (I7).
 
 mod aside;
+mod evict;
 
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::lock_order::Rank;
+use crate::memory::{Charge, NEVER};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
@@ -40,6 +42,8 @@ pub(super) struct Group {
     pub(super) largest_hint: AtomicU32,
     pub(super) free_inodes_hint: AtomicU32,
     pub(super) used_dirs_hint: AtomicU32,
+    /// When a bitmap was last used, by the clock of the budget; `NEVER` if none is in memory.
+    used_at: AtomicU64,
 }
 
 /// The blocks of a group.
@@ -50,6 +54,11 @@ pub(super) struct Blocks {
     checksum: u32,
     bitmap: Option<Arc<MetaBlock>>,
     free: FreeExtents,
+    /// Blocks that are free in the bitmap, but not in `free`: those of windows, those that are being discarded, and those
+    /// whose freeing is not durable. While there are any, the bitmap and `free` stay in memory.
+    aside: u32,
+    /// What `free` takes of the budget for metadata, while the bitmap is in memory.
+    charge: Option<Charge>,
 }
 
 /// The inodes of a group.
@@ -80,6 +89,8 @@ impl Group {
             checksum: desc.block_bitmap_csum,
             bitmap: None,
             free: FreeExtents::default(),
+            aside: 0,
+            charge: None,
         };
         let inodes = Inodes {
             free_count: desc.free_inodes,
@@ -99,6 +110,7 @@ impl Group {
             largest_hint: AtomicU32::new(desc.free_blocks),
             free_inodes_hint: AtomicU32::new(desc.free_inodes),
             used_dirs_hint: AtomicU32::new(desc.used_dirs),
+            used_at: AtomicU64::new(NEVER),
             desc,
             blocks: Mutex::new(Rank::AllocGroup, blocks),
             inodes: Mutex::new(Rank::AllocGroup, inodes),
@@ -171,6 +183,7 @@ impl Group {
         }
         handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, start, len));
         blocks.free_count += len;
+        blocks.aside += len;
         blocks.uninit = false;
         self.touch(handle);
         Ok(())
@@ -183,19 +196,9 @@ impl Group {
         for (start, len) in runs {
             let added = blocks.free.insert(start, len);
             debug_assert!(added, "blocks released twice");
+            blocks.aside -= len;
         }
         self.update_hints(&blocks);
-    }
-
-    /// Calls `look` with the free extents, which stay as they are meanwhile.
-    pub(super) fn with_free<R>(
-        &self,
-        cache: &MetaCache,
-        look: impl FnOnce(&FreeExtents) -> Result<R>,
-    ) -> Result<R> {
-        let mut blocks = self.blocks.lock();
-        self.load_blocks(cache, &mut blocks)?;
-        look(&blocks.free)
     }
 
     /// Writes the block bitmap of a group whose bitmap was never written, as the kernel does when the
@@ -223,6 +226,7 @@ impl Group {
 
     /// The block bitmap; at first use also builds the free extents.
     fn load_blocks(&self, cache: &MetaCache, blocks: &mut Blocks) -> Result<Arc<MetaBlock>> {
+        self.used_at.store(cache.budget().now(), Ordering::Relaxed);
         if let Some(bitmap) = &blocks.bitmap {
             return Ok(Arc::clone(bitmap));
         }
@@ -236,7 +240,9 @@ impl Group {
         };
         let bytes = bitmap.snapshot();
         if !blocks.uninit {
-            bitmap::verify_block_bitmap(&self.desc, &bytes, &self.superblock)
+            let mut desc = GroupDesc { block_bitmap_csum: blocks.checksum, ..self.desc.clone() };
+            desc.flags.set(GroupFlags::BLOCK_UNINIT, false);
+            bitmap::verify_block_bitmap(&desc, &bytes, &self.superblock)
                 .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
         }
         let limit = self.layout.group_blocks(self.number);
@@ -258,6 +264,7 @@ impl Group {
             blocks.free.insert(start, len);
         }
         blocks.bitmap = Some(Arc::clone(&bitmap));
+        blocks.charge = Some(cache.budget().charge(blocks.free.memory()));
         self.update_hints(blocks);
         Ok(bitmap)
     }
@@ -273,6 +280,7 @@ impl Group {
 
     /// The inode bitmap, read or made at first use.
     pub(super) fn load_inodes(&self, cache: &MetaCache, inodes: &mut Inodes) -> Result<Arc<MetaBlock>> {
+        self.used_at.store(cache.budget().now(), Ordering::Relaxed);
         if let Some(bitmap) = &inodes.bitmap {
             return Ok(Arc::clone(bitmap));
         }
@@ -286,7 +294,9 @@ impl Group {
             bitmap
         } else {
             let bitmap = cache.read(place, BlockKind::Bitmap)?;
-            bitmap::verify_inode_bitmap(&self.desc, &bitmap.snapshot(), &self.superblock)
+            let mut desc = GroupDesc { inode_bitmap_csum: inodes.checksum, ..self.desc.clone() };
+            desc.flags.set(GroupFlags::INODE_UNINIT, false);
+            bitmap::verify_inode_bitmap(&desc, &bitmap.snapshot(), &self.superblock)
                 .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
             bitmap
         };
@@ -322,8 +332,11 @@ impl Participant for Group {
             }
             desc.free_inodes = inodes.free_count;
             desc.used_dirs = inodes.used_dirs;
-            desc.itable_unused = inodes.table_unused;
             desc.inode_bitmap_csum = inodes.checksum;
+            // Without group checksums the field has no meaning, and the kernel leaves it unchanged.
+            if self.superblock.has_group_checksums() {
+                desc.itable_unused = inodes.table_unused;
+            }
             desc.flags.set(GroupFlags::INODE_UNINIT, inodes.uninit);
         }
         let range = self.desc_offset..self.desc_offset + usize::from(self.layout.desc_size);

@@ -37,9 +37,10 @@ pub(crate) use windows::FileWindows;
 
 use crate::layout::Layout;
 use crate::meta::{MetaBlock, MetaCache};
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 use group::Group;
+use trim::Trimming;
 use windows::WindowTable;
 
 /// Groups that one call may take blocks from; what is then missing is for the next call.
@@ -72,6 +73,7 @@ pub(crate) struct Allocator {
     reserved: i64,
     counts: Arc<SuperCounts>,
     windows: Mutex<WindowTable>,
+    trimming: Trimming,
     /// Requests for fewer blocks are served a block at a time; `None`: all are.
     serialize_from: Option<u32>,
     /// Where such a request looks first: behind the last.
@@ -82,6 +84,8 @@ pub(crate) struct Allocator {
     held: AtomicU64,
     /// How often such blocks became allocatable.
     releases: AtomicU64,
+    /// The group whose bitmaps are evicted next, modulo the number of groups.
+    next_evicted: AtomicU32,
 }
 
 impl Allocator {
@@ -121,11 +125,13 @@ impl Allocator {
             reserved,
             counts,
             windows: WindowTable::new(),
+            trimming: Trimming::new(),
             serialize_from,
             shared_goal: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
             held: AtomicU64::new(0),
             releases: AtomicU64::new(0),
+            next_evicted: AtomicU32::new(0),
         }
     }
 

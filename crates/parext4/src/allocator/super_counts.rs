@@ -4,6 +4,7 @@ use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
 use crate::error::{Error, Result};
+use crate::findings::Found;
 use crate::journal::{Handle, Participant};
 use crate::lock_order::Rank;
 use crate::meta::MetaBlock;
@@ -75,6 +76,12 @@ impl SuperCounts {
         self.last_orphan.store(ino, Ordering::Relaxed);
     }
 
+    /// Records errors found in the volume. Registers one block.
+    pub(crate) fn record_errors(self: &Arc<Self>, handle: &Handle<'_>, errors: &Found) {
+        self.touch(handle);
+        errors.record_in(&mut self.superblock.lock());
+    }
+
     /// Adds features that volumes have once they use them. Registers one block if there is one to add.
     pub(crate) fn add_compat(self: &Arc<Self>, handle: &Handle<'_>, features: Compat) {
         let has = |superblock: &Superblock| superblock.compat().contains(features);
@@ -85,6 +92,12 @@ impl SuperCounts {
         let mut superblock = self.superblock.lock();
         let features = superblock.compat() | features;
         superblock.set_compat(features);
+    }
+
+    /// Sets the volume's label. Registers one block.
+    pub(crate) fn set_label(self: &Arc<Self>, handle: &Handle<'_>, label: &[u8]) {
+        self.touch(handle);
+        self.superblock.lock().set_label(label);
     }
 
     /// Changes the superblock outside any transaction and returns its block, for the caller to write.

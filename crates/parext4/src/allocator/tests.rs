@@ -4,11 +4,13 @@ use proptest::prelude::*;
 
 use super::{ALLOCATE_CREDITS, FREE_CREDITS, FileWindows, Growth, Request, Run};
 use crate::extent_map::ExtentMap;
+use crate::memory::Evict;
+use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::volume::Inner;
 use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
-use parext4_format::FsBlock;
+use parext4_format::{FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
 pub(super) fn volume() -> Volume {
@@ -21,7 +23,8 @@ pub(super) fn volume() -> Volume {
 
 pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
-        let (windows, map) = (FileWindows::new(), ExtentMap::empty(1024, None));
+        let (windows, map) =
+            (FileWindows::new(), ExtentMap::empty(1024, BlockKind::ExtentNode(InodeNo(12), None)));
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
         let request = Request { growth, windows: &windows, map: &map, holes, goal };
         inner.allocator.allocate(handle, &request, None).map(|runs| runs.to_vec())
@@ -172,4 +175,53 @@ fn blocks_counted_that_are_in_no_group_are_corruption() {
         }
     };
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}
+
+#[test]
+fn groups_that_are_evicted_come_back_as_they_were() {
+    let device = Arc::new(MemDevice::new(28 << 20));
+    // Without a journal, a commit writes the bitmaps home.
+    let options = MkfsOptions { block_size: Some(1024), journal: false, ..MkfsOptions::default() };
+    mkfs(&*device, &options).unwrap();
+    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::clone(&device) as _, &options).unwrap();
+    let inner = &volume.inner;
+    let allocator = &inner.allocator;
+    let evict_all = || (0..allocator.groups.len()).for_each(|_| Evict::evict(&**allocator));
+    let loaded = || allocator.groups.iter().filter(|group| group.is_loaded()).count();
+    let mut held = Vec::new();
+    for round in 0..40 {
+        let runs = allocate(inner, round * 997 % 28_000, 200).unwrap();
+        held.extend(runs);
+        evict_all();
+        assert!(loaded() > 0, "what a transaction holds stays");
+        if round % 3 == 0 {
+            free(inner, held.swap_remove(0));
+            evict_all();
+        }
+        inner.journal.commit_all().unwrap();
+        evict_all();
+        assert_eq!(loaded(), 0);
+    }
+    // A window keeps its group's free extents in memory, as its blocks are free in the bitmap.
+    let file = volume.create("/f", 0o644).unwrap();
+    for nth in 0..20 {
+        assert_eq!(file.append(&[1; 1024]).unwrap(), nth * 1024);
+    }
+    inner.journal.commit_all().unwrap();
+    evict_all();
+    assert!(loaded() > 0);
+    drop(file);
+    held.drain(..).for_each(|run| free(inner, run));
+    inner.journal.commit_all().unwrap();
+    evict_all();
+    let free = |inner: &Inner| inner.counts().free_blocks();
+    let before = free(inner);
+    volume.close().unwrap();
+    let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
+    assert_eq!(free(&volume.inner), before);
+    // The checksums of the bitmaps are right, and so are their counts.
+    for group in &volume.inner.allocator.groups {
+        group.set_aside(&volume.inner.cache, |_| None).unwrap();
+    }
 }

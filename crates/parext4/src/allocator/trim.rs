@@ -1,4 +1,8 @@
 //! Telling the device which blocks are free.
+//!
+//! A run of free blocks is removed from its group's free extents while the device discards it, so no thread can
+//! allocate it. The group's lock is not held meanwhile: commits and allocations in the group go on. One run at a time
+//! is out. A thread that finds no free block waits until the run is back ([`Allocator::wait_for_trim`]).
 
 use std::ops::Range;
 
@@ -7,10 +11,34 @@ use parext4_format::GroupNo;
 use super::Allocator;
 use super::group::Group;
 use crate::error::Result;
-use crate::meta::MetaCache;
+use crate::lock_order::Rank;
+use crate::sync::{Mutex, MutexGuard};
 
-/// Runs that are discarded before others get at the group.
-const TURN: usize = 64;
+/// Limit of blocks in a run that is out of its group. It bounds how long a thread waits for the run.
+const MOST: u32 = 16384;
+
+/// Held while a run is out of its group to be discarded.
+#[derive(Debug)]
+pub(super) struct Trimming(Mutex<()>);
+
+impl Trimming {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::Trimming, ()))
+    }
+}
+
+/// A run that is out of its group, until this is dropped.
+struct Out<'a> {
+    group: &'a Group,
+    run: (u32, u32),
+    _trimming: MutexGuard<'a, ()>,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        self.group.release([self.run]);
+    }
+}
 
 impl Allocator {
     /// Calls `discard` with each run of free blocks within `blocks`, if it has at least `least`: byte offset and
@@ -31,42 +59,43 @@ impl Allocator {
             let first = self.layout.group_start(number).get();
             let within = |block: u64| u32::try_from(block.saturating_sub(first)).unwrap_or(u32::MAX);
             let end = within(blocks.end).min(self.layout.group_blocks(number));
-            let mut at = within(blocks.start);
-            while at < end {
-                let mut one = |start: u32, len: u32| {
-                    sum += u64::from(len);
-                    let start = self.layout.group_start(number) + u64::from(start);
-                    discard(self.layout.offset(start), u64::from(len) * u64::from(self.layout.block_size))
-                };
-                at = group.discard_some(&self.cache, at..end, least, &mut one)?;
+            let blocks = within(blocks.start)..end;
+            let mut at = blocks.start;
+            while let Some(out) = self.take_out(group, &blocks, at, least)? {
+                let (start, len) = out.run;
+                let offset = self.layout.offset(self.layout.group_start(number) + u64::from(start));
+                discard(offset, u64::from(len) * u64::from(self.layout.block_size))?;
+                sum += u64::from(len);
+                at = start + len;
             }
         }
         Ok(sum)
     }
-}
 
-impl Group {
-    /// Calls `discard` with some runs of free blocks within `blocks`, while nobody can take them. Returns where to go
-    /// on.
-    fn discard_some(
-        &self,
-        cache: &MetaCache,
-        blocks: Range<u32>,
+    /// Removes the first free run with at least `least` blocks within `blocks` from the group, from `at` on.
+    fn take_out<'a>(
+        &'a self,
+        group: &'a Group,
+        blocks: &Range<u32>,
+        at: u32,
         least: u32,
-        discard: &mut impl FnMut(u32, u32) -> Result<()>,
-    ) -> Result<u32> {
-        self.with_free(cache, |free| {
-            let runs = free.runs_from(blocks.start).take_while(|&(start, _)| start < blocks.end);
-            for (nth, (start, len)) in runs.enumerate() {
-                if nth == TURN {
-                    return Ok(start);
-                }
-                let (start, end) = (start.max(blocks.start), (start + len).min(blocks.end));
-                if end - start >= least {
-                    discard(start, end - start)?;
-                }
-            }
-            Ok(blocks.end)
-        })
+    ) -> Result<Option<Out<'a>>> {
+        if at >= blocks.end {
+            return Ok(None);
+        }
+        let trimming = self.trimming.0.lock();
+        let run = group.set_aside(&self.cache, |free| {
+            let within = |(start, len): (u32, u32)| (start.max(blocks.start), (start + len).min(blocks.end));
+            let mut runs = free.runs_from(at).map(within).take_while(|&(start, end)| start < end);
+            let (start, end) = runs.find(|&(start, end)| end - start >= least)?;
+            let start = start.max(at);
+            Some((start, (end - start).min(MOST)))
+        })?;
+        Ok(run.map(|run| Out { group, run, _trimming: trimming }))
+    }
+
+    /// Waits until no run is out of its group. No run is removed while the caller keeps the returned guard.
+    pub(super) fn wait_for_trim(&self) -> MutexGuard<'_, ()> {
+        self.trimming.0.lock()
     }
 }

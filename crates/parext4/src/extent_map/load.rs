@@ -1,7 +1,7 @@
 //! Reading an extent tree from the device, with every check that keeps a hostile one harmless (I9).
 
+use parext4_format::FsBlock;
 use parext4_format::extent::{self, ExtentNode, IndexEntry};
-use parext4_format::{ChecksumSeed, FsBlock};
 
 use super::ExtentMap;
 use super::leaf::Leaf;
@@ -11,25 +11,30 @@ use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
 
 impl ExtentMap {
-    /// Reads the tree whose root is an inode's `i_block`.
+    /// Reads the tree whose root is an inode's `i_block`, and whose nodes are blocks of this kind.
     ///
-    /// The tree is finite on any bytes: depths fall towards the leaves, and keys rise from leaf to leaf, so
-    /// no block can appear twice.
+    /// The walk ends on any input: depths fall towards the leaves, and keys rise from leaf to leaf, so no node can
+    /// appear twice. With `disjoint`, a block that appears twice is corruption: a write to one place of the file would
+    /// change another place or the tree, and the block would be freed twice.
     ///
     /// # Errors
     /// Corruption, or a failed read.
     pub(crate) fn load(
         i_block: &[u8; 60],
         layout: &Layout,
-        seed: Option<ChecksumSeed>,
+        kind: BlockKind,
         cache: &MetaCache,
+        disjoint: bool,
     ) -> Result<Self> {
-        let kind = BlockKind::ExtentNode(seed);
-        let mut loader = Loader { layout, cache, kind, next: 0 };
+        let mut loader = Loader { layout, cache, kind, next: 0, runs: Vec::new() };
         let root = extent::parse_node(i_block, None)?;
         let depth = if let ExtentNode::Index { depth, .. } = &root { *depth } else { 0 };
         let capacity = extent::capacity(layout.block_size as usize);
-        Ok(Self::with(Tree::new(loader.node(None, root)?, depth, capacity, kind)))
+        let root = loader.node(None, root)?;
+        if disjoint {
+            check_disjoint(loader.runs)?;
+        }
+        Ok(Self::with(Tree::new(root, depth, capacity, kind)))
     }
 }
 
@@ -39,6 +44,8 @@ struct Loader<'a> {
     kind: BlockKind,
     /// The first file block that the next extent may map.
     next: u64,
+    /// The blocks of the volume met so far, of nodes and of extents, as `(start, length)`.
+    runs: Vec<(u64, u32)>,
 }
 
 impl Loader<'_> {
@@ -52,6 +59,7 @@ impl Loader<'_> {
                     }
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
+                    self.runs.push((extent.physical.get(), extent.len));
                 }
                 Content::Leaf(Leaf::new(extents, None))
             }
@@ -65,6 +73,7 @@ impl Loader<'_> {
                     }
                     self.next = u64::from(entry.logical.get());
                     self.layout.check_data_range(entry.child, 1)?;
+                    self.runs.push((entry.child.get(), 1));
                     let bytes = self.cache.read(entry.child, self.kind)?.snapshot();
                     let child = extent::parse_node(&bytes, Some(depth - 1))
                         .map_err(|e| Error::corrupt(format_args!("block {}: {e}", entry.child)))?;
@@ -76,6 +85,17 @@ impl Loader<'_> {
             }
         };
         Ok(Node::new(block, content))
+    }
+}
+
+/// Checks that no two runs share a block.
+fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
+    runs.sort_unstable();
+    match runs.windows(2).find(|pair| pair[1].0 - pair[0].0 < u64::from(pair[0].1)) {
+        Some(pair) => {
+            Err(Error::corrupt(format_args!("extent: ee_start: block {} appears twice", pair[1].0)))
+        }
+        None => Ok(()),
     }
 }
 

@@ -21,7 +21,7 @@ mod shift;
 mod view;
 
 use parext4_format::extent::Extent;
-use parext4_format::{ChecksumSeed, FileBlock, FsBlock};
+use parext4_format::{FileBlock, FsBlock};
 
 use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
@@ -89,18 +89,21 @@ pub(crate) struct ExtentMap {
     view: View,
     directory: Swap<Directory>,
     tree: RwLock<Tree>,
+    /// Extents in a leaf that is a block.
+    capacity: usize,
 }
 
 impl ExtentMap {
-    /// An empty map for a new file. `seed` is the inode's checksum seed, with `metadata_csum`.
-    pub(crate) fn empty(block_size: u32, seed: Option<ChecksumSeed>) -> Self {
+    /// An empty map for a new file, whose nodes will be blocks of this kind.
+    pub(crate) fn empty(block_size: u32, kind: BlockKind) -> Self {
         let capacity = parext4_format::extent::capacity(block_size as usize);
-        Self::with(Tree::new(Node::empty_root(), 0, capacity, BlockKind::ExtentNode(seed)))
+        Self::with(Tree::new(Node::empty_root(), 0, capacity, kind))
     }
 
     fn with(mut tree: Tree) -> Self {
         let directory = Swap::new(Arc::new(tree.directory()));
-        Self { view: View::new(), directory, tree: RwLock::new(Rank::ExtentMap, tree) }
+        let capacity = tree.capacity;
+        Self { view: View::new(), directory, tree: RwLock::new(Rank::ExtentMap, tree), capacity }
     }
 
     /// The right to change the map.
@@ -196,6 +199,23 @@ impl ExtentMap {
     /// The levels above the leaves.
     pub(crate) fn depth(&self) -> u16 {
         self.directory.load().depth
+    }
+
+    /// Estimates the bytes that the map takes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        /// The lists of leaves, and what the memory allocator adds.
+        const BESIDES: usize = 512;
+        let directory = self.directory.load();
+        let extents = match directory.depth {
+            0 => ROOT_CAPACITY,
+            // Most leaves are nearly full, or were when they were made.
+            _ => directory.leaves * self.capacity,
+        };
+        BESIDES
+            + size_of::<Tree>()
+            + directory.leaves * size_of::<leaf::Leaf>()
+            + extents * size_of::<Extent>()
+            + self.view.memory()
     }
 
     /// At most so many nodes are blocks.

@@ -8,6 +8,7 @@ use super::{ExtentMap, Shift, State};
 use crate::allocator::Reservation;
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::meta::BlockKind;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
 use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, mkfs};
@@ -347,8 +348,10 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
     volume.close().unwrap();
     let volume = Volume::open(device.clone(), &OpenOptions::read_only()).unwrap();
     let mut i_block = volume.inner.inode(InodeNo(12)).unwrap().core().block;
-    let load =
-        |i_block: &[u8; 60]| ExtentMap::load(i_block, &volume.inner.layout, None, &fresh_cache(&device));
+    let kind = BlockKind::ExtentNode(InodeNo(12), None);
+    let load = |i_block: &[u8; 60]| {
+        ExtentMap::load(i_block, &volume.inner.layout, kind, &fresh_cache(&device), true)
+    };
     load(&i_block).unwrap();
     for first in [0_u32, 19, 21] {
         // `ei_block` of the first entry follows the header.
@@ -360,5 +363,10 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
 
 /// A cache that knows nothing yet.
 fn fresh_cache(device: &Arc<MemDevice>) -> MetaCache {
-    MetaCache::new(Arc::clone(device) as Arc<dyn crate::Device>, 1024, 32 << 10, 1 << 20)
+    MetaCache::new(
+        Arc::clone(device) as Arc<dyn crate::Device>,
+        1024,
+        32 << 10,
+        &crate::memory::Budget::new(0),
+    )
 }

@@ -15,10 +15,9 @@ use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::sync::{Arc, ReadGuard, RwLock, Swap, SwapOption, WriteGuard};
 
-/// Regions in a chunk of the table.
+/// Regions in a chunk of the table, except in the first chunk, which has one: most files are so small, and each slot costs
+/// 8 bytes and, when it is dropped, a look at what every thread is loading.
 const CHUNK: usize = 64;
-/// File blocks in a chunk.
-const CHUNK_BLOCKS: u64 = CHUNK as u64 * BLOCKS as u64;
 
 /// The regions that are shown.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub(super) struct View {
     changing: RwLock<()>,
 }
 
-type Chunk = [SwapOption<Region>; CHUNK];
+type Chunk = [SwapOption<Region>];
 
 /// The right to show other regions, and to change the leaves behind them.
 #[derive(Debug)]
@@ -69,13 +68,11 @@ impl View {
     /// given with its first block. Who was slower than somebody else makes it of what is there then.
     fn replace(&self, changed: &Range<u64>, next: impl Fn(u32, &Region) -> Option<Arc<Region>>) {
         let chunks = self.chunks.load();
-        let at = |block: u64| usize::try_from(block / CHUNK_BLOCKS).unwrap_or(usize::MAX);
-        let (from, to) =
-            (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)).saturating_add(1)));
+        let at = |block: u64| place(u32::try_from(block).unwrap_or(u32::MAX)).0;
+        let (from, to) = (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)) + 1));
         for nth in from..to {
-            let Some(chunk) = &chunks[nth] else { continue };
-            let start = nth as u64 * CHUNK_BLOCKS;
-            let part = start.max(changed.start)..changed.end.min(start + CHUNK_BLOCKS);
+            let (Some(chunk), blocks) = (&chunks[nth], blocks_of(nth)) else { continue };
+            let part = blocks.start.max(changed.start)..blocks.end.min(changed.end);
             for first in regions(&part) {
                 chunk[place(first).1].update(|region| next(first, region));
             }
@@ -101,6 +98,18 @@ impl View {
                 set();
             }
         }
+    }
+
+    /// Estimates the bytes that the regions shown take in memory: the first chunk by its regions, as most files have no
+    /// other, and further ones as if all their regions were shown.
+    pub(super) fn memory(&self) -> usize {
+        const SHOWN: usize = size_of::<Region>() + 256;
+        let chunks = self.chunks.load();
+        let shown = |chunk: &Chunk| chunk.iter().filter(|slot| slot.load().is_some()).count();
+        let mut present = chunks.iter().flatten();
+        let first = present.next().map_or(0, |chunk| size_of_val(&**chunk) + shown(chunk) * SHOWN);
+        let rest: usize = present.map(|chunk| size_of_val(&**chunk) + chunk.len() * SHOWN).sum();
+        first + rest + size_of_val(&chunks[..])
     }
 
     /// Whether all that is shown is what the leaves say.
@@ -130,7 +139,8 @@ impl Showing<'_> {
         }
         let mut more = Vec::clone(&chunks);
         more.resize(more.len().max(at + 1), None);
-        let chunk = Arc::new(std::array::from_fn(|_| SwapOption::new(None)));
+        let slots = if at == 0 { 1 } else { CHUNK };
+        let chunk: Arc<Chunk> = (0..slots).map(|_| SwapOption::new(None)).collect();
         more[at] = Some(Arc::clone(&chunk));
         self.view.chunks.store(Arc::new(more));
         chunk
@@ -155,6 +165,32 @@ fn regions(range: &Range<u64>) -> impl Iterator<Item = u32> + use<> {
 
 /// The chunk and the slot of the region that `block` lies in.
 fn place(block: u32) -> (usize, usize) {
-    let region = (block / BLOCKS) as usize;
-    (region / CHUNK, region % CHUNK)
+    match (block / BLOCKS).checked_sub(1) {
+        None => (0, 0),
+        Some(after_first) => (1 + after_first as usize / CHUNK, after_first as usize % CHUNK),
+    }
+}
+
+/// The file blocks of a chunk.
+fn blocks_of(chunk: usize) -> Range<u64> {
+    let region = |chunk: usize| if chunk == 0 { 0 } else { 1 + (chunk as u64 - 1) * CHUNK as u64 };
+    region(chunk) * u64::from(BLOCKS)..region(chunk + 1) * u64::from(BLOCKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_region_has_a_chunk_of_its_own_and_every_block_lies_in_the_chunk_of_its_place() {
+        assert_eq!(blocks_of(0), 0..u64::from(BLOCKS));
+        let chunk_blocks = CHUNK as u32 * BLOCKS;
+        for block in [0, BLOCKS - 1, BLOCKS, BLOCKS + chunk_blocks - 1, BLOCKS + chunk_blocks, u32::MAX] {
+            let (chunk, slot) = place(block);
+            let blocks = blocks_of(chunk);
+            assert!(blocks.contains(&block.into()), "block {block} in chunk {chunk} of {blocks:?}");
+            assert_eq!(u64::from(block) / u64::from(BLOCKS), blocks.start / u64::from(BLOCKS) + slot as u64);
+            assert_eq!(blocks.end, blocks_of(chunk + 1).start);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The bytes of a file's blocks on the device.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 
 use parext4_device::BufferPool;
 use parext4_format::FsBlock;
@@ -12,11 +12,13 @@ use crate::extent_map::State;
 impl File {
     /// Writes at a device offset. A failure stops the volume (I8).
     pub(super) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
-        let volume = self.volume();
-        volume.device.write_at(offset, slices).map_err(|e| {
-            let what = format_args!("writing inode {} at device offset {offset}", self.node.ino());
-            volume.health.stop(Error::device(what, e))
-        })
+        self.volume().device.write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
+    }
+
+    /// Stops the volume because a write at a device offset has failed (I8). Returns the error for the caller.
+    pub(super) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
+        let what = format_args!("writing inode {} at device offset {offset}", self.node.ino());
+        self.volume().health.stop(Error::device(what, error))
     }
 
     /// Reads at a device offset.

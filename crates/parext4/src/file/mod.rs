@@ -38,7 +38,7 @@ pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use reason::Reason;
 
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Node};
+use crate::inode::{FIXED, Inode, Node};
 use crate::layout::MAX_FILE_BLOCKS;
 use crate::sync::Arc;
 use crate::volume::{Entered, Inner};
@@ -56,6 +56,8 @@ pub struct File {
     node: Node,
     /// Whether writes date the file.
     dates: bool,
+    /// The inode's flags that refuse writes.
+    refusing: InodeFlags,
 }
 
 impl File {
@@ -65,7 +67,7 @@ impl File {
     /// If it is not a regular file.
     pub fn new(node: Node) -> Result<Self> {
         match node.file_type() {
-            FileType::Regular => Ok(Self { node, dates: true }),
+            FileType::Regular => Ok(Self { node, dates: true, refusing: FIXED }),
             FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
             other => Err(Error::invalid(format_args!("inode {} is a {other:?}, not a file", node.ino()))),
         }
@@ -76,6 +78,13 @@ impl File {
     #[must_use]
     pub fn keeping_times(&self) -> Self {
         Self { dates: false, ..self.clone() }
+    }
+
+    /// Returns the same file for a caller that checks the append-only flag when it opens files, as open(2) does: its
+    /// writes go on after the flag is set. An immutable file refuses them.
+    #[must_use]
+    pub fn checked_when_opened(&self) -> Self {
+        Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
     }
 
     /// The inode behind the file.
@@ -98,7 +107,8 @@ impl File {
 
     /// Whether it makes no difference which of the two is used.
     fn is_same(&self, other: &Self) -> bool {
-        std::ptr::eq::<Inode>(&**self.inode(), &**other.inode()) && self.dates == other.dates
+        std::ptr::eq::<Inode>(&**self.inode(), &**other.inode())
+            && (self.dates, self.refusing) == (other.dates, other.refusing)
     }
 
     fn inode(&self) -> &Arc<Inode> {

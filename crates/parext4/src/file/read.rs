@@ -48,17 +48,25 @@ impl File {
                 return Ok(None);
             }
             let held = self.admit(operation(offset, end))?.unless(Fault::ReadUnheld);
-            let now = self.size();
-            // The end moved while we waited: a read that stops at the old one would show half of the
-            // write that moved it.
-            if planted(Fault::StaleSize) {
-                return Ok(Some((held, end, end)));
-            }
-            if now <= end || end == wanted {
-                return Ok(Some((held, wanted.min(now), now)));
+            if let Some((end, size)) = self.end_under(end, wanted) {
+                return Ok(Some((held, end, size)));
             }
         }
         unreachable!("the last attempts hold all they want")
+    }
+
+    /// Returns where a read up to `wanted` ends that holds its range up to `held`, and the size of the file. `None` if
+    /// the file has grown past `held` since the read asked for its range: a read that stopped there would show half of
+    /// the write that grew the file.
+    ///
+    /// The size is loaded once, because a writer past `held` may raise it at any moment, and the read must not read the
+    /// range that the writer holds (I2).
+    pub(super) fn end_under(&self, held: u64, wanted: u64) -> Option<(u64, u64)> {
+        if planted(Fault::StaleSize) {
+            return Some((held, held));
+        }
+        let now = self.size();
+        (now <= held || held == wanted).then(|| (wanted.min(now), now))
     }
 
     /// Reads `[offset, end)`, which is held and lies within the file of `size` bytes.

@@ -40,6 +40,9 @@ impl File {
         if size <= old && result.is_ok() {
             self.volume().cut_behind(self.inode());
         }
+        if size == 0 && old > 0 {
+            self.inode().set_emptied();
+        }
         // Offsets handed out to appends that wait for this range are void.
         self.inode().tail.lock().set(self.size());
         result

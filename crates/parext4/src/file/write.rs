@@ -14,7 +14,6 @@ use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
-use crate::inode::FIXED;
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -28,7 +27,7 @@ impl File {
     /// immutable or append-only, and what the device gives; a failed device write stops the volume. After an error
     /// the range holds old or new data, sector by sector, never anything else.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _in_flight = self.begin_change(FIXED)?;
+        let _in_flight = self.begin_change(self.refusing)?;
         self.check_offset(offset)?;
         let end = self.end_of(offset, data.len() as u64)?;
         if data.is_empty() {

@@ -35,7 +35,9 @@ impl Inner {
     /// # Errors
     /// As [`Inode::map`].
     pub(crate) fn map<'a>(&self, inode: &'a Inode) -> Result<&'a ExtentMap> {
-        inode.map(&self.layout, &self.cache)
+        // A read-only volume cannot be damaged further, and the rest of the file can still be read.
+        let map = inode.map(&self.layout, &self.cache, !self.is_read_only());
+        map.map_err(|error| self.health.note(inode.ino(), error))
     }
 
     /// Credits with which [`add_blocks`](Self::add_blocks) and the like make progress.

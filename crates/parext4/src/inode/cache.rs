@@ -1,67 +1,196 @@
 //! The table of inodes in memory, and the only way to an [`Inode`].
-
-use std::collections::HashMap;
+//!
+//! There is never a second copy of an inode: before a thread reads one from the device it puts a mark into the table,
+//! and other threads that need the inode wait until the mark is removed. No lock is held during the read.
 
 use parext4_format::InodeNo;
 
 use super::Inode;
 use crate::error::Result;
+use crate::fault::{Fault, planted};
+use crate::journal::Journal;
 use crate::lock_order::Rank;
-use crate::sync::{Arc, Mutex};
-
-const SHARDS: usize = 64;
-/// Inodes kept in a shard beyond those in use.
-const SHARD_CAPACITY: usize = 256;
+use crate::memory::{Budget, Charge, Evict, Shards};
+use crate::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug)]
 pub(crate) struct InodeCache {
-    shards: Vec<Mutex<HashMap<u32, Arc<Inode>>>>,
+    inodes: Shards<Entry>,
+    journal: Arc<Journal>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Present(Arc<Inode>),
+    /// A thread reads it.
+    Loading(Arc<Loading>),
+}
+
+/// The reading of one inode from the device.
+#[derive(Debug)]
+struct Loading {
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Loading {
+    fn begin() -> Arc<Self> {
+        Arc::new(Self { ended: Mutex::new(Rank::Leaf, false), wake: Condvar::default() })
+    }
+
+    fn end(&self) {
+        *self.ended.lock() = true;
+        self.wake.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut ended = self.ended.lock();
+        while !*ended {
+            self.wake.wait(&mut ended);
+        }
+    }
+}
+
+/// What a look-up finds.
+enum Found {
+    Present(Arc<Inode>),
+    /// Another thread reads it.
+    Elsewhere(Arc<Loading>),
+    /// This thread has to read it.
+    Missing(Arc<Loading>),
 }
 
 impl InodeCache {
-    pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::new(Rank::InodeCache, HashMap::new())).collect() }
+    pub(crate) fn new(budget: &Arc<Budget>, journal: &Arc<Journal>) -> Self {
+        Self { inodes: Shards::new(budget), journal: Arc::clone(journal) }
     }
 
-    fn shard(&self, ino: InodeNo) -> &Mutex<HashMap<u32, Arc<Inode>>> {
-        &self.shards[ino.get() as usize % SHARDS]
+    /// Returns the number of inodes in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.inodes.len()
     }
 
-    /// The inode, loaded with `load` if it is not in memory. The shard's lock is held over the load, so that
-    /// there is never a second, older copy.
-    /// `durable` tells of a transaction whether it is: until then the inode stays, for fsync to know what to
-    /// wait for.
-    pub(crate) fn get(
-        &self,
-        ino: InodeNo,
-        durable: impl Fn(u64) -> bool,
-        load: impl FnOnce() -> Result<Inode>,
-    ) -> Result<Arc<Inode>> {
-        let mut shard = self.shard(ino).lock();
-        if let Some(inode) = shard.get(&ino.get()) {
-            return Ok(Arc::clone(inode));
+    /// A charge for an inode, which says itself how much it is.
+    pub(super) fn charge(&self) -> Charge {
+        self.inodes.budget().charge(0)
+    }
+
+    /// The inode, loaded with `load` if it is not in memory.
+    pub(crate) fn get(&self, ino: InodeNo, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
+        loop {
+            match self.find(ino) {
+                Found::Present(inode) => return Ok(inode),
+                Found::Elsewhere(loading) => loading.wait(),
+                Found::Missing(loading) => {
+                    let _mark = Mark { cache: self, ino, loading: &loading };
+                    let inode = Arc::new(load()?);
+                    if let Some(inode) = self.put_loaded(inode, &loading) {
+                        return Ok(inode);
+                    }
+                }
+            }
         }
-        if shard.len() >= SHARD_CAPACITY {
-            // What a transaction, a `Node` or the list of lazy timestamps holds stays.
-            let mut drop_every_second = false;
-            shard.retain(|_, inode| {
-                drop_every_second = !drop_every_second;
-                let in_use = Arc::strong_count(inode) > 1 || inode.has_lazy_times();
-                drop_every_second || in_use || !durable(inode.changed_in())
-            });
-        }
-        let inode = Arc::new(load()?);
-        shard.insert(ino.get(), Arc::clone(&inode));
-        Ok(inode)
     }
 
-    /// Puts a new inode in.
+    fn find(&self, ino: InodeNo) -> Found {
+        let number = ino.get().into();
+        let mut shard = self.inodes.shard(number);
+        match self.inodes.find(&mut shard, number) {
+            Some(Entry::Present(inode)) => Found::Present(Arc::clone(inode)),
+            Some(Entry::Loading(loading)) if !planted(Fault::LoadTwice) => {
+                Found::Elsewhere(Arc::clone(loading))
+            }
+            _ => {
+                let loading = Loading::begin();
+                let none = self.inodes.put(&mut shard, number, Entry::Loading(Arc::clone(&loading)));
+                debug_assert!(none.is_none() || planted(Fault::LoadTwice));
+                Found::Missing(loading)
+            }
+        }
+    }
+
+    /// Replaces the mark with the inode that was read. If a new inode of the number has replaced the mark meanwhile, returns
+    /// that one; `None` if that one was deleted again, because what was read may be the deleted inode then.
+    fn put_loaded(&self, inode: Arc<Inode>, loading: &Arc<Loading>) -> Option<Arc<Inode>> {
+        let number = inode.ino().get().into();
+        inode.recharge();
+        {
+            let mut shard = self.inodes.shard(number);
+            match self.inodes.find(&mut shard, number) {
+                Some(Entry::Present(_)) if planted(Fault::LoadTwice) => {}
+                Some(Entry::Present(newer)) => return Some(Arc::clone(newer)),
+                Some(Entry::Loading(mark)) if Arc::ptr_eq(mark, loading) => {
+                    drop(self.inodes.put(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                }
+                None if planted(Fault::PutUnmarked) => {
+                    drop(self.inodes.put(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                }
+                _ if planted(Fault::LoadTwice) => {}
+                _ => return None,
+            }
+        }
+        self.inodes.budget().make_room();
+        Some(inode)
+    }
+
+    /// Puts a new inode in, in the place of one that had the number before.
     pub(crate) fn insert(&self, inode: Arc<Inode>) {
-        self.shard(inode.ino()).lock().insert(inode.ino().get(), inode);
+        let number = inode.ino().get().into();
+        inode.recharge();
+        let replaced = {
+            let mut shard = self.inodes.shard(number);
+            self.inodes.put(&mut shard, number, Entry::Present(inode))
+        };
+        drop(replaced);
+        self.inodes.budget().make_room();
     }
 
-    /// Forgets a deleted inode; call before its number is freed.
-    pub(crate) fn remove(&self, ino: InodeNo) {
-        self.shard(ino).lock().remove(&ino.get());
+    /// Forgets a deleted inode, unless a new one has its number already.
+    pub(crate) fn remove(&self, inode: &Arc<Inode>) {
+        let number = inode.ino().get().into();
+        let is_it = |entry: &Entry| matches!(entry, Entry::Present(other) if Arc::ptr_eq(other, inode));
+        let removed = self.inodes.shard(number).take_if(number, is_it);
+        drop(removed);
+    }
+}
+
+/// The mark of an inode that is being read. Dropping this removes the mark if it is still in the table.
+struct Mark<'a> {
+    cache: &'a InodeCache,
+    ino: InodeNo,
+    loading: &'a Arc<Loading>,
+}
+
+impl Drop for Mark<'_> {
+    fn drop(&mut self) {
+        let number = self.ino.get().into();
+        let is_it = |entry: &Entry| matches!(entry, Entry::Loading(mark) if Arc::ptr_eq(mark, self.loading));
+        let mark = self.cache.inodes.shard(number).take_if(number, is_it);
+        drop(mark);
+        self.loading.end();
+    }
+}
+
+impl Evict for InodeCache {
+    fn oldest(&self) -> u64 {
+        self.inodes.oldest()
+    }
+
+    fn pass(&self) {
+        self.inodes.pass();
+    }
+
+    fn evict(&self) {
+        self.inodes.evict(|entry| match entry {
+            // An inode stays while a transaction, a `Node` or a list of the volume refers to it, and until its last
+            // change is durable, because fsync needs to know what to wait for. New references are taken under the
+            // shard's lock only, which is held here.
+            Entry::Present(inode) => {
+                Arc::strong_count(inode) == 1
+                    && !inode.has_lazy_times()
+                    && self.journal.is_committed(inode.changed_in())
+            }
+            Entry::Loading(_) => false,
+        });
     }
 }

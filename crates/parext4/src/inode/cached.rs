@@ -4,19 +4,30 @@ use crate::error::Error;
 use crate::lock_order::Rank;
 use crate::page_cache::FilePages;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
 /// The pages of a file, and what became of writing them back.
 #[derive(Debug)]
 pub(crate) struct Cached {
     pub pages: FilePages,
     pub failures: Failures,
-    /// Whether the file is on the list of those with dirty pages.
-    listed: AtomicBool,
+    /// Whether the file is on the list of files with dirty pages: a [`Listing`].
+    listing: AtomicU8,
     /// Threads that write pages of it back, each of which may have taken some that count as clean meanwhile.
     writing: AtomicU32,
     /// Where the next turn of writing back begins.
     pub cursor: AtomicU32,
+}
+
+/// A file's place on the list of files with dirty pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Listing {
+    /// The file is not on the list and has no dirty page.
+    Unlisted,
+    /// The file is on the list. A thread that holds the list checks whether the file can come off it.
+    Leaving,
+    Listed,
 }
 
 impl Cached {
@@ -24,22 +35,28 @@ impl Cached {
         Self {
             pages,
             failures: Failures::new(),
-            listed: AtomicBool::new(false),
+            listing: AtomicU8::new(Listing::Unlisted as u8),
             writing: AtomicU32::new(0),
             cursor: AtomicU32::new(0),
         }
     }
 
-    /// Whether a file with a dirty page must be [listed](Self::list).
+    /// Returns whether the caller, which has dirtied a page, must [list](Self::list) the file.
     pub(crate) fn must_list(&self) -> bool {
-        // With the fence in `unlist`: either that one's look finds the page, or this one that it is not listed.
+        // Pairs with the fence in `unlist`: either `unlist` sees the dirty page, or this load sees `Leaving`.
         fence(Ordering::SeqCst);
-        !self.listed.load(Ordering::Relaxed)
+        self.listing.load(Ordering::Relaxed) != Listing::Listed as u8
     }
 
-    /// Notes that the file is on the list. The caller has the list, and puts it there.
+    /// Returns whether the file is on the list. It is while any page is dirty or being written back, also while a thread
+    /// checks whether it can come off the list.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listing.load(Ordering::Acquire) != Listing::Unlisted as u8
+    }
+
+    /// Notes that the file is on the list. The caller holds the list and adds the file.
     pub(crate) fn list(&self) {
-        self.listed.store(true, Ordering::Release);
+        self.listing.store(Listing::Listed as u8, Ordering::Release);
     }
 
     /// Notes that a thread writes pages back, until what this returns is dropped.
@@ -48,14 +65,15 @@ impl Cached {
         Writing(&self.writing)
     }
 
-    /// Whether the file, which has no dirty page and of which none is being written back, must be taken off the list,
-    /// which the caller has.
+    /// Notes that the file is off the list if none of its pages is dirty or being written back. Returns whether it is off;
+    /// the caller holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
-        self.listed.store(false, Ordering::Release);
+        self.listing.store(Listing::Leaving as u8, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Who makes a page dirty from here on finds that it is not listed, and waits for the list.
-        let clean = self.pages.next_dirty(0, 1).is_none() && self.writing.load(Ordering::SeqCst) == 0;
-        self.listed.store(!clean, Ordering::Release);
+        // A thread that dirties a page from here on finds the file leaving, and waits for the list.
+        let clean = !self.pages.has_dirty(0..u32::MAX) && self.writing.load(Ordering::SeqCst) == 0;
+        let listing = if clean { Listing::Unlisted } else { Listing::Listed };
+        self.listing.store(listing as u8, Ordering::Release);
         clean
     }
 }
@@ -138,6 +156,32 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::atomic::AtomicBool;
+    use crate::{BufferedOptions, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+
+    /// As after a turn of write-back that has left pages dirty, while a rename asks whether there are any.
+    #[test]
+    fn a_dirty_file_counts_as_listed_while_a_thread_checks_it() {
+        let device = std::sync::Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        let options = OpenOptions { write_back_interval: None, ..OpenOptions::default() };
+        let volume = Volume::open(device, &options).unwrap();
+        let file = volume.create("/f", 0o644).unwrap();
+        file.buffered(BufferedOptions::default()).unwrap().write_at(&[1; 100], 0).unwrap();
+        let cached = file.node().inode.cached().unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..200_000).for_each(|_| assert!(!cached.unlist(), "the file is dirty"));
+                over.store(true, Ordering::Relaxed);
+            });
+            let mut unlisted = 0;
+            while !over.load(Ordering::Relaxed) {
+                unlisted += u32::from(!cached.is_listed());
+            }
+            assert_eq!(unlisted, 0, "looks found no dirty page");
+        });
+    }
 
     #[test]
     fn every_handle_hears_once() {

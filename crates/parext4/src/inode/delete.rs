@@ -7,6 +7,7 @@ use rangelock::ByteRange;
 use super::Inode;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::error::Result;
+use crate::fault::{Fault, planted};
 use crate::inode::now;
 use crate::lock_order::{Rank, hold};
 use crate::namespace::Orphans;
@@ -37,9 +38,15 @@ impl Inner {
             self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
             inode.core().dtime = u32::try_from(now().seconds).unwrap_or(u32::MAX);
-            // The number may be given out as soon as it is free.
-            self.inodes.remove(inode.ino());
-            self.allocator.free_inode(handle, inode.ino(), inode.is_dir())
+            if planted(Fault::ForgetBeforeFree) {
+                self.inodes.remove(inode);
+                crate::sync::yield_now();
+            }
+            self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
+            // Only after the number is free: until the transaction closes, the table block says that the inode is in
+            // use, and a look-up must not read that. The number may already belong to a new inode.
+            self.inodes.remove(inode);
+            Ok(())
         })
     }
 

@@ -25,20 +25,34 @@ impl Inner {
     /// # Errors
     /// Corruption, a failed read, or a number that is not in use.
     pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
-        self.inodes.get(ino, |tid| self.journal.is_committed(tid), || self.load_inode(ino))
+        let inode = self.inodes.get(ino, || self.load_inode(ino));
+        inode.map_err(|error| self.health.note(ino, error))
     }
 
     fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
+        self.load_made(ino)?
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table is zeros")))
+    }
+
+    /// Reads the inode from the device. `None` if its place in the table is zeros, as for an inode that is being
+    /// created, whose number is in use before its transaction closes.
+    pub(super) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
         let place = self.allocator.inode_place(ino)?;
         let block = self.cache.read(place.block, BlockKind::InodeTable)?;
         let bytes = block.snapshot();
         let raw = bytes
             .get(place.offset..place.offset + usize::from(self.layout.inode_size))
             .ok_or_else(|| Error::corrupt(format_args!("inode {ino} lies outside its block")))?;
-        let raw = RawInode::parse(raw, &self.superblock, ino)
+        if raw.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let mut raw = RawInode::parse(raw, &self.superblock, ino)
             .map_err(|e| Error::corrupt(format_args!("inode {ino}: {e}")))?;
-        let inode = self.build_inode(ino, raw, block, place.offset, None)?;
-        Ok(inode)
+        // It comes to the device with the first change of the inode.
+        if !self.is_read_only() {
+            raw.expand_extra(self.superblock.want_extra_isize());
+        }
+        self.build_inode(ino, raw, block, place.offset, None).map(Some)
     }
 
     /// A new inode over its zeroed place in the table. It becomes visible with a directory entry.
@@ -55,7 +69,7 @@ impl Inner {
         let mut map = None;
         if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
             raw.flags |= InodeFlags::EXTENTS;
-            map = Some(ExtentMap::empty(self.layout.block_size, seed));
+            map = Some(ExtentMap::empty(self.layout.block_size, BlockKind::ExtentNode(ino, seed)));
         }
         let inode = Arc::new(self.build_inode(ino, raw, table_block, place.offset, map)?);
         self.inodes.insert(Arc::clone(&inode));
@@ -107,9 +121,11 @@ impl Inner {
             listed: AtomicBool::new(false),
             // No block is larger, so a size on this boundary leaves no rest of a block.
             tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
+            emptied: AtomicBool::new(false),
             behind: AtomicU8::new(0),
             joined: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
+            charge: self.inodes.charge(),
         })
     }
 }

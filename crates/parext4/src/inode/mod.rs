@@ -8,6 +8,7 @@ mod cache;
 mod cached;
 mod delete;
 mod flags;
+mod id;
 mod load;
 mod node;
 mod shift;
@@ -26,6 +27,7 @@ pub(crate) use blocks::Filling;
 pub(crate) use cache::InodeCache;
 pub(crate) use cached::Cached;
 pub(crate) use flags::{FIXED, inherited};
+pub use id::NodeId;
 pub use node::Node;
 pub(crate) use tail::{Claim, Tail};
 use time::Written;
@@ -37,7 +39,8 @@ use crate::extent_map::ExtentMap;
 use crate::fault::{Fault, planted};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
-use crate::meta::{MetaBlock, MetaCache};
+use crate::memory::Charge;
+use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -80,6 +83,9 @@ pub(crate) struct Inode {
     /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
     /// written by others does not promise it (H3).
     tail_clean: AtomicBool,
+    /// True if the file was truncated to zero since it was last closed, so that the data written next replaces its
+    /// contents.
+    emptied: AtomicBool,
     /// The extended attributes.
     pub(crate) xattrs: RwLock<()>,
     /// The entries of a directory.
@@ -93,7 +99,13 @@ pub(crate) struct Inode {
     joined: AtomicU64,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
+    /// The charge of the inode and its map to the volume's metadata budget.
+    charge: Charge,
 }
+
+/// What an inode takes in memory besides its map: itself, the bytes of its place in the table, the lock of its ranges,
+/// its entry in the cache, and what the memory allocator adds.
+const MEMORY: usize = size_of::<Inode>() + size_of::<RangeLock>() + 512;
 
 impl Inode {
     pub(crate) fn ino(&self) -> InodeNo {
@@ -180,11 +192,11 @@ impl Inode {
         self.map.get().is_some()
     }
 
-    /// The extent map, read from the device at first use.
+    /// The extent map, read from the device at first use; `disjoint` as for [`ExtentMap::load`].
     ///
     /// # Errors
     /// Corruption, a failed read, or an inode without an extent map.
-    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache) -> Result<&ExtentMap> {
+    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&ExtentMap> {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
@@ -200,11 +212,19 @@ impl Inode {
         if !flags.contains(InodeFlags::EXTENTS) {
             return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", self.ino)));
         }
-        let map = ExtentMap::load(&block, layout, self.seed, cache).map_err(|error| match error {
+        let kind = BlockKind::ExtentNode(self.ino, self.seed);
+        let map = ExtentMap::load(&block, layout, kind, cache, disjoint).map_err(|error| match error {
             Error::Corrupt(text) => Error::Corrupt(format!("inode {}: {text}", self.ino)),
             other => other,
         })?;
-        Ok(self.map.get_or_init(|| map))
+        let map = self.map.get_or_init(|| map);
+        self.recharge();
+        Ok(map)
+    }
+
+    /// Charges the budget with what the inode takes now.
+    pub(crate) fn recharge(&self) {
+        self.charge.set(MEMORY + self.map.get().map_or(0, ExtentMap::memory));
     }
 
     /// Makes the inode part of the handle's transaction: it is encoded when that closes.
@@ -292,6 +312,17 @@ impl Inode {
     /// Notes that the rest of the last block is zeros.
     pub(crate) fn set_tail_clean(&self) {
         self.tail_clean.store(true, Ordering::Release);
+    }
+
+    /// Notes that the file was truncated to zero.
+    pub(crate) fn set_emptied(&self) {
+        // Relaxed, here and below: it is looked at when a handle is closed, which the caller orders after the cut.
+        self.emptied.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the file was truncated to zero since the last call.
+    pub(crate) fn take_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 
     /// What may be mapped behind the size.

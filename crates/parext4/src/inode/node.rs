@@ -95,6 +95,10 @@ impl Drop for Node {
             (last, last && core.links == 0)
         };
         if last {
+            if self.inode.file_type() == FileType::Regular {
+                // The map may have grown.
+                self.inode.recharge();
+            }
             self.volume.allocator.close_windows(&self.inode.windows, 0);
         }
         if deleted {

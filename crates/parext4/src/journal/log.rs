@@ -5,10 +5,11 @@
 use std::io::IoSlice;
 use std::time::SystemTime;
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::{AlignedBuf, Device, zeros};
 use parext4_format::FsBlock;
 use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
 
+use super::pending::LogSpan;
 use super::transaction::{Frozen, FrozenBlock};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -49,66 +50,61 @@ impl LogMap {
     }
 }
 
-/// The log of an open volume. Only the committer uses it.
+/// The log of an open volume, from its head on. Only the committer uses it.
 #[derive(Debug)]
 pub(super) struct Log {
     device: Arc<dyn Device>,
-    map: LogMap,
-    superblock: JournalSuperblock,
+    map: Arc<LogMap>,
     format: TagFormat,
+    uuid: [u8; 16],
     seed: u32,
+    /// The first log block, and the one after the last.
+    first: u32,
+    end: u32,
     /// The next log block to write.
     head: u32,
-    /// Log blocks between the oldest transaction not yet at home and `head`.
-    used: u32,
+    /// Whether a transaction was written since the log was last empty.
+    used: bool,
 }
 
 impl Log {
-    /// An empty log whose first transaction will be `next_tid`.
-    ///
-    /// # Errors
-    /// If the journal's superblock cannot be written.
-    pub(super) fn start(
-        device: Arc<dyn Device>,
-        map: LogMap,
-        mut superblock: JournalSuperblock,
-        next_tid: u64,
-    ) -> Result<Self> {
-        superblock.set_start(0);
-        superblock.set_sequence(sequence(next_tid));
-        let log = Self {
-            format: TagFormat::from(&superblock),
-            seed: superblock.checksum_seed(),
-            head: superblock.first(),
-            used: 0,
+    /// An empty log.
+    pub(super) fn new(device: Arc<dyn Device>, map: Arc<LogMap>, superblock: &JournalSuperblock) -> Self {
+        Self {
             device,
             map,
-            superblock,
-        };
-        log.write_superblock()?;
-        Ok(log)
-    }
-
-    fn capacity(&self) -> u32 {
-        self.superblock.maxlen() - self.superblock.first()
+            format: TagFormat::from(superblock),
+            uuid: superblock.uuid(),
+            seed: superblock.checksum_seed(),
+            first: superblock.first(),
+            end: superblock.maxlen(),
+            head: superblock.first(),
+            used: false,
+        }
     }
 
     /// The most blocks that one transaction may register: a quarter of the log, as jbd2 has it.
     pub(super) fn max_transaction(&self) -> u32 {
-        self.capacity() / 4
+        (self.end - self.first) / 4
     }
 
-    /// Whether so much of the log is in use that the committed blocks should go home.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.used > self.capacity() / 2
+    /// Whether no transaction was written since the log was last empty.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.used
     }
 
-    /// Whether `frozen` fits without bringing older transactions home first.
-    pub(super) fn has_room(&self, frozen: &Frozen) -> bool {
-        self.used + self.blocks_needed(frozen) < self.capacity()
+    /// Notes that the log is empty on the device: recovery is to look at it again from the next transaction on.
+    pub(super) fn begin_anew(&mut self) {
+        self.used = false;
     }
 
-    fn blocks_needed(&self, frozen: &Frozen) -> u32 {
+    /// The next log block to write.
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// The log blocks that a transaction takes.
+    pub(super) fn blocks_needed(&self, frozen: &Frozen) -> u32 {
         let size = self.map.block_size as usize;
         let descriptors = frozen.blocks.len().div_ceil(jbd2::tags_per_descriptor(size, self.format));
         let revokes = frozen.revoked.len().div_ceil(jbd2::revokes_per_block(size, self.format));
@@ -116,18 +112,9 @@ impl Log {
     }
 
     /// Writes a transaction so that it is durable on return: its blocks, a flush that also covers the data
-    /// it reveals (I3, H8), then the commit block and a flush.
-    pub(super) fn write(&mut self, frozen: &Frozen) -> Result<()> {
-        if !self.has_room(frozen) {
-            let (have, need) = (self.capacity(), self.blocks_needed(frozen));
-            return Err(Error::Unsupported(format!("a transaction of {need} blocks in a log of {have}")));
-        }
-        if self.used == 0 {
-            // The log is empty on the device too; from here on recovery must look at it.
-            self.superblock.set_start(self.head);
-            self.superblock.set_sequence(sequence(frozen.tid));
-            self.write_superblock()?;
-        }
+    /// it reveals (I3, H8), then the commit block and a flush. The caller has made sure that there is room.
+    pub(super) fn write(&mut self, frozen: &Frozen) -> Result<LogSpan> {
+        self.used = true;
         let blocks = self.encode(frozen);
         self.append(&blocks)?;
         if !planted(Fault::DataUnflushed) {
@@ -135,28 +122,11 @@ impl Log {
         }
         let commit = self.commit_block(frozen.tid);
         self.append(&[commit])?;
-        if planted(Fault::CommitUnflushed) { Ok(()) } else { self.flush() }
-    }
-
-    /// Declares all that was written so far to be at home; the caller has flushed it there.
-    pub(super) fn reset_tail(&mut self, next_tid: u64) -> Result<()> {
-        // A start that holds no block of this sequence reads as an empty log, and saves a write when the
-        // next transaction comes.
-        self.superblock.set_start(self.head);
-        self.superblock.set_sequence(sequence(next_tid));
-        self.write_superblock()?;
-        self.flush()?;
-        self.used = 0;
-        Ok(())
-    }
-
-    /// Leaves a clean journal.
-    pub(super) fn close(&mut self, next_tid: u64) -> Result<()> {
-        self.superblock.set_start(0);
-        self.superblock.set_sequence(sequence(next_tid));
-        self.write_superblock()?;
-        self.used = 0;
-        self.flush()
+        if !planted(Fault::CommitUnflushed) {
+            self.flush()?;
+        }
+        let len = u32::try_from(blocks.len() + 1).unwrap_or(u32::MAX / 2);
+        Ok(LogSpan { len, end: self.head })
     }
 
     fn encode(&self, frozen: &Frozen) -> Vec<Arc<AlignedBuf>> {
@@ -190,8 +160,7 @@ impl Log {
             bodies.push(body);
         }
         let mut descriptor = AlignedBuf::zeroed(self.map.block_size as usize);
-        let uuid = self.superblock.uuid();
-        jbd2::encode_descriptor(&mut descriptor, self.format, sequence(tid), self.seed, &uuid, &tags);
+        jbd2::encode_descriptor(&mut descriptor, self.format, sequence(tid), self.seed, &self.uuid, &tags);
         out.push(Arc::new(descriptor));
         out.append(&mut bodies);
     }
@@ -208,29 +177,53 @@ impl Log {
     fn append(&mut self, mut blocks: &[Arc<AlignedBuf>]) -> Result<()> {
         while !blocks.is_empty() {
             let (offset, together) = self.map.place(self.head)?;
-            let to_wrap = self.superblock.maxlen() - self.head;
+            let to_wrap = self.end - self.head;
             let run = blocks.len().min(together as usize).min(to_wrap as usize).min(RUN);
             let slices: Vec<IoSlice<'_>> = blocks[..run].iter().map(|b| IoSlice::new(b)).collect();
             self.device.write_at(offset, &slices).map_err(|e| Error::device("writing the journal", e))?;
             let run_blocks = u32::try_from(run).unwrap_or(0);
             self.head += run_blocks;
-            self.used += run_blocks;
-            if self.head >= self.superblock.maxlen() {
-                self.head = self.superblock.first();
+            if self.head >= self.end {
+                self.head = self.first;
             }
             blocks = &blocks[run..];
         }
         Ok(())
     }
 
-    fn write_superblock(&self) -> Result<()> {
-        let (offset, _) = self.map.place(0)?;
-        let size = self.map.block_size as usize;
-        let mut block = AlignedBuf::zeroed(size);
-        self.superblock.encode(&mut block);
-        self.device
-            .write_at(offset, &[IoSlice::new(&block)])
-            .map_err(|e| Error::device("writing the journal superblock", e))
+    /// Overwrites all blocks of an empty log with zeros, durably.
+    pub(super) fn zero(&self) -> Result<()> {
+        self.each_run(|mut offset, mut len| {
+            while len > 0 {
+                let zeros =
+                    &zeros()[..usize::try_from(len).map_or(zeros().len(), |len| len.min(zeros().len()))];
+                self.device
+                    .write_at(offset, &[IoSlice::new(zeros)])
+                    .map_err(|e| Error::device("zeroing the journal", e))?;
+                (offset, len) = (offset + zeros.len() as u64, len - zeros.len() as u64);
+            }
+            Ok(())
+        })?;
+        self.flush()
+    }
+
+    /// Discards all blocks of an empty log.
+    pub(super) fn discard(&self) -> Result<()> {
+        self.each_run(|offset, len| {
+            self.device.discard(offset, len).map_err(|e| Error::device("discarding the journal", e))
+        })
+    }
+
+    /// Calls `each` with the offset and the length, in bytes, of each run of log blocks that lie together on the device.
+    fn each_run(&self, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        let mut log = self.first;
+        while log < self.end {
+            let (offset, together) = self.map.place(log)?;
+            let blocks = together.min(self.end - log);
+            each(offset, u64::from(blocks) * u64::from(self.map.block_size))?;
+            log += blocks;
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
@@ -240,7 +233,7 @@ impl Log {
 
 /// The sequence number on the device: the low 32 bits, which wrap around as jbd2's do.
 #[expect(clippy::cast_possible_truncation, reason = "wrapping is the format's rule")]
-fn sequence(tid: u64) -> u32 {
+pub(super) fn sequence(tid: u64) -> u32 {
     tid as u32
 }
 

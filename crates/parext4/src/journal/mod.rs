@@ -2,26 +2,31 @@
 //!
 //! One transaction runs and takes changes; at most one commits. A commit closes the running transaction
 //! (waits for its handles, encodes, freezes) and opens the next before it does any I/O. Committed blocks
-//! stay pending until a checkpoint writes them home.
+//! stay pending until a checkpoint writes them home, which goes on beside commits.
 //!
 //! A volume without a journal runs the same machinery; its commit writes the blocks home at once, with
 //! no promise for a crash in between.
 
 mod checkpoint;
+mod empty;
 mod gate;
 mod handle;
 mod log;
+mod pending;
 mod replay;
+mod tail;
+mod thread;
 mod transaction;
 
 use parext4_device::Device;
 use parext4_format::jbd2::JournalSuperblock;
 
+pub use empty::EmptiedLog;
 #[cfg(shuttle)]
 pub use gate::{Entry, Gate, Pass};
 pub(crate) use handle::Handle;
 pub(crate) use log::{LogExtent, LogMap};
-pub(crate) use replay::{Recovered, read_superblock, replay};
+pub(crate) use replay::{newest_sequence, read_superblock, replay};
 pub(crate) use transaction::{Freed, Participant};
 
 use crate::error::{Error, Result};
@@ -30,10 +35,12 @@ use crate::lock_order::Rank;
 use crate::meta::MetaCache;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
-use checkpoint::Pending;
+use checkpoint::Checkpoint;
 #[cfg(not(shuttle))]
 use gate::{Entry, Gate};
 use log::Log;
+use pending::LogSpan;
+use tail::Tail;
 use transaction::{Frozen, Transaction};
 
 /// The most blocks of one transaction on a volume without a journal.
@@ -59,17 +66,12 @@ pub(crate) struct Journal {
     /// Where handles enter the running transaction.
     gate: Gate,
     running: Transaction,
-    committer: Mutex<Committer>,
-    /// The last durable transaction. Written under the committer's lock.
+    /// The log, which only one committer at a time may write; `None` on a volume without a journal.
+    log: Mutex<Option<Log>>,
+    checkpoint: Arc<Checkpoint>,
+    /// The last durable transaction. Written under the lock of `log`.
     committed: AtomicU64,
     first_tid: u64,
-}
-
-/// What only one committer at a time may touch.
-#[derive(Debug)]
-struct Committer {
-    log: Option<Log>,
-    pending: Pending,
 }
 
 impl Journal {
@@ -86,10 +88,15 @@ impl Journal {
         first_tid: u64,
         hooks: Box<dyn CommitHooks>,
     ) -> Result<Self> {
-        let log = match log {
-            Some((map, superblock)) => Some(Log::start(Arc::clone(&device), map, superblock, first_tid)?),
-            None => None,
+        let (log, tail) = match log {
+            Some((map, superblock)) => {
+                let map = Arc::new(map);
+                let log = Log::new(Arc::clone(&device), Arc::clone(&map), &superblock);
+                (Some(log), Some(Tail::new(Arc::clone(&device), map, superblock, first_tid)?))
+            }
+            None => (None, None),
         };
+        let checkpoint = Checkpoint::new(Arc::clone(&device), Arc::clone(&health), block_size, tail);
         let max_transaction = log.as_ref().map_or(MAX_UNLOGGED, Log::max_transaction);
         Ok(Self {
             device,
@@ -100,7 +107,8 @@ impl Journal {
             hooks,
             gate: Gate::new(first_tid, max_transaction),
             running: Transaction::new(),
-            committer: Mutex::new(Rank::Commit, Committer { log, pending: Pending::default() }),
+            log: Mutex::new(Rank::Commit, log),
+            checkpoint: Arc::new(checkpoint),
             committed: AtomicU64::new(first_tid - 1),
             first_tid,
         })
@@ -153,12 +161,12 @@ impl Journal {
     /// # Errors
     /// If the volume has stopped or stops now.
     pub(crate) fn commit(&self, tid: u64) -> Result<bool> {
-        let mut committer = self.committer.lock();
+        let mut log = self.log.lock();
         self.health.check()?;
         if self.is_committed(tid) {
             return Ok(false);
         }
-        self.commit_running(&mut committer).map_err(|error| self.health.stop(error))
+        self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 
     /// Makes everything done so far durable.
@@ -169,42 +177,29 @@ impl Journal {
         self.commit(self.gate.tid())
     }
 
-    fn commit_running(&self, committer: &mut Committer) -> Result<bool> {
-        let frozen = self.close_running()?;
-        let Some(frozen) = frozen else { return Ok(false) };
-        match &mut committer.log {
+    fn commit_running(&self, log: &mut Option<Log>) -> Result<bool> {
+        let Some(frozen) = self.close_running()? else { return Ok(false) };
+        match log {
             Some(log) => {
-                if !log.has_room(&frozen) {
-                    committer.pending.write_home(&*self.device, self.block_size)?;
-                    log.reset_tail(frozen.tid)?;
+                self.checkpoint.make_room(log.blocks_needed(&frozen))?;
+                if log.is_unused() {
+                    self.checkpoint.begin_log(log.head(), frozen.tid)?;
                 }
-                log.write(&frozen)?;
+                let span = log.write(&frozen)?;
+                self.checkpoint.add(frozen.tid, frozen.blocks, span);
             }
             None => {
                 // Data first: a home write may reveal it.
                 self.flush()?;
+                self.checkpoint.add(frozen.tid, frozen.blocks, LogSpan::default());
+                self.checkpoint.bring_all_home()?;
             }
         }
-        self.finish(committer, frozen)?;
+        self.committed.store(frozen.tid, Ordering::Release);
+        self.checkpoint.drop_freed(&frozen.freed);
+        self.hooks.released(&frozen.freed);
+        self.checkpoint.relieve()?;
         Ok(true)
-    }
-
-    /// What follows once a transaction is in the log.
-    fn finish(&self, committer: &mut Committer, frozen: Frozen) -> Result<()> {
-        let Frozen { tid, blocks, freed, .. } = frozen;
-        committer.pending.add(blocks);
-        committer.pending.drop_freed(&freed);
-        match &mut committer.log {
-            Some(log) if log.is_crowded() => {
-                committer.pending.write_home(&*self.device, self.block_size)?;
-                log.reset_tail(tid + 1)?;
-            }
-            Some(_) => {}
-            None => committer.pending.write_home(&*self.device, self.block_size)?,
-        }
-        self.committed.store(tid, Ordering::Release);
-        self.hooks.released(&freed);
-        Ok(())
     }
 
     /// Closes the running transaction and opens the next. `None` if there was nothing in it.
@@ -239,26 +234,39 @@ impl Journal {
     /// # Errors
     /// As [`commit`](Self::commit); the log then still holds what is not at home.
     pub(crate) fn shut_down(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut committer = self.committer.lock();
+        let mut log = self.log.lock();
         self.health.check()?;
         self.gate.shut();
-        let result = self.commit_rest(&mut committer).and_then(|()| self.go_home(&mut committer));
+        let next_tid = || self.committed.load(Ordering::Acquire) + 1;
+        let result = self.commit_rest(&mut log).and_then(|()| self.checkpoint.finish(next_tid()));
         result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
     }
 
+    /// Runs `work` while neither a commit nor a checkpoint round is under way, so that nobody else writes the superblocks.
+    pub(crate) fn while_idle(&self, work: impl FnOnce()) {
+        let _log = self.log.lock();
+        self.checkpoint.between_rounds(work);
+    }
+
     /// Commits until nothing is left: what rides along may not fit one transaction.
-    fn commit_rest(&self, committer: &mut Committer) -> Result<()> {
-        while self.commit_running(committer)? {}
+    fn commit_rest(&self, log: &mut Option<Log>) -> Result<()> {
+        while self.commit_running(log)? {}
         Ok(())
     }
 
-    fn go_home(&self, committer: &mut Committer) -> Result<()> {
-        let next_tid = self.committed.load(Ordering::Acquire) + 1;
-        committer.pending.write_home(&*self.device, self.block_size)?;
-        if let Some(log) = &mut committer.log {
-            log.close(next_tid)?;
-        }
-        Ok(())
+    /// Writes everything home that is committed.
+    ///
+    /// # Errors
+    /// A failed write or flush stops the volume (I8).
+    #[cfg(shuttle)]
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.checkpoint.bring_all_home()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.checkpoint.stop();
     }
 }
 

@@ -90,6 +90,33 @@ pub(crate) fn replay(
     Ok(Recovered { next_sequence: superblock.sequence().wrapping_add(transactions), transactions, blocks })
 }
 
+/// Returns the newest sequence number in a log that is not replayed, or that of an empty one. A later transaction with a
+/// greater number is not taken for part of that log, nor is any of it replayed after that transaction.
+///
+/// # Errors
+/// If the log cannot be read.
+pub(crate) fn newest_sequence(
+    device: &dyn Device,
+    map: &LogMap,
+    superblock: &JournalSuperblock,
+) -> Result<u32> {
+    let oldest = superblock.sequence();
+    if superblock.start() == 0 {
+        return Ok(oldest);
+    }
+    let mut reader = Reader { device, map, first: 0, run: Vec::new() };
+    let mut newest = oldest;
+    for log in superblock.first()..superblock.maxlen() {
+        if let Some((_, sequence)) = jbd2::header(reader.block(log)?)
+            && before(newest, sequence)
+            && before(oldest, sequence)
+        {
+            newest = sequence;
+        }
+    }
+    Ok(newest)
+}
+
 /// The blocks of the volume that the journal takes up: sorted, disjoint `(start, end)`.
 struct OwnBlocks(Vec<(u64, u64)>);
 

@@ -6,6 +6,7 @@ use parext4_format::FsBlock;
 use super::BlockKind;
 use crate::error::Result;
 use crate::lock_order::Rank;
+use crate::memory::Charge;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 
@@ -14,25 +15,47 @@ use crate::sync::{Arc, RwLock};
 pub(crate) struct MetaBlock {
     number: FsBlock,
     kind: BlockKind,
-    /// `None` until the first reader has loaded it from the device.
-    bytes: RwLock<Option<Arc<AlignedBuf>>>,
+    contents: RwLock<Contents>,
     /// The transaction this block was last registered in; see `journal::Handle::register`.
     registered: AtomicU64,
     /// The block was freed: the transaction it is registered in must not write it.
     forgotten: AtomicBool,
-    /// Used since the cache last looked for something to drop.
-    pub(super) used: AtomicBool,
+    _charge: Charge,
 }
 
+/// The contents of a block.
+#[derive(Debug)]
+enum Contents {
+    /// The first reader has yet to load them from the device.
+    Missing,
+    Loaded(Arc<AlignedBuf>),
+    /// They could not be loaded. This is final, because the cache makes another block for the number.
+    Failed,
+}
+
+impl Contents {
+    fn loaded(&mut self) -> &mut Arc<AlignedBuf> {
+        match self {
+            Self::Loaded(bytes) => bytes,
+            _ => unreachable!("{NOT_LOADED}"),
+        }
+    }
+}
+
+const NOT_LOADED: &str = "the cache hands out loaded blocks only";
+
 impl MetaBlock {
-    pub(super) fn new(number: FsBlock, kind: BlockKind, bytes: Option<AlignedBuf>) -> Self {
+    pub(super) fn new(number: FsBlock, kind: BlockKind, bytes: Option<AlignedBuf>, charge: Charge) -> Self {
         Self {
             number,
             kind,
-            bytes: RwLock::new(Rank::MetaBlock, bytes.map(Arc::new)),
+            contents: RwLock::new(
+                Rank::MetaBlock,
+                bytes.map_or(Contents::Missing, |bytes| Contents::Loaded(Arc::new(bytes))),
+            ),
             registered: AtomicU64::new(0),
             forgotten: AtomicBool::new(false),
-            used: AtomicBool::new(true),
+            _charge: charge,
         }
     }
 
@@ -46,32 +69,38 @@ impl MetaBlock {
 
     /// The contents as they are now; later changes do not show in what is returned.
     pub(crate) fn snapshot(&self) -> Arc<AlignedBuf> {
-        self.bytes.read().clone().expect("the cache hands out loaded blocks only")
+        match &*self.contents.read() {
+            Contents::Loaded(bytes) => Arc::clone(bytes),
+            _ => unreachable!("{NOT_LOADED}"),
+        }
     }
 
-    /// Loads the contents with `read` if nobody has yet; a failed read leaves the block to the next caller.
-    pub(super) fn load(&self, read: impl FnOnce() -> Result<AlignedBuf>) -> Result<()> {
-        if self.bytes.read().is_some() {
-            return Ok(());
+    /// Loads the contents with `read` unless they are loaded. Returns false if another thread failed to load them: the
+    /// block must not be used then, because the cache drops it and makes another one for the number.
+    ///
+    /// # Errors
+    /// As `read`, after which nobody loads the block any more.
+    pub(super) fn load(&self, read: impl FnOnce() -> Result<AlignedBuf>) -> Result<bool> {
+        if matches!(*self.contents.read(), Contents::Loaded(_)) {
+            return Ok(true);
         }
-        let mut bytes = self.bytes.write();
-        if bytes.is_none() {
-            *bytes = Some(Arc::new(read()?));
+        let mut contents = self.contents.write();
+        if matches!(*contents, Contents::Missing) {
+            *contents = Contents::Failed;
+            *contents = Contents::Loaded(Arc::new(read()?));
         }
-        Ok(())
+        Ok(matches!(*contents, Contents::Loaded(_)))
     }
 
     /// Changes the contents. Only a journal handle calls this, after it has registered the block.
     pub(crate) fn change<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let mut bytes = self.bytes.write();
-        let bytes = bytes.as_mut().expect("the cache hands out loaded blocks only");
-        f(&mut Arc::make_mut(bytes)[..])
+        f(&mut Arc::make_mut(self.contents.write().loaded())[..])
     }
 
     /// Seals the checksum and returns the version that the commit writes.
     pub(crate) fn freeze(&self) -> Arc<AlignedBuf> {
-        let mut bytes = self.bytes.write();
-        let bytes = bytes.as_mut().expect("a registered block is loaded");
+        let mut contents = self.contents.write();
+        let bytes = contents.loaded();
         self.kind.seal(self.number, &mut Arc::make_mut(bytes)[..]);
         Arc::clone(bytes)
     }

@@ -1,6 +1,5 @@
-//! The cache of metadata blocks: sharded, bounded, and the only way to a [`MetaBlock`].
+//! The cache of metadata blocks: sharded, bounded by the [budget](Budget), and the only way to a [`MetaBlock`].
 
-use std::collections::HashMap;
 use std::io::IoSliceMut;
 
 use parext4_device::{AlignedBuf, Device};
@@ -8,66 +7,86 @@ use parext4_format::FsBlock;
 
 use super::{BlockKind, MetaBlock};
 use crate::error::{Error, Result};
-use crate::lock_order::Rank;
-use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, Mutex};
+use crate::memory::{Budget, Evict, Shards};
+use crate::sync::Arc;
 
-const SHARDS: usize = 64;
+/// What a block takes in memory besides its contents: up to a page that the memory allocator loses when it aligns them
+/// for the device, the block itself, the counts of two references, and its entry in the cache.
+const OVERHEAD: usize = 4096 + 256;
 
-/// The metadata blocks in memory. Blocks that somebody still holds are never dropped; others are, oldest
-/// unused first, when a shard is over its share of the budget.
+/// The metadata blocks in memory. Only unreferenced blocks are evicted.
 #[derive(Debug)]
 pub(crate) struct MetaCache {
     device: Arc<dyn Device>,
     block_size: usize,
     blocks_count: u64,
-    shard_capacity: usize,
-    shards: Vec<Mutex<HashMap<u64, Arc<MetaBlock>>>>,
+    blocks: Shards<Arc<MetaBlock>>,
 }
 
 impl MetaCache {
-    /// A cache over `device` that keeps about `budget` bytes.
-    pub(crate) fn new(device: Arc<dyn Device>, block_size: u32, blocks_count: u64, budget: usize) -> Self {
-        let block_size = block_size as usize;
-        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, HashMap::new())).collect();
-        let shard_capacity = (budget / block_size / SHARDS).max(4);
-        Self { device, block_size, blocks_count, shard_capacity, shards }
+    /// A cache over `device` whose blocks are charged to `budget`.
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        block_size: u32,
+        blocks_count: u64,
+        budget: &Arc<Budget>,
+    ) -> Self {
+        Self { device, block_size: block_size as usize, blocks_count, blocks: Shards::new(budget) }
+    }
+
+    /// Returns the number of blocks in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        self.blocks.budget()
     }
 
     /// The block, read from the device and verified if it was not in memory.
     pub(crate) fn read(&self, number: FsBlock, kind: BlockKind) -> Result<Arc<MetaBlock>> {
-        let block = self.entry(number, kind, || None)?;
-        block.load(|| self.read_device(number, kind)).inspect_err(|_| self.drop_failed(&block))?;
-        Ok(block)
+        self.loaded(number, kind, || None, || self.read_device(number, kind))
     }
 
     /// A zeroed block in memory in place of whatever the device holds there: for a block just allocated.
     pub(crate) fn create(&self, number: FsBlock, kind: BlockKind) -> Result<Arc<MetaBlock>> {
-        let zeroed = || Some(AlignedBuf::zeroed(self.block_size));
-        let block = self.entry(number, kind, zeroed)?;
-        block.load(|| Ok(AlignedBuf::zeroed(self.block_size)))?;
-        Ok(block)
+        let zeroed = || AlignedBuf::zeroed(self.block_size);
+        self.loaded(number, kind, || Some(zeroed()), || Ok(zeroed()))
+    }
+
+    /// The block, with `contents` if it was not in memory, and loaded with `load` if it has none.
+    fn loaded(
+        &self,
+        number: FsBlock,
+        kind: BlockKind,
+        contents: impl Fn() -> Option<AlignedBuf>,
+        load: impl Fn() -> Result<AlignedBuf>,
+    ) -> Result<Arc<MetaBlock>> {
+        loop {
+            let block = self.entry(number, kind, &contents)?;
+            let loaded = block.load(&load);
+            if matches!(loaded, Ok(true)) {
+                return Ok(block);
+            }
+            self.drop_failed(&block);
+            // Where another thread failed, this one tries, with another entry: one block must not be in memory twice.
+            loaded?;
+        }
     }
 
     /// Drops a freed block, so that its next owner starts afresh.
     pub(crate) fn forget(&self, number: FsBlock) {
-        if let Some(block) = self.shard(number).lock().remove(&number.get()) {
+        let freed = self.blocks.shard(number.get()).take_if(number.get(), |_| true);
+        if let Some(block) = freed {
             block.forget();
         }
     }
 
     /// Takes out an entry that could not be loaded: its kind may have been a corrupt claim.
     fn drop_failed(&self, block: &Arc<MetaBlock>) {
-        let mut shard = self.shard(block.number()).lock();
-        if shard.get(&block.number().get()).is_some_and(|entry| Arc::ptr_eq(entry, block)) {
-            shard.remove(&block.number().get());
-        }
-    }
-
-    fn shard(&self, number: FsBlock) -> &Mutex<HashMap<u64, Arc<MetaBlock>>> {
-        // Neighbouring blocks go to different shards.
-        let index = usize::try_from(number.get() % SHARDS as u64).unwrap_or(0);
-        &self.shards[index]
+        let number = block.number().get();
+        let failed = self.blocks.shard(number).take_if(number, |entry| Arc::ptr_eq(entry, block));
+        drop(failed);
     }
 
     fn entry(
@@ -79,22 +98,18 @@ impl MetaCache {
         if number.get() >= self.blocks_count {
             return Err(Error::corrupt(format_args!("{}: block {number} is out of range", kind.name())));
         }
-        let mut shard = self.shard(number).lock();
-        if let Some(block) = shard.get(&number.get()) {
-            if block.kind() != kind {
-                let (one, other) = (block.kind().name(), kind.name());
-                return Err(Error::corrupt(format_args!(
-                    "block {number} is claimed as {one} and as {other}"
-                )));
+        let block = {
+            let mut shard = self.blocks.shard(number.get());
+            if let Some(block) = self.blocks.find(&mut shard, number.get()) {
+                return claimed_as(block, kind);
             }
-            block.used.store(true, Ordering::Relaxed);
-            return Ok(Arc::clone(block));
-        }
-        if shard.len() >= self.shard_capacity {
-            shrink(&mut shard);
-        }
-        let block = Arc::new(MetaBlock::new(number, kind, contents()));
-        shard.insert(number.get(), Arc::clone(&block));
+            let charge = self.budget().charge(self.block_size + OVERHEAD);
+            let block = Arc::new(MetaBlock::new(number, kind, contents(), charge));
+            let replaced = self.blocks.put(&mut shard, number.get(), Arc::clone(&block));
+            debug_assert!(replaced.is_none());
+            block
+        };
+        self.budget().make_room();
         Ok(block)
     }
 
@@ -112,10 +127,26 @@ impl MetaCache {
     }
 }
 
-/// One turn of the clock: drops blocks that nobody holds and that were not used since the last turn.
-fn shrink(shard: &mut HashMap<u64, Arc<MetaBlock>>) {
-    shard.retain(|_, block| {
-        // Whoever takes a reference does so under the shard's lock, which is held here.
-        Arc::strong_count(block) > 1 || block.used.swap(false, Ordering::Relaxed)
-    });
+impl Evict for MetaCache {
+    fn oldest(&self) -> u64 {
+        self.blocks.oldest()
+    }
+
+    fn pass(&self) {
+        self.blocks.pass();
+    }
+
+    fn evict(&self) {
+        // New references are taken under the shard's lock only, which is held here.
+        self.blocks.evict(|block| Arc::strong_count(block) == 1);
+    }
+}
+
+/// Returns the block if it is of the kind that the caller expects.
+fn claimed_as(block: &Arc<MetaBlock>, kind: BlockKind) -> Result<Arc<MetaBlock>> {
+    if block.kind() == kind {
+        return Ok(Arc::clone(block));
+    }
+    let (number, one, other) = (block.number(), block.kind().name(), kind.name());
+    Err(Error::corrupt(format_args!("block {number} is claimed as {one} and as {other}")))
 }

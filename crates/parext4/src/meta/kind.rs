@@ -1,11 +1,12 @@
 //! What a metadata block holds, which decides its checksum.
 
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FsBlock, dir_entry, extent, htree, orphan_file, xattr};
+use parext4_format::{ChecksumSeed, FsBlock, InodeNo, dir_entry, extent, htree, orphan_file, xattr};
 
 use crate::error::Result;
 
-/// What a metadata block holds. A block that two structures claim under different kinds is corruption.
+/// What a metadata block holds, and of which inode. A block that two structures claim under different kinds, or two
+/// inodes as theirs, is corruption.
 ///
 /// The seeds are `Some` with `metadata_csum`; those of an inode's blocks are that inode's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +20,15 @@ pub(crate) enum BlockKind {
     /// Inodes; each carries its own checksum, written with the inode.
     InodeTable,
     /// A directory block, linear or htree.
-    Directory(Option<ChecksumSeed>),
+    Directory(InodeNo, Option<ChecksumSeed>),
     /// A block of an extent tree.
-    ExtentNode(Option<ChecksumSeed>),
+    ExtentNode(InodeNo, Option<ChecksumSeed>),
     /// A block of the orphan file.
     OrphanFile(Option<ChecksumSeed>),
     /// A block of extended attributes.
     Xattr(Option<ChecksumSeed>),
     /// The target of a symbolic link that does not fit its inode; it has no checksum.
-    Symlink,
+    Symlink(InodeNo),
 }
 
 impl BlockKind {
@@ -35,9 +36,9 @@ impl BlockKind {
     /// by whoever parses them.
     pub(crate) fn verify(self, number: FsBlock, bytes: &[u8]) -> Result<()> {
         match self {
-            Self::Directory(Some(seed)) if htree::is_dx_block(bytes) => htree::verify(seed, bytes)?,
-            Self::Directory(Some(seed)) => dir_entry::verify_tail(seed, bytes)?,
-            Self::ExtentNode(Some(seed)) => extent::verify_block(seed, bytes)?,
+            Self::Directory(_, Some(seed)) if htree::is_dx_block(bytes) => htree::verify(seed, bytes)?,
+            Self::Directory(_, Some(seed)) => dir_entry::verify_tail(seed, bytes)?,
+            Self::ExtentNode(_, Some(seed)) => extent::verify_block(seed, bytes)?,
             Self::OrphanFile(seed) => orphan_file::parse_block(bytes, seed, number).map(drop)?,
             Self::Xattr(seed) => xattr::parse_block(bytes, number, seed).map(drop)?,
             _ => {}
@@ -53,12 +54,12 @@ impl BlockKind {
                     Superblock::seal(raw);
                 }
             }
-            Self::Directory(Some(seed)) if htree::is_dx_block(bytes) => {
+            Self::Directory(_, Some(seed)) if htree::is_dx_block(bytes) => {
                 // The block was parsed when it was changed, so it has a place for its checksum.
                 htree::seal(seed, bytes);
             }
-            Self::Directory(Some(seed)) => dir_entry::seal_tail(seed, bytes),
-            Self::ExtentNode(Some(seed)) => extent::seal_block(seed, bytes),
+            Self::Directory(_, Some(seed)) => dir_entry::seal_tail(seed, bytes),
+            Self::ExtentNode(_, Some(seed)) => extent::seal_block(seed, bytes),
             Self::OrphanFile(Some(seed)) => orphan_file::seal_block(seed, number, bytes),
             Self::Xattr(Some(seed)) => xattr::seal_block(seed, number, bytes),
             _ => {}
@@ -72,11 +73,11 @@ impl BlockKind {
             Self::GroupDescs => "group descriptor table",
             Self::Bitmap => "bitmap",
             Self::InodeTable => "inode table",
-            Self::Directory(_) => "directory block",
-            Self::ExtentNode(_) => "extent tree block",
+            Self::Directory(..) => "directory block",
+            Self::ExtentNode(..) => "extent tree block",
             Self::OrphanFile(_) => "orphan file block",
             Self::Xattr(_) => "extended attribute block",
-            Self::Symlink => "symbolic link target",
+            Self::Symlink(_) => "symbolic link target",
         }
     }
 }

@@ -5,7 +5,7 @@ use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 
 use super::create::{PERMISSIONS, S_ISGID};
 use crate::error::Result;
-use crate::inode::{Node, now};
+use crate::inode::{FIXED, Node, now};
 use crate::xattr::Change;
 
 /// Set-user-ID.
@@ -74,6 +74,10 @@ impl Node {
     pub fn metadata(&self) -> Metadata {
         let core = self.inode.core();
         let (mtime, ctime) = self.inode.times(&core);
+        // A time in memory may have nanoseconds that the inode on the device has no room for. Returns it as it will be
+        // read later.
+        let has_extra = core.extra_isize >= EXTRA_TIMES;
+        let held = |time: Timestamp| time.held(has_extra);
         let is_device = matches!(self.file_type(), FileType::CharDevice | FileType::BlockDevice);
         Metadata {
             ino: self.ino(),
@@ -84,23 +88,41 @@ impl Node {
             size: self.inode.size(),
             sectors: self.inode.sectors(),
             links: core.links,
-            atime: core.atime,
-            mtime,
-            ctime,
-            crtime: core.crtime,
+            atime: held(core.atime),
+            mtime: held(mtime),
+            ctime: held(ctime),
+            crtime: held(core.crtime),
             generation: core.generation,
             flags: core.flags,
             rdev: is_device.then(|| core.rdev()),
         }
     }
 
+    /// Sets the times of last access, modification and change to now, as utimensat(2) does without times: also of an
+    /// append-only file, whose times cannot be set otherwise.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; if the volume may not be changed.
+    pub fn touch(&self) -> Result<()> {
+        self.inode.check_flags(InodeFlags::IMMUTABLE)?;
+        let now = Some(now());
+        // The inode's block.
+        self.volume.transact(1, |handle| {
+            self.inode.join(handle);
+            self.set_core(&SetAttributes { atime: now, mtime: now, ..SetAttributes::default() });
+            Ok(())
+        })
+    }
+
     /// Sets attributes, all in one step. As on Linux, a new owner or group takes set-ID bits away from a file
     /// unless its permissions are set too, and new permissions change the access control list if there is one.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable or append-only; corruption.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than
+    /// the time of change; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        self.inode.check_fixed()?;
+        let only_dates = SetAttributes { ctime: None, ..*set } == SetAttributes::default();
+        self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
         let _xattrs = set.permissions.map(|_| self.write_xattrs());
         let xattrs = match set.permissions {
             Some(permissions) => self.change_for_permissions(permissions)?,
@@ -134,6 +156,28 @@ impl Node {
         core.atime = set.atime.map_or(core.atime, held);
         core.mtime = set.mtime.map_or(core.mtime, held);
         core.ctime = set.ctime.map_or_else(now, held);
+    }
+
+    /// Clears the set-ID bits that `which` names of the permissions, as a change of the contents does: also of an
+    /// append-only file, whose attributes cannot be set otherwise. Reads and changes the permissions in one step, so that
+    /// it undoes no concurrent change of them. Which bits are due, and when, is for the caller to decide.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; if the volume may not be changed.
+    pub fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
+        self.inode.check_flags(InodeFlags::IMMUTABLE)?;
+        let due = |mode: u16| which(mode & PERMISSIONS) & (S_ISUID | S_ISGID) & mode;
+        if due(self.inode.core().mode) == 0 {
+            return Ok(());
+        }
+        // The inode's block.
+        self.volume.transact(1, |handle| {
+            self.inode.join(handle);
+            let mut core = self.inode.core_with_times();
+            core.mode &= !due(core.mode);
+            core.ctime = now();
+            Ok(())
+        })
     }
 
     /// Sets the times of modification and change to now, as a write does; they become durable with the next commit.

@@ -283,7 +283,9 @@ impl Node {
             core.links = 0;
             core.dtime = u32::try_from(core.ctime.seconds).unwrap_or(u32::MAX);
         }
-        self.volume.inodes.remove(ino);
-        self.volume.allocator.free_inode(handle, ino, is_dir)
+        self.volume.allocator.free_inode(handle, ino, is_dir)?;
+        // As when an inode is deleted.
+        self.volume.inodes.remove(inode);
+        Ok(())
     }
 }

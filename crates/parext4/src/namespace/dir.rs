@@ -67,32 +67,44 @@ impl<'a> Dir<'a> {
     }
 
     fn kind(&self) -> BlockKind {
-        BlockKind::Directory(self.inode.seed())
+        BlockKind::Directory(self.inode.ino(), self.inode.seed())
     }
 
-    /// A failed check of the directory, with its inode.
+    /// Returns the error of a failed check, with the directory's inode. The check is recorded under the caller's
+    /// location.
+    #[track_caller]
     pub(super) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()))
+        let error = Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()));
+        self.volume.health.note(self.inode.ino(), error)
     }
 
     /// The result of a parse, with the directory's inode if it failed.
+    #[track_caller]
     pub(super) fn checked<T>(&self, result: parext4_format::Result<T>) -> Result<T> {
-        result.map_err(|error| self.corrupt(error))
+        match result {
+            Ok(parsed) => Ok(parsed),
+            Err(error) => Err(self.corrupt(error)),
+        }
     }
 
-    /// How many blocks the directory has.
+    /// How many blocks the directory has: at most as many as the volume, because a directory has no holes.
     pub(super) fn blocks(&self) -> Result<u32> {
         let (size, block_size) = (self.inode.size(), self.volume.block_size());
-        let whole = size > 0 && size.is_multiple_of(block_size);
-        let blocks = u32::try_from(size / block_size).ok().filter(|_| whole);
-        blocks.ok_or_else(|| self.corrupt(format_args!("i_size {size} is no number of blocks")))
+        let blocks = size / block_size;
+        if !size.is_multiple_of(block_size) || !(1..=self.volume.layout.blocks_count).contains(&blocks) {
+            return Err(self.corrupt(format_args!("i_size {size} is no number of blocks of the volume")));
+        }
+        u32::try_from(blocks).map_err(|_| self.corrupt(format_args!("i_size {size} is out of range")))
     }
 
     /// Block `n` of the directory.
     pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
         let mapping = self.volume.map(self.inode)?.lookup(n, 1);
         match mapping.state {
-            State::Written(block) => self.volume.cache.read(block, self.kind()),
+            State::Written(block) => {
+                let read = self.volume.cache.read(block, self.kind());
+                read.map_err(|error| self.volume.health.note((self.inode.ino(), block), error))
+            }
             _ => Err(self.corrupt(format_args!("block {n} is a hole"))),
         }
     }

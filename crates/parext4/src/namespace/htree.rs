@@ -3,12 +3,14 @@
 //! Source: kernel documentation, "Hash Tree Directories". A tree has a root in block 0, at most one level of
 //! nodes below it (more need `large_dir`), and leaves that are linear blocks.
 
-use parext4_format::FileBlock;
+use std::collections::HashSet;
+
 use parext4_format::hash::DirHash;
 use parext4_format::htree::{self, DxEntry};
+use parext4_format::{FileBlock, FsBlock};
 
 use super::dir::Dir;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
 
@@ -44,6 +46,10 @@ pub(super) struct Walk<'a> {
     pub hash: DirHash,
     pub root: Frame,
     pub node: Option<Frame>,
+    /// The first leaf that the walk read.
+    first_leaf: Option<FsBlock>,
+    /// All blocks of the volume that the walk read; empty until it reads a second leaf.
+    met: HashSet<FsBlock>,
 }
 
 impl<'a> Walk<'a> {
@@ -59,6 +65,8 @@ impl<'a> Walk<'a> {
             hash,
             root: Frame { block, entries: root.entries, at, limit: root.limit },
             node: None,
+            first_leaf: None,
+            met: HashSet::new(),
         };
         if root.indirect_levels > 0 {
             walk.node = Some(walk.load_node(|entries| htree::search(entries, major))?);
@@ -86,14 +94,38 @@ impl<'a> Walk<'a> {
         self.node.as_ref().unwrap_or(&self.root)
     }
 
-    /// The leaf.
-    pub(super) fn leaf(&self) -> Result<Arc<MetaBlock>> {
+    /// Reads the leaf, once for each position of the walk.
+    ///
+    /// # Errors
+    /// Corruption if the walk has read the block before, as an index block or as another leaf.
+    pub(super) fn leaf(&mut self) -> Result<Arc<MetaBlock>> {
         let leaf = self.read_below_root(self.bottom().target())?;
-        let is_node = self.node.as_ref().is_some_and(|node| node.block.number() == leaf.number());
-        if is_node {
-            return Err(self.dir.corrupt("dx_entry: block: an index block is its own leaf"));
+        match self.first_leaf {
+            Some(_) => self.meet(leaf.number())?,
+            None if self.index_blocks().any(|block| block == leaf.number()) => {
+                return Err(self.met_twice(leaf.number()));
+            }
+            None => self.first_leaf = Some(leaf.number()),
         }
         Ok(leaf)
+    }
+
+    fn index_blocks(&self) -> impl Iterator<Item = FsBlock> {
+        [Some(&self.root), self.node.as_ref()].into_iter().flatten().map(|frame| frame.block.number())
+    }
+
+    /// Notes a block that the walk reads after its first leaf. It compares the volume's block numbers, so a walk finds
+    /// a block that two index entries or two extents lead to, and reads at most as many blocks as the volume has.
+    fn meet(&mut self, block: FsBlock) -> Result<()> {
+        if self.met.is_empty() {
+            let before: Vec<_> = self.index_blocks().chain(self.first_leaf).collect();
+            self.met.extend(before);
+        }
+        if self.met.insert(block) { Ok(()) } else { Err(self.met_twice(block)) }
+    }
+
+    fn met_twice(&self, block: FsBlock) -> Error {
+        self.dir.corrupt(format_args!("dx_entry: block: the tree leads to block {block} twice"))
     }
 
     /// Goes to the next leaf, and returns the hash at which it starts: with bit 0 set if names of that hash are
@@ -104,7 +136,9 @@ impl<'a> Walk<'a> {
             return Ok(Some(hash));
         }
         let Some(hash) = self.root.step() else { return Ok(None) };
-        self.node = Some(self.load_node(|_| 0)?);
+        let node = self.load_node(|_| 0)?;
+        self.meet(node.block.number())?;
+        self.node = Some(node);
         Ok(Some(hash))
     }
 }

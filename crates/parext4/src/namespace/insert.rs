@@ -105,7 +105,7 @@ impl<'a> Dir<'a> {
 
     fn place_hashed(&self, name: &[u8]) -> Result<Place> {
         let mut major = 0;
-        let walk = Walk::to(*self, |hash| {
+        let mut walk = Walk::to(*self, |hash| {
             major = hash.hash(name).0;
             major
         })?;

@@ -1,6 +1,6 @@
 //! Hard links.
 
-use super::links::{DROP_CREDITS, add_link, drop_link};
+use super::links::{DROP_CREDITS, add_link, drop_link, lock_links};
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::Node;
@@ -31,6 +31,7 @@ impl Node {
         }
         let insertion = dir.plan_insertion(name)?;
         let credits = insertion.credits()? + DROP_CREDITS;
+        let _links = lock_links(target);
         self.volume.with_space(|| {
             self.volume.transact(credits, |handle| {
                 // The link first: another thread may be removing what is now the last name.

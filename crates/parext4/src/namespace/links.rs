@@ -1,20 +1,55 @@
 //! Link counts.
+//!
+//! The count of an inode that is not a directory changes only under the lock of the inode's attributes
+//! (`Inode::xattrs`). So a check that depends on the count stays true until the change that it was made for.
 
 use parext4_format::features::RoCompat;
 
 use super::Orphans;
 use super::dir::Dir;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, now};
+use crate::fault::{Fault, planted};
+use crate::inode::{Inode, Node, now};
 use crate::journal::Handle;
-use crate::sync::Arc;
+use crate::sync::{Arc, WriteGuard};
 use crate::volume::Inner;
+use crate::xattr::Edit;
 
 /// The most links of an inode (`EXT4_LINK_MAX`).
 const MAX_LINKS: u16 = 65_000;
 
 /// Blocks that [`drop_link`] or [`drop_all_links`] registers, the inode's own included.
 pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
+
+/// Locks an inode's link count.
+pub(super) fn lock_links(node: &Node) -> Option<WriteGuard<'_, ()>> {
+    (!planted(Fault::LinksUnheld)).then(|| node.inode.xattrs.write())
+}
+
+/// Locks the link count of an inode that is about to lose a name, and checks that the inode can be deleted if the name
+/// is its last. If the deletion failed after the name was removed, the inode's owner could no longer reach it.
+///
+/// # Errors
+/// Corruption, failed reads; [`Error::Unsupported`] if the inode's blocks are found by indirect blocks.
+pub(super) fn lock_losing_link(node: &Node) -> Result<Option<WriteGuard<'_, ()>>> {
+    let locked = lock_links(node);
+    let links = node.inode.core().links;
+    if node.inode.is_dir() || links <= 1 {
+        node.volume.check_deletable(&node.inode)?;
+    }
+    Ok(locked)
+}
+
+impl Inner {
+    /// Fails if the blocks that an inode refers to cannot be freed. The caller has locked the inode's attributes.
+    fn check_deletable(&self, inode: &Inode) -> Result<()> {
+        if inode.has_map() {
+            self.map(inode)?;
+        }
+        Edit::load(self, inode)?;
+        Ok(())
+    }
+}
 
 /// Adds a name to a file.
 ///

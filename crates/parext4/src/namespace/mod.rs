@@ -9,6 +9,8 @@
 //! - A directory that moves from one parent to another also holds [`Namespace::rename`], taken before any
 //!   directory. Only such moves change who is whose ancestor, so the check that a directory does not end up
 //!   below itself stays true until the move is done.
+//! - The number of names of an inode that is not a directory changes under the lock of its attributes, which comes after
+//!   the directories' and before the handle ([`links::lock_losing_link`]).
 //! - Directory locks come before the journal handle. All that one call changes is in one handle, so that a
 //!   crash leaves all of it or nothing; what a user's mistake can forbid is checked before the first change,
 //!   and the blocks an insertion needs are all allocated before any entry moves.

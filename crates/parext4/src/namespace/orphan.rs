@@ -140,36 +140,50 @@ impl Inner {
     /// Finishes what the last user of the volume left half-done: deletes inodes without a name, cuts others
     /// to their size.
     ///
+    /// As in the kernel (`ext4_orphan_cleanup`), a damaged orphan does not keep the volume from being opened: it is noted,
+    /// and its inode left to e2fsck.
+    ///
     /// # Errors
-    /// Says which orphan cannot be finished; that one and the rest stay orphans.
+    /// A failed read; any error after which the volume stops.
     pub(crate) fn process_orphans(&self) -> Result<()> {
         let mut inodes = self.read_list()?;
         inodes.extend(self.read_file()?);
         for inode in inodes {
             let named = inode.core().links > 0;
             let finished = if named { self.finish_truncation(&inode) } else { self.delete_inode(&inode) };
-            finished.map_err(|error| match error {
-                Error::Corrupt(text) => Error::Corrupt(format!("orphan inode {}: {text}", inode.ino())),
-                Error::Unsupported(text) => {
-                    Error::Unsupported(format!("orphan inode {}: {text}", inode.ino()))
+            match finished {
+                Err(error @ (Error::Corrupt(_) | Error::Unsupported(_))) => {
+                    self.health.check()?;
+                    tracing::warn!("orphan inode {} stays as it is: {error}", inode.ino());
                 }
-                other => other,
-            })?;
+                finished => finished?,
+            }
         }
         self.health.check()
     }
 
+    /// Returns the inodes on the list, up to the first that cannot be on it. The rest is dropped, because the link to
+    /// the next one cannot be trusted.
     fn read_list(&self) -> Result<Vec<Arc<Inode>>> {
         let mut list = Vec::new();
         let mut seen = HashSet::new();
-        let mut next = self.superblock.last_orphan();
+        let head = self.superblock.last_orphan();
+        let mut next = head;
         while next != 0 {
-            if !seen.insert(InodeNo(next)) {
-                return Err(Error::corrupt(format_args!("orphan list: inode {next} appears twice")));
-            }
-            let inode = self.orphan(InodeNo(next))?;
+            let inode = if seen.insert(InodeNo(next)) {
+                self.orphan(InodeNo(next))?
+            } else {
+                self.bad_orphan(InodeNo(next), "appears twice")
+            };
+            let Some(inode) = inode else { break };
             next = inode.core().dtime;
             list.push(inode);
+        }
+        if head != 0 && list.is_empty() {
+            self.transact(1, |handle| {
+                self.counts().set_last_orphan(handle, 0);
+                Ok(())
+            })?;
         }
         let head_last = (0..).zip(list.iter().rev());
         let mut orphaned = self.orphans.0.lock();
@@ -179,11 +193,28 @@ impl Inner {
         Ok(list)
     }
 
-    fn orphan(&self, ino: InodeNo) -> Result<Arc<Inode>> {
-        if ino.get() < self.layout.first_inode || !self.allocator.inode_in_use(ino)? {
-            return Err(Error::corrupt(format_args!("orphan inode {ino} is not in use")));
+    /// An orphan's inode; `None` if no inode that is in use has this number, or the inode is damaged.
+    fn orphan(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
+        if ino.get() < self.layout.first_inode || ino.get() > self.layout.inodes_count {
+            return Ok(self.bad_orphan(ino, "is no inode of a file"));
         }
-        self.inode(ino)
+        let found = self.allocator.inode_in_use(ino).and_then(|is_used| match is_used {
+            true => self.inode(ino).map(Some),
+            false => Ok(self.bad_orphan(ino, "is not in use")),
+        });
+        match found {
+            Err(error @ Error::Corrupt(_)) => {
+                self.health.note(ino, error);
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    #[track_caller]
+    fn bad_orphan<T>(&self, ino: InodeNo, what: &str) -> Option<T> {
+        self.health.note(ino, Error::corrupt(format_args!("orphan inode {ino} {what}")));
+        None
     }
 
     fn read_file(&self) -> Result<Vec<Arc<Inode>>> {
@@ -197,7 +228,7 @@ impl Inner {
         let mut file =
             OrphanFile { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() };
         let listed = self.orphans.0.lock().listed.clone();
-        let mut inodes = Vec::new();
+        let (mut inodes, mut bad) = (Vec::new(), Vec::new());
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
             let block = self.orphan_block(&file_inode, FileBlock(index))?;
             let slots = orphan_file::parse_block(&block.snapshot(), file_inode.seed(), block.number())?;
@@ -205,13 +236,29 @@ impl Inner {
                 let slot = index as usize * slots_per_block + slot;
                 if ino.get() == 0 {
                     file.free.push(slot);
-                } else if listed.contains_key(&ino) || file.used.insert(ino, slot).is_some() {
-                    return Err(Error::corrupt(format_args!("orphan file: inode {ino} appears twice")));
+                    continue;
+                }
+                let inode = if listed.contains_key(&ino) || file.used.contains_key(&ino) {
+                    self.bad_orphan(ino, "appears twice")
                 } else {
-                    inodes.push(self.orphan(ino)?);
+                    self.orphan(ino)?
+                };
+                match inode {
+                    Some(inode) => {
+                        file.used.insert(ino, slot);
+                        inodes.push(inode);
+                    }
+                    None => bad.push(slot),
                 }
             }
             file.blocks.push(block);
+        }
+        for slot in bad {
+            self.transact(1, |handle| {
+                file.set(handle, slot, InodeNo(0));
+                Ok(())
+            })?;
+            file.free.push(slot);
         }
         // The first slots are used first.
         file.free.reverse();

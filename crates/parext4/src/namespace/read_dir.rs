@@ -17,6 +17,10 @@ use crate::inode::Node;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
+/// Limit of leaves, with only names that were listed before, that one batch skips. A sound tree has one; a hostile one
+/// could lead every batch through all leaves.
+const MAX_LISTED_LEAVES: u32 = 64;
+
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirItem {
@@ -121,9 +125,16 @@ impl Dir<'_> {
         let major = u32::try_from(after >> 32).unwrap_or(u32::MAX);
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
+        let mut skipped = 0;
         loop {
             let bytes = walk.leaf()?.snapshot();
-            self.list_leaf(&walk.hash, &bytes, after, items)?;
+            let names = self.list_leaf(&walk.hash, &bytes, after, items)?;
+            if names > 0 && items.len() == had {
+                skipped += 1;
+            }
+            if skipped > MAX_LISTED_LEAVES {
+                return Err(self.corrupt("dx_entry: hash: leaves have names that belong before them"));
+            }
             match walk.advance()? {
                 None => return Ok(()),
                 Some(hash) if hash & 1 == 0 && items.len() > had => return Ok(()),
@@ -132,17 +143,20 @@ impl Dir<'_> {
         }
     }
 
-    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<()> {
+    /// Adds the names of a leaf after the cookie `after`. Returns how many names the leaf has in all.
+    fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
+        let mut names = 0;
         for entry in dir_entry::entries(bytes, self.has_tail()) {
             let entry = self.checked(entry)?;
             if entry.ino.get() == 0 || matches!(entry.name, b"." | b"..") {
                 continue;
             }
+            names += 1;
             let cookie = position(hash, entry.name);
             if cookie > after {
                 items.push(self.item(&entry, cookie)?);
             }
         }
-        Ok(())
+        Ok(names)
     }
 }

@@ -4,11 +4,11 @@ use parext4_format::InodeNo;
 use parext4_format::inode::InodeFlags;
 
 use super::dir::Dir;
-use super::links::{DROP_CREDITS, drop_all_links, drop_link};
+use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Node};
+use crate::inode::Node;
 
 /// The directory's block and inode.
 const ENTRY_CREDITS: u32 = 2;
@@ -25,22 +25,12 @@ impl Dir<'_> {
     }
 }
 
-/// An error if an inode that may lose its last name could not be deleted then: its blocks are found in a way
-/// that we cannot follow.
-pub(super) fn check_deletable(inode: &Inode) -> Result<()> {
-    let by_indirect_blocks = inode.has_map() && !inode.flags().contains(InodeFlags::EXTENTS);
-    if by_indirect_blocks && inode.core().links <= 1 {
-        return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", inode.ino())));
-    }
-    Ok(())
-}
-
 impl Node {
     /// Removes the name of anything but a directory. The inode goes with its last name and its last `Node`.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only
-    /// inodes.
+    /// inodes; [`Error::Corrupt`] if it is the last name of an inode that could not be deleted, which then keeps it.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
@@ -55,7 +45,7 @@ impl Node {
         }
         dir.check_changeable()?;
         victim.inode.check_fixed()?;
-        check_deletable(&victim.inode)?;
+        let _links = lock_losing_link(&victim)?;
         self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
             dir.remove_found(handle, name, &found)?;
@@ -68,7 +58,8 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for
-    /// `.`; [`Error::NotPermitted`] for immutable and append-only directories.
+    /// `.`; [`Error::NotPermitted`] for immutable and append-only directories; [`Error::Corrupt`] as
+    /// [`unlink`](Self::unlink).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
         if name == b".." {
             return Err(Error::NotEmpty(show(name)));
@@ -96,6 +87,7 @@ impl Node {
         if !inner.is_empty()? {
             return Err(Error::NotEmpty(show(name)));
         }
+        let _links = lock_losing_link(&victim)?;
         self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
             dir.remove(handle, name)?;

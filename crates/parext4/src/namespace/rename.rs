@@ -1,15 +1,17 @@
 //! Renaming.
 
+mod written;
+
 use super::create::{Draft, NewInode};
 use super::insert::Insertion;
-use super::links::{DROP_CREDITS, drop_all_links, drop_link};
+use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
-use super::remove::check_deletable;
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Node};
 use crate::journal::Handle;
 use crate::sync::Arc;
+use written::{DirtyFiles, Written};
 
 use std::collections::HashSet;
 
@@ -74,13 +76,19 @@ impl Node {
         if !Arc::ptr_eq(&self.volume, &new_dir.volume) {
             return Err(Error::invalid("a rename to another volume"));
         }
-        if self.ino() == new_dir.ino()
-            && self.rename_inside(name, new_dir, new_name, mode, whiteout)?.is_some()
-        {
-            return Ok(());
-        }
-        // Until the names mean the same before and after the locks are taken.
+        let mut written = Written::default();
+        // Tries again if a name changed before the locks were acquired, or if data had to be written back first.
         loop {
+            if self.ino() == new_dir.ino() {
+                match self.rename_inside(name, new_dir, new_name, mode, whiteout, &written)? {
+                    Inside::Done => return Ok(()),
+                    Inside::Dirty(files) => {
+                        written.write_back(files)?;
+                        continue;
+                    }
+                    Inside::NeedsMoreLocks => {}
+                }
+            }
             let old = self.lookup(name)?;
             let new = match new_dir.lookup(new_name) {
                 Ok(node) => Some(node),
@@ -88,6 +96,7 @@ impl Node {
                 Err(error) => return Err(error),
             };
             let rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode, whiteout };
+            written.write_back(rename.dirty(&written))?;
             if rename.run()? {
                 return Ok(());
             }
@@ -96,8 +105,7 @@ impl Node {
 }
 
 impl Node {
-    /// Renames within this directory, whose lock is enough, so that the names mean one thing all the time. `None` if
-    /// another one is needed: the new name is a directory.
+    /// Renames within this directory. Its lock is held throughout, so the names cannot change.
     fn rename_inside(
         &self,
         name: &[u8],
@@ -105,7 +113,8 @@ impl Node {
         new_name: &[u8],
         mode: RenameMode,
         whiteout: Option<&NewInode>,
-    ) -> Result<Option<()>> {
+        written: &Written,
+    ) -> Result<Inside> {
         let dir = self.dir()?;
         // Dropped after the lock: the reference to what was replaced may be the last.
         let rename;
@@ -115,11 +124,24 @@ impl Node {
         let Some(old) = find(name)? else { return Err(Error::NotFound(show(name))) };
         let new = find(new_name)?;
         if new.as_ref().is_some_and(|new| new.inode.is_dir()) {
-            return Ok(None);
+            return Ok(Inside::NeedsMoreLocks);
         }
         rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode, whiteout };
-        rename.carry_out().map(Some)
+        let dirty = rename.dirty(written);
+        if !dirty.is_empty() {
+            return Ok(Inside::Dirty(dirty));
+        }
+        rename.carry_out().map(|()| Inside::Done)
     }
+}
+
+/// The outcome of a rename that holds the lock of one directory.
+enum Inside {
+    Done,
+    /// These must be written back first, without the lock.
+    Dirty(DirtyFiles),
+    /// The new name is a directory.
+    NeedsMoreLocks,
 }
 
 /// A rename and the inodes that the names meant when they were looked up.
@@ -166,6 +188,18 @@ impl Rename<'_> {
             Some(victim) => self.replace(victim),
             None => self.move_to_free_name(),
         }
+    }
+
+    /// Returns the files that must be written back before the rename, so that a crash leaves a name with the old or the
+    /// new contents: the dirty files that replace another one.
+    fn dirty(&self, written: &Written) -> DirtyFiles {
+        let Some(new) = &self.new else { return DirtyFiles::new() };
+        let is_dirty = |node: &&Node| node.may_have_dirty_pages() && !written.contains(node);
+        let replaced = self.exchanged().into_iter();
+        if self.mode == RenameMode::NoReplace || new.ino() == self.old.ino() {
+            return DirtyFiles::new();
+        }
+        replaced.chain([&self.old]).filter(is_dirty).cloned().collect()
     }
 
     fn crosses(&self) -> bool {
@@ -254,7 +288,6 @@ impl Rename<'_> {
     }
 
     fn replace(&self, victim: &Node) -> Result<()> {
-        check_deletable(&victim.inode)?;
         match (self.old.inode.is_dir(), victim.inode.is_dir()) {
             (true, false) => return Err(Error::NotDirectory(show(self.new_name))),
             (false, true) => return Err(Error::IsDirectory(show(self.new_name))),
@@ -265,6 +298,7 @@ impl Rename<'_> {
         }
         let (volume, whiteout) = (&self.old_dir.volume, self.draft_whiteout()?);
         let credits = RENAME_CREDITS + DROP_CREDITS + credits_of(whiteout.as_ref());
+        let _links = lock_losing_link(victim)?;
         volume.with_space(|| {
             volume.transact(credits, |handle| {
                 let whiteout = self.make_whiteout(handle, whiteout.as_ref())?;

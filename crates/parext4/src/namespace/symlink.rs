@@ -44,7 +44,7 @@ pub(super) fn write_target(
     let State::Written(block) = volume.map(inode)?.lookup(0, 1).state else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
-    let block = volume.cache.create(block, BlockKind::Symlink)?;
+    let block = volume.cache.create(block, BlockKind::Symlink(inode.ino()))?;
     handle.change(&block, |bytes| {
         bytes.fill(0);
         bytes[..target.len()].copy_from_slice(target);
@@ -62,6 +62,10 @@ impl Node {
         if self.file_type() != FileType::Symlink {
             return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));
         }
+        self.read_target().map_err(|error| self.volume.health.note(self.ino(), error))
+    }
+
+    fn read_target(&self) -> Result<Vec<u8>> {
         let corrupt = |what| Error::corrupt(format_args!("symbolic link {}: {what}", self.ino()));
         let len = usize::try_from(self.inode.size()).map_err(|_| corrupt("i_size is out of range"))?;
         {
@@ -76,7 +80,7 @@ impl Node {
         let State::Written(block) = self.volume.map(&self.inode)?.lookup(0, 1).state else {
             return Err(corrupt("it has no block"));
         };
-        let bytes = self.volume.cache.read(block, BlockKind::Symlink)?.snapshot();
+        let bytes = self.volume.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();
         bytes.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"))
     }
 }

@@ -10,6 +10,9 @@ use crate::stripes::Stripes;
 pub struct PageCacheStats {
     /// The most memory that it takes, in bytes.
     pub budget: u64,
+    /// Memory that its pages take, in bytes. It grows with the pages, and falls when the cache was
+    /// [idle](crate::OpenOptions::cache_idle).
+    pub memory: u64,
     /// Pages in memory.
     pub pages: u64,
     /// Of them, those that are dirty or being written back.
@@ -49,6 +52,13 @@ impl Counters {
 
     pub fn evicted(&self, pages: u64) {
         self.0.mine().evicted.fetch_add(pages, Relaxed);
+    }
+
+    /// Look-ups so far.
+    pub fn uses(&self) -> u64 {
+        self.0.iter().fold(0, |sum, stripe| {
+            sum.wrapping_add(stripe.hits.load(Relaxed)).wrapping_add(stripe.misses.load(Relaxed))
+        })
     }
 
     pub fn dirty(&self, change: i64) {

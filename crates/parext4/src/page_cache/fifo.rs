@@ -61,7 +61,9 @@ struct List {
 pub(super) struct Queues {
     /// By frame.
     links: Vec<Link>,
+    /// Frames without a page; the cold ones have given their memory back, and are used last.
     free: Vec<u32>,
+    cold: Vec<u32>,
     small: List,
     main: List,
     ghosts: Ghosts,
@@ -76,6 +78,7 @@ impl Queues {
         Self {
             links: Vec::new(),
             free: Vec::new(),
+            cold: Vec::new(),
             small: list(),
             main: list(),
             ghosts: Ghosts::new(frames),
@@ -95,7 +98,7 @@ impl Queues {
 
     /// Gives the page at `place`, whose ghost would be `ghost`, a free frame.
     pub fn take(&mut self, place: Place, ghost: u64) -> Option<u32> {
-        let frame = self.free.pop()?;
+        let frame = self.free.pop().or_else(|| self.cold.pop())?;
         let queue = if self.ghosts.take(ghost) { Queue::Main } else { Queue::Small };
         self.links[frame as usize].place = place;
         self.push(frame, queue);
@@ -106,6 +109,26 @@ impl Queues {
     pub fn add_frame(&mut self) {
         self.free.push(self.known());
         self.links.push(Link { next: NONE, prev: NONE, place: Place::default(), queue: Queue::Small });
+    }
+
+    /// Frames that have memory.
+    pub fn warm(&self) -> u32 {
+        self.known().saturating_sub(u32::try_from(self.cold.len()).unwrap_or(NONE))
+    }
+
+    /// Sorts the free frames, so that those taken together lie together.
+    pub fn sort_free(&mut self) {
+        self.free.sort_unstable();
+    }
+
+    /// Takes up to `most` free frames out, for the caller to give their memory back and [`add_cold`](Self::add_cold) them.
+    pub fn take_free(&mut self, most: usize) -> Vec<u32> {
+        self.free.split_off(self.free.len().saturating_sub(most))
+    }
+
+    /// Adds free frames without memory.
+    pub fn add_cold(&mut self, frames: Vec<u32>) {
+        self.cold.extend(frames);
     }
 
     /// Takes a frame back from a page that is gone.

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::nodes::{Key, SLOTS, Slot};
 use super::page::{Fill, Page};
+use super::runs::{DirtyRuns, RunFinder, RunLimits};
 use super::tree::Tree;
 use super::word::State;
 use super::{NoFrame, PageCache};
@@ -94,25 +95,28 @@ impl FilePages {
         if free { self.start_filling(slot, index, true).ok()? } else { None }
     }
 
-    /// The next run of dirty pages at or behind `from`, of at most `most`.
+    /// Returns the first run of dirty pages at or after `from`, of at most `most` pages.
+    #[cfg(any(test, shuttle))]
     pub fn next_dirty(&self, from: u32, most: u32) -> Option<Range<u32>> {
-        self.next_dirty_in(from..u32::MAX, most)
+        let limits = RunLimits { pages: most, run: most, gap: 0 };
+        self.dirty_runs(from..u32::MAX, limits).into_iter().next()
     }
 
-    /// The first run of dirty pages in `pages`, of at most `most`.
-    pub fn next_dirty_in(&self, pages: Range<u32>, most: u32) -> Option<Range<u32>> {
-        let mut run: Option<Range<u32>> = None;
+    /// Returns whether any of `pages` is dirty.
+    pub fn has_dirty(&self, pages: Range<u32>) -> bool {
+        let is_dirty = |slot: Slot<'_>| State(slot.word.load(Ordering::Acquire)).dirty() != 0;
+        self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
+    }
+
+    /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
+    /// have clean ones between.
+    pub fn dirty_runs(&self, pages: Range<u32>, limits: RunLimits) -> DirtyRuns {
+        let mut finder = RunFinder::new(limits);
         self.scan(pages, |index, slot| {
-            let dirty = State(slot.word.load(Ordering::Acquire)).dirty() != 0;
-            match &mut run {
-                None if dirty => run = Some(index..index + 1),
-                None => {}
-                Some(run) if dirty && index == run.end && run.end - run.start < most => run.end += 1,
-                Some(_) => return Some(()),
-            }
-            None
+            finder.visit(index, State(slot.word.load(Ordering::Acquire)));
+            finder.is_full().then_some(())
         });
-        run
+        finder.runs
     }
 
     /// The first page at or behind `from`.

@@ -1,5 +1,6 @@
 //! Memory that is mapped bit by bit, and stays where it is.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
@@ -41,6 +42,22 @@ impl<const N: usize> Memory<N> {
         let items = (1 << self.chunk_log).min(self.items - (nth << self.chunk_log));
         let Ok(memory) = SharedMemory::zeroed(items as usize * N) else { return false };
         cell.set(memory).is_ok()
+    }
+
+    /// Gives the memory of provided items back to the system until they are used again. Nobody uses them; their contents
+    /// may be lost.
+    pub fn give_back(&self, items: Range<u32>) {
+        let mut first = items.start;
+        while first < items.end {
+            let chunk_end = ((first >> self.chunk_log) + 1) << self.chunk_log;
+            let end = chunk_end.min(items.end);
+            if let Some(memory) = self.chunks.get((first >> self.chunk_log) as usize).and_then(OnceLock::get)
+            {
+                let within = |item: u32| (item - (chunk_end - (1 << self.chunk_log))) as usize * N;
+                memory.give_back(within(first)..within(end));
+            }
+            first = end;
+        }
     }
 
     /// The words of an item, if it was provided.

@@ -13,10 +13,12 @@ mod bytes;
 mod counters;
 mod fifo;
 mod file_pages;
+mod give_back;
 mod memory;
 mod nodes;
 mod page;
 mod parking;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,6 +33,7 @@ use smallvec::SmallVec;
 pub use counters::PageCacheStats;
 pub use file_pages::{Claim, FilePages};
 pub use page::{Fill, Page, WriteBack};
+pub use runs::{DirtyRuns, RunLimits};
 pub use word::PAGE;
 
 use crate::lock_order::Rank;
@@ -105,10 +108,14 @@ impl PageCache {
 
     /// What it has done, and what it holds.
     pub fn stats(&self) -> PageCacheStats {
-        let pages = u64::from(self.eviction.lock().queues.len());
+        let (pages, warm) = {
+            let eviction = self.eviction.lock();
+            (eviction.queues.len(), eviction.queues.warm())
+        };
         let stats = PageCacheStats {
             budget: self.budget,
-            pages,
+            memory: u64::from(warm) * PAGE as u64,
+            pages: pages.into(),
             nodes: self.nodes.used().into(),
             ..Default::default()
         };

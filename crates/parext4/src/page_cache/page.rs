@@ -71,6 +71,16 @@ impl<'a> Page<'a> {
         let Self { cache, slot, words } = *self;
         Some(WriteBack { cache, slot, words, dirty, reserved, failed: true })
     }
+
+    /// Takes a clean page to write it again, together with dirty ones around it. `None` if it is not clean.
+    pub fn begin_rewrite(&self) -> Option<WriteBack<'a>> {
+        let begin = |word| State(word).in_rewrite().map(|state| state.0);
+        self.slot.word.update(Ordering::AcqRel, begin).ok()?;
+        let Self { cache, slot, words } = *self;
+        // It counts as dirty until then.
+        cache.counters.dirty(1);
+        Some(WriteBack { cache, slot, words, dirty: 0, reserved: 0, failed: true })
+    }
 }
 
 impl Drop for Page<'_> {
@@ -146,7 +156,7 @@ impl Drop for Fill<'_> {
     }
 }
 
-/// A page whose dirty units are being written to the device. Dropped without [`Self::finish`], they are dirty again.
+/// A page that is being written to the device. Dropped without [`Self::finish`], its dirty units are dirty again.
 #[derive(Debug)]
 #[must_use]
 pub struct WriteBack<'a> {

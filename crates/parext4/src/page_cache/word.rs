@@ -122,6 +122,16 @@ impl State {
         may.then(|| Self(self.0 & !units(ALL_UNITS, 0) | WRITE_BACK))
     }
 
+    /// As a clean page between dirty ones that are written back with it. Then it may change, but not go.
+    pub fn in_rewrite(self) -> Option<Self> {
+        self.is_clean().then(|| if planted(Fault::RewriteUnheld) { self } else { Self(self.0 | WRITE_BACK) })
+    }
+
+    /// Whether it holds what the device does: it is present, and nothing of it is dirty, reserved or being written back.
+    pub fn is_clean(self) -> bool {
+        self.is_present() && self.0 & (OWED | WRITE_BACK) == 0
+    }
+
     /// Its write-back is over; `dirty` could not be written, `allocated` needs no reservation any more.
     pub fn written_back(self, dirty: u8, allocated: u8) -> Self {
         Self(self.0 & !(WRITE_BACK | units(0, allocated)) | units(dirty, 0))
@@ -241,5 +251,13 @@ mod tests {
         assert_eq!(changed.written_back(0, 0b0011), with(units(0b1000, 0b0100)));
         assert_eq!(begun.written_back(0b0011, 0), with(marks));
         assert!(!begun.written_back(0, 0).is_unsettled());
+    }
+
+    #[test]
+    fn only_clean_pages_are_rewritten() {
+        assert_eq!(with(PIN | ACCESS).in_rewrite(), Some(with(PIN | ACCESS | WRITE_BACK)));
+        for no in [State::EMPTY, State::CLAIMED, with(units(1, 0)), with(units(0, 1)), with(WRITE_BACK)] {
+            assert_eq!(no.in_rewrite(), None, "{no:?}");
+        }
     }
 }

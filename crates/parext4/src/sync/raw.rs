@@ -29,6 +29,10 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(not_poisoned(self.0.lock())))
     }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+    }
 }
 
 impl<T> std::ops::Deref for MutexGuard<'_, T> {

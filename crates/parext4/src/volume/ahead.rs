@@ -75,6 +75,17 @@ impl Inner {
         }
     }
 
+    /// Frees the blocks mapped ahead of files that no operation uses at this moment, for a caller that finds no space.
+    /// The caller may hold ranges of other files and any lock before `Rank::Handle`: this waits for no range, so the
+    /// order of the locks does not matter.
+    pub(crate) fn return_ahead_of_idle(&self) -> Result<()> {
+        let all = self.ahead.0.lock().clone();
+        all.iter().try_for_each(|inode| {
+            let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return Ok(()) };
+            self.return_ahead(inode)
+        })
+    }
+
     /// Frees what was mapped ahead of any file, when no operation is under way any more.
     pub(super) fn return_all_ahead(&self) -> Result<()> {
         let all = self.ahead.0.lock().clone();

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Inner;
+use super::dirty::TURN;
 use super::readers::Readers;
 use crate::inode::Inode;
 use crate::sync::Arc;
@@ -99,7 +100,7 @@ fn run(volume: &Weak<Inner>, shared: &(Mutex<State>, Condvar), interval: Duratio
         let Some(volume) = volume.upgrade() else { return };
         while !lock(&shared.0).stopped && volume.health.check().is_ok() {
             let age = if volume.is_half_full() { Duration::ZERO } else { interval };
-            if !matches!(volume.write_back_some(age), Ok(true)) {
+            if !matches!(volume.write_back_some(age, TURN), Ok(true)) {
                 break;
             }
         }

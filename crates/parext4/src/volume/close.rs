@@ -7,6 +7,7 @@ use super::open::seconds;
 use super::{Inner, Volume};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
+use crate::journal::EmptiedLog;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
@@ -17,6 +18,30 @@ impl Volume {
     /// If the device fails, or has failed before (I8).
     pub fn sync(&self) -> Result<()> {
         self.inner.sync()
+    }
+
+    /// Commits everything, brings all metadata to its place, and leaves an empty journal on the device. Data that is only
+    /// in the page cache stays there.
+    ///
+    /// # Errors
+    /// If the volume cannot be changed; [`Error::Unsupported`] if it has no journal; if the device fails.
+    pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
+        self.inner.check_writable()?;
+        let _in_flight = self.inner.in_flight.enter()?;
+        self.inner.journal.empty_log(blocks)
+    }
+
+    /// Ends all changes as a crash would, for tests of programs and of recovery: commits all earlier changes, then
+    /// refuses further ones. Data that was not written back is lost, and the journal recovers the volume at the next
+    /// open.
+    ///
+    /// # Errors
+    /// If the volume cannot be changed, or the commit fails.
+    pub fn abort(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        self.inner.journal.commit_all()?;
+        self.inner.health.close("it was shut down");
+        Ok(())
     }
 
     /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail.
@@ -55,6 +80,7 @@ impl Inner {
         }
         let written = if self.is_read_only() { Ok(()) } else { self.write_back_all() };
         self.dirty.stop();
+        self.idle_cache.stop();
         self.shut_down().and(written)
     }
 
@@ -66,13 +92,22 @@ impl Inner {
         if self.is_read_only() {
             return Ok(());
         }
+        let result = self.end_changes();
+        if result.is_err() {
+            self.recorder.write(&self.journal);
+        }
+        result
+    }
+
+    /// Makes all changes durable and the volume clean.
+    fn end_changes(&self) -> Result<()> {
         if self.health.check().is_ok() {
             // On an error the blocks stay mapped behind the end, which is no harm.
             self.return_all_ahead()?;
         }
         self.journal.shut_down(|| {
             self.mark_closed()?;
-            self.health.close();
+            self.health.close("the volume is closed");
             Ok(())
         })
     }

@@ -4,7 +4,10 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use parext4_device::Device;
+
 use super::background::Background;
+use super::device_queues::DeviceQueues;
 use super::turns::Turns;
 use super::writers::{AtWork, Writers};
 use super::{Inner, OpenOptions, Volume};
@@ -16,8 +19,10 @@ use crate::lock_order::Rank;
 use crate::page_cache::{PAGE, PageCache, PageCacheStats};
 use crate::sync::{Arc, Mutex, yield_now};
 
-/// Pages that are written back of one file before the next one's turn.
-const TURN: u32 = 4096;
+/// Pages that the volume's own threads write back of one file before the next one's turn.
+pub(super) const TURN: u32 = 4096;
+/// The same of a writer, which goes on when little enough is dirty.
+pub(crate) const WRITER_TURN: u32 = 512;
 /// Pages that one thread would be long about.
 const MANY: u64 = 1024;
 
@@ -39,10 +44,12 @@ pub(crate) struct DirtyFiles {
     /// Those for whom there is memory beside these.
     writers: Writers,
     background: Option<Background>,
+    /// For writing back.
+    pub(crate) queues: DeviceQueues,
 }
 
 impl DirtyFiles {
-    pub(super) fn new(options: &OpenOptions, pages: &PageCache) -> Self {
+    pub(super) fn new(options: &OpenOptions, pages: &PageCache, device: &Arc<dyn Device>) -> Self {
         let bytes = options.dirty_limit.unwrap_or(options.cache_size / 5 * 2);
         // Some of the cache must stay for what is read.
         let limit = (bytes / PAGE as u64).min(pages.capacity() / 4 * 3).max(16);
@@ -54,6 +61,7 @@ impl DirtyFiles {
             limit,
             writers: Writers::new(writers),
             background: options.write_back_interval.map(Background::new),
+            queues: DeviceQueues::new(device),
         }
     }
 
@@ -62,6 +70,7 @@ impl DirtyFiles {
         if let Some(background) = &self.background {
             background.stop();
         }
+        self.queues.close();
     }
 
     /// Says whether it is the only one. Who finds it listed finds it here: what it has written is synced with the rest.
@@ -158,7 +167,7 @@ impl Inner {
         }
         while self.is_dirty_enough() {
             self.health.check()?;
-            match self.write_back_some(Duration::ZERO) {
+            match self.write_back_some(Duration::ZERO, WRITER_TURN) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
                 // What is too much may be others' that must stay; it is this file's only if this fails too.
@@ -177,6 +186,14 @@ impl Inner {
             self.dirty.files.lock().hurry(key(inode));
             background.wake();
         }
+    }
+
+    /// Has the volume's own threads write the file back at once. Returns false if there are none.
+    pub(crate) fn write_back_soon(&self, inode: &Arc<Inode>) -> bool {
+        let Some(background) = &self.dirty.background else { return false };
+        self.dirty.files.lock().hurry(key(inode));
+        background.wake();
+        true
     }
 
     /// Has the volume's own threads bring in pages of a file.
@@ -208,18 +225,18 @@ impl Inner {
         dirty > pages || takes_nodes() && !self.pages.keep_spare_nodes()
     }
 
-    /// Writes some pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns
+    /// Writes about `most` pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns
     /// whether there was anything to do.
     ///
     /// # Errors
     /// A failure, if it is all that comes of going through the files: whoever waits for room would wait for ever. The
     /// files that fail know of it too, and tell who syncs.
-    pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration) -> Result<bool> {
+    pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration, most: u32) -> Result<bool> {
         let mut result = Ok(false);
         let files = self.dirty.files.lock().len();
         for _ in 0..files {
             let Some(inode) = self.dirty.next(age) else { break };
-            match self.write_back_turn(&inode) {
+            match self.write_back_turn(&inode, most) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 failed => result = failed,
@@ -229,14 +246,14 @@ impl Inner {
     }
 
     /// The same for the file whose turn it is.
-    fn write_back_turn(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<bool> {
+    fn write_back_turn(self: &Arc<Self>, inode: &Arc<Inode>, most: u32) -> Result<bool> {
         let Some(cached) = inode.cached() else { return Ok(false) };
         let mut result = Ok(0);
         // One that is being deleted will have no pages.
         if let Some(file) = File::for_own_thread(self, inode) {
-            result = file.write_back_turn(TURN);
+            result = file.write_back_turn(most);
         }
-        if !matches!(result, Ok(TURN..)) {
+        if !matches!(result, Ok(written) if written >= most) {
             self.dirty.restart(inode);
         }
         self.dirty.remove_if_clean(inode, cached);

@@ -2,8 +2,9 @@
 
 use parext4_format::features;
 
-use super::Volume;
+use super::{RecordedErrors, Volume};
 use crate::error::Error;
+use crate::findings::Place;
 
 /// What a volume is.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Info {
     pub journal: bool,
     /// Why the volume cannot be changed, if so.
     pub read_only: Option<String>,
+    /// Errors that were found in the volume and not repaired since.
+    pub errors: Option<RecordedErrors>,
     /// What the superblock wants done when the volume turns out to be corrupt.
     pub on_error: OnError,
     /// The user and the group who may use the reserved blocks as root may; 0 for nobody else.
@@ -49,6 +52,8 @@ pub struct Space {
     pub block_size: u32,
     /// All blocks.
     pub blocks: u64,
+    /// Blocks that hold neither data nor directories: tables, bitmaps, the journal.
+    pub overhead_blocks: u64,
     /// Free blocks, those included that are held until a commit; without those kept for data in memory.
     pub free_blocks: u64,
     /// Blocks that only root may use, see [`without_reserved_blocks`](crate::without_reserved_blocks).
@@ -75,6 +80,7 @@ impl Volume {
             features: features::names(&superblock),
             journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
             read_only: self.inner.read_only.clone(),
+            errors: RecordedErrors::of(&superblock),
             on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
             reserved_for: superblock.reserved_for(),
             space: self.space(),
@@ -90,11 +96,22 @@ impl Volume {
         Space {
             block_size: layout.block_size,
             blocks: layout.blocks_count,
+            overhead_blocks: self.overhead_blocks(),
             free_blocks,
             reserved_blocks: self.inner.superblock.reserved_blocks(),
             available_blocks: allocator.available(free_blocks),
             inodes: layout.inodes_count,
             free_inodes: counts.free_inodes(),
+        }
+    }
+
+    /// The superblock's own figure, which older versions of mke2fs do not set.
+    fn overhead_blocks(&self) -> u64 {
+        let (superblock, layout) = (&self.inner.superblock, &self.inner.layout);
+        let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
+        match superblock.raw().s_overhead_clusters.get() {
+            0 => u64::from(layout.first_data_block) + layout.system_blocks(),
+            clusters => u64::from(clusters) * cluster_blocks,
         }
     }
 
@@ -108,6 +125,12 @@ impl Volume {
     /// read. Nothing happens if the volume has stopped before.
     pub fn stop(&self, why: &Error) {
         self.inner.health.stop(why.clone());
+    }
+
+    /// Logs and records an error that an operation on this volume returned, unless that has been done. Ignores errors
+    /// that are not of the volume itself.
+    pub fn note_error(&self, error: &Error) {
+        self.inner.health.note(Place::default(), error.clone());
     }
 
     /// Why nothing is changed any more, if so: an earlier error, or the volume is closed.

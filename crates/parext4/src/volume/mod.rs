@@ -3,11 +3,16 @@
 mod ahead;
 mod background;
 mod close;
+mod device_queues;
 mod dirty;
 mod geometry;
+mod idle_cache;
 mod in_flight;
+mod label;
 mod open;
 mod readers;
+mod record;
+mod recorded;
 mod recover;
 mod timer;
 mod trim;
@@ -20,11 +25,13 @@ use std::sync::OnceLock;
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
-pub(crate) use dirty::PAGES_AT_ONCE;
+pub(crate) use device_queues::QUEUE_DEPTH;
+pub(crate) use dirty::{PAGES_AT_ONCE, WRITER_TURN};
 pub use geometry::{Info, OnError, Space};
 pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;
-pub use recover::{Replayed, replay_journal};
+pub use recorded::{RecordedError, RecordedErrors};
+pub use recover::{Replayed, needs_recovery, replay_journal};
 pub(crate) use users::Use;
 #[cfg(shuttle)]
 pub use writers::Writers;
@@ -32,6 +39,7 @@ pub use writers::Writers;
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
+use crate::findings::Place;
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
 use crate::journal::{CommitHooks, Freed, Handle, Journal};
@@ -89,7 +97,7 @@ pub(crate) struct Inner {
     pub cache: Arc<MetaCache>,
     pub journal: Arc<Journal>,
     pub allocator: Arc<Allocator>,
-    pub inodes: InodeCache,
+    pub inodes: Arc<InodeCache>,
     pub orphans: Orphans,
     pub namespace: Namespace,
     /// Why the volume may not be written, if so.
@@ -100,6 +108,8 @@ pub(crate) struct Inner {
     ahead: ahead::Ahead,
     /// File data in memory.
     pub pages: Arc<PageCache>,
+    /// Gives the memory of idle file data back.
+    pub idle_cache: idle_cache::IdleCache,
     /// Files with data that is in memory only.
     pub dirty: dirty::DirtyFiles,
     /// When unwritten extents are cut.
@@ -115,6 +125,8 @@ pub(crate) struct Inner {
     generation: AtomicU32,
     users: users::Users,
     timer: OnceLock<timer::Timer>,
+    /// Records errors when the volume has stopped.
+    recorder: Arc<record::Recorder>,
 }
 
 impl Inner {
@@ -133,6 +145,7 @@ impl Inner {
 
     /// Runs `change` in a handle of `credits` blocks. If it fails half-way on the device or on corruption,
     /// the volume stops (I8); other errors `change` must have undone.
+    #[track_caller]
     pub(crate) fn transact<R>(
         &self,
         credits: u32,
@@ -142,14 +155,18 @@ impl Inner {
         let handle = self.journal.begin(credits.min(self.journal.max_credits()))?;
         let result = change(&handle);
         // Before the handle ends: a commit may wait for that, and must not take along what was done half-way.
-        result.map_err(|error| match error {
-            Error::Device { .. } | Error::Corrupt(_) if handle.has_changes() => self.health.stop(error),
-            other => other,
-        })
+        match result {
+            Err(error @ (Error::Device { .. } | Error::Corrupt(_))) if handle.has_changes() => {
+                Err(self.health.stop(error))
+            }
+            Err(error) => Err(self.health.note(Place::default(), error)),
+            done => done,
+        }
     }
 
-    /// Runs `operation`; if space runs out while freed blocks wait for their commit, or while another thread's
-    /// commit made some allocatable, commits and runs it again. It must have changed nothing when it fails so.
+    /// Runs `operation`; if space runs out, frees the blocks mapped ahead of idle files, commits if freed blocks wait
+    /// for that, and runs it again if blocks became allocatable, also by another thread's commit. It must have changed
+    /// nothing when it fails so.
     pub(crate) fn with_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         /// Others may take what a commit gives, again and again; on a full volume it ends somewhere.
         const TRIES: u32 = 8;
@@ -159,6 +176,7 @@ impl Inner {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
+            self.return_ahead_of_idle()?;
             if self.allocator.has_held_blocks() {
                 self.journal.commit_all()?;
             }
@@ -208,10 +226,17 @@ impl LazyTimes {
 struct Hooks {
     allocator: Arc<Allocator>,
     lazy: Arc<LazyTimes>,
+    health: Arc<Health>,
 }
 
 impl CommitHooks for Hooks {
     fn closing(&self, handle: &Handle<'_>) {
+        // If this transaction has no credit left for the superblock, the next one records them.
+        if handle.ensure(1)
+            && let Some(errors) = self.health.take_unrecorded()
+        {
+            self.allocator.counts().record_errors(handle, &errors);
+        }
         let mut waiting = std::mem::take(&mut *self.lazy.0.lock());
         // What does not fit this transaction waits for the next.
         while let Some(inode) = waiting.pop() {

@@ -1,17 +1,19 @@
 //! Opening a volume: superblock, journal, descriptors, orphans.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::features::{self, Access, Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
-use parext4_format::superblock::{STATE_VALID, Superblock};
+use parext4_format::superblock::{STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::ahead::Ahead;
 use super::dirty::DirtyFiles;
+use super::idle_cache::IdleCache;
+use super::record::Recorder;
 use super::recover::{self, JournalPlace};
 use super::timer::Timer;
 use super::users::Users;
@@ -22,6 +24,8 @@ use crate::health::Health;
 use crate::inode::{InodeCache, now};
 use crate::journal::Journal;
 use crate::layout::Layout;
+use crate::machine;
+use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::namespace::{Namespace, Orphans};
 use crate::page_cache::PageCache;
@@ -35,15 +39,22 @@ use crate::sync::atomic::AtomicU32;
 pub struct OpenOptions {
     /// Change nothing. A journal that needs recovery is replayed in memory.
     pub read_only: bool,
-    /// Replay a journal that needs it. Without, the volume is as its blocks lie there: what is only in the journal is
-    /// missing, and what a crash cut off half-way is half done. Goes with `read_only` only.
+    /// Use the journal, and replay it if it needs recovery. If false, the journal is ignored. A volume whose journal
+    /// needs recovery then lacks what is only in the journal and may be inconsistent, so it can only be opened with
+    /// `read_only`. Any other volume is changed like one without a journal.
     pub recover: bool,
-    /// Bytes of metadata to keep in memory beyond what is in use.
+    /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it. The default
+    /// is a 128th of the memory that the process may use, but 16 MiB to 1 GiB.
     pub metadata_cache: usize,
     /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
     pub commit_interval: Option<Duration>,
-    /// Bytes of file data to keep in memory, for buffered files.
+    /// The most bytes of file data to keep in memory, for buffered files. The memory is taken as it is needed. The default
+    /// is a quarter of the memory that the process may use: the machine's, or the limit of its control group if that is
+    /// less; but at least 64 MiB.
     pub cache_size: u64,
+    /// How long nobody must have used the page cache before it gives its memory back to the system, but for pages that are
+    /// not written back. It takes up to twice as long. `None`: it keeps its memory.
+    pub cache_idle: Option<Duration>,
     /// Bytes of that which may wait to be written back; then who writes more writes some of it back. `None`: 40 %.
     pub dirty_limit: Option<u64>,
     /// How long data in memory may wait to be written back when nobody syncs. `None`: only syncs, closing and the
@@ -67,9 +78,10 @@ impl Default for OpenOptions {
         Self {
             read_only: false,
             recover: true,
-            metadata_cache: 64 << 20,
+            metadata_cache: default_metadata_cache(),
             commit_interval: Some(Duration::from_secs(5)),
-            cache_size: 256 << 20,
+            cache_size: (machine::memory() / 4).max(64 << 20),
+            cache_idle: Some(Duration::from_secs(60)),
             dirty_limit: None,
             write_back_interval: Some(Duration::from_secs(5)),
             split_at: SplitAt::default(),
@@ -78,6 +90,12 @@ impl Default for OpenOptions {
             serialize_allocation_from: Some(0),
         }
     }
+}
+
+/// Returns the default of [`OpenOptions::metadata_cache`].
+fn default_metadata_cache() -> usize {
+    let bytes = (machine::memory() / 128).clamp(16 << 20, 1 << 30);
+    usize::try_from(bytes).unwrap_or(64 << 20)
 }
 
 impl OpenOptions {
@@ -95,28 +113,34 @@ impl Volume {
     /// # Errors
     /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
     /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if it is to be
-    /// written without its journal replayed.
+    /// written although its journal needs recovery and must not be used.
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
-        if !options.recover && !options.read_only {
-            return Err(Error::invalid("a volume whose journal is not replayed can only be read"));
-        }
         let (found, access) = read_usable_superblock(&*device)?;
+        if !options.recover && !options.read_only && found.incompat().contains(Incompat::RECOVER) {
+            return Err(Error::invalid("the journal needs recovery; without it the volume can only be read"));
+        }
         let read_only = read_only_reason(&*device, options, access)?;
 
         let journal = if options.recover { JournalPlace::find(&device, &found)? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
         // The replay may have changed the superblock, and what was in the log passed no check yet.
-        let (superblock, access) = read_usable_superblock(&*device)?;
+        let (mut superblock, access) = read_usable_superblock(&*device)?;
         check_replayed(&found, &superblock)?;
+        // A record that was written to the superblock directly, not through the journal, is lost by the replay.
+        superblock.keep_errors_of(&found);
+        if journal.as_ref().is_some_and(|journal| journal.superblock.errno() != 0) {
+            superblock.set_state(superblock.state() | STATE_ERROR);
+        }
         let read_only = read_only_reason(&*device, options, access)?;
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
+        let journaled = journal.is_some();
         let inner = Use::new(&build(device, superblock, journal, read_only, options)?);
         if !inner.is_read_only() {
-            inner.mark_open()?;
+            inner.mark_open(journaled)?;
             inner.process_orphans()?;
             if let Some(interval) = options.commit_interval {
-                let _ = inner.timer.set(Timer::start(Arc::clone(&inner.journal), interval));
+                let _ = inner.timer.set(inner.start_timer(interval));
             }
         }
         Ok(Self { inner })
@@ -203,15 +227,16 @@ fn build(
     options: &OpenOptions,
 ) -> Result<Arc<Inner>> {
     let mut layout = Layout::new(&superblock);
-    let cache =
-        MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, options.metadata_cache);
+    let budget = Budget::new(options.metadata_cache as u64);
+    let cache = MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, &budget);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
-    let (desc_blocks, descs) = read_descriptors(&cache, &superblock)?;
-    layout.set_system_zone(&superblock, &descs)?;
+    let (desc_blocks, descs) = read_descriptors(&cache, &superblock, read_only.is_some())?;
+    let log = journal.iter().flat_map(|journal| &journal.map.extents);
+    layout.set_system_zone(&superblock, &descs, log.map(|extent| (extent.physical, extent.len)))?;
     let layout = Arc::new(layout);
 
-    let counts = open_counts(&cache, &superblock, &descs)?;
+    let counts = open_counts(&cache, &superblock, &descs, read_only.is_some())?;
     let allocator = Arc::new(Allocator::new(
         Arc::clone(&layout),
         Arc::clone(&cache),
@@ -222,10 +247,13 @@ fn build(
         options.serialize_allocation_from,
     ));
     let lazy = Arc::new(LazyTimes::new());
-    let hooks = Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy) };
-    let health = Arc::new(Health::new());
+    let health = Arc::new(Health::new(superblock.error_count()));
+    let hooks =
+        Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy), health: Arc::clone(&health) };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
     let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
+    let log_map = log.as_ref().map(|(map, _)| map.clone());
+    let recorder = Arc::new(Recorder::new(&device, &health, log_map));
     let journal = Journal::new(
         Arc::clone(&device),
         Arc::clone(&cache),
@@ -236,20 +264,24 @@ fn build(
         Box::new(hooks),
     )?;
     let pages = PageCache::new(options.cache_size);
+    let journal = Arc::new(journal);
+    let inodes = Arc::new(InodeCache::new(&budget, &journal));
+    budget.share(vec![Arc::downgrade(&inodes) as Weak<dyn Evict>, Arc::downgrade(&cache) as Weak<dyn Evict>]);
     let inner = Arc::new(Inner {
+        dirty: DirtyFiles::new(options, &pages, &device),
         device,
         orphans: Orphans::new(),
         namespace: Namespace::new(),
         layout,
         health,
         cache,
-        journal: Arc::new(journal),
+        journal,
         allocator,
-        inodes: InodeCache::new(),
+        inodes,
         read_only,
         lazy,
         ahead: Ahead::new(),
-        dirty: DirtyFiles::new(options, &pages),
+        idle_cache: IdleCache::new(options.cache_idle),
         pages,
         split_at: options.split_at,
         policy: options.policy,
@@ -260,6 +292,7 @@ fn build(
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
         users: Users::new(),
+        recorder,
         timer: OnceLock::new(),
     });
     inner.inode(InodeNo::ROOT)?;
@@ -268,10 +301,18 @@ fn build(
 
 /// The superblock's block in the cache, and its counters: the sums over the groups. The superblock's own are
 /// stale after a crash: the kernel does not journal them, and sums up at mount (`ext4_count_free_clusters`).
-fn open_counts(cache: &MetaCache, superblock: &Superblock, descs: &[GroupDesc]) -> Result<Arc<SuperCounts>> {
+fn open_counts(
+    cache: &MetaCache,
+    superblock: &Superblock,
+    descs: &[GroupDesc],
+    read_only: bool,
+) -> Result<Arc<SuperCounts>> {
     let clusters: u64 = descs.iter().map(|desc| u64::from(desc.free_blocks)).sum();
     let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
-    let blocks = clusters.saturating_mul(cluster_blocks);
+    let mut blocks = clusters.saturating_mul(cluster_blocks);
+    if read_only {
+        blocks = blocks.min(superblock.blocks_count());
+    }
     if blocks > superblock.blocks_count() {
         let text = format!("group descriptors: bg_free_blocks_count: {blocks} blocks in all");
         return Err(Error::Corrupt(text));
@@ -291,6 +332,7 @@ fn open_counts(cache: &MetaCache, superblock: &Superblock, descs: &[GroupDesc]) 
 fn read_descriptors(
     cache: &MetaCache,
     superblock: &Superblock,
+    read_only: bool,
 ) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
     let size = usize::from(superblock.desc_size());
     let mut blocks = Vec::new();
@@ -305,9 +347,17 @@ fn read_descriptors(
             if group.get() >= superblock.group_count() {
                 break;
             }
-            let desc = GroupDesc::parse(raw, superblock, group)
-                .map_err(|e| Error::corrupt(format_args!("group {group}: {e}")))?;
-            descs.push(desc);
+            let parsed = GroupDesc::parse(raw, superblock, group)
+                .map_err(|e| Error::corrupt(format_args!("group {group}: {e}")));
+            descs.push(match parsed {
+                // As the kernel does (`ext4_check_descriptors`): a read-only volume does not need the counts of free
+                // blocks.
+                Err(error) if read_only => {
+                    tracing::warn!("{error}");
+                    GroupDesc::parse_places(raw, superblock)?
+                }
+                parsed => parsed?,
+            });
         }
         blocks.push(block);
     }
@@ -315,10 +365,15 @@ fn read_descriptors(
 }
 
 impl Inner {
+    fn start_timer(&self, interval: Duration) -> Timer {
+        let (journal, recorder) = (Arc::clone(&self.journal), Arc::clone(&self.recorder));
+        Timer::start(self.health.alarm(), journal, recorder, interval)
+    }
+
     /// Says on the device that the volume is in use, before anything else changes.
-    fn mark_open(&self) -> Result<()> {
+    fn mark_open(&self, journaled: bool) -> Result<()> {
         self.write_superblock(|superblock| {
-            if superblock.compat().contains(Compat::HAS_JOURNAL) {
+            if journaled {
                 superblock.set_incompat(superblock.incompat() | Incompat::RECOVER);
             } else {
                 superblock.set_state(superblock.state() & !STATE_VALID);

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::journal::{self, LogExtent, LogMap};
 use crate::layout::Layout;
+use crate::memory::Budget;
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::Arc;
 
@@ -36,6 +37,15 @@ pub struct Replayed {
     pub blocks: u64,
 }
 
+/// Whether the volume on `device` has a journal that an open must replay: it is in use, or was not closed in good order.
+///
+/// # Errors
+/// As [`Volume::open`](crate::Volume::open).
+pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
+    let (superblock, _) = read_usable_superblock(device)?;
+    Ok(superblock.incompat().contains(Incompat::RECOVER))
+}
+
 /// Replays the journal of the volume on `device`, if it needs that, and does nothing else: no orphans are
 /// processed and nothing is checked further. As `e2fsck -E journal_only`.
 ///
@@ -54,14 +64,18 @@ pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
     write(&*device, place.map.place(0)?.0, &block)?;
+    // If the flag were cleared before the log is empty, a crash in between would make the log count as an old one.
+    flush(&*device)?;
 
+    let found = superblock;
     let mut superblock = read_superblock(&*device)?;
+    superblock.keep_errors_of(&found);
     superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
     let mut bytes = AlignedBuf::zeroed(4096);
     read(&*device, 0, &mut bytes)?;
     superblock.encode(&mut bytes[1024..2048]);
     write(&*device, 0, &bytes)?;
-    device.flush().map_err(|e| Error::device("flushing the device", e))?;
+    flush(&*device)?;
     Ok(done)
 }
 
@@ -74,8 +88,9 @@ pub(super) fn recover(
     in_memory: bool,
 ) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
     let Some(place) = journal else { return Ok((device, None)) };
-    // As the kernel: without the flag, whatever is in the log is old.
     let (device, place) = if !superblock.incompat().contains(Incompat::RECOVER) {
+        // As the kernel does: without the flag, whatever is in the log is old.
+        let place = if in_memory { place } else { place.skip_log(&*device)? };
         (device, place)
     } else if in_memory {
         let (place, overlay) = place.replay_in_memory(device, superblock)?;
@@ -109,8 +124,8 @@ impl JournalPlace {
         let recovered = journal::replay(device, &self.map, &self.superblock, blocks, &mut |block, bytes| {
             write(device, block.get() << bits, &AlignedBuf::from_slice(bytes))
         })?;
-        device.flush().map_err(|e| Error::device("flushing the device", e))?;
-        self.restart(&recovered);
+        flush(device)?;
+        self.restart_after(recovered.next_sequence);
         Ok((self, Replayed { transactions: recovered.transactions, blocks: recovered.blocks }))
     }
 
@@ -126,7 +141,7 @@ impl JournalPlace {
                 blocks.insert(block.get(), bytes.to_vec());
                 Ok(())
             })?;
-        self.restart(&recovered);
+        self.restart_after(recovered.next_sequence);
         Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
     }
 
@@ -137,10 +152,17 @@ impl JournalPlace {
         self
     }
 
+    /// Discards a log that is not replayed: the next transaction gets a number that no block in it can continue.
+    fn skip_log(mut self, device: &dyn Device) -> Result<Self> {
+        let newest = journal::newest_sequence(device, &self.map, &self.superblock)?;
+        self.restart_after(newest);
+        Ok(self)
+    }
+
     /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does, which skips
     /// a number also where the log was empty.
-    fn restart(&mut self, recovered: &journal::Recovered) {
-        self.next_sequence = recovered.next_sequence.wrapping_add(1);
+    fn restart_after(&mut self, sequence: u32) {
+        self.next_sequence = sequence.wrapping_add(1);
     }
 }
 
@@ -162,13 +184,14 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
 /// Where the journal inode's blocks are, read before the replay: its place never changes.
 fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogMap> {
     let layout = Layout::new(superblock);
-    let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, 1 << 20);
+    let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, &Budget::new(0));
     let raw = journal_inode(&cache, &layout, superblock)?;
     if !raw.flags.contains(InodeFlags::EXTENTS) {
         return Err(Error::Unsupported("a journal mapped by indirect blocks".into()));
     }
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
-    let map = ExtentMap::load(&raw.block, &layout, seed, &cache)
+    let kind = BlockKind::ExtentNode(InodeNo::JOURNAL, seed);
+    let map = ExtentMap::load(&raw.block, &layout, kind, &cache, true)
         .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))?;
     let mut extents = Vec::new();
     let mut next = 0;
@@ -184,21 +207,7 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
         }
         next = end;
     }
-    check_disjoint(&extents)?;
     Ok(LogMap { block_size: layout.block_size, extents })
-}
-
-/// Checks that no block of the volume is two of the journal: writing one would change the other.
-fn check_disjoint(extents: &[LogExtent]) -> Result<()> {
-    let mut sorted: Vec<&LogExtent> = extents.iter().collect();
-    sorted.sort_unstable_by_key(|extent| extent.physical);
-    for pair in sorted.windows(2) {
-        if pair[1].physical.get() - pair[0].physical.get() < u64::from(pair[0].len) {
-            let block = pair[1].physical;
-            return Err(Error::corrupt(format_args!("journal inode: ee_start: block {block} appears twice")));
-        }
-    }
-    Ok(())
 }
 
 fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {
@@ -226,6 +235,10 @@ fn read(device: &dyn Device, offset: u64, bytes: &mut AlignedBuf) -> Result<()> 
 
 fn write(device: &dyn Device, offset: u64, bytes: &AlignedBuf) -> Result<()> {
     device.write_at(offset, &[IoSlice::new(bytes)]).map_err(|e| Error::device("replaying the journal", e))
+}
+
+fn flush(device: &dyn Device) -> Result<()> {
+    device.flush().map_err(|e| Error::device("flushing the device", e))
 }
 
 /// A device with replayed blocks laid over it, for a volume that must not be written.

@@ -34,6 +34,11 @@ impl Edit {
     /// # Errors
     /// Corruption, a failed read.
     pub(crate) fn load(volume: &Inner, inode: &Inode) -> Result<Self> {
+        let block = FsBlock(inode.core().file_acl);
+        Self::parse(volume, inode).map_err(|error| volume.health.note((inode.ino(), block), error))
+    }
+
+    fn parse(volume: &Inner, inode: &Inode) -> Result<Self> {
         let corrupt = |error| Error::corrupt(format_args!("inode {}: {error}", inode.ino()));
         let (body, len, number) = {
             let core = inode.core();

@@ -6,6 +6,7 @@
 //! but for its count of them, which goes down in one step.
 
 mod acl;
+mod capability;
 mod change;
 mod edit;
 

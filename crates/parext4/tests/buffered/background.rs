@@ -1,7 +1,7 @@
 //! The volume's own threads, which write back after a while, or together with others.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parext4::{Device, OpenOptions, Volume};
 
@@ -83,4 +83,28 @@ fn many_small_files_are_written_back_together() {
     drop(files);
     volume.close().unwrap();
     assert_clean(&device, "written back together");
+}
+
+#[test]
+fn an_idle_cache_gives_its_memory_back() {
+    let device = Arc::new(Shape::new(64, 4096, true).make());
+    let idle = Duration::from_millis(20);
+    let volume =
+        open(&device, &OpenOptions { cache_idle: Some(idle), write_back_interval: None, ..untimed() });
+    let file = create(&volume, "/f");
+    file.write_at(&vec![3; 1 << 20], 0).unwrap();
+    file.sync_data().unwrap();
+    file.write_at(&[4; 4096], 0).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while volume.cache_stats().memory > 4096 {
+        assert!(Instant::now() < deadline, "it keeps its memory: {:?}", volume.cache_stats());
+        std::thread::sleep(idle);
+    }
+    assert_eq!(volume.cache_stats().dirty, 1, "what is not written back stays");
+    let mut bytes = vec![0; 1 << 20];
+    file.read_at(&mut bytes, 0).unwrap();
+    assert!(bytes[..4096].iter().all(|&byte| byte == 4) && bytes[4096..].iter().all(|&byte| byte == 3));
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&device, "idle");
 }

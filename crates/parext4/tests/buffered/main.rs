@@ -4,6 +4,7 @@
 mod common;
 
 mod background;
+mod batches;
 mod errors;
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,4 +1,5 @@
 //! States that a crash could have left: of the writes since the last flush any may be lost, and the last one torn.
+//! Of a few writes all subsets are tried, of many a sample.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -9,6 +10,9 @@ use parext4::{Device, MemDevice};
 use super::rng::Rng;
 use super::sector::SECTOR;
 use super::settings;
+
+/// Up to this many writes since a flush all subsets are tried.
+const FEW: usize = 3;
 
 /// One such state.
 pub struct Crash {
@@ -33,7 +37,14 @@ pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut ch
             check(Crash { epoch: epoch.clone(), image, what });
         };
         check(state.fork(), "with none of them");
-        for _ in 0..subsets.min(epoch.len()) {
+        if epoch.len() <= FEW {
+            for chosen in subsets_of(&epoch) {
+                check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
+                check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
+            }
+            continue;
+        }
+        for _ in 0..subsets {
             let keep = 20 + rng.below(70);
             let chosen: Vec<_> = epoch.clone().filter(|_| rng.chance(keep)).collect();
             check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
@@ -47,6 +58,14 @@ pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut ch
         let all: Vec<_> = epoch.clone().collect();
         check(subset(&state, &log, &all, false), "with all of them");
     }
+}
+
+/// All subsets of a few events but the empty one.
+fn subsets_of(events: &Range<usize>) -> impl Iterator<Item = Vec<usize>> {
+    let events = events.clone();
+    (1..1_usize << events.len()).map(move |mask| {
+        events.clone().enumerate().filter(|(nth, _)| mask >> nth & 1 == 1).map(|(_, event)| event).collect()
+    })
 }
 
 /// `base` and the chosen events, of the last only the first half if it is `torn`.

@@ -81,6 +81,13 @@ pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> 
     Some((output.status.code(), text))
 }
 
+/// The byte at which the journal of a volume with blocks of 4 KiB begins.
+pub fn journal_offset(device: &MemDevice) -> u64 {
+    let is_superblock = |block: &[u8]| block[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+    let at = device.snapshot().chunks(4096).position(is_superblock).expect("the journal's superblock");
+    at as u64 * 4096
+}
+
 /// Asserts that e2fsck finds nothing wrong with the volume in a file.
 pub fn assert_clean_file(path: &Path, what: &str) {
     if let Some(output) = tool(Command::new("e2fsck").arg("-fn").arg(path)) {

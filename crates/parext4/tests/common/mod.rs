@@ -9,11 +9,10 @@ pub mod gated;
 pub mod history;
 pub mod lost;
 pub mod memory;
-pub mod rng;
-pub mod sector;
-pub mod settings;
 pub mod watchdog;
 pub mod workload;
+
+pub use testkit::{rng, sector, settings, slowest};
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -44,6 +43,13 @@ impl Image {
         let made = tool(&mut command)?;
         assert!(made.status.success(), "{command:?}: {}", text(&made));
         Some(image)
+    }
+
+    /// What a device holds.
+    pub fn of(device: &parext4::MemDevice) -> Self {
+        let image = Self { dir: tempfile::tempdir().unwrap() };
+        device.save(image.path()).unwrap();
+        image
     }
 
     /// Changes settings; says whether there was a tune2fs to do it.

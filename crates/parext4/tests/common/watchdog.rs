@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::slowest;
+
 /// How often the watch looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The looks in a row that one operation may last. Looks are counted, not time: while the whole process, or the
@@ -40,7 +42,7 @@ impl Watchdog {
         // Relaxed: the counts order nothing, and the watch must not order what it watches.
         let slot = &self.shared.slots[thread];
         slot.fetch_add(1, Ordering::Relaxed);
-        let result = operation();
+        let result = slowest::request(operation);
         slot.fetch_add(1, Ordering::Relaxed);
         result
     }

@@ -4,8 +4,11 @@
 mod common;
 
 mod buffered;
+mod checkpoint;
 mod faults;
 mod orphans;
 mod parallel;
 mod recovery;
+mod replace;
+mod replay;
 mod sequence;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parext4::{Device, Error, MemDevice, Volume};
 use parext4_format::features::RoCompat;
-use parext4_format::superblock::Superblock;
+use parext4_format::superblock::{STATE_ERROR, Superblock};
 
 use crate::common::memory::{assert_clean, recover, untimed};
 use crate::common::{Image, tool};
@@ -123,31 +123,40 @@ fn a_symbolic_link_without_extents_is_not_half_deleted() {
     assert_eq!(image.open().space(), before);
 }
 
-/// The orphan list and the orphan file hold a number that is not in use: an error that says so, again and again.
+/// The orphan list and the orphan file hold a number that is no orphan's: not in use, reserved, and past the last. As in
+/// the kernel, the volume opens, without it, and says that it has errors.
 #[test]
-fn an_orphan_that_is_none_is_named() {
-    for place in PLACES {
+fn an_orphan_that_is_none_does_not_keep_the_volume_shut() {
+    for (place, number) in
+        PLACES.into_iter().flat_map(|place| [100, 5, u32::MAX].map(|number| (place, number)))
+    {
         let features = format!("^metadata_csum,{place}");
         let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", &features]) else { return };
         let mut bytes = std::fs::read(image.path()).unwrap();
         let mut superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
-        let in_file = superblock.orphan_file_inode() != 0;
-        if in_file {
+        if superblock.orphan_file_inode() != 0 {
             // The blocks of an empty orphan file are zeros up to their tails.
             let tail = [0x04, 0xca, 0x10, 0x0b];
             let at = bytes.chunks(1024).position(|block| block[1016..1020] == tail).unwrap() * 1024;
-            bytes[at..at + 4].copy_from_slice(&100_u32.to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            superblock.set_ro_compat(superblock.ro_compat() | RoCompat::ORPHAN_PRESENT);
         } else {
-            superblock.set_last_orphan(100);
-            superblock.encode(&mut bytes[1024..2048]);
+            superblock.set_last_orphan(number);
         }
+        superblock.encode(&mut bytes[1024..2048]);
+        std::fs::write(image.path(), &bytes).unwrap();
+        image.with_kernel(|mount| assert!(mount.join("lost+found").exists()));
+
         let device = Arc::new(MemDevice::from_bytes(bytes));
-        for _ in 0..2 {
-            let Err(error) = open(&device) else { panic!("the volume opens") };
-            let error = error.to_string();
-            assert!(error.contains("orphan inode 100 is not in use"), "{error}");
+        for errors in [1, 1] {
+            let volume = open(&device).unwrap();
+            volume.metadata("/lost+found").unwrap();
+            volume.close().unwrap();
+            let superblock = Superblock::parse(&device.snapshot()[1024..2048]).unwrap();
+            assert_eq!((superblock.error_count(), superblock.state() & STATE_ERROR), (errors, STATE_ERROR));
+            assert_eq!(superblock.last_orphan(), 0);
+            assert!(!superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT));
         }
-        let superblock = Superblock::parse(&device.snapshot()[1024..2048]).unwrap();
-        assert_eq!(superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT), in_file);
+        assert_clean(&device, &format!("{place} {number}"));
     }
 }

@@ -20,7 +20,7 @@ use crate::common::rng::Rng;
 use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
 use crate::common::settings;
 
-/// Of so many states in a row e2fsck sees one.
+/// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
 const THREADS: u64 = 4;
 const OPERATIONS: u64 = 30;

@@ -1,6 +1,7 @@
 //! Crashes: everything that reached the device is recorded, and every state that a crash could have left is
 //! rebuilt from the record: any of the writes since the last flush lost, the last one torn. Each must open, hold
-//! what was synced, and show nothing that was not written: the device was full of other bytes before.
+//! what was synced, and show nothing that was not written: the device was full of other bytes before. The recovery of
+//! some of these states is recorded in turn, with a sync at its end, and crashes anywhere.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck look at every
 //! state, and tries more of them.
@@ -19,8 +20,12 @@ use crate::common::settings;
 use crate::common::workload::{FILE, Operation, Workload, run};
 
 const OPERATIONS: usize = 240;
-/// Of so many states in a row e2fsck sees one.
+/// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
+/// The recovery crashes, too, in one of this many consecutive crash states.
+const AGAIN: usize = 250;
+/// What is made, and synced, after such a recovery.
+const LATER: &str = "/later";
 /// How often several threads write one file at once in between.
 const PARALLEL: usize = 70;
 const THREADS: u64 = 4;
@@ -132,21 +137,47 @@ impl Recording {
     /// Checks all states that a crash could have left.
     fn check(&self) -> usize {
         let mut count = 0;
+        let again = if settings::all() { AGAIN / 10 } else { AGAIN };
         crashes(&self.device, &self.base, &mut Rng::new(self.seed, 1), |Crash { epoch, image, what }| {
             count += 1;
             let story = self.story(epoch.start, epoch.end);
             let what = format!("seed {}, {what}", self.seed);
+            if count % again == again / 2 {
+                self.crash_again(&image, &story, &what);
+            }
             self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
         });
         count
     }
 
-    fn check_image(&self, image: &Arc<MemDevice>, story: &Story, with_e2fsck: bool, what: &str) {
+    /// Checks all states that a crash could leave while the volume in `base` recovers and is used again.
+    fn crash_again(&self, base: &MemDevice, story: &Story, what: &str) {
+        let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+        let open = || Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed());
+        let volume = open().unwrap_or_else(|e| panic!("{what}: {e}"));
+        volume.mkdir(LATER, 0o755).unwrap_or_else(|e| panic!("{what}: {e}"));
+        volume.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+        let synced = device.events();
+        volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+
+        let mut count = 0;
+        crashes(&device, base, &mut Rng::new(self.seed, 2), |Crash { epoch, image, what: again }| {
+            count += 1;
+            let what = format!("{what}, then {again}");
+            let with_e2fsck = count % SAMPLE == 0 || settings::all();
+            let has_later = self.check_image(&Arc::new(image), story, with_e2fsck, &what);
+            assert!(epoch.start < synced || has_later, "{what}: a directory that was synced is lost");
+        });
+    }
+
+    /// Checks one state; whether it has the directory that is made after a recovery.
+    fn check_image(&self, image: &Arc<MemDevice>, story: &Story, with_e2fsck: bool, what: &str) -> bool {
         if with_e2fsck {
             assert_recovers(image, what);
         }
         let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
+        let has_later = volume.remove_dir(LATER).is_ok();
         let names = story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
         // What lost its last name while it was open is gone.
         let inodes = self.free_inodes - volume.space().free_inodes;
@@ -155,6 +186,7 @@ impl Recording {
         if with_e2fsck {
             assert_clean(image, what);
         }
+        has_later
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parext4::{BufferedFile, BufferedOptions, Error, File, MemDevice, OpenOptions, Volume};
 
 use crate::common::memory::{Shape as VolumeShape, assert_clean, untimed};
+use crate::common::slowest;
 use crate::op::{MOST, Op, Shape, Way};
 
 /// Operations that are shown when something is wrong.
@@ -118,11 +119,11 @@ impl Tested {
                 let zeros = std::iter::repeat_n(0, at(len));
                 self.model.splice(at(offset)..at(offset), zeros);
             }
-            Op::SyncRange { offset, len } => self.buffered().sync_range(offset, len)?,
-            Op::SyncData { way: Way::Buffered } => self.buffered().sync_data()?,
-            Op::SyncData { way: Way::Direct } => self.file().sync_data()?,
-            Op::SyncAll { way: Way::Buffered } => self.buffered().sync_all()?,
-            Op::SyncAll { way: Way::Direct } => self.file().sync_all()?,
+            Op::SyncRange { offset, len } => slowest::fsync(|| self.buffered().sync_range(offset, len))?,
+            Op::SyncData { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_data())?,
+            Op::SyncData { way: Way::Direct } => slowest::fsync(|| self.file().sync_data())?,
+            Op::SyncAll { way: Way::Buffered } => slowest::fsync(|| self.buffered().sync_all())?,
+            Op::SyncAll { way: Way::Direct } => slowest::fsync(|| self.file().sync_all())?,
             Op::Seek { offset } => self.seek(offset)?,
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::common::rng::Rng;
 use crate::common::settings;
 
 const BLOCK: usize = 1024;
-/// Of so many states in a row e2fsck sees one.
+/// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 8;
 
 /// What a block is full of that began as number `nth` of the file; 0 stands for zeros.

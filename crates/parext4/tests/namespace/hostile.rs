@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Image, concurrent::Random, names, new};
+use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
-use parext4::{Node, OpenOptions, RenameMode, Volume};
+use parext4::{Error, Node, OpenOptions, RenameMode, Volume, XattrMode};
 
 /// Does everything to a directory, whatever comes of it.
 fn exercise(volume: &Volume, dir: &Node) {
@@ -73,4 +73,117 @@ fn any_bytes_in_a_directory() {
             let _ = volume.close();
         }
     }
+}
+
+/// Bytes of an image that are changed and later restored.
+struct Damage {
+    at: u64,
+    original: Vec<u8>,
+}
+
+impl Damage {
+    /// Inverts bytes of an image.
+    fn new(image: &Image, at: u64, len: usize) -> Self {
+        let bytes = std::fs::read(image.path()).unwrap();
+        let at_index = usize::try_from(at).unwrap();
+        let original = bytes[at_index..at_index + len].to_vec();
+        let damage = Self { at, original };
+        damage.write(image, &damage.original.iter().map(|byte| !byte).collect::<Vec<_>>());
+        damage
+    }
+
+    fn repair(&self, image: &Image) {
+        self.write(image, &self.original);
+    }
+
+    fn write(&self, image: &Image, bytes: &[u8]) {
+        let file = std::fs::File::options().write(true).open(image.path()).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, self.at).unwrap();
+    }
+}
+
+/// The number after `label` in what debugfs prints.
+fn number_after(text: &str, label: &str) -> u64 {
+    let rest = text.split(label).nth(1).unwrap_or_else(|| panic!("{label:?} in {text}"));
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+/// Where the leaf of a file's extent tree, a block of attributes, and attributes in an inode are in an image.
+fn places_to_damage(image: &Image) -> [(&'static str, u64); 4] {
+    let extents = image.debugfs("ex /leaf");
+    // The line of the index entry: "0/ 1   1/  1     0 -    38  1234             39".
+    let index = extents.lines().nth(1).unwrap();
+    let leaf: u64 = index.rsplit_once(" - ").unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let block_of = |name: &str| number_after(&image.debugfs(&format!("stat {name}")), "File ACL:");
+    let place = image.debugfs("imap /body");
+    let offset = place.rsplit("0x").next().unwrap().trim();
+    let body = number_after(&place, "at block") * 1024 + u64::from_str_radix(offset, 16).unwrap();
+    // Behind 128 bytes, the fields added later (32), and the magic: the first entry.
+    [
+        ("leaf", leaf * 1024),
+        ("block", block_of("/block") * 1024),
+        ("body", body + 128 + 32 + 4),
+        ("dir", block_of("/dir") * 1024),
+    ]
+}
+
+#[test]
+fn an_inode_that_cannot_be_deleted_keeps_its_name() {
+    // With checksums, the inode itself would not be read.
+    let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum"]) else { return };
+    let volume = image.open();
+    let root = volume.root().unwrap();
+    let leaf = volume.create("/leaf", 0o644).unwrap();
+    for block in 0..20 {
+        leaf.write_at(&[1; 1024], block * 2048).unwrap();
+    }
+    drop(leaf);
+    for (name, len) in [("block", 300), ("body", 3)] {
+        let file = volume.create(name, 0o644).unwrap();
+        file.node().set_xattr(b"user.a", &vec![1; len], XattrMode::Any).unwrap();
+    }
+    let dir = volume.mkdir("/dir", 0o755).unwrap();
+    dir.set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
+    volume.mkdir("/other", 0o755).unwrap();
+    for name in ["leaf", "block", "body"] {
+        root.link(format!("second-{name}").as_bytes(), &volume.resolve(name).unwrap()).unwrap();
+        volume.create(format!("new-{name}"), 0o644).unwrap();
+    }
+    drop((root, dir));
+    volume.close().unwrap();
+    if image.debugfs("stat /").is_empty() {
+        return;
+    }
+    let damage = places_to_damage(&image).map(|(_, at)| Damage::new(&image, at, 8));
+
+    let volume = image.open();
+    let root = volume.root().unwrap();
+    for name in ["leaf", "block", "body"] {
+        // Another name is left.
+        root.unlink(format!("second-{name}").as_bytes()).unwrap();
+        assert_fails!(root.unlink(name.as_bytes()), Corrupt);
+        let new_name = format!("new-{name}");
+        let replaced = root.rename(new_name.as_bytes(), &root, name.as_bytes(), RenameMode::Replace);
+        assert_fails!(replaced, Corrupt);
+        assert_eq!(root.lookup(name.as_bytes()).unwrap().metadata().links, 1, "{name}");
+    }
+    assert_fails!(root.rmdir(b"dir"), Corrupt);
+    assert_fails!(root.rename(b"other", &root, b"dir", RenameMode::Replace), Corrupt);
+    assert!(volume.stopped().is_none());
+    drop(root);
+    volume.close().unwrap();
+    for place in damage {
+        place.repair(&image);
+    }
+    image.fsck();
+    let volume = image.open();
+    let root = volume.root().unwrap();
+    for name in ["leaf", "block", "body"] {
+        root.unlink(name.as_bytes()).unwrap();
+    }
+    root.rmdir(b"dir").unwrap();
+    drop(root);
+    volume.close().unwrap();
+    image.fsck();
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod aliases;
 mod basics;
 mod collisions;
 mod concurrent;

@@ -68,9 +68,18 @@ impl Bed {
 
     /// A volume in memory behind another device.
     pub fn behind(block_size: u32, wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>) -> Self {
+        Self::behind_with(block_size, &untimed(), wrap)
+    }
+
+    /// As [`behind`](Self::behind), opened in another way.
+    pub fn behind_with(
+        block_size: u32,
+        options: &OpenOptions,
+        wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>,
+    ) -> Self {
         let memory = Arc::new(Shape::new(16, block_size, true).make_poisoned());
         let device = wrap(Arc::clone(&memory));
-        Self::with(Store::Memory(memory), device, &untimed(), format!("blocks of {block_size}"))
+        Self::with(Store::Memory(memory), device, options, format!("blocks of {block_size}"))
     }
 
     fn with(store: Store, device: Arc<dyn Device>, options: &OpenOptions, name: String) -> Self {

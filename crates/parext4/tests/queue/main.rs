@@ -10,5 +10,6 @@ mod bed;
 mod cancel;
 mod edges;
 mod errors;
+mod growth;
 mod nowait;
 mod parking;

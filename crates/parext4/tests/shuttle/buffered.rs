@@ -65,7 +65,11 @@ fn a_page_is_clean_when_the_map_shows_its_data() {
         race(
             &file,
             |f| buffered(f).sync_data().unwrap(),
-            |f| assert_eq!(sectors(&read(f, 4, 0)), [7; 4], "data in memory is there for direct reads"),
+            |f| {
+                // Mostly the other one has the page by then.
+                dawdle(60);
+                assert_eq!(sectors(&read(f, 4, 0)), [7; 4], "data in memory is there for direct reads");
+            },
         );
     });
 }
@@ -189,8 +193,52 @@ fn who_waits_for_a_write_back_hears_that_it_fails() {
             let synced = f.sync_data();
             assert!(matches!(synced, Err(Error::NoSpace)), "{synced:?}");
         };
-        race(&file, sync, sync);
+        let later = move |f: &File| {
+            // Mostly the other one has the page by then.
+            dawdle(60);
+            sync(f);
+        };
+        race(&file, sync, later);
         assert_eq!(sectors(&read_cached(&file, 2, 8 * BLOCK as u64)), [7, 7]);
+    });
+}
+
+/// The write-back writes the clean page between two dirty ones again, as it was before the direct write.
+#[test]
+fn a_joined_write_back_meets_a_direct_write_of_a_clean_page() {
+    check(200, &[Fault::RewriteUnheld], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 24, 0);
+        assert_eq!(sectors(&read_cached(&file, 1, 4096)), [1]);
+        write_cached(&file, 2, 8, 0);
+        write_cached(&file, 2, 8, 8192);
+        let later = |f: &File| {
+            dawdle(60);
+            write(f, 3, 8, 4096);
+        };
+        race(&file, |f| buffered(f).sync_data().unwrap(), later);
+        assert_eq!(sectors(&read(&file, 8, 0)), [2; 8]);
+        assert_eq!(sectors(&read(&file, 8, 4096)), [3; 8]);
+        assert_eq!(sectors(&read(&file, 8, 8192)), [2; 8]);
+    });
+}
+
+#[test]
+fn pages_of_a_batch_are_clean_when_its_requests_are_done() {
+    check(200, &[Fault::BatchUnawaited], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        write(&file, 1, 64, 0);
+        write_cached(&file, 2, 8, 0);
+        write_cached(&file, 2, 8, 6 * 4096);
+        let read_both = |f: &File| {
+            dawdle(60);
+            for page in [6, 0] {
+                assert_eq!(sectors(&read(f, 8, page * 4096)), [2; 8], "page {page}");
+            }
+        };
+        race(&file, |f| buffered(f).sync_data().unwrap(), read_both);
     });
 }
 

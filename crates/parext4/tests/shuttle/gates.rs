@@ -10,7 +10,7 @@ use parext4::{Entry, Gate, Pass};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{spawn, yield_now};
 
-use super::support::search;
+use super::support::{random, search, stopping};
 
 /// Credits of a transaction.
 const MAX: u32 = 8;
@@ -18,8 +18,8 @@ const MAX: u32 = 8;
 /// Checks `model` under many schedules, then that it fails with each of `faults`.
 fn check(iterations: usize, faults: &[Fault], model: fn()) {
     search(iterations, faults, |iterations| {
-        shuttle::check_random(model, iterations);
-        shuttle::check_pct(model, iterations, 3);
+        random(iterations, model);
+        stopping(iterations, model);
     });
 }
 

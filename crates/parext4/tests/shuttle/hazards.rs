@@ -14,7 +14,7 @@
 //! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
 //! | H11 | a truncation meets a conversion | `sizes::a_truncation_meets_a_write`, `sizes::an_append_meets_a_truncation`, `queues::a_truncation_meets_a_write_of_a_queue`, `policies::a_truncation_waits_for_what_shares_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |
 //! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_given_to_others`, `layout::punched_blocks_are_not_given_to_others_under_a_read` | `ReadUnheld`, `PunchUnheld` |
-//! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit`, `layout::punched_blocks_wait_for_their_commit` | `ReuseAtOnce` |
+//! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit`, `layout::punched_blocks_wait_for_their_commit`, `checkpoints::freed_blocks_wait_until_they_are_home` | `ReuseAtOnce`, `FreedOnItsWayHome` |
 //! | H14 | the size goes back | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
 //! | H15 | an extension that fails takes its neighbours' data along | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks behind the end need no orphan entry | `FailedClaimTakesAll` |
 //! | H16 | written blocks behind the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
@@ -26,11 +26,12 @@
 //! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite`, `buffered::buffered_reads_never_see_half_a_write` | `ReleaseAtSubmission`, `ReadUnheld` |
 //! | H23 | a write stops short | `buffered::a_write_that_fails_leaves_nothing_behind_the_end` | `ShortKept` |
 //! | H25 | the time of an overwrite is lost | `commits::times_ride_along_with_the_next_commit`, `commits::the_time_of_an_overwrite_rides_along_with_a_commit` | `ListedForEver`, `TimesUnlisted` |
-//! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect` | `NowaitClaims` |
+//! | H26 | what is refused has an effect | `queues::what_is_refused_has_no_effect`, `queues::what_is_refused_for_pages_has_no_effect` | `NowaitClaims`, `NowaitPagesLate` |
 //! | H27 | appends are lost, torn or laid over each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_meets_a_write_behind_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
 //! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes`, `buffered::what_is_dirty_stays_until_it_is_zeros` | theirs, and `DroppedUnwritten` |
 //! | H29 | data in memory finds no space, or keeps it for ever | `buffered::data_that_was_taken_has_its_space`, `buffered::space_that_was_kept_comes_back` | `DelayNothing`, `DelayForgotten` |
 //! | H30 | what was seen of the map or the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
+//! | H30 | a read goes past the range that it holds, to a size that was raised meanwhile | `queues::a_read_of_a_queue_ends_where_its_range_does` | `EndUnheld` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_go_with_the_blocks_that_are_cut_off` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |
 //! | H30 | a change of a leaf or of what is shown is lost to another beside it | `conversions::holes_of_one_leaf_are_filled_side_by_side`, `conversions::leaves_change_beside_splits_and_holes` | `LeafUnheld`, `UpdateBlindly` |
@@ -48,7 +49,9 @@
 //! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
 //! | blocks that were cut off and come back | `conversions::blocks_that_come_back_hold_nothing` | `BitsKept` |
 //! | blocks mapped ahead, used by others, given back | `ahead` | `AheadUnheld`, `AheadWithin`, `FillBlindly`, `KeptAsAhead` |
+//! | inodes that are evicted, read again, and deleted | `inodes` | `LoadTwice`, `ForgetBeforeFree`, `PutUnmarked` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnheld` |
+//! | the last name of an inode that cannot be deleted | `xattrs::the_last_name_of_an_inode_that_cannot_be_deleted_stays` | `LinksUnheld` |
 //! | the sleep of a queue's thread | `queues::who_is_parked_is_woken` | `SleepUnchecked` |
 //! | operations of queues that are given up | `queues::cancelled_operations_leave_no_trace`, `queues::a_dropped_queue_leaves_no_trace` | `StakeForgotten` |
 //! | a page is filled once, and nobody waits for ever | `pages::a_page_is_filled_by_one_while_others_wait` | `WaitersForgotten`, `WakeTooEarly` |
@@ -58,8 +61,11 @@
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersForgotten`, `WakeTooEarly` |
 //! | writers that wait for memory with their ranges held | `writers` | `PlaceFreedUnheard` |
 //! | write-back against those who hold their pages | `policies::who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way` | `WriteBackUnheld` |
+//! | write-back in batches against those who go past the cache (H5, H6) | `buffered::a_joined_write_back_meets_a_direct_write_of_a_clean_page`, `buffered::pages_of_a_batch_are_clean_when_its_requests_are_done` | `RewriteUnheld`, `BatchUnawaited` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back`, `buffered::who_waits_for_a_write_back_hears_that_it_fails` | `SyncUnwaited`, `FailureUnseen` |
 //! | the list of files with dirty pages, against syncs of all | `buffered::a_sync_of_all_knows_the_files_that_others_write_to` | `ListedAhead`, `ListedByOthers` |
+//! | checkpoints beside commits, and crashes of both | `checkpoints::what_was_synced_survives_a_crash_of_a_checkpoint` | `TailBeforeHome` |
+//! | emptying the log beside commits | `checkpoints::what_was_synced_survives_a_crash_after_the_log_was_emptied` | `TailBeforeHome`, `EmptyLogUnseen` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |
 //!
 //! What cannot go wrong here:

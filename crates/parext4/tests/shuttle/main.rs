@@ -7,12 +7,14 @@
 mod ahead;
 mod appends;
 mod buffered;
+mod checkpoints;
 mod commits;
 mod conversions;
 mod crashes;
 mod full;
 mod gates;
 mod hazards;
+mod inodes;
 mod layout;
 mod pages;
 mod policies;

@@ -7,7 +7,7 @@ use parext4::fault::Fault;
 use parext4::models::{Claim, FilePages, Page, PageCache, page_cache};
 use shuttle::thread::{JoinHandle, spawn, yield_now};
 
-use super::support::{dawdle, search};
+use super::support::{dawdle, random, search, stopping};
 
 /// The fewest nodes that a tree can grow with.
 const FEW_NODES: u32 = 10;
@@ -15,8 +15,8 @@ const FEW_NODES: u32 = 10;
 /// Checks `model` under many schedules, then that it fails with each of `faults`.
 fn check(iterations: usize, faults: &[Fault], model: fn()) {
     search(iterations, faults, |iterations| {
-        shuttle::check_random(model, iterations);
-        shuttle::check_pct(model, iterations, 3);
+        random(iterations, model);
+        stopping(iterations, model);
     });
 }
 

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{AlignedBuf, Completion, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
+use parext4::{
+    AlignedBuf, BufferedOptions, Completion, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume,
+};
 
 use shuttle::rand::Rng;
 use shuttle::sync::atomic::AtomicBool;
@@ -126,6 +128,34 @@ fn a_truncation_meets_a_write_of_a_queue() {
     });
 }
 
+/// The read writes a dirty page back before it looks at the map. Meanwhile a write extends the file past the range that
+/// the read holds.
+#[test]
+fn a_read_of_a_queue_ends_where_its_range_does() {
+    check(200, &[Fault::EndUnheld], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        buffered.write_at(&[1; 4096], 0).unwrap();
+        let reader = with_queue(&volume, &file, |queue, file| {
+            let (buf, len) = (buf(0xee, 8192), 8192);
+            queue.submit(file, IoRequest::Read { buf, len, offset: 0 }, 1, IoFlags::default());
+            let completion = finish(queue).pop().unwrap();
+            let count = usize::try_from(completion.result.unwrap()).unwrap();
+            let seen = sectors(&completion.buf.unwrap()[..count]);
+            let (before, after) = seen.split_at(8);
+            assert_eq!(before, [1; 8]);
+            assert!(after.is_empty() || after == [2; 2], "not what the write wrote: {after:?}");
+        });
+        let writer = spawn(&file, move |_| {
+            dawdle(10);
+            buffered.write_at(&[2; 2 * SECTOR], 4096).unwrap();
+        });
+        reader.join().unwrap();
+        writer.join().unwrap();
+    });
+}
+
 #[test]
 fn what_is_refused_has_no_effect() {
     check(300, &[Fault::NowaitClaims], |image| {
@@ -138,6 +168,26 @@ fn what_is_refused_has_no_effect() {
             assert!(matches!(done[0].result, Err(Error::WouldWait(_))), "{done:?}");
         });
         let end = file.append(&[2; BLOCK]).unwrap();
+        refused.join().unwrap();
+        assert_eq!((end, blocks_of(&file, 4)), (1024, vec![1, 2]));
+    });
+}
+
+/// The blocks of the refused append are mapped, but the page cache has the page that it would begin in.
+#[test]
+fn what_is_refused_for_pages_has_no_effect() {
+    check(300, &[Fault::NowaitPagesLate], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        file.allocate(0, 4096, true).unwrap();
+        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        buffered.write_at(&[1; BLOCK], 0).unwrap();
+        let refused = with_queue(&volume, &file, |queue, file| {
+            submit_append(queue, file, 7, 1, NOWAIT);
+            let done = finish(queue);
+            assert!(matches!(done[0].result, Err(Error::WouldWait(_))), "{done:?}");
+        });
+        let end = buffered.append(&[2; BLOCK]).unwrap();
         refused.join().unwrap();
         assert_eq!((end, blocks_of(&file, 4)), (1024, vec![1, 2]));
     });

@@ -8,6 +8,8 @@ use parext4::device::QueueKind;
 use parext4::fault::{Fault, plant};
 use parext4::{Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
 use shuttle::rand::Rng;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
 
 pub const SECTOR: usize = 512;
 /// Bytes in a block: two sectors.
@@ -43,11 +45,9 @@ impl<D: Device> Device for Yielding<D> {
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         linger(300);
-        let mut at = offset;
-        for sector in bufs.iter().flat_map(|buf| buf.chunks(SECTOR)) {
+        for (at, piece) in pieces(offset, bufs) {
             shuttle::thread::yield_now();
-            self.0.write_at(at, &[IoSlice::new(sector)])?;
-            at += sector.len() as u64;
+            self.0.write_at(at, &[IoSlice::new(&piece)])?;
         }
         Ok(())
     }
@@ -64,6 +64,20 @@ impl<D: Device> Device for Yielding<D> {
     fn queue_kind(&self) -> QueueKind<'_> {
         QueueKind::Inline
     }
+}
+
+/// What a device writes whole or not at all: sectors. The superblock counts as one, though it takes two: a volume with
+/// half of it opens for nobody, the kernel included.
+fn pieces(offset: u64, bufs: &[IoSlice<'_>]) -> Vec<(u64, Vec<u8>)> {
+    let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+    let (mut pieces, mut rest, mut at) = (Vec::new(), &bytes[..], offset);
+    while !rest.is_empty() {
+        let len = if at == 1024 { 2 * SECTOR } else { SECTOR };
+        let (piece, behind) = rest.split_at(len.min(rest.len()));
+        pieces.push((at, piece.to_vec()));
+        (rest, at) = (behind, at + piece.len() as u64);
+    }
+    pieces
 }
 
 /// Now and then a request takes long.
@@ -87,7 +101,7 @@ pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + S
     let (model, image) = (Arc::new(model), Arc::new(image()));
     search(iterations, faults, |iterations| {
         let (model, image) = (Arc::clone(&model), Arc::clone(&image));
-        shuttle::check_random(move || model(&image), iterations);
+        random(iterations, move || model(&image));
     });
 }
 
@@ -101,8 +115,27 @@ pub fn check_stopping(
     let (model, image) = (Arc::new(model), Arc::new(image()));
     search(iterations, faults, |iterations| {
         let (model, image) = (Arc::clone(&model), Arc::clone(&image));
-        shuttle::check_pct(move || model(&image), iterations, 3);
+        stopping(iterations, move || model(&image));
     });
+}
+
+/// Bytes of a model thread's stack. An inode's range lock and the calls that build it need more than Shuttle's 60 KiB.
+const STACK: usize = 256 << 10;
+
+/// Runs `model` under random schedules.
+pub fn random(iterations: usize, model: impl Fn() + Send + Sync + 'static) {
+    Runner::new(RandomScheduler::new(iterations), config()).run(model);
+}
+
+/// Runs `model` under schedules that stop a thread in the middle of a step until the other threads are blocked.
+pub fn stopping(iterations: usize, model: impl Fn() + Send + Sync + 'static) {
+    Runner::new(PctScheduler::new(3, iterations), config()).run(model);
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.stack_size = STACK;
+    config
 }
 
 /// Runs so many iterations of something without a fault, then up to more with each of `faults`, which must panic.
@@ -299,10 +332,7 @@ impl Device for Losing {
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.now.write_at(offset, bufs)?;
-        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-        let sectors = bytes.chunks(SECTOR).enumerate();
-        let sectors = sectors.map(|(nth, sector)| (offset + (nth * SECTOR) as u64, sector.to_vec()));
-        self.state().sectors.extend(sectors);
+        self.state().sectors.extend(pieces(offset, bufs));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use parext4::fault::Fault;
 use parext4::models::Writers;
 use shuttle::thread::{spawn, yield_now};
 
-use super::support::search;
+use super::support::{random, search, stopping};
 
 /// Threads come in and go, never more than two of them at a time.
 fn come_and_go() {
@@ -33,7 +33,7 @@ fn come_and_go() {
 #[test]
 fn few_are_at_work_and_all_come_to_it() {
     search(3000, &[Fault::PlaceFreedUnheard], |iterations| {
-        shuttle::check_random(come_and_go, iterations);
-        shuttle::check_pct(come_and_go, iterations, 3);
+        random(iterations, come_and_go);
+        stopping(iterations, come_and_go);
     });
 }

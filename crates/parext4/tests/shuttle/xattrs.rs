@@ -1,7 +1,10 @@
 //! Attributes of one inode, changed by several threads.
 
-use parext4::XattrMode;
+use std::io::IoSlice;
+use std::sync::Arc;
+
 use parext4::fault::Fault;
+use parext4::{Device, Error, MemDevice, SplitAt, XattrMode};
 
 use super::support::*;
 
@@ -44,5 +47,38 @@ fn an_attribute_that_moves_is_always_found() {
                 }
             },
         );
+    });
+}
+
+/// A file with the names `/f` and `/d/g` whose block of attributes cannot be read.
+fn damaged(image: &MemDevice) -> Arc<MemDevice> {
+    let device = Arc::new(image.fork());
+    let volume = open_quiet(Arc::clone(&device), SplitAt::default());
+    let file = volume.create("/f", 0o644).unwrap();
+    file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
+    volume.mkdir("/d", 0o755).unwrap();
+    // In another directory, so that another lock is held when it is removed.
+    volume.link("/f", "/d/g").unwrap();
+    drop(file);
+    volume.close().unwrap();
+    let magic = [0, 0, 2, 0xea];
+    let bytes = device.snapshot();
+    for at in (0..bytes.len()).step_by(BLOCK).filter(|&at| bytes[at..at + 4] == magic) {
+        device.write_at(at as u64, &[IoSlice::new(&[0xee; BLOCK])]).unwrap();
+    }
+    device
+}
+
+#[test]
+fn the_last_name_of_an_inode_that_cannot_be_deleted_stays() {
+    check(200, &[Fault::LinksUnheld], |image| {
+        let volume = open(damaged(image));
+        let unlink = |name: &'static str| {
+            let volume = volume.clone();
+            shuttle::thread::spawn(move || volume.remove_file(name))
+        };
+        let removed = [unlink("/f"), unlink("/d/g")].map(|thread| thread.join().unwrap());
+        assert_eq!(removed.iter().filter(|result| result.is_ok()).count(), 1, "{removed:?}");
+        assert!(removed.iter().any(|result| matches!(result, Err(Error::Corrupt(_)))), "{removed:?}");
     });
 }

@@ -1,11 +1,13 @@
 //! Free space is given back to the device, and nothing else.
 
 use std::io::IoSliceMut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use parext4::{Device, Error, MemDevice, OpenOptions, Volume};
 
+use crate::common::gated::Gated;
 use crate::common::memory::{Shape, assert_clean, untimed};
 
 const MIB: u64 = 1 << 20;
@@ -103,4 +105,32 @@ fn nothing_is_lost_beside_writers() {
     });
     volume.close().unwrap();
     assert_clean(&device, "trimmed");
+}
+
+#[test]
+fn a_discard_that_takes_long_holds_up_no_commit() {
+    let device = Arc::new(Gated::new(Arc::new(Shape::new(32, 4096, true).make())));
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let file = volume.create("/file", 0o644).unwrap();
+    file.write_at(&vec![1; MIB as usize], 0).unwrap();
+    volume.sync().unwrap();
+    device.shut_to_discards();
+    std::thread::scope(|scope| {
+        let trimming = scope.spawn(|| volume.trim(0..u64::MAX, 0));
+        device.wait_for(1);
+        let (send, receive) = mpsc::channel();
+        let (volume, file) = (&volume, &file);
+        scope.spawn(move || {
+            // The only group of the volume.
+            file.punch_hole(0, MIB / 2).unwrap();
+            let other = volume.create("/other", 0o644).unwrap();
+            volume.sync().unwrap();
+            drop(other);
+            send.send(()).unwrap();
+        });
+        let committed = receive.recv_timeout(Duration::from_secs(20));
+        device.open();
+        committed.expect("a commit waits for a discard");
+        trimming.join().unwrap().unwrap();
+    });
 }

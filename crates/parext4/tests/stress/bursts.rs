@@ -17,8 +17,8 @@ use crate::common::history::{Clock, Effect, Log};
 use crate::common::memory::{Shape, assert_clean};
 use crate::common::rng::Rng;
 use crate::common::sector::{Seen, Stamp, filled, identify_all};
-use crate::common::settings;
 use crate::common::watchdog::Watchdog;
+use crate::common::{settings, slowest};
 
 /// Files, each with threads for its bursts and others in front of them.
 const FILES: usize = 2;
@@ -212,8 +212,8 @@ impl Bursts<'_> {
                 log.changed(start, self.clock.tick(), effect);
             }
             88..94 => self.file.fault(at, buffered).expect("fault"),
-            94..97 => self.file.sync_range(at, len).expect("sync_range"),
-            _ => self.file.sync_data().expect("sync_data"),
+            94..97 => slowest::fsync(|| self.file.sync_range(at, len)).expect("sync_range"),
+            _ => slowest::fsync(|| self.file.sync_data()).expect("sync_data"),
         }
     }
 }

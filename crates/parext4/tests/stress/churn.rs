@@ -10,8 +10,8 @@ use parext4::{Error, File, FileType, Volume};
 use crate::common::memory::{Shape, assert_clean};
 use crate::common::rng::Rng;
 use crate::common::sector::{SECTOR, Stamp, fill_append, filled, identify_all};
-use crate::common::settings;
 use crate::common::watchdog::Watchdog;
+use crate::common::{settings, slowest};
 
 const THREADS: usize = 16;
 /// Names that one thread uses for files of its own, and names that all threads share.
@@ -91,8 +91,8 @@ impl Worker<'_> {
             model[start..start + bytes.len()].copy_from_slice(&bytes);
         }
         match self.rng.below(20) {
-            0 => file.sync_all().expect("sync_all"),
-            1 => file.sync_data().expect("sync_data"),
+            0 => slowest::fsync(|| file.sync_all()).expect("sync_all"),
+            1 => slowest::fsync(|| file.sync_data()).expect("sync_data"),
             _ => {}
         }
     }
@@ -198,7 +198,7 @@ fn run(name: &str, shape: Shape) {
         let (volume, watchdog, done) = (&volume, &watchdog, &done);
         let syncer = scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                watchdog.watch(THREADS, || volume.sync().expect("sync"));
+                watchdog.watch(THREADS, || slowest::fsync(|| volume.sync()).expect("sync"));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

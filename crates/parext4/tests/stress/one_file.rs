@@ -20,7 +20,7 @@ use crate::common::memory::{Shape, assert_clean, assert_clean_file};
 use crate::common::rng::Rng;
 use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
 use crate::common::watchdog::Watchdog;
-use crate::common::{settings, skipped};
+use crate::common::{settings, skipped, slowest};
 
 const THREADS: usize = 16;
 /// Writes and sizes stay below this many sectors; appends may go beyond.
@@ -85,7 +85,7 @@ impl Worker<'_> {
         if self.rng.chance(10)
             && let Some(buffered) = self.buffered()
         {
-            return buffered.sync_range(0, offset(HOT)).expect("sync_range");
+            return slowest::fsync(|| buffered.sync_range(0, offset(HOT))).expect("sync_range");
         }
         if self.rng.chance(4) {
             return self.fault();
@@ -97,9 +97,9 @@ impl Worker<'_> {
             80..83 => self.allocate(),
             83..86 => self.zero(),
             86..91 if self.cuts => self.set_len(),
-            91..95 => file.sync_all().expect("sync_all"),
-            95..98 => file.sync_data().expect("sync_data"),
-            _ => self.run.volume.sync().expect("sync"),
+            91..95 => slowest::fsync(|| file.sync_all()).expect("sync_all"),
+            95..98 => slowest::fsync(|| file.sync_data()).expect("sync_data"),
+            _ => slowest::fsync(|| self.run.volume.sync()).expect("sync"),
         }
     }
 

@@ -3,7 +3,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod damaged;
 mod lifecycle;
+mod metadata_cache;
 mod mkfs;
 mod mkfs_device;
 mod policies;
+mod recorded;

@@ -12,7 +12,7 @@ use parext4::{Device, MemDevice, Node, Volume, XattrMode};
 
 const NAMES: u64 = 6;
 const CHANGES: usize = 60;
-/// Of so many states in a row e2fsck sees one.
+/// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 12;
 
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,7 +1,7 @@
 //! Flags that users change, and what they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
-use parext4::{File, InodeFlags, RenameMode, SetAttributes, XattrMode};
+use parext4::{BufferedOptions, File, InodeFlags, RenameMode, SetAttributes, XattrMode};
 
 #[test]
 fn immutable_forbids_every_change() {
@@ -44,6 +44,10 @@ fn append_only_lets_a_file_grow_at_its_end() {
         assert_fails!(log.write_at(&[3; 4096], 8192), NotPermitted);
         assert_fails!(log.set_len(0), NotPermitted);
         assert_fails!(log.set_len(1 << 20), NotPermitted);
+        let opened_before = log.checked_when_opened();
+        opened_before.write_at(&[4; 512], 0).unwrap();
+        opened_before.buffered(BufferedOptions::default()).unwrap().write_at(&[5; 512], 512).unwrap();
+        assert_fails!(opened_before.set_len(0), NotPermitted);
         assert_fails!(root.unlink(b"log"), NotPermitted);
         assert_eq!(log.size(), 8192);
 

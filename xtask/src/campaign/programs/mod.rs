@@ -150,7 +150,7 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
             report.skip(program.name, &format!("programs are missing: {}", missing.join(" ")));
             continue;
         }
-        for options in ["cache=kernel", "cache=direct"] {
+        for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
             report.case(&format!("{}, {options}", program.name), || {
                 let place = Place::new(&bench, program, options)?;
                 let result = match program.check {

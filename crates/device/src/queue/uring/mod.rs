@@ -1,7 +1,7 @@
 //! The queue of a file: one io_uring.
 //!
 //! What is submitted waits in a backlog; a harvest moves it to the ring as far as there is room and enters the
-//! kernel once, for submitting and waiting.
+//! kernel once, for submitting and waiting. Writes that follow one another in the backlog and on the device are joined.
 
 mod ring;
 mod transfer;
@@ -17,7 +17,7 @@ use super::{Done, Op, Queue, QueueWaker, Request, canceled, drain};
 use crate::device::{Device, check_change, check_read_range};
 use crate::file::{Alignment, FileDevice};
 use ring::{Completion, Ring};
-use transfer::Transfer;
+use transfer::{Batch, Transfer};
 use wake_fd::WakeFd;
 
 /// More at a time does not make a device faster; what goes beyond waits in the backlog.
@@ -30,7 +30,10 @@ pub(super) struct UringQueue {
     /// Of the volume in the file, bytes.
     base: u64,
     alignment: Option<Alignment>,
+    /// Requests that the ring has not taken yet, with their lengths in bytes.
     backlog: VecDeque<(Request, usize)>,
+    /// Requests that are in the ring, joined or not.
+    started: usize,
     /// Done without the kernel.
     ready: Vec<Done>,
     wake_fd: Arc<WakeFd>,
@@ -43,7 +46,7 @@ impl UringQueue {
         let ring = Ring::new(file.as_fd(), wake_fd.clone(), depth.clamp(1, MAX_DEPTH))?;
         let (base, alignment) = (file.base_offset(), file.alignment());
         let (backlog, ready) = Default::default();
-        Ok(Self { ring, device, base, alignment, backlog, ready, wake_fd })
+        Ok(Self { ring, device, base, alignment, backlog, started: 0, ready, wake_fd })
     }
 
     /// Checks a request and returns its length in bytes, or nothing if there is nothing to do.
@@ -70,9 +73,10 @@ impl UringQueue {
     /// Moves what fits from the backlog to the ring.
     fn start(&mut self) {
         while self.ring.has_room()
-            && let Some((request, len)) = self.backlog.pop_front()
+            && let Some(batch) = Batch::take(&mut self.backlog)
         {
-            self.ring.start(Transfer::new(request, len, self.base, self.alignment));
+            self.started += batch.len();
+            self.ring.start(Transfer::new(batch, self.base, self.alignment));
         }
     }
 
@@ -82,7 +86,7 @@ impl UringQueue {
             match completion {
                 Completion::Wake => self.ring.listen(),
                 Completion::Transfer(mut transfer, result) => match transfer.advance(result) {
-                    Some(result) => done.push(transfer.request.done(result)),
+                    Some(result) => self.started -= transfer.end(result, done),
                     None => self.ring.start(transfer),
                 },
             }
@@ -114,7 +118,7 @@ impl Queue for UringQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.ready.len() + self.backlog.len() + self.ring.in_flight()
+        self.ready.len() + self.backlog.len() + self.started
     }
 
     fn cancel(&mut self, token: u64) -> bool {

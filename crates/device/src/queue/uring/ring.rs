@@ -143,8 +143,8 @@ impl Slot {
             Step::Write(buf) => {
                 opcode::Write::new(FILE, buf.as_ptr(), count(buf.len())).offset(offset).build()
             }
-            Step::Gather(segments, skip) => {
-                let parts = parts(segments, skip).take(MAX_PARTS);
+            Step::Gather(writes, skip) => {
+                let parts = parts(writes, skip).take(MAX_PARTS);
                 let parts =
                     parts.map(|part| IoVec { base: part.as_ptr().expose_provenance(), len: part.len() });
                 self.parts.clear();

@@ -20,6 +20,7 @@ impl Group {
         let chosen = choose(&blocks.free);
         if let Some((start, len)) = chosen {
             blocks.free.remove(start, len);
+            blocks.aside += len;
         }
         self.update_hints(&blocks);
         Ok(chosen)
@@ -36,6 +37,7 @@ impl Group {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
         self.mark(handle, &mut blocks, &bitmap, start, len);
+        blocks.aside -= len;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod options;
 mod page_fault;
 mod read;
 mod read_ahead;
+mod replacement;
 mod sync;
 mod units;
 mod untorn;
@@ -74,6 +75,7 @@ impl File {
             // Nobody is under way who would not know that pages may come into being.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
+            self.volume().idle_cache.start(&self.volume().pages);
             self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.volume().pages)));
         }
         let heard = AtomicU32::new(self.inode().cached().map_or(0, |cached| cached.failures.now()));

@@ -4,7 +4,6 @@ use super::BufferedFile;
 use super::coherence::page_of;
 use crate::error::{Error, Result};
 use crate::file::admission::Operation;
-use crate::inode::FIXED;
 use crate::page_cache::{Claim, PAGE, Page};
 
 impl BufferedFile {
@@ -20,7 +19,7 @@ impl BufferedFile {
             let _in_flight = volume.in_flight.enter()?;
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }
-        let _in_flight = self.file.begin_change(FIXED)?;
+        let _in_flight = self.file.begin_change(self.file.refusing)?;
         let _at_work = volume.begin_writing(&self.file)?;
         self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }

@@ -15,7 +15,6 @@ use crate::file::File;
 use crate::file::admission::Operation;
 use crate::file::ranges::HeldRange;
 use crate::inode::Cached;
-use crate::inode::FIXED;
 use crate::page_cache::{Claim, PAGE, Page};
 use crate::volume::PAGES_AT_ONCE;
 
@@ -65,7 +64,7 @@ impl BufferedFile {
         }
         let end = self.file.end_of(offset, total(bufs))?;
         self.cached()?.pages.foresee(page_of(offset));
-        self.write_with(bufs, FIXED, || {
+        self.write_with(bufs, self.file.refusing, || {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.admit_up_to(operation, end)?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);

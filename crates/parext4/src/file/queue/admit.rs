@@ -13,7 +13,6 @@ use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::{FIXED, Tail};
 use crate::sync::Arc;
 
 /// What came of asking for a range.
@@ -31,7 +30,7 @@ impl IoQueue {
         match op.kind {
             Kind::SyncData | Kind::SyncAll => return self.begin_sync(key),
             Kind::Read => drop(self.volume.in_flight.enter()?),
-            Kind::Write => drop(file.begin_change(FIXED)?),
+            Kind::Write => drop(file.begin_change(file.refusing)?),
             Kind::Append => drop(file.begin_change(InodeFlags::IMMUTABLE)?),
         }
         let available = op.buf.as_ref().map_or(0, |buf| buf.len());
@@ -101,8 +100,9 @@ impl IoQueue {
         let (offset, end) = (op.offset, op.end);
         let inode = self.files.inode(op.file);
         let mut tail = inode.tail.lock();
-        let admission = self.plan_extending(key, offset, end)?;
+        let admission = self.files.get(op.file).foresee(Operation::Write { offset, end })?;
         let asked = self.ask_for(key, &admission)?;
+        self.check_at_once(key, &asked)?;
         tail.announce(end);
         self.ops[key].stake = Stake::Announced(end);
         Ok(asked)
@@ -112,40 +112,43 @@ impl IoQueue {
     fn ask_to_append(&mut self, key: usize) -> Result<Asked> {
         let inode = self.files.inode(self.ops[key].file);
         let mut tail = inode.tail.lock();
-        let (offset, admission) = self.plan_append(key, &tail)?;
         let op = &mut self.ops[key];
-        (op.offset, op.end) = (offset, offset + op.len as u64);
+        let file = self.files.get(op.file);
+        op.offset = tail.end();
+        file.check_offset(op.offset)?;
+        op.end = file.end_of(op.offset, op.len as u64)?;
+        let admission = file.foresee(op.operation())?;
         let asked = self.ask_for(key, &admission)?;
+        self.check_at_once(key, &asked)?;
         let op = &mut self.ops[key];
         op.stake = Stake::Claimed(tail.claim(op.len as u64));
         Ok(asked)
     }
 
-    fn plan_append(&mut self, key: usize, tail: &Tail) -> Result<(u64, Admission)> {
-        let op = &self.ops[key];
-        let (file, offset) = (self.files.get(op.file), tail.end());
-        file.check_offset(offset)?;
-        let end = file.end_of(offset, op.len as u64)?;
-        Ok((offset, self.plan_extending(key, offset, end)?))
-    }
-
-    /// The plan of a write behind the end. One that would have to wait for its blocks, or for what its completion
-    /// needs, is refused before appends hear of it: after that it would leave a gap behind.
-    fn plan_extending(&mut self, key: usize, offset: u64, end: u64) -> Result<Admission> {
+    /// Refuses a NOWAIT operation that extends the file, if it would have to wait for its blocks, for what its
+    /// completion needs, or for cached pages. The caller holds the operation's range, so the answer stays true, and has
+    /// not announced its end yet: other appends start after an announced end, so a later refusal would leave a gap
+    /// (H26).
+    fn check_at_once(&mut self, key: usize, asked: &Asked) -> Result<()> {
         let op = &mut self.ops[key];
-        let file = self.files.get(op.file);
-        let admission = file.foresee(Operation::Write { offset, end })?;
-        if op.nowait {
-            if planted(Fault::NowaitClaims) {
-                return Ok(admission);
-            }
-            if admission.zero_tail {
-                return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
-            }
-            op.return_debt(file);
-            op.debt = file.borrow_at_once(offset, end)?;
+        let Asked::Held(guard) = asked else { return Ok(()) };
+        if !op.nowait || planted(Fault::NowaitClaims) {
+            return Ok(());
         }
-        Ok(admission)
+        let file = self.files.get(op.file);
+        let admission = file.foresee(op.operation())?;
+        if !admission.is_met_by(guard.range(), guard.mode()) {
+            return Err(Error::WouldWait("the range that it needs has changed"));
+        }
+        if admission.zero_tail {
+            return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
+        }
+        if !planted(Fault::NowaitPagesLate) {
+            file.check_coherent(op.operation())?;
+        }
+        op.return_debt(file);
+        op.debt = file.borrow_at_once(op.offset, op.end)?;
+        Ok(())
     }
 
     /// On a full volume a write may have to fill more than its own bytes, which needs another range.
@@ -249,17 +252,10 @@ impl IoQueue {
 
 impl Pending {
     /// The plan under the range that is held; `None` if the operation must ask again.
-    fn confirm(&self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
+    fn confirm(&mut self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
         let (range, mode) = (guard.range(), guard.mode());
         if self.kind == Kind::Read {
-            debug_assert_eq!(mode, Mode::Shared, "reads share their range");
-            let (now, wanted) = (file.size(), self.offset + self.len as u64);
-            // As in `File::read_at`: the end may have moved while it waited.
-            if now > self.end && self.end != wanted {
-                return Ok(None);
-            }
-            self.check_coherent(file)?;
-            return file.confirm(Operation::Read { offset: self.offset, end: self.end }, range, mode);
+            return self.confirm_read(file, guard);
         }
         // The size may have been set while it waited.
         let stale = match self.stake {
@@ -278,6 +274,20 @@ impl Pending {
         {
             return Ok(None);
         }
+        Ok(confirmed)
+    }
+
+    /// Like [`confirm`](Self::confirm), for a read, and sets its end: the size is loaded after the dirty pages in its
+    /// range were written back, because that takes time.
+    fn confirm_read(&mut self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
+        debug_assert_eq!(guard.mode(), Mode::Shared, "reads share their range");
+        self.check_coherent(file)?;
+        let confirmed = file.confirm(self.operation(), guard.range(), guard.mode())?;
+        let wanted = self.offset + self.len as u64;
+        let held = if planted(Fault::EndUnheld) { wanted } else { self.end };
+        let Some((end, size)) = file.end_under(held, wanted) else { return Ok(None) };
+        file.check_len(self.len as u64, end < wanted || end == size)?;
+        self.end = end;
         Ok(confirmed)
     }
 

@@ -1,5 +1,7 @@
 //! The middle of a queue's operation: its blocks, and its data on the way.
 
+use std::collections::VecDeque;
+
 use parext4_device::{AlignedBuf, Op, Request, Segment, zeros};
 use smallvec::SmallVec;
 
@@ -37,13 +39,10 @@ impl IoQueue {
     fn transfer_read(&mut self, key: usize) -> Result<()> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
-        let (wanted, size) = (op.offset + op.len as u64, file.size());
-        op.end = wanted.min(size);
         if op.end <= op.offset {
             self.finish(key, Ok(0));
             return Ok(());
         }
-        file.check_len(op.len as u64, op.end < wanted || op.end == size)?;
         let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
         op.runs = file.runs(first, len)?;
         if op.nowait && op.runs.len() > 1 {
@@ -151,9 +150,8 @@ fn segments(
     }
     add(buf, piece.data.start, whole);
     if whole < piece.data.len() {
-        let mut last = AlignedBuf::zeroed(sector);
-        last[..piece.data.len() - whole].copy_from_slice(&buf[piece.data.start + whole..piece.data.end]);
-        add(&Arc::new(last), 0, sector);
+        let last = padding.last_sector(&buf[piece.data.start + whole..piece.data.end], sector);
+        add(&last, 0, sector);
     }
     if tail > 0 {
         add(padding.zeros(), 0, tail);
@@ -161,12 +159,50 @@ fn segments(
     segments
 }
 
-/// Zeros for as much as a block, made when first needed.
+/// Memory around the data of writes.
 #[derive(Debug, Default)]
-pub(super) struct Padding(Option<Arc<AlignedBuf>>);
+pub(super) struct Padding {
+    /// Zeros for as much as a block, made when first needed.
+    zeros: Option<Arc<AlignedBuf>>,
+    /// Last sectors of writes, the oldest first. Those that the device has written are used again, as it takes longer to
+    /// allocate one than to fill it.
+    sectors: VecDeque<Arc<AlignedBuf>>,
+}
 
 impl Padding {
     fn zeros(&mut self) -> &Arc<AlignedBuf> {
-        self.0.get_or_insert_with(|| Arc::new(AlignedBuf::zeroed(zeros().len())))
+        self.zeros.get_or_insert_with(|| Arc::new(AlignedBuf::zeroed(zeros().len())))
+    }
+
+    /// Returns a sector of `data` and zeros after it.
+    fn last_sector(&mut self, data: &[u8], sector: usize) -> Arc<AlignedBuf> {
+        let written = self.sectors.pop_front_if(|last| Arc::get_mut(last).is_some());
+        let mut last = written.unwrap_or_else(|| Arc::new(AlignedBuf::zeroed(sector)));
+        if let Some(last) = Arc::get_mut(&mut last) {
+            last[..data.len()].copy_from_slice(data);
+            last[data.len()..].fill(0);
+        }
+        self.sectors.push_back(Arc::clone(&last));
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_sector_is_used_again_only_when_it_was_written_and_then_has_zeros_after_its_data() {
+        let mut padding = Padding::default();
+        let first = padding.last_sector(&[1; 500], 512);
+        let second = padding.last_sector(&[2; 7], 512);
+        assert_eq!((first[499], first[500], second[6], second[7]), (1, 0, 2, 0));
+        let memory = first.as_ptr();
+        drop(first);
+        let third = padding.last_sector(&[3; 10], 512);
+        assert_eq!(third.as_ptr(), memory);
+        assert_eq!(third[..], [vec![3; 10], vec![0; 502]].concat());
+        assert_eq!(second[..7], [2; 7]);
+        assert_eq!(padding.sectors.len(), 2);
     }
 }

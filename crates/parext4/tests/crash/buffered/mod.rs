@@ -25,7 +25,7 @@ use story::{Story, contents};
 
 /// Files, each with a thread that changes it and one that reads it.
 const FILES: u32 = 2;
-/// Of so many states in a row e2fsck sees one.
+/// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
 
 fn path(file: u32) -> String {

@@ -24,7 +24,9 @@ pub struct Stamp {
 /// What a sector holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
+    /// Zeros: never written, or zeroed.
     Zero,
+    /// What an operation wrote.
     Data(Stamp),
 }
 

@@ -27,6 +27,11 @@ pub fn kill_rounds() -> u64 {
     number("PAREXT4_KILL_ROUNDS").unwrap_or(6)
 }
 
+/// How long each test of mixed handles on a mount goes on: `PAREXT4_MIXED_SECONDS`.
+pub fn mixed_seconds() -> Duration {
+    Duration::from_secs_f64(number("PAREXT4_MIXED_SECONDS").unwrap_or(2.0))
+}
+
 /// How large the file is by which memory is measured, in MiB: `PAREXT4_MEMORY_MIB`.
 pub fn memory_mib() -> u64 {
     number("PAREXT4_MEMORY_MIB").unwrap_or(256)

@@ -13,6 +13,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "a generator never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

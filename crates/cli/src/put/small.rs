@@ -1,0 +1,137 @@
+//! Copying small files, many at a time.
+//!
+//! A thread reads small files until it has [`GATHERED`] bytes of them. Then it submits their writes to a queue of its own,
+//! one right after the other: so their blocks mostly lie together, and one request to the device writes many files. The
+//! thread goes on reading files while the device writes.
+
+use anyhow::Result;
+use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes, Volume};
+use slab::Slab;
+
+use super::file::{FileCopy, Made};
+use crate::transfer::{GRAIN, Kept};
+
+/// Files up to this many bytes are small.
+pub const SMALL: usize = 128 << 10;
+/// Bytes of small files that are submitted together.
+const GATHERED: usize = 1 << 20;
+/// Files that are submitted together at most.
+const FILES: usize = 64;
+/// The smallest buffer, in bytes: the largest sector of a direct device.
+const MIN: usize = GRAIN as usize;
+/// How many sizes of buffers there are, from `MIN` to `SMALL` by powers of two.
+const SIZES: usize = (SMALL / MIN).ilog2() as usize + 1;
+/// Requests to the device at a time.
+const DEPTH: u32 = 32;
+
+/// A small file that was read, and waits to be written.
+pub struct Small {
+    pub made: Made,
+    pub attributes: SetAttributes,
+    /// Its contents are the first `len` bytes.
+    pub buf: AlignedBuf,
+    pub len: usize,
+}
+
+/// A small file that is being written.
+struct Writing {
+    made: Made,
+    attributes: SetAttributes,
+    len: usize,
+}
+
+/// The small files that one thread copies.
+pub struct SmallFiles {
+    queue: IoQueue,
+    gathered: Vec<Small>,
+    /// Of the gathered files.
+    bytes: usize,
+    /// By token.
+    writing: Slab<Writing>,
+    /// Empty; kept for its memory.
+    done: Vec<Completion>,
+    buffers: Buffers,
+}
+
+/// Buffers to be used again: to allocate one for each file would take longer than to read the file.
+#[derive(Default)]
+pub struct Buffers {
+    /// By [`index`].
+    free: [Vec<AlignedBuf>; SIZES],
+}
+
+impl Buffers {
+    /// Returns a buffer of at least `len` bytes, at most [`SMALL`]. Its contents are unspecified.
+    pub fn take(&mut self, len: usize) -> AlignedBuf {
+        let size = len.next_power_of_two().max(MIN);
+        self.free[index(size)].pop().unwrap_or_else(|| AlignedBuf::zeroed(size))
+    }
+
+    fn put(&mut self, buf: AlignedBuf) {
+        self.free[index(buf.len())].push(buf);
+    }
+}
+
+/// The index of buffers of `size` bytes.
+fn index(size: usize) -> usize {
+    (size / MIN).ilog2() as usize
+}
+
+impl SmallFiles {
+    pub fn new(volume: &Volume) -> Self {
+        let queue = volume.io_queue(DEPTH);
+        let (gathered, writing, done) = Default::default();
+        Self { queue, gathered, bytes: 0, writing, done, buffers: Buffers::default() }
+    }
+
+    /// Reads a small file, to be written later.
+    pub fn add(&mut self, copy: FileCopy) -> Result<()> {
+        let small = copy.read_small(&mut self.buffers)?;
+        self.bytes += small.len;
+        self.gathered.push(small);
+        if self.bytes >= GATHERED || self.gathered.len() >= FILES {
+            self.submit()?;
+            // What was submitted before these files has had time to be written.
+            self.complete(FILES)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to write what is gathered.
+    fn submit(&mut self) -> Result<()> {
+        self.bytes = 0;
+        for Small { made, attributes, buf, len } in self.gathered.drain(..) {
+            let entry = self.writing.vacant_entry();
+            let (token, write) = (entry.key() as u64, IoRequest::Write { buf, len, offset: 0 });
+            self.queue.submit(&made.file, write, token, IoFlags::default());
+            entry.insert(Writing { made, attributes, len });
+        }
+        self.harvest(false)
+    }
+
+    /// Completes files until at most `left` are being written.
+    fn complete(&mut self, left: usize) -> Result<()> {
+        while self.writing.len() > left {
+            self.harvest(true)?;
+        }
+        Ok(())
+    }
+
+    fn harvest(&mut self, wait: bool) -> Result<()> {
+        self.queue.harvest(wait, &mut self.done)?;
+        for completion in self.done.drain(..) {
+            let Writing { made, attributes, len } = self.writing.remove(usize::try_from(completion.token)?);
+            completion.buf.into_iter().for_each(|buf| self.buffers.put(buf));
+            made.written(completion.result, len)?;
+            made.finish(&attributes)?;
+        }
+        Ok(())
+    }
+}
+
+impl Kept for SmallFiles {
+    fn finish(mut self) -> Result<()> {
+        self.submit()?;
+        self.complete(0)
+    }
+}

@@ -1,0 +1,101 @@
+//! Append-only files: what can still be done with them.
+
+use std::fs::{File, FileTimes, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::process::Command;
+use std::time::SystemTime;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
+use rustix::io::Errno;
+
+use crate::bed::{Bed, tool};
+use crate::user::as_somebody;
+
+#[test]
+fn an_append_only_file_is_read_at_any_length_and_touched() {
+    for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
+        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+        let path = bed.path("log");
+        let contents: Vec<u8> = (0..70_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+        std::fs::write(&path, &contents).unwrap();
+        chown(&path, Some(65534), Some(65534)).unwrap();
+        tool(Command::new("chattr").arg("+a").arg(&path));
+        as_somebody(|| {
+            let mut file = File::options().read(true).append(true).open(&path).unwrap();
+            for (offset, len) in [(0, 1), (0, 100), (512, 511), (4096, 5000), (3, 513), (65_536, 4464)] {
+                let mut read = vec![0; len];
+                file.read_exact_at(&mut read, offset as u64).unwrap();
+                assert_eq!(read, contents[offset..offset + len], "{options}, {len} bytes at {offset}");
+            }
+            file.write_all(b"more").unwrap();
+            let mut all = Vec::new();
+            File::open(&path).unwrap().read_to_end(&mut all).unwrap();
+            assert_eq!(all, [&contents[..], b"more"].concat(), "{options}");
+
+            let set = |atime, mtime| {
+                let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+                let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
+                utimensat(CWD, &path, &times, AtFlags::empty())
+            };
+            let before = std::fs::metadata(&path).unwrap().modified().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(12));
+            assert_eq!(set(UTIME_NOW, UTIME_NOW), Ok(()), "{options}");
+            assert!(std::fs::metadata(&path).unwrap().modified().unwrap() > before, "{options}");
+            // As on the kernel's ext4, nothing but both to now.
+            for (atime, mtime) in [(0, 0), (UTIME_NOW, UTIME_OMIT), (UTIME_OMIT, 0), (UTIME_NOW, 0)] {
+                assert_eq!(set(atime, mtime), Err(Errno::PERM), "{options}, {atime} {mtime}");
+            }
+            let times = FileTimes::new().set_accessed(SystemTime::now());
+            assert!(File::open(&path).unwrap().set_times(times).is_err());
+        });
+        tool(Command::new("chattr").arg("-a").arg(&path));
+        bed.finish();
+    }
+}
+
+/// A program has the file open and mapped before it becomes append-only, and opens it once more afterwards: each handle
+/// appends. What is stored to mappings goes to its place, also by the later handle, which is mapped when the file is
+/// append-only no more.
+const HELD_FROM_BEFORE: &str = "
+import mmap, os, subprocess, sys
+path = sys.argv[1]
+mapped = os.open(path, os.O_RDWR)
+memory = mmap.mmap(mapped, 8192)
+before = os.open(path, os.O_WRONLY | os.O_APPEND)
+subprocess.run(['chattr', '+a', path], check=True)
+after = os.open(path, os.O_RDWR | os.O_APPEND)
+memory[4096:4100] = b'page'
+for handle in before, after, before:
+    os.write(handle, b'line')
+memory.flush()
+os.fsync(after)
+memory.close()
+os.close(mapped)
+subprocess.run(['chattr', '-a', path], check=True)
+memory = mmap.mmap(after, 8192)
+memory[:5] = b'later'
+memory.flush()
+assert os.stat(path).st_size == 8192 + 12, os.stat(path).st_size
+";
+
+#[test]
+fn a_file_that_becomes_append_only_is_written_on_by_those_who_have_it_open() {
+    // With `cache=writeback` fsync(2) fails here: the kernel sets the time of modification, which is refused.
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let path = bed.path("log");
+        std::fs::write(&path, [b'x'; 8192]).unwrap();
+        let run = || tool(Command::new("python3").args(["-c", HELD_FROM_BEFORE]).arg(&path));
+        if bed.watched(run).is_none() {
+            return;
+        }
+        let mut expected = vec![b'x'; 8192];
+        expected[4096..4100].copy_from_slice(b"page");
+        expected[..5].copy_from_slice(b"later");
+        expected.extend_from_slice(b"linelineline");
+        assert_eq!(std::fs::read(&path).unwrap(), expected, "{options}");
+        bed.finish();
+    }
+}

@@ -1,0 +1,125 @@
+//! The attributes that the kernel keeps are those that the volume has.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, IFlags, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
+    fallocate, ioctl_getflags, ioctl_setflags, setxattr, statx, utimensat,
+};
+
+use crate::bed::{Bed, tool};
+
+/// What statx(2) says of a path. With `FORCE_SYNC` the kernel asks the server first.
+fn attributes(path: &Path, flags: AtFlags) -> String {
+    let statx = statx(CWD, path, flags | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).unwrap();
+    let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
+    format!(
+        "mode {:o} of {}:{}, {} links, {} bytes, {} sectors, atime {:?}, mtime {:?}, ctime {:?}",
+        statx.stx_mode,
+        statx.stx_uid,
+        statx.stx_gid,
+        statx.stx_nlink,
+        statx.stx_size,
+        statx.stx_blocks,
+        time(statx.stx_atime),
+        time(statx.stx_mtime),
+        time(statx.stx_ctime)
+    )
+}
+
+#[test]
+fn attributes_that_the_server_changes_are_not_kept() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 13] = [
+        ("written", |path| {
+            File::options().write(true).open(path).unwrap().write_all_at(&[1; 10_000], 0).unwrap()
+        }),
+        ("written directly", |path| direct(path).write_all_at(&[1; 8192], 8192).unwrap()),
+        ("extended directly", |path| direct(path).write_all_at(&[1; 8192], 1 << 20).unwrap()),
+        ("appended to", |path| {
+            let mut file = File::options().append(true).open(path).unwrap();
+            for _ in 0..50 {
+                file.write_all(&[1; 1000]).unwrap();
+            }
+        }),
+        ("truncated", |path| drop(File::options().write(true).truncate(true).open(path).unwrap())),
+        ("allocated", |path| fallocate(direct(path), FallocateFlags::empty(), 0, 1 << 20).unwrap()),
+        ("punched", |path| {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(direct(path), mode, 0, 1 << 19).unwrap();
+        }),
+        ("copied to", |path| {
+            let (from, to) = (File::open(path).unwrap(), direct(path));
+            rustix::fs::copy_file_range(from, Some(&mut 0), to, Some(&mut (1 << 21)), 100_000).unwrap();
+        }),
+        ("given flags", |path| {
+            let file = File::open(path).unwrap();
+            ioctl_setflags(&file, ioctl_getflags(&file).unwrap() ^ IFlags::NODUMP).unwrap();
+        }),
+        ("given an attribute", |path| setxattr(path, "user.name", b"value", XattrFlags::empty()).unwrap()),
+        ("touched", |path| {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
+            utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
+        }),
+        ("linked", |path| std::fs::hard_link(path, path.with_extension("link")).unwrap()),
+        ("unlinked", |path| std::fs::remove_file(path.with_extension("link")).unwrap()),
+    ];
+    for options in ["cache=kernel", "cache=direct"] {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let (dir, path) = (bed.path("dir"), bed.path("dir/file"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(&path, "contents").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        for (what, change) in changes {
+            // The kernel has them all.
+            for path in [&path, &dir] {
+                attributes(path, AtFlags::empty());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(12));
+            change(&path);
+            for path in [&path, &dir] {
+                let kept = attributes(path, AtFlags::empty());
+                // Closing comes after the reply to the program.
+                let seen = attributes(path, AtFlags::STATX_FORCE_SYNC);
+                assert_eq!(kept, seen, "{options}, {what}: {}", path.display());
+            }
+        }
+        bed.finish();
+    }
+}
+
+fn direct(path: &Path) -> File {
+    File::options().write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path).unwrap()
+}
+
+#[test]
+fn pages_stay_in_memory_when_the_file_is_opened_to_bypass_them() {
+    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let path = bed.path("file");
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let pages = || {
+        std::fs::read(&path).unwrap();
+        let open_to_bypass = |flags: OFlags| {
+            let write = flags.contains(OFlags::WRONLY);
+            File::options()
+                .read(!write)
+                .write(write)
+                .custom_flags((flags & OFlags::DIRECT).bits().cast_signed())
+                .open(&path)
+                .unwrap()
+        };
+        [OFlags::DIRECT, OFlags::DIRECT | OFlags::WRONLY, OFlags::WRONLY].map(|flags| {
+            drop(open_to_bypass(flags));
+            tool(Command::new("fincore").args(["--noheadings", "--output=PAGES"]).arg(&path))
+        })
+    };
+    for pages in pages().into_iter().flatten() {
+        assert_eq!(pages.trim(), "256");
+    }
+    bed.finish();
+}

@@ -1,0 +1,226 @@
+//! Buffered, direct and mapped use of files at once, and what write(2) reports. Every test runs under a watchdog.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::bed::{Bed, tool, until};
+use crate::common::text;
+
+const MODES: [&str; 3] = ["cache=kernel", "cache=writeback", "cache=direct"];
+
+/// Runs a program of Python, which gets a path as its argument.
+fn python(program: &str, path: &Path) -> Option<String> {
+    tool(Command::new("python3").args(["-c", program, &text(path)]))
+}
+
+/// The kernel's ext4 returns a short count, then `ENOSPC`; so does a mount, but for what write-back caching takes.
+#[test]
+fn write_reports_a_full_volume() {
+    for options in ["rw", "cache=direct", "threads=1"] {
+        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
+        bed.watched(|| {
+            let file = File::create_new(bed.path("file")).unwrap();
+            let chunk = vec![7; 1 << 20];
+            let mut len = 0;
+            let error = loop {
+                match file.write_at(&chunk, len) {
+                    Ok(written) => len += written as u64,
+                    Err(error) => break error,
+                }
+                assert!(len < 64 << 20, "{options}: more than the volume holds");
+            };
+            assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{options}");
+            assert_eq!(file.metadata().unwrap().len(), len, "{options}");
+            let space = rustix::fs::statvfs(bed.dir()).unwrap();
+            assert!(space.f_bavail < 16, "{options}: {} blocks are left", space.f_bavail);
+            file.sync_all().unwrap();
+            assert!(std::fs::read(bed.path("file")).unwrap().iter().all(|&byte| byte == 7), "{options}");
+        });
+        bed.finish();
+    }
+}
+
+/// The fault's read request finds the end of the file early; its handler must not wait for the page of the fault.
+#[test]
+fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
+    for options in MODES {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let path = text(&bed.path("file"));
+        let touched = bed.watched(|| {
+            let writer = File::create(&path).unwrap();
+            writer.write_all_at(&[b'x'; 100], 0).unwrap();
+            let commands = ["-d", "-c", "mmap -rw 0 100", "-c", "mwrite -S 0x79 0 5", "-c", "mread -v 0 10"];
+            tool(Command::new("xfs_io").args(commands).args(["-c", "msync -s", &path]))
+        });
+        let Some(said) = touched else { return };
+        assert!(said.contains("79 79 79 79 79 78 78"), "{options}: {said}");
+        assert_eq!(std::fs::read(&path).unwrap(), [&[b'y'; 5][..], &[b'x'; 95]].concat(), "{options}");
+        bed.finish();
+    }
+}
+
+/// More threads ask where data lies than the server has: all have a dirty page that must be written back first. The server
+/// is stopped until all have asked.
+#[test]
+fn many_ask_for_the_data_of_dirty_files() {
+    let program = "
+import mmap, os, signal, sys, threading, time
+COUNT, server = 700, int(sys.argv[2])
+dirty, go, failed = threading.Barrier(COUNT + 1), threading.Event(), []
+def ask(n):
+    try:
+        fd = os.open(f'{sys.argv[1]}/{n}', os.O_RDWR | os.O_CREAT)
+        os.ftruncate(fd, 1 << 16)
+        pages = mmap.mmap(fd, 1 << 16)
+        pages[32768] = 1
+        dirty.wait()
+        go.wait()
+        if os.lseek(fd, 0, os.SEEK_DATA) != 32768: failed.append(n)
+    except OSError as error:
+        failed.append((n, error))
+threading.stack_size(1 << 16)
+threads = [threading.Thread(target=ask, args=(n,)) for n in range(COUNT)]
+[thread.start() for thread in threads]
+dirty.wait()
+os.kill(server, signal.SIGSTOP)
+go.set()
+time.sleep(0.5)
+os.kill(server, signal.SIGCONT)
+[thread.join() for thread in threads]
+print(failed)";
+    for options in ["cache=kernel,threads=2", "cache=writeback"] {
+        let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
+        let mut server = bed.serve(options);
+        let asked = bed.watched(|| {
+            let arguments = ["-c", program, &text(bed.dir()), &server.id().to_string()];
+            tool(Command::new("python3").args(arguments))
+        });
+        bed.finish();
+        assert!(server.wait().unwrap().success(), "{options}");
+        let Some(failed) = asked else { return };
+        assert_eq!(failed.trim(), "[]", "{options}");
+    }
+}
+
+/// As many asynchronous reads as the kernel sends at a time find the end of the file early, and wait for the kernel to write
+/// back a page past them. The kernel must be able to send that page. The server is stopped until all are submitted.
+#[test]
+fn asynchronous_direct_reads_leave_the_kernel_room_to_write_back() {
+    let program = r#"
+import ctypes, mmap, os, platform, signal, struct, sys
+path, server, count = sys.argv[1], int(sys.argv[2]), 1024
+setup, getevents, submit = {"x86_64": (206, 208, 209), "aarch64": (0, 4, 2)}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    result = libc.syscall(number, *arguments)
+    if result < 0: raise OSError(ctypes.get_errno(), f"system call {number}")
+    return result
+direct = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+cached = os.open(path, os.O_RDWR)
+context = ctypes.c_ulong(0)
+call(setup, count, ctypes.byref(context))
+pages = mmap.mmap(-1, count * 4096)
+address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+def block(n):
+    fields = (n, 0, 0, 0, 0, direct, address + n * 4096, 4096, n * 4096, 0, 0, 0)
+    return ctypes.create_string_buffer(struct.pack("<QIIHhIQQqQII", *fields), 64)
+blocks = [block(n) for n in range(count)]
+table = (ctypes.c_void_p * count)(*[ctypes.addressof(block) for block in blocks])
+os.pwrite(cached, b"x" * 4096, 64 << 20)
+os.kill(server, signal.SIGSTOP)
+try:
+    assert call(submit, context, ctypes.c_long(count), table) == count
+finally:
+    os.kill(server, signal.SIGCONT)
+events = ctypes.create_string_buffer(32 * count)
+assert call(getevents, context, ctypes.c_long(count), ctypes.c_long(count), events, None) == count
+results = [struct.unpack_from("<QQqq", events, 32 * n)[2] for n in range(count)]
+assert set(results) <= {4096, -11} and results.count(4096) > 0, set(results)"#;
+    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
+    let mut server = bed.serve("cache=writeback");
+    let arguments = ["-c", program, &text(&bed.path("file")), &server.id().to_string()].map(str::to_owned);
+    bed.watched(|| tool(Command::new("python3").args(arguments)));
+    bed.umount();
+    server.wait().unwrap();
+}
+
+/// Threads of the server that wait for the kernel to write back keep `/dev/fuse` open when it is killed.
+#[test]
+fn a_killed_server_leaves_no_hung_mount() {
+    let program = "
+import os, sys, threading
+def ask(n):
+    try:
+        fd = os.open(f'{sys.argv[1]}/{n}', os.O_RDWR | os.O_CREAT)
+        while True:
+            os.pwrite(fd, b'x' * 65536, 65536)
+            os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError as error:
+        pass
+threading.stack_size(1 << 16)
+threads = [threading.Thread(target=ask, args=(n,)) for n in range(100)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]";
+    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
+    let mut server = bed.serve("cache=writeback");
+    bed.watched(|| {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| python(program, bed.dir()));
+            let begun = until(|| bed.path("99").exists() || asking.is_finished());
+            std::thread::sleep(Duration::from_millis(300));
+            server.kill().unwrap();
+            server.wait().unwrap();
+            let asked = asking.join().unwrap();
+            assert!(begun || asked.is_none());
+        });
+        assert!(File::open(bed.path("1")).is_err());
+    });
+    bed.umount();
+}
+
+/// A page that is read while a direct write is under way must not keep the old data.
+#[test]
+fn a_buffered_reader_keeps_nothing_stale_beside_asynchronous_direct_writes() {
+    for options in ["cache=kernel,threads=1", "cache=writeback"] {
+        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
+        let path = bed.path("file");
+        let written = bed.watched(|| {
+            std::fs::write(&path, vec![7; 16 << 20]).unwrap();
+            let mut fio = Command::new("fio");
+            fio.args([
+                "--size=16m",
+                "--bs=4k",
+                "--invalidate=0",
+                "--output-format=terse",
+                "--thread",
+                "--exitall",
+            ]);
+            fio.arg(format!("--filename={}", text(&path)));
+            // Each page once, so that no later write hides what an earlier one has left; readers soon pass the writer.
+            fio.args(["--name=write", "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=64"]);
+            fio.args(["--name=read", "--rw=read", "--direct=0", "--ioengine=psync"]);
+            fio.args(["--numjobs=3", "--loops=10000"]);
+            tool(&mut fio)
+        });
+        if written.is_none() {
+            return;
+        }
+        // Before the file is opened for direct access, which drops the kernel's pages.
+        let seen = std::fs::read(&path).unwrap();
+        let direct = bed.bench().path("direct");
+        let copy = [format!("if={}", text(&path)), format!("of={}", text(&direct))];
+        if tool(Command::new("dd").args(copy).args(["iflag=direct", "bs=1M"])).is_none() {
+            return;
+        }
+        let stored = std::fs::read(&direct).unwrap();
+        let stale =
+            seen.chunks(4096).zip(stored.chunks(4096)).filter(|(seen, stored)| seen != stored).count();
+        assert_eq!((seen.len(), stale), (stored.len(), 0), "{options}: stale pages");
+        bed.finish();
+    }
+}

@@ -1,0 +1,106 @@
+//! What is reported to the user of a volume that has stopped or is damaged.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, setxattr};
+
+use crate::bed::{Bed, errors, until};
+use crate::common::{run, text};
+use crate::kernel::Kernel;
+use crate::options::Needle;
+
+/// Has a program find that the directory `dir` is corrupt, and then change things in every way. Returns the error
+/// numbers of the changes; 0 for those that succeed.
+fn changes_after_damage(dir: &Path) -> Vec<(&'static str, i32)> {
+    let file = dir.join("file");
+    std::fs::write(&file, "contents").unwrap();
+    std::fs::write(dir.join("other"), "").unwrap();
+    let mut open = File::options().read(true).write(true).open(&file).unwrap();
+    // The kernel's ext4 may hold the directory in memory, from before the damage, but for its first look-up.
+    assert!(std::fs::metadata(dir.join("dir/file")).is_err());
+    // An error that is found by the kernel's ext4 stops it a moment later.
+    until(|| std::fs::write(dir.join("other"), "").is_err());
+    let number =
+        |result: std::io::Result<()>| result.map_or_else(|error| error.raw_os_error().unwrap(), |()| 0);
+    vec![
+        ("write", number(open.write_all(b"new"))),
+        ("truncate", number(open.set_len(100))),
+        ("chmod", number(open.set_permissions(Permissions::from_mode(0o600)))),
+        ("open", number(File::options().write(true).open(&file).map(drop))),
+        ("create", number(File::create_new(dir.join("new")).map(drop))),
+        ("mkdir", number(std::fs::create_dir(dir.join("newdir")))),
+        ("unlink", number(std::fs::remove_file(dir.join("other")))),
+        ("rename", number(std::fs::rename(dir.join("other"), dir.join("moved")))),
+        ("link", number(std::fs::hard_link(&file, dir.join("second")))),
+        ("symlink", number(std::os::unix::fs::symlink("x", dir.join("symlink")))),
+        ("setxattr", number(setxattr(&file, "user.a", b"x", XattrFlags::empty()).map_err(Into::into))),
+        ("read", number(std::fs::read(&file).map(drop))),
+        ("readdir", number(std::fs::read_dir(dir).map(drop))),
+    ]
+}
+
+#[test]
+fn a_stopped_volume_refuses_changes_as_the_kernels_ext4() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let needle = Needle::hide(&bed);
+    let kernel = Kernel::with_copy_of(&bed.bench().image(), "errors=remount-ro");
+    bed.mount("cache=direct,errors=remount-ro");
+    let ours = changes_after_damage(bed.dir());
+    for &(what, number) in &ours {
+        let expected = if what.starts_with("read") { 0 } else { 30 };
+        assert_eq!(number, expected, "EROFS: {what}");
+    }
+    if let Some(kernel) = kernel {
+        assert_eq!(ours, changes_after_damage(&kernel.path()));
+    }
+    let file = File::open(bed.path("file")).unwrap();
+    assert!(file.sync_all().is_err(), "the file is not durable");
+    drop(file);
+    let error = bed.bench().fails(&["umount", &text(bed.dir())]);
+    assert!(error.contains("what was not synced before may be lost: corrupt volume"), "{error}");
+    assert!(!bed.is_mounted());
+    needle.put_back(&bed);
+    bed.bench().ok(&["recover", &text(&bed.bench().image())]);
+    bed.bench().fsck();
+}
+
+#[test]
+fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let image = text(&bed.bench().image());
+    let set = |field: &str, value: &str| {
+        let request = format!("set_super_value {field} {value}");
+        let mut debugfs = std::process::Command::new("/usr/sbin/debugfs");
+        crate::bed::tool(debugfs.args(["-w", "-R", &request, &image])).is_some()
+    };
+    // The state as the kernel leaves it: valid, with errors.
+    let fields = [
+        ("state", "3"),
+        ("error_count", "2"),
+        ("last_error_func", "ext4_find_extent"),
+        ("last_error_line", "944"),
+        ("last_error_ino", "12"),
+    ];
+    if !fields.iter().all(|(field, value)| set(field, value)) {
+        return;
+    }
+    let text_of_errors = "2 errors on record, the last on ";
+    for options in ["rw", "ro"] {
+        let output = run(&bed.mount_command(options));
+        let said = errors(&output);
+        assert!(output.status.success(), "{said}");
+        assert!(said.starts_with("parext4: warning: ") && said.contains(text_of_errors), "{said}");
+        assert!(said.contains("ext4_find_extent:944, inode 12; run e2fsck"), "{said}");
+        assert!(bed.is_mounted());
+        bed.umount();
+    }
+    assert!(bed.bench().ok(&["info", &image]).contains(text_of_errors));
+    // Only e2fsck takes the errors off the record.
+    let mut e2fsck = std::process::Command::new("/usr/sbin/e2fsck");
+    e2fsck.args(["-f", "-p", &image]).output().unwrap();
+    bed.bench().ok(&bed.mount_command("rw"));
+    bed.finish();
+}

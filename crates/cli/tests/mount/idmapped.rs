@@ -1,0 +1,61 @@
+//! Mounts that map users and groups, beside the kernel's ext4.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::bed::{Bed, errors};
+use crate::kernel::Kernel;
+
+const SCRIPT: &str = include_str!("idmapped.py");
+
+/// Does the script's operations on a mount and on a clone of it that maps. `None`, with a loud word, without Python.
+fn operate(dir: &Path) -> Option<Output> {
+    let output = Command::new("python3").args(["-c", SCRIPT]).arg(dir).output();
+    if output.is_err() {
+        eprintln!("SKIPPED: python3 is not installed");
+    }
+    output.ok()
+}
+
+/// Returns true for what the option costs: an owner changes no flags, and a member of a file's group who truncates it takes
+/// set-group-ID without execution by the group away.
+fn is_documented(line: &str) -> bool {
+    line.contains(" nodump of") && line.ends_with(": 1")
+        || line.contains(" leaves setgid-of") && line.ends_with(": 100766")
+}
+
+#[test]
+fn a_mapped_mount_shows_and_keeps_owners_as_ext4_does() {
+    let Some(kernel) = Kernel::mounted(&[], "noatime") else { return };
+    std::fs::set_permissions(kernel.path().join(".."), Permissions::from_mode(0o755)).unwrap();
+    let Some(theirs) = operate(&kernel.path()) else { return };
+    if errors(&theirs).starts_with("idmap: ") {
+        eprintln!("SKIPPED: the kernel maps no users here");
+        return;
+    }
+    assert!(theirs.status.success(), "{}", errors(&theirs));
+    let theirs = String::from_utf8(theirs.stdout).unwrap();
+    for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let options = format!("allow_other,suid,idmap,{cache}");
+        let Some(bed) = Bed::mounted(&[], &options) else { return };
+        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+        let Some(ours) = bed.watched(|| operate(bed.dir())) else { return };
+        assert!(ours.status.success(), "{cache}: {}", errors(&ours));
+        let ours = String::from_utf8(ours.stdout).unwrap();
+        assert_eq!(ours.lines().count(), theirs.lines().count(), "{cache}");
+        let differing = ours.lines().zip(theirs.lines()).filter(|(ours, theirs)| ours != theirs);
+        let undocumented: Vec<_> = differing.filter(|(ours, _)| !is_documented(ours)).collect();
+        assert_eq!(undocumented, [], "{cache}");
+        bed.finish();
+    }
+}
+
+#[test]
+fn a_mount_without_the_option_refuses_to_be_mapped() {
+    let Some(bed) = Bed::mounted(&[], "allow_other") else { return };
+    let Some(output) = operate(bed.dir()) else { return };
+    assert_eq!(errors(&output).trim_end(), format!("idmap: {}", libc::EINVAL));
+    bed.finish();
+}

@@ -1,0 +1,260 @@
+//! Commands of ioctl(2), by several users with raw system calls, beside the kernel's ext4.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use crate::bed::{Bed, tool, until};
+use crate::kernel::Kernel;
+
+const OWNER: u32 = 1000;
+const SOMEBODY: u32 = 65534;
+
+/// Sends each command to each path by each kind of handle, and prints the error numbers and the flags after it.
+const SCRIPT: &str = r#"
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+uid, commands, paths = int(sys.argv[1]), sys.argv[2].split(), sys.argv[3:]
+
+def ioctl(fd, command, argument):
+    buffer = ctypes.create_string_buffer(argument, 512)
+    failed = libc.ioctl(fd, ctypes.c_ulong(command), buffer) < 0
+    return (ctypes.get_errno() if failed else 0), buffer.raw
+
+def flags(path):
+    fd = os.open(path, os.O_RDONLY)
+    seen = struct.unpack("I", ioctl(fd, 0x80086601, b"")[1][:4])[0]
+    os.close(fd)
+    return seen & 0x30
+
+child = os.fork() if uid else 0
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if uid:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+for path in paths:
+    for command in commands:
+        number, argument = command.split(":")
+        for kind in (os.O_RDONLY, os.O_RDWR, os.O_PATH):
+            try:
+                fd = os.open(path, kind)
+            except OSError as error:
+                print(os.path.basename(path), command, kind, "open", error.errno)
+                continue
+            error, _ = ioctl(fd, int(number, 16), bytes.fromhex(argument))
+            os.close(fd)
+            print(os.path.basename(path), command, kind, error, hex(flags(path)))
+"#;
+
+/// A command, and its argument in hexadecimal.
+const SET_FLAGS: [&str; 7] = [
+    // FS_IOC_SETFLAGS with FS_NODUMP_FL, FS_IMMUTABLE_FL and FS_APPEND_FL; nothing again.
+    "40086602:40000800",
+    "40086602:10000800",
+    "40086602:20000800",
+    "40086602:00000800",
+    // FS_IOC32_SETFLAGS, with FS_IMMUTABLE_FL and without.
+    "40046602:10000800",
+    "40046602:00000800",
+    // FS_IOC_FSSETXATTR with FS_XFLAG_IMMUTABLE.
+    "401c5820:08000000",
+];
+
+/// Files and a directory, of root and of the owner, all open to everybody; one is immutable.
+fn prepare(dir: &Path) -> Vec<String> {
+    let make = |name: &str, owner: u32| {
+        let path = dir.join(name);
+        if name.ends_with("dir") { std::fs::create_dir(&path) } else { std::fs::write(&path, "contents") }
+            .unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let paths = [("file", 0), ("immutable", 0), ("dir", 0), ("owned", OWNER), ("owned-dir", OWNER)];
+    let paths = paths.map(|(name, owner)| make(name, owner)).to_vec();
+    tool(Command::new("chattr").arg("+i").arg(&paths[1]));
+    paths
+}
+
+/// What the script prints when `user` sends `commands` to all paths.
+fn sent(user: u32, commands: &[&str], paths: &[String]) -> Option<String> {
+    tool(Command::new("python3").args(["-c", SCRIPT, &user.to_string(), &commands.join(" ")]).args(paths))
+}
+
+/// The mount and the kernel's ext4, both open to everybody.
+fn both() -> Option<(Bed, Kernel)> {
+    let kernel = Kernel::mounted(&[], "noatime")?;
+    let bed = Bed::mounted(&[], "allow_other")?;
+    for dir in [bed.bench().path("."), kernel.path().join("..")] {
+        std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    }
+    Some((bed, kernel))
+}
+
+#[test]
+fn flags_change_for_whom_the_kernel_lets_change_them() {
+    let Some((bed, kernel)) = both() else { return };
+    let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
+    for user in [SOMEBODY, OWNER, 0] {
+        let Some(printed) = sent(user, &SET_FLAGS, &ours) else { return };
+        assert_eq!(printed, sent(user, &SET_FLAGS, &theirs).unwrap(), "user {user}");
+        assert_eq!(printed.lines().count(), SET_FLAGS.len() * ours.len() * 3);
+    }
+    for path in ours.iter().chain(&theirs) {
+        tool(Command::new("chattr").arg("-ia").arg(path));
+    }
+    bed.finish();
+}
+
+#[test]
+fn free_space_is_discarded_for_root_alone() {
+    let Some((bed, kernel)) = both() else { return };
+    let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
+    // FITRIM of everything.
+    let command = ["c0185879:0000000000000000ffffffffffffffff0000000000000000"];
+    for user in [SOMEBODY, OWNER, 0] {
+        let Some(printed) = sent(user, &command, &ours[..1]) else { return };
+        assert_eq!(printed, sent(user, &command, &theirs[..1]).unwrap(), "user {user}");
+    }
+    for path in ours.iter().chain(&theirs) {
+        tool(Command::new("chattr").arg("-i").arg(path));
+    }
+    bed.finish();
+}
+
+/// A script that sends a command to a directory as root, and prints the answer in hexadecimal or the error number.
+const ASK: &str = r#"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(bytes.fromhex(sys.argv[3]), 512)
+failed = libc.ioctl(os.open(sys.argv[1], os.O_RDONLY), ctypes.c_ulong(int(sys.argv[2], 16)), buffer) < 0
+print(f"error {ctypes.get_errno()}" if failed else buffer.raw.hex().rstrip("0"))
+"#;
+
+fn ask(dir: &Path, command: &str, argument: &str) -> Option<String> {
+    Some(
+        tool(Command::new("python3").args(["-c", ASK, dir.to_str()?, command, argument]))?
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+#[test]
+fn the_label_is_told_and_set() {
+    let Some((bed, kernel)) = both() else { return };
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let name = |text: &str| format!("{}00", hex(text));
+    // FS_IOC_SETFSLABEL and FS_IOC_GETFSLABEL.
+    for label in [name("sixteen bytes ok"), name("seventeen bytes !"), name("short"), "ff00".to_owned()] {
+        let Some(set) = ask(bed.dir(), "41009432", &label) else { return };
+        assert_eq!(Some(set), ask(&kernel.path(), "41009432", &label), "{label}");
+        assert_eq!(ask(bed.dir(), "81009431", ""), ask(&kernel.path(), "81009431", ""), "{label}");
+    }
+    let command = ["41009432:6e6f00"];
+    let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
+    for user in [SOMEBODY, OWNER] {
+        assert_eq!(sent(user, &command, &dirs[0]), sent(user, &command, &dirs[1]), "user {user}");
+    }
+    let image = bed.bench().image();
+    assert_eq!(ask(bed.dir(), "41009432", &name("final")), Some(hex("final")));
+    bed.umount();
+    assert_eq!(tool(Command::new("e2label").arg(image)).unwrap_or("final\n".into()), "final\n");
+    bed.bench().fsck();
+}
+
+/// `EXT4_IOC_CHECKPOINT` with each combination of its flags (discard 1, zeros 2, dry run 4) and with unknown ones.
+const CHECKPOINT: [&str; 10] = [
+    "4004662b:00000000",
+    "4004662b:01000000",
+    "4004662b:02000000",
+    "4004662b:03000000",
+    "4004662b:04000000",
+    "4004662b:05000000",
+    "4004662b:06000000",
+    "4004662b:07000000",
+    "4004662b:08000000",
+    "4004662b:00000080",
+];
+
+/// The bytes of the journal that are not zero, but for its superblock, and what debugfs says of the log.
+fn journal(image: &Path) -> Option<(usize, String)> {
+    let copy = image.with_extension("journal");
+    let debugfs = |command: &str| {
+        tool(Command::new("debugfs").args(["-R", command]).arg(image).env("DEBUGFS_PAGER", "cat"))
+    };
+    debugfs(&format!("dump <8> {}", copy.display()))?;
+    let contents = std::fs::read(copy).unwrap();
+    Some((contents[4096..].iter().filter(|&&byte| byte != 0).count(), debugfs("logdump")?))
+}
+
+#[test]
+fn the_journal_is_emptied() {
+    let Some((bed, kernel)) = both() else { return };
+    let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
+    for user in [SOMEBODY, OWNER, 0] {
+        let Some(ours) = sent(user, &CHECKPOINT, &dirs[0]) else { return };
+        // The name of the directory is not the same, nor are the flags of its inode.
+        assert_eq!(ours, sent(user, &CHECKPOINT, &dirs[1]).unwrap(), "user {user}");
+    }
+    let copy = bed.bench().path("copy.img");
+    for (nth, flags) in ["00000000", "01000000", "02000000"].into_iter().enumerate() {
+        let name = bed.path(&format!("file{nth}"));
+        std::fs::write(&name, "contents").unwrap();
+        std::fs::File::open(&name).unwrap().sync_all().unwrap();
+        assert_eq!(ask(bed.dir(), "4004662b", flags).as_deref(), Some(flags.trim_end_matches('0')));
+        std::fs::copy(bed.bench().image(), &copy).unwrap();
+        let Some((left, log)) = journal(&copy) else { return };
+        assert!(!log.contains("Found expected sequence"), "{log}");
+        assert_eq!(left == 0, nth > 0, "{flags}");
+        tool(Command::new("e2fsck").args(["-f", "-n"]).arg(&copy));
+    }
+    // The log goes on: what is synced now is recovered.
+    std::fs::write(bed.path("last"), "contents").unwrap();
+    std::fs::File::open(bed.path("last")).unwrap().sync_all().unwrap();
+    std::fs::copy(bed.bench().image(), &copy).unwrap();
+    bed.bench().ok(&["recover", copy.to_str().unwrap()]);
+    assert_eq!(bed.bench().ok(&["cat", &format!("{}:/last", copy.display())]), "contents");
+    bed.finish();
+}
+
+#[test]
+fn a_volume_without_a_journal_has_none_to_empty() {
+    let Some(kernel) = Kernel::mounted(&["-O", "^has_journal"], "noatime") else { return };
+    let Some(bed) = Bed::mounted(&["--no-journal"], "rw") else { return };
+    for flags in ["00000000", "03000000", "06000000"] {
+        let Some(ours) = ask(bed.dir(), "4004662b", flags) else { return };
+        assert_eq!(Some(ours), ask(&kernel.path(), "4004662b", flags), "{flags}");
+    }
+    bed.finish();
+}
+
+#[test]
+fn a_volume_that_is_shut_down_keeps_what_was_synced() {
+    let Some((bed, _)) = both() else { return };
+    std::fs::write(bed.path("synced"), "contents").unwrap();
+    std::fs::File::open(bed.path("synced")).unwrap().sync_all().unwrap();
+    let Some(sent) = sent(OWNER, &["8004587d:02000000"], &[bed.dir().to_str().unwrap().to_owned()]) else {
+        return;
+    };
+    assert!(
+        sent.lines().all(|line| line.contains(" 1 ") || line.contains("open") || line.contains(" 9 ")),
+        "{sent}"
+    );
+    std::fs::write(bed.path("still"), "writable").unwrap();
+    assert_eq!(ask(bed.dir(), "8004587d", "02000000").as_deref(), Some("02"));
+    assert!(std::fs::write(bed.path("late"), "refused").is_err());
+    tool(Command::new("umount").arg(bed.dir()));
+    assert!(until(|| !bed.is_mounted()));
+    let image = bed.bench().image();
+    let recover = || crate::common::run(&["recover", image.to_str().unwrap()]);
+    // The server still has the image for a moment.
+    assert!(until(|| recover().status.success()));
+    bed.bench().fsck();
+    bed.mount("rw");
+    assert_eq!(std::fs::read(bed.path("synced")).unwrap(), b"contents");
+    assert!(bed.path("still").exists() && !bed.path("late").exists());
+    bed.finish();
+}

@@ -1,0 +1,86 @@
+//! The server's memory does not grow with what the kernel knows, and what the kernel knows stays as long as it knows it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags, fstat, open, openat};
+use serde_json::Value;
+
+use crate::bed::Bed;
+use crate::common::text;
+
+fn metadata_facts(bed: &Bed) -> Value {
+    let report: Value = serde_json::from_str(&bed.bench().ok(&["stat", "--json", &text(bed.dir())])).unwrap();
+    report["metadata"].clone()
+}
+
+#[test]
+fn directories_that_the_kernel_knows_take_no_more_than_the_budget() {
+    const COUNT: u64 = 2000;
+    const BUDGET: u64 = 1 << 20;
+    // With times of access, each directory would wait for a commit.
+    let options = "metadata_cache=1M,noatime";
+    let Some(bed) = Bed::mounted(&["--block-size", "1024"], options) else { return };
+    for nth in 0..COUNT {
+        fs::create_dir(bed.path(&nth.to_string())).unwrap();
+    }
+    // What the journal has to write home counts as in use.
+    bed.umount();
+    bed.mount(options);
+    let mut found = 0;
+    for entry in fs::read_dir(bed.dir()).unwrap() {
+        let entry = entry.unwrap();
+        found += u64::from(entry.metadata().unwrap().is_dir() && entry.file_name() != "lost+found");
+        assert_eq!(fs::read_dir(entry.path()).unwrap().count(), 0);
+    }
+    assert_eq!(found, COUNT);
+    let facts = metadata_facts(&bed);
+    let number = |name: &str| facts[name].as_u64().unwrap();
+    assert_eq!(number("budget"), BUDGET);
+    // The kernel forgets inodes only when memory is short.
+    assert!(number("known_inodes") > number("inodes"), "{facts}");
+    assert!(number("bytes") < 2 * BUDGET, "{facts}");
+    let said = bed.bench().ok(&["stat", &text(bed.dir())]);
+    assert!(said.contains("inodes known to the kernel"), "{said}");
+    bed.finish();
+}
+
+#[test]
+fn an_inode_without_a_name_stays_as_long_as_the_kernel_knows_it() {
+    // Nothing but what is in use stays in memory.
+    let Some(bed) = Bed::mounted(&[], "metadata_cache=0") else { return };
+    let old = b"what the file held";
+    for name in ["unlinked", "replaced", "new"] {
+        fs::write(bed.path(name), old).unwrap();
+    }
+    fs::create_dir(bed.path("removed")).unwrap();
+    let known = |name: &str| open(bed.path(name), OFlags::PATH, Mode::empty()).unwrap();
+    // Not open for the server: the kernel just knows them.
+    let (unlinked, replaced, removed) = (known("unlinked"), known("replaced"), known("removed"));
+    fs::remove_file(bed.path("unlinked")).unwrap();
+    fs::rename(bed.path("new"), bed.path("replaced")).unwrap();
+    fs::remove_dir(bed.path("removed")).unwrap();
+    // Others take the numbers, if those are free.
+    for nth in 0..50 {
+        fs::write(bed.path(&format!("other{nth}")), b"other").unwrap();
+    }
+    fs::File::open(bed.dir()).unwrap().sync_all().unwrap();
+    for file in [&unlinked, &replaced] {
+        let number = std::os::fd::AsRawFd::as_raw_fd(file);
+        assert_eq!(fs::read(format!("/proc/self/fd/{number}")).unwrap(), old);
+        assert_eq!(fstat(file).unwrap().st_nlink, 0);
+    }
+    assert!(openat(&removed, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).is_err());
+    assert_eq!(fstat(&removed).unwrap().st_nlink, 0);
+    drop((unlinked, replaced, removed));
+    assert_eq!(fs::metadata(bed.path("replaced")).unwrap().nlink(), 1);
+    // What is deleted is deleted at once, not by the next mount.
+    bed.umount();
+    let header = Command::new("/usr/sbin/dumpe2fs").arg("-h").arg(bed.bench().image()).output();
+    if let Ok(header) = header {
+        let header = String::from_utf8_lossy(&header.stdout).into_owned();
+        assert!(!header.contains("First orphan inode") && !header.contains("orphan_present"), "{header}");
+    }
+    bed.bench().fsck();
+}

@@ -1,0 +1,114 @@
+//! Images mounted, changed and unmounted by mount(8) and umount(8), in a mount namespace in which the helpers are installed.
+
+use std::process::Command;
+
+use crate::bed::{Bed, errors};
+
+/// What comes before each script: an overlay over /usr/sbin, so that installing changes nothing outside, a /run of its own for the
+/// notes of mount(8), and `clean`, which runs a command whose PATH does not lead to the program.
+const PREPARE: &str = r#"
+set -e
+tmp="$1" image="$2" dir="$3" parext4="$4"
+mkdir "$tmp/upper" "$tmp/work"
+mount -t tmpfs none /run
+mount -t overlay -o "lowerdir=/usr/sbin,upperdir=$tmp/upper,workdir=$tmp/work" overlay /usr/sbin
+clean() { env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C "$@"; }
+fail() { echo "FAILED: $*" >&2; umount -l "$dir" 2>/dev/null; exit 1; }
+refused() { why="$1"; shift; said="$("$@" 2>&1)" && fail "succeeded: $*"; case "$said" in *"$why"*) ;; *) fail "$said" ;; esac; }
+has() { grep -q " $dir fuse.parext4 $1[, ]" /proc/mounts || fail "not $1: $(grep "$dir" /proc/mounts)"; }
+"$parext4" install-helper --dry-run | grep -q '^would: link /sbin/mount.fuse.parext4 to /' || fail "dry run"
+[ ! -e /sbin/mount.fuse.parext4 ] || fail "installed"
+"$parext4" install-helper
+"#;
+
+/// Runs a script after [`PREPARE`]; `None`, with a loud word, if that cannot be done here.
+fn run(bed: &Bed, script: &str) -> Option<String> {
+    let nested = ["--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"];
+    let is_possible =
+        Command::new("unshare").args(nested).output().is_ok_and(|output| output.status.success());
+    let is_merged = std::fs::read_link("/sbin").is_ok_and(|target| target.ends_with("usr/sbin"));
+    if !is_possible || !is_merged {
+        eprintln!("SKIPPED: no mount namespaces, or /sbin is no link to /usr/sbin");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]);
+    command.arg(bed.bench().path(".")).arg(bed.bench().image()).arg(bed.dir());
+    let output = command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_line_of_fstab_mounts_remounts_and_unmounts() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let script = r#"
+        "$parext4" install-helper | grep -c already
+        options=defaults,noatime,errors=remount-ro,data=ordered,commit=30,nofail,x-systemd.device-timeout=9
+        echo "$image $dir fuse.parext4 $options 0 0" > "$tmp/fstab"
+        clean mount -T "$tmp/fstab" "$dir"
+        has rw
+        echo one > "$dir/one"
+        exec 5> "$dir/open"
+        refused "open for writing" clean mount -T "$tmp/fstab" -o remount,ro "$dir"
+        exec 5>&-
+        clean mount -T "$tmp/fstab" -o remount,ro "$dir"
+        has ro
+        # As a crash now would leave it.
+        cp "$image" "$tmp/crashed"
+        "$parext4" cat "$tmp/crashed:/one"
+        refused "Read-only file system" touch "$dir/two"
+        clean mount -o remount,rw "$dir"
+        has rw
+        echo two > "$dir/two"
+        refused "changes ro, rw, suid, dev and exec only" clean mount -o remount,commit=5 "$dir"
+        clean mount -o remount,noexec "$dir"
+        has rw,nosuid,nodev,noexec
+        clean umount "$dir"
+        # The image is closed by then.
+        "$parext4" cat "$image:/two"
+    "#;
+    let Some(printed) = run(&bed, script) else { return };
+    assert!(printed.ends_with("\n3\none\ntwo\n"), "{printed}");
+    bed.bench().fsck();
+}
+
+#[test]
+fn a_read_only_mount_says_why_it_stays_so() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let script = r#"
+        clean mount -t parext4 -o ro "$image" "$dir"
+        has ro
+        refused "was mounted with \"ro\"" clean mount -o remount,rw "$dir"
+        has ro
+        clean umount "$dir"
+        refused "frobnicate" clean mount -t fuse.parext4 -o frobnicate "$image" "$dir"
+        clean mount -s -t fuse.parext4 -o frobnicate "$image" "$dir" 2>&1
+        clean umount -l "$dir"
+        "$parext4" install-helper --remove
+        refused "install" sh -c 'rm -f /sbin/mount.parext4; touch /sbin/mount.parext4; "$1" install-helper' sh "$parext4"
+    "#;
+    let Some(printed) = run(&bed, script) else { return };
+    assert!(printed.contains("unknown mount option \"frobnicate\" is left out"), "{printed}");
+    assert!(printed.contains("remove /sbin/umount.fuse.parext4"), "{printed}");
+}
+
+#[test]
+fn umount_8_fails_if_changes_may_be_lost() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    let needle = crate::options::Needle::hide(&bed);
+    let script = r#"
+        clean mount -t fuse.parext4 -o errors=remount-ro,uhelper=fuse.parext4 "$image" "$dir"
+        refused "Structure needs cleaning" ls "$dir/dir/file"
+        refused "changes are refused because of an earlier error: corrupt volume" clean mount -o remount,rw "$dir"
+        refused "what was not synced before may be lost: corrupt volume" clean umount "$dir"
+        grep -q " $dir " /proc/mounts && fail "still mounted"
+        true
+    "#;
+    if run(&bed, script).is_none() {
+        return;
+    }
+    needle.put_back(&bed);
+    bed.bench().ok(&["recover", &crate::common::text(&bed.bench().image())]);
+    bed.bench().fsck();
+}

@@ -1,0 +1,135 @@
+//! What a change of its contents takes away from a file, as the kernel sees it afterwards: set-ID bits and file
+//! capabilities.
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
+
+use crate::bed::{Bed, as_user, errors, tool, until};
+use crate::user::as_somebody;
+
+/// A mount on which set-ID bits count, and which is open to everybody.
+fn trusting(cache: &str) -> Option<Bed> {
+    let bed = Bed::mounted(&[], &format!("allow_other,suid,{cache}"))?;
+    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
+    Some(bed)
+}
+
+/// A program of root that anybody may write, and that prints whose privileges it has. The kernel knows its mode.
+fn program(bed: &Bed, name: &str) -> Option<std::path::PathBuf> {
+    let path = bed.path(name);
+    std::fs::copy("/usr/bin/id", &path).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777);
+    assert_eq!(effective(&path)?, "0");
+    Some(path)
+}
+
+/// Returns the user whose privileges the program has when another user runs it.
+fn effective(path: &Path) -> Option<String> {
+    // While another test starts a program, the forked process may hold a handle that was open for writing here.
+    let run = || as_user(65534, &[path.to_str().unwrap()]).arg("-u").env("LC_ALL", "C").output().unwrap();
+    assert!(until(|| !errors(&run()).contains("Text file busy")));
+    Some(tool(as_user(65534, &[path.to_str().unwrap()]).arg("-u"))?.trim_end().to_owned())
+}
+
+fn open(path: &Path, flags: OFlags) -> File {
+    File::options().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path).unwrap()
+}
+
+/// The first block of the program, at an address that direct I/O takes.
+fn block(path: &Path) -> Vec<u8> {
+    let mut block = vec![0; 4096];
+    File::open(path).unwrap().read_exact_at(&mut block, 0).unwrap();
+    block
+}
+
+#[test]
+fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 7] = [
+        ("written", |path| open(path, OFlags::empty()).write_all_at(&block(path), 0).unwrap()),
+        ("written directly", |path| open(path, OFlags::DIRECT).write_all_at(&block(path), 0).unwrap()),
+        ("truncated", |path| {
+            let size = std::fs::metadata(path).unwrap().len();
+            nix::unistd::truncate(path, i64::try_from(size).unwrap()).unwrap();
+        }),
+        ("extended", |path| open(path, OFlags::empty()).set_len(1 << 20).unwrap()),
+        ("allocated", |path| {
+            fallocate(open(path, OFlags::empty()), FallocateFlags::empty(), 0, 4096).unwrap()
+        }),
+        ("punched", |path| {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(open(path, OFlags::empty()), mode, 1 << 20, 4096).unwrap();
+        }),
+        ("copied to", |path| {
+            let (from, to) = (File::open(path).unwrap(), open(path, OFlags::empty()));
+            assert_eq!(copy_file_range(from, Some(&mut 0), to, Some(&mut (1 << 20)), 4096), Ok(4096));
+        }),
+    ];
+    for cache in ["cache=kernel", "cache=writeback", "cache=direct", "idmap"] {
+        let Some(bed) = trusting(cache) else { return };
+        for (what, change) in changes {
+            let Some(path) = program(&bed, what) else { return };
+            as_somebody(|| change(&path));
+            // Before the kernel is asked for attributes, which it may then ask for anew.
+            assert_eq!(effective(&path).unwrap(), "65534", "{cache}, {what}");
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{cache}, {what}");
+        }
+        bed.finish();
+    }
+}
+
+/// A handle that has removed file capabilities removes later ones, too.
+#[test]
+fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
+    for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(bed) = trusting(cache) else { return };
+        let path = bed.path("file");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        for flags in [OFlags::empty(), OFlags::DIRECT] {
+            let file = open(&path, flags);
+            let write = || file.write_all_at(&block(&path), 0).unwrap();
+            write();
+            // Version 2, CAP_NET_RAW.
+            let value = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
+            write();
+            let left = tool(Command::new("getcap").arg(&path)).unwrap_or_default();
+            assert_eq!(left, "", "{cache}, {flags:?}");
+        }
+        bed.finish();
+    }
+}
+
+/// An append to an append-only file takes its privileges away, although its attributes cannot be set.
+#[test]
+fn set_id_bits_of_append_only_files_go_with_an_append() {
+    for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
+        let Some(bed) = trusting(cache) else { return };
+        let Some(path) = program(&bed, "log") else { return };
+        let value = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
+        tool(Command::new("chattr").arg("+a").arg(&path));
+        as_somebody(|| {
+            let mut file = File::options().append(true).open(&path).unwrap();
+            file.write_all(b"more").unwrap();
+            // What is refused takes nothing away.
+            assert!(File::options().write(true).truncate(true).open(&path).is_err());
+        });
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{cache}");
+        assert_eq!(tool(Command::new("getcap").arg(&path)).unwrap_or_default(), "", "{cache}");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o4777)).unwrap_err();
+        tool(Command::new("chattr").arg("-a").arg(&path));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o4777)).unwrap();
+        tool(Command::new("chattr").arg("+i").arg(&path));
+        as_somebody(|| nix::unistd::truncate(&path, 0).unwrap_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o4777, "{cache}");
+        tool(Command::new("chattr").arg("-i").arg(&path));
+        bed.finish();
+    }
+}

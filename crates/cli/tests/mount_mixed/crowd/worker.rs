@@ -1,0 +1,593 @@
+//! One thread of a crowd.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parext4::device::AlignedBuf;
+use rustix::fs::{
+    Advice, FallocateFlags, IFlags, SeekFrom, XattrFlags, copy_file_range, fadvise, fallocate, fdatasync,
+    fgetxattr, fsetxattr, fstat, fsync, ftruncate, ioctl_getflags, ioctl_setflags, seek,
+};
+use rustix::io::{Errno, pread, pwrite};
+use testkit::rng::Rng;
+use testkit::sector::SECTOR;
+use testkit::slowest;
+
+use super::Arena;
+use super::versions::{Oldest, Versions};
+use crate::engines::{Done, Engine, Kind, Transfer};
+use crate::mapping::Mapping;
+use crate::side;
+use crate::users::{USERS, User};
+
+/// Sectors of a page, and of the longest transfer.
+const PAGE: u64 = 8;
+const LONGEST: u64 = 64;
+
+/// Sectors of a file.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: usize,
+    first: u64,
+    sectors: u64,
+}
+
+impl Place {
+    fn offset(self) -> u64 {
+        self.first * SECTOR as u64
+    }
+
+    fn bytes(self) -> usize {
+        usize::try_from(self.sectors).unwrap() * SECTOR
+    }
+
+    /// With the pages that it lies in.
+    fn pages(self) -> Self {
+        let first = self.first / PAGE * PAGE;
+        Self { first, sectors: (self.first + self.sectors).next_multiple_of(PAGE) - first, ..self }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.file == other.file
+            && self.first < other.first + other.sectors
+            && other.first < self.first + self.sectors
+    }
+}
+
+/// By what a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Buffered,
+    Direct,
+    Mapped,
+    Queued { engine: Kind, direct: bool },
+}
+
+impl Way {
+    fn is_queued(self) -> bool {
+        matches!(self, Self::Queued { .. })
+    }
+}
+
+/// How asynchronous writes that are not direct are sent to the server as such. Where a part of one finds space, the kernel
+/// makes an error of the short count.
+const CUTS: side::Kind = side::Kind::Ours("cache=direct");
+
+/// A transfer under way.
+#[derive(Debug)]
+enum Pending {
+    Write { way: Way, place: Place, version: u64 },
+    Read { way: Way, place: Place, oldest: Oldest },
+}
+
+/// The handles on one file.
+struct Handles {
+    buffered: Arc<File>,
+    direct: Arc<File>,
+    map: Mapping,
+}
+
+pub struct Worker<'a> {
+    arena: &'a Arena<'a>,
+    nth: usize,
+    seed: u64,
+    user: User,
+    rng: Rng,
+    files: Vec<Handles>,
+    /// A file of its own.
+    own: File,
+    engines: [Engine; 2],
+    pending: HashMap<u64, Pending>,
+    next: u64,
+    version: u64,
+    attribute: Option<u64>,
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.arena.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(arena: &'a Arena<'a>, nth: usize, seed: u64) -> Self {
+        let user = USERS[nth % USERS.len()];
+        user.enter();
+        let handles = |file| {
+            let buffered = arena.open(file, true, false);
+            let map = Mapping::new(&buffered, usize::try_from(arena.size()).unwrap(), true).unwrap();
+            Handles { buffered: Arc::new(buffered), direct: Arc::new(arena.open(file, true, true)), map }
+        };
+        let depth = u32::try_from(arena.shape.depth).unwrap();
+        let open = || {
+            let files = (0..arena.files.len()).map(handles).collect();
+            let own =
+                File::options().read(true).write(true).create(true).truncate(true).open(own_path(arena, nth));
+            (files, own.expect("everybody may make files"))
+        };
+        let (files, own) = arena.watch.call(nth, || "opening files".to_owned(), open);
+        Self {
+            arena,
+            nth,
+            seed,
+            user,
+            rng: Rng::new(seed, nth as u64),
+            files,
+            own,
+            engines: [Kind::Aio, Kind::Ring].map(|kind| Engine::new(kind, depth).expect("asynchronous I/O")),
+            pending: HashMap::new(),
+            next: 0,
+            version: 0,
+            attribute: None,
+        }
+    }
+
+    /// Until the time is over; then all that is under way is over, and nothing failed that is still in memory.
+    pub fn work(mut self) {
+        while self.arena.goes_on() {
+            self.operation();
+            self.arena.done.fetch_add(1, Ordering::Relaxed);
+        }
+        while !self.pending.is_empty() {
+            self.reap();
+        }
+        for file in 0..self.files.len() {
+            self.sync(file, false);
+        }
+    }
+
+    fn call<R>(&self, name: impl FnOnce() -> String, call: impl FnOnce() -> R) -> R {
+        self.arena.watch.call(self.nth, name, call)
+    }
+
+    fn fail(&self, why: &str) -> ! {
+        panic!("worker {} of seed {}, {:?}: {why}", self.nth, self.seed, self.user);
+    }
+
+    fn operation(&mut self) {
+        if self.pending.len() >= self.arena.shape.depth || !self.pending.is_empty() && self.rng.chance(10) {
+            return self.reap();
+        }
+        match self.rng.below(1000) {
+            0..380 => self.write(),
+            380..700 => self.read(),
+            700..740 => self.zero(),
+            740..760 if self.arena.preallocates() => self.allocate(),
+            760..800 => self.seek(),
+            800..840 => self.use_own_file(),
+            840..860 => self.copy(),
+            860..890 => self.attributes(),
+            890..900 => self.flags(),
+            900..930 => self.forget(),
+            930..950 => self.cut(),
+            950..960 => self.open_again(),
+            _ => {
+                let (file, data_only) = (self.file(), self.rng.chance(50));
+                self.sync(file, data_only);
+            }
+        }
+    }
+
+    fn file(&mut self) -> usize {
+        usize::try_from(self.rng.below(self.files.len() as u64)).unwrap()
+    }
+
+    fn way(&mut self) -> Way {
+        let engine = if self.rng.chance(50) { Kind::Aio } else { Kind::Ring };
+        match self.rng.below(100) {
+            0..20 => Way::Buffered,
+            20..35 => Way::Direct,
+            35..50 => Way::Mapped,
+            _ => Way::Queued { engine, direct: self.rng.chance(70) },
+        }
+    }
+
+    /// A place within a region.
+    fn place_in(&mut self, region: u64) -> Place {
+        let len = self.arena.shape.region;
+        let (mut first, mut sectors) = (self.rng.below(len), self.rng.log_uniform(LONGEST));
+        if self.rng.chance(60) {
+            (first, sectors) = (first / PAGE * PAGE, sectors.next_multiple_of(PAGE));
+        }
+        Place { file: self.file(), first: region * len + first, sectors: sectors.min(len - first) }
+    }
+
+    /// A place that the worker owns, none of whose pages is being written.
+    fn own_place(&mut self) -> Option<Place> {
+        let place = self.place_in(self.nth as u64);
+        let is_busy = |pending: &Pending| match pending {
+            Pending::Write { place: other, .. } => other.pages().overlaps(place.pages()),
+            Pending::Read { .. } => false,
+        };
+        (!self.pending.values().any(is_busy)).then_some(place)
+    }
+
+    fn versions(&self, place: Place) -> &'a Versions {
+        &self.arena.files[place.file]
+    }
+
+    fn begin(&mut self, place: Place, zeros: bool) -> u64 {
+        self.version = Versions::next(self.version, zeros);
+        self.versions(place).begin(place.first, place.sectors, self.version);
+        self.version
+    }
+
+    fn handle(&self, file: usize, direct: bool) -> &Arc<File> {
+        let Handles { buffered, direct: past, .. } = &self.files[file];
+        if direct { past } else { buffered }
+    }
+
+    fn either_handle(&mut self, file: usize) -> Arc<File> {
+        let direct = self.rng.chance(50);
+        Arc::clone(self.handle(file, direct))
+    }
+
+    fn write(&mut self) {
+        let (way, Some(place)) = (self.way(), self.own_place()) else { return };
+        // Where blocks are missing, space may be, and only write(2) can say so.
+        let pages = place.pages();
+        if way == Way::Mapped
+            && self.arena.is_full()
+            && !self.versions(pages).are_data(pages.first, pages.sectors)
+        {
+            return;
+        }
+        let version = self.begin(place, false);
+        let mut buf = AlignedBuf::zeroed(place.bytes().next_multiple_of(4096));
+        self.versions(place).fill(&mut buf[..place.bytes()], place.first, version);
+        let name = || format!("{way:?} write of {place:?}");
+        let written = match way {
+            Way::Queued { engine, direct } => {
+                return self.submit(engine, direct, Pending::Write { way, place, version }, place, true, buf);
+            }
+            Way::Mapped => {
+                let at = usize::try_from(place.offset()).unwrap();
+                let write = || self.files[place.file].map.write(at, &buf[..place.bytes()]);
+                self.call(name, write).map(|()| place.bytes())
+            }
+            Way::Buffered | Way::Direct => {
+                let file = self.handle(place.file, way == Way::Direct);
+                self.call(name, || pwrite(file, &buf[..place.bytes()], place.offset()))
+            }
+        };
+        self.written(way, place, version, written);
+    }
+
+    /// Heeds what a write came to.
+    fn written(&self, way: Way, place: Place, version: u64, written: Result<usize, Errno>) {
+        let count = match written {
+            Ok(count) if count == place.bytes() || self.arena.is_full() => count,
+            Err(Errno::NOSPC) if self.arena.is_full() => 0,
+            Err(Errno::IO) if self.arena.is_full() && self.arena.kind == CUTS && way.is_queued() => 0,
+            other => self.fail(&format!("{way:?} write of {place:?} came to {other:?}")),
+        };
+        self.versions(place).end(place.first, (count / SECTOR) as u64, version);
+    }
+
+    fn read(&mut self) {
+        let region = self.rng.below(self.arena.shape.workers as u64);
+        let (way, place) = (self.way(), self.place_in(region));
+        // The last region is cut, and what is mapped past the end cannot be read.
+        if way == Way::Mapped && region + 1 == self.arena.shape.workers as u64 {
+            return;
+        }
+        let mut buf = AlignedBuf::zeroed(place.bytes().next_multiple_of(4096));
+        let oldest = self.versions(place).oldest(place.first, place.sectors);
+        let name = || format!("{way:?} read of {place:?}");
+        let read = match way {
+            Way::Queued { engine, direct } => {
+                return self.submit(engine, direct, Pending::Read { way, place, oldest }, place, false, buf);
+            }
+            Way::Mapped => {
+                let at = usize::try_from(place.offset()).unwrap();
+                let read = self.call(name, || self.files[place.file].map.read(at, place.bytes()));
+                read.map(|bytes| {
+                    buf[..bytes.len()].copy_from_slice(&bytes);
+                    bytes.len()
+                })
+            }
+            Way::Buffered | Way::Direct => {
+                let file = self.handle(place.file, way == Way::Direct);
+                self.call(name, || pread(file, &mut buf[..place.bytes()], place.offset()))
+            }
+        };
+        self.was_read(way, place, &oldest, read, &buf);
+    }
+
+    /// Checks what was read.
+    fn was_read(&self, way: Way, place: Place, oldest: &Oldest, read: Result<usize, Errno>, buf: &[u8]) {
+        let is_cut = place.first / self.arena.shape.region + 1 == self.arena.shape.workers as u64;
+        let count = match read {
+            Ok(count) if count == place.bytes() || is_cut => count,
+            other => self.fail(&format!("{way:?} read of {place:?} came to {other:?}")),
+        };
+        if let Err(error) = self.versions(place).check(&buf[..count], oldest) {
+            self.fail(&format!("{way:?} read of {place:?}: {error}"));
+        }
+    }
+
+    fn submit(
+        &mut self,
+        engine: Kind,
+        direct: bool,
+        pending: Pending,
+        place: Place,
+        writes: bool,
+        buf: AlignedBuf,
+    ) {
+        let file = Arc::clone(self.handle(place.file, direct));
+        let transfer = Transfer { file, writes, offset: place.offset(), buf, len: place.bytes() };
+        let id = self.next;
+        self.next += 1;
+        let name = || format!("submitting to {engine:?} {pending:?}");
+        let (watch, nth) = (self.arena.watch, self.nth);
+        let queue = &mut self.engines[usize::from(engine == Kind::Ring)];
+        let submitted = watch.call(nth, name, || queue.submit(id, transfer));
+        self.pending.insert(id, pending);
+        if let Err(refused) = submitted {
+            self.over(refused);
+        }
+    }
+
+    /// Waits for transfers of either queue.
+    fn reap(&mut self) {
+        let (watch, nth, pending) = (self.arena.watch, self.nth, &self.pending);
+        let first = usize::from(self.rng.chance(50));
+        let Some(queue) = [first, 1 - first].into_iter().find(|&nth| self.engines[nth].under_way() > 0)
+        else {
+            return;
+        };
+        let queue = &mut self.engines[queue];
+        let done = watch.call(nth, || format!("waiting for {pending:?}"), || queue.reap(1));
+        done.expect("the kernel returns transfers").into_iter().for_each(|done| self.over(done));
+    }
+
+    fn over(&mut self, done: Done) {
+        let result = usize::try_from(done.result)
+            .map_err(|_| Errno::from_raw_os_error(i32::try_from(-done.result).unwrap_or(libc::EIO)));
+        match self.pending.remove(&done.id).expect("each transfer is over once") {
+            Pending::Write { way, place, version } => self.written(way, place, version, result),
+            Pending::Read { way, place, oldest } => {
+                self.was_read(way, place, &oldest, result, &done.transfer.buf)
+            }
+        }
+    }
+
+    /// Makes a range zeros.
+    fn zero(&mut self) {
+        let Some(place) = self.own_place() else { return };
+        let version = self.begin(place, true);
+        let mode = if !self.arena.preallocates() || self.rng.chance(50) {
+            FallocateFlags::PUNCH_HOLE
+        } else {
+            FallocateFlags::ZERO_RANGE
+        };
+        let file = &self.either_handle(place.file);
+        let (offset, len) = (place.offset(), place.bytes() as u64);
+        let zero = || fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len);
+        match self.call(|| format!("{mode:?} of {place:?}"), zero) {
+            Ok(()) => self.versions(place).end(place.first, place.sectors, version),
+            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(error) => self.fail(&format!("{mode:?} of {place:?}: {error}")),
+        }
+    }
+
+    fn allocate(&mut self) {
+        let Some(place) = self.own_place() else { return };
+        let file = &self.either_handle(place.file);
+        let (offset, len) = (place.offset(), place.bytes() as u64);
+        let allocate = || fallocate(file, FallocateFlags::KEEP_SIZE, offset, len);
+        match self.call(|| format!("allocation of {place:?}"), allocate) {
+            Ok(()) => {}
+            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(error) => self.fail(&format!("allocation of {place:?}: {error}")),
+        }
+    }
+
+    /// What was written is data, wherever it is.
+    fn seek(&mut self) {
+        let Some(place) = self.own_place() else { return };
+        if !self.versions(place).are_data(place.first, place.sectors) {
+            return;
+        }
+        let file = &self.either_handle(place.file);
+        let data =
+            self.call(|| format!("SEEK_DATA in {place:?}"), || seek(file, SeekFrom::Data(place.offset())));
+        let hole =
+            self.call(|| format!("SEEK_HOLE in {place:?}"), || seek(file, SeekFrom::Hole(place.offset())));
+        let end = place.offset() + place.bytes() as u64;
+        if data != Ok(place.offset()) || hole.is_ok_and(|hole| hole < end) || hole.is_err() {
+            self.fail(&format!("{place:?} is data, but data is at {data:?} and a hole at {hole:?}"));
+        }
+    }
+
+    /// Writes to the file that nobody else uses, and searches for that at once.
+    fn use_own_file(&mut self) {
+        let (offset, byte) = (self.rng.below(64) * 4096, u8::try_from(1 + self.rng.below(255)).unwrap());
+        let own = &self.own;
+        let act = || -> Result<u64, Errno> {
+            ftruncate(own, 0)?;
+            pwrite(own, &[byte; 4096], offset)?;
+            seek(own, SeekFrom::Data(0))
+        };
+        match self.call(|| format!("the search for data at {offset} of its own file"), act) {
+            Ok(found) if found <= offset && offset - found < 4096 => {}
+            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            other => self.fail(&format!("data at {offset} is found at {other:?}")),
+        }
+        if self.rng.chance(20) && !self.arena.is_full() {
+            let size =
+                self.call(|| "fstat".to_owned(), || fstat(own)).map(|stat| stat.st_size.cast_unsigned());
+            if size != Ok(offset + 4096) {
+                self.fail(&format!("its own file has {size:?} bytes, not {}", offset + 4096));
+            }
+        }
+    }
+
+    /// Copies what others may be writing, and looks at the copy.
+    fn copy(&mut self) {
+        let region = self.rng.below(self.arena.shape.workers as u64);
+        let place = self.place_in(region);
+        let oldest = self.versions(place).oldest(place.first, place.sectors);
+        let (from, own) = (self.handle(place.file, false), &self.own);
+        let mut buf = vec![0; place.bytes()];
+        let copied = self.call(
+            || format!("copy of {place:?}"),
+            || {
+                let (mut offset, mut to) = (place.offset(), 0);
+                let count = copy_file_range(from, Some(&mut offset), own, Some(&mut to), place.bytes())?;
+                pread(own, &mut buf[..count], 0)
+            },
+        );
+        if copied == Err(Errno::NOSPC) && self.arena.is_full() {
+            return;
+        }
+        let copied = copied.map(|count| if self.arena.is_full() { place.bytes().min(count) } else { count });
+        match copied {
+            Ok(count) if self.arena.is_full() && count < place.bytes() => {}
+            copied => self.was_read(Way::Buffered, place, &oldest, copied, &buf),
+        }
+    }
+
+    /// An attribute of its own on a shared file: what it set last is there.
+    fn attributes(&mut self) {
+        let name = format!("user.worker{}", self.nth % 16);
+        if self.nth >= 16 {
+            return self.set_acl();
+        }
+        let file = &Arc::clone(self.handle(0, false));
+        if let Some(wanted) = self.attribute {
+            let mut value = [0; 8];
+            let got = self.call(|| format!("getxattr of {name}"), || fgetxattr(file, &*name, &mut value[..]));
+            if got != Ok(8) || u64::from_le_bytes(value) != wanted {
+                self.fail(&format!("{name} is {got:?}, {value:?}, not {wanted}"));
+            }
+        }
+        let value = self.rng.next();
+        let set = || fsetxattr(file, &*name, &value.to_le_bytes(), XattrFlags::empty());
+        match self.call(|| format!("setxattr of {name}"), set) {
+            Ok(()) => self.attribute = Some(value),
+            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(error) => self.fail(&format!("setxattr of {name}: {error}")),
+        }
+    }
+
+    /// On its own file, which keeps its permissions.
+    fn set_acl(&mut self) {
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in [
+            (0x01_u16, 6_u16, u32::MAX),
+            (0x02, 4, User::Stranger.id()),
+            (0x04, 4, u32::MAX),
+            (0x10, 4, u32::MAX),
+            (0x20, 4, u32::MAX),
+        ] {
+            value.extend(tag.to_le_bytes());
+            value.extend(permissions.to_le_bytes());
+            value.extend(id.to_le_bytes());
+        }
+        let own = &self.own;
+        let set = || fsetxattr(own, "system.posix_acl_access", &value, XattrFlags::empty());
+        match self.call(|| "setting an access control list".to_owned(), set) {
+            Ok(()) => {}
+            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(error) => self.fail(&format!("setting an access control list: {error}")),
+        }
+    }
+
+    /// Flags of a file that only root may change.
+    fn flags(&mut self) {
+        let (file, nodump) = (self.file(), self.rng.chance(50));
+        let handle = &self.either_handle(file);
+        let change = || -> Result<(), Errno> {
+            let mut flags = ioctl_getflags(handle)?;
+            flags.set(IFlags::NODUMP, nodump);
+            ioctl_setflags(handle, flags)
+        };
+        match (self.call(|| "flags".to_owned(), change), self.user) {
+            (Ok(()), User::Root) => {}
+            (Err(Errno::PERM | Errno::ACCESS), User::Owner | User::Friend | User::Stranger) => {}
+            (other, _) => self.fail(&format!("changing flags came to {other:?}")),
+        }
+    }
+
+    fn forget(&mut self) {
+        let region = self.rng.below(self.arena.shape.workers as u64);
+        let place = self.place_in(region);
+        let file = self.handle(place.file, false);
+        let len = std::num::NonZero::new(place.bytes() as u64);
+        let forget = || fadvise(file, place.offset(), len, Advice::DontNeed);
+        self.call(|| format!("forgetting {place:?}"), forget).expect("advice is taken");
+    }
+
+    /// The owner of the last region cuts the file within it, and makes it as long as before.
+    fn cut(&mut self) {
+        if self.nth + 1 != self.arena.shape.workers {
+            return;
+        }
+        let Some(place) = self.own_place() else { return };
+        let place = Place { sectors: self.versions(place).len() - place.first, ..place };
+        let is_busy = |pending: &Pending| matches!(pending, Pending::Write { place: other, .. } if other.pages().overlaps(place.pages()));
+        if self.pending.values().any(is_busy) {
+            return;
+        }
+        let version = self.begin(place, true);
+        let (file, size) = (&self.either_handle(place.file), self.arena.size());
+        let cut = || ftruncate(file, place.offset()).and_then(|()| ftruncate(file, size));
+        match self.call(|| format!("cut at {place:?}"), cut) {
+            Ok(()) => self.versions(place).end(place.first, place.sectors, version),
+            Err(error) => self.fail(&format!("cut at {place:?}: {error}")),
+        }
+    }
+
+    fn open_again(&mut self) {
+        let file = self.file();
+        let arena = self.arena;
+        let open = || {
+            let buffered = arena.open(file, true, false);
+            let map =
+                Mapping::new(&buffered, usize::try_from(arena.size()).unwrap(), true).expect("it is mapped");
+            Handles { buffered: Arc::new(buffered), direct: Arc::new(arena.open(file, true, true)), map }
+        };
+        self.files[file] = self.call(|| "opening files".to_owned(), open);
+    }
+
+    /// Nothing is left to go wrong then: what found no space was refused before.
+    fn sync(&mut self, file: usize, data_only: bool) {
+        let handle = &self.either_handle(file);
+        let sync = || if data_only { fdatasync(handle) } else { fsync(handle) };
+        let synced = slowest::fsync(|| self.call(|| "fsync".to_owned(), sync));
+        if let Err(error) = synced {
+            self.fail(&format!("fsync: {error}"));
+        }
+    }
+}
+
+fn own_path(arena: &Arena<'_>, nth: usize) -> PathBuf {
+    arena.dir.join(format!("own{nth}"))
+}

@@ -1,0 +1,132 @@
+//! A mount under everything at once: handles of every kind on one file, by several users, with thousands of requests under
+//! way, on volumes that are half full and full; with the kernel's ext4 as the reference.
+//!
+//! *Scripts* do the same steps on two volumes and compare all that they come to. *Crowds* are many threads, whose reads must
+//! show what was written. `PAREXT4_MIXED_SECONDS` is how long each
+//! test goes on. `cargo xtask mount-mixed --seconds N` runs them for long.
+
+#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "a part is used")]
+mod bench;
+mod common {
+    pub use crate::bench::*;
+}
+#[path = "../mount/bed.rs"]
+#[allow(dead_code, reason = "a part is used")]
+mod bed;
+mod crowd;
+mod engines;
+#[path = "../mount/kernel.rs"]
+#[allow(dead_code, reason = "a part is used")]
+mod kernel;
+mod mapping;
+mod script;
+mod side;
+mod users;
+mod watch;
+
+use std::time::Instant;
+
+use crowd::Shape;
+use side::Kind;
+use testkit::settings;
+
+/// Runs scripts, one after another, until the time is over.
+fn scripts(test: &str, kinds: [Kind; 2], block_size: u32) {
+    let first = settings::seed(test);
+    let deadline = Instant::now() + settings::mixed_seconds();
+    for seed in first.. {
+        let name = repeat(test, seed);
+        if script::run(&name, seed, kinds, block_size).is_none() || Instant::now() >= deadline {
+            return;
+        }
+    }
+}
+
+/// The command that repeats a run.
+fn repeat(test: &str, seed: u64) -> String {
+    format!(
+        "PAREXT4_STRESS_SEED={seed} PAREXT4_MIXED_SECONDS=0 cargo test -p parext4-cli --test mount_mixed -- --exact {test}"
+    )
+}
+
+/// The oracle agrees with itself: what is compared does not depend on time.
+#[test]
+fn scripts_on_the_kernel_twice() {
+    scripts("scripts_on_the_kernel_twice", [Kind::Kernel; 2], 4096);
+}
+
+#[test]
+fn scripts_kernel_cache() {
+    scripts("scripts_kernel_cache", [Kind::Kernel, Kind::Ours("cache=kernel")], 4096);
+}
+
+#[test]
+fn scripts_kernel_cache_blocks_of_1k() {
+    scripts("scripts_kernel_cache_blocks_of_1k", [Kind::Kernel, Kind::Ours("cache=kernel,threads=1")], 1024);
+}
+
+#[test]
+fn scripts_writeback() {
+    scripts("scripts_writeback", [Kind::Kernel, script::WRITES_BACK], 4096);
+}
+
+#[test]
+fn scripts_direct() {
+    scripts("scripts_direct", [Kind::Kernel, Kind::Ours("cache=direct")], 1024);
+}
+
+const HALF_FULL: Shape = Shape { workers: 24, depth: 64, files: 3, region: 128, free: Some(24 << 20) };
+const FULL: Shape = Shape { free: Some(1 << 20), ..HALF_FULL };
+/// More threads than the server has.
+const MANY_THREADS: Shape = Shape { workers: 700, depth: 2, files: 1, region: 32, free: None };
+
+fn crowd_of(test: &str, kind: Kind, block_size: u32, shape: Shape) {
+    let seed = settings::seed(test);
+    crowd::run(&repeat(test, seed), seed, kind, block_size, shape, settings::mixed_seconds());
+}
+
+#[test]
+fn crowd_on_the_kernel() {
+    crowd_of("crowd_on_the_kernel", Kind::Kernel, 4096, HALF_FULL);
+}
+
+#[test]
+fn crowd_on_the_kernel_full() {
+    crowd_of("crowd_on_the_kernel_full", Kind::Kernel, 1024, FULL);
+}
+
+#[test]
+fn crowd_on_the_kernel_many_threads() {
+    crowd_of("crowd_on_the_kernel_many_threads", Kind::Kernel, 4096, MANY_THREADS);
+}
+
+#[test]
+fn crowd_kernel_cache() {
+    crowd_of("crowd_kernel_cache", Kind::Ours("cache=kernel"), 4096, HALF_FULL);
+}
+
+#[test]
+fn crowd_kernel_cache_full() {
+    crowd_of("crowd_kernel_cache_full", Kind::Ours("cache=kernel"), 1024, FULL);
+}
+
+#[test]
+fn crowd_kernel_cache_many_threads() {
+    crowd_of("crowd_kernel_cache_many_threads", Kind::Ours("cache=kernel"), 4096, MANY_THREADS);
+}
+
+#[test]
+fn crowd_writeback() {
+    crowd_of("crowd_writeback", Kind::Ours("cache=writeback"), 4096, HALF_FULL);
+}
+
+#[test]
+fn crowd_direct() {
+    crowd_of("crowd_direct", Kind::Ours("cache=direct"), 1024, HALF_FULL);
+}
+
+#[test]
+fn crowd_direct_full() {
+    crowd_of("crowd_direct_full", Kind::Ours("cache=direct"), 4096, FULL);
+}

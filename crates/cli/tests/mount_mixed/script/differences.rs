@@ -1,0 +1,39 @@
+//! Where a mount may come to something else than the kernel's ext4, and is as good.
+
+use rustix::fs::IFlags;
+use rustix::io::Errno;
+
+use super::hands::{Outcome, Value};
+use super::op::Op;
+
+/// Whether FUSE gives a server no way to come to the same. `flags` are those of the inode.
+pub fn is_of_fuse(op: &Op, wanted: &Outcome, found: &Outcome, flags: IFlags) -> bool {
+    let is_fixed = flags.intersects(IFlags::APPEND | IFlags::IMMUTABLE);
+    match (wanted, found) {
+        // The kernel does not know of these flags, so it first finds what else is wrong.
+        (Err(Errno::PERM), Err(_) | Ok(Value::Number(0))) => is_fixed && !matches!(op, Op::SetFlags { .. }),
+        _ => false,
+    }
+}
+
+/// Whether a search for data or a hole came to something as good: both outcomes agree with what the file holds, and the
+/// second finds no data before the first does, and no hole after. The kernel's ext4 takes zeros in its cache for data.
+pub fn is_as_sparse(op: &Op, offset: u64, contents: &[u8], wanted: &Outcome, found: &Outcome) -> bool {
+    let place = |outcome: &Outcome| match outcome {
+        Ok(Value::Number(place)) => Some(*place),
+        Err(Errno::NXIO) => Some(u64::MAX),
+        _ => None,
+    };
+    let (Some(first), Some(second)) = (place(wanted), place(found)) else { return false };
+    let size = contents.len() as u64;
+    let are_zeros = |start: u64, end: u64| {
+        let at = |place: u64| usize::try_from(place.min(size)).expect("files are short");
+        contents[at(start)..at(end)].iter().all(|&byte| byte == 0)
+    };
+    match op {
+        _ if offset >= size => second == u64::MAX,
+        Op::SeekData { .. } => second >= first && are_zeros(offset, second),
+        // A hole is at least as long as the smallest block.
+        _ => second <= first && second >= offset && are_zeros(second, second + 1024 - second % 1024),
+    }
+}

@@ -1,0 +1,285 @@
+//! Scripts: the same steps, one by one, on two volumes side by side, which must come to the same.
+//!
+//! Several handles of different kinds are open on one file at once, and transfers go on while other steps are done; those
+//! touch other pages, so the results do not depend on how far the transfers are.
+
+mod differences;
+mod hands;
+mod op;
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use self::hands::{Hands, Outcome};
+use self::op::{Chooser, FILES, Op, Range, Slot, Step, View};
+use crate::side::{Kind, Side};
+use crate::watch::Watch;
+
+/// Steps that are shown when something differs.
+const SHOWN: usize = 60;
+/// A mount that keeps what is written in the kernel's pages.
+pub const WRITES_BACK: Kind = Kind::Ours("cache=writeback");
+/// Steps of one script.
+const STEPS: u64 = 2_000;
+
+/// What one side does, in a thread of its own, which acts as several users.
+struct Player {
+    requests: Sender<Request>,
+    answers: Receiver<Answer>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Request {
+    Run(u64, Step),
+    Look,
+    Contents(usize),
+}
+
+/// What a step came to, and what the files look like then.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    outcome: Outcome,
+    files: Vec<String>,
+    sizes: [u64; FILES],
+    /// Contents, past the page cache and through it.
+    contents: Vec<Outcome>,
+}
+
+impl Player {
+    fn start(dir: std::path::PathBuf, watch: std::sync::Arc<Watch>, nth: usize) -> Self {
+        let (requests, orders) = channel();
+        let (reply, answers) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut hands = watch.call(nth, || "making files".to_owned(), || Hands::new(dir));
+            for request in orders {
+                let name = || match &request {
+                    Request::Run(step, Step { user, op }) => format!("step {step}, {user:?}: {op:?}"),
+                    Request::Look => "looking at the files".to_owned(),
+                    Request::Contents(slot) => format!("looking at handle {slot}"),
+                };
+                let answer = watch.call(nth, name, || answer(&mut hands, &request));
+                if reply.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { requests, answers, thread: Some(thread) }
+    }
+
+    fn ask(&self, request: Request) {
+        self.requests.send(request).expect("the thread goes on until it is asked no more");
+    }
+
+    fn answer(&self) -> Answer {
+        self.answers.recv().expect("the thread answers")
+    }
+}
+
+fn answer(hands: &mut Hands, request: &Request) -> Answer {
+    let (outcome, contents) = match request {
+        Request::Run(nth, step) => (hands.run(*nth, step), Vec::new()),
+        Request::Look => {
+            let contents = (0..FILES).flat_map(|file| [(file, true), (file, false)]);
+            let contents = contents.map(|(file, direct)| hands.contents(file, direct)).collect();
+            (Ok(hands::Value::Done), contents)
+        }
+        Request::Contents(slot) => (hands.contents_of(*slot), Vec::new()),
+    };
+    let files = (0..FILES).map(|file| hands.describe(file));
+    let open = (0..op::SLOTS).map(|slot| hands.describe_open(slot));
+    let files = files.chain(open).collect();
+    Answer { outcome, files, sizes: std::array::from_fn(|file| hands.size(file)), contents }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        self.requests = channel().0;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs the script of a seed on two sides; `name` is what repeats it.
+///
+/// # Panics
+/// If a step comes to something else on the second than on the first.
+pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<()> {
+    let sides = [Side::mounted(kinds[0], block_size)?, Side::mounted(kinds[1], block_size)?];
+    let connections = sides.iter().filter_map(Side::connection).cloned().collect();
+    let watch = std::sync::Arc::new(Watch::start(name, connections, sides.len()));
+    let players: Vec<_> = sides
+        .iter()
+        .enumerate()
+        .map(|(nth, side)| Player::start(side.dir(), std::sync::Arc::clone(&watch), nth))
+        .collect();
+    let mut script = Script {
+        name,
+        kinds,
+        players,
+        view: View { writes_back: kinds.contains(&WRITES_BACK), ..View::default() },
+        last: VecDeque::new(),
+    };
+    let mut chooser = Chooser::new(seed);
+    for nth in 0..STEPS {
+        let step = chooser.next(&script.view);
+        script.step(nth, &step);
+        if script.view.under_way.is_empty() && chooser.looks() {
+            script.look(nth);
+        }
+    }
+    script.step(STEPS, &Step { user: crate::users::User::Root, op: Op::Reap });
+    script.look(STEPS);
+    drop(script);
+    drop(watch);
+    sides.into_iter().for_each(Side::finish);
+    Some(())
+}
+
+struct Script<'a> {
+    name: &'a str,
+    kinds: [Kind; 2],
+    players: Vec<Player>,
+    view: View,
+    last: VecDeque<String>,
+}
+
+impl Script<'_> {
+    fn step(&mut self, nth: u64, step: &Step) {
+        let (wanted, found) = self.both(|| Request::Run(nth, step.clone()));
+        if self.last.len() == SHOWN {
+            self.last.pop_front();
+        }
+        self.last.push_back(format!("{nth}: {:?}: {:?} -> {:?}", step.user, step.op, wanted.outcome));
+        self.note(&step.op, &wanted.outcome);
+        let (wanted, mut found) = (self.settle(wanted), self.settle(found));
+        if wanted.outcome != found.outcome && self.is_as_good(step, &wanted.outcome, &found.outcome) {
+            found.outcome = wanted.outcome.clone();
+        }
+        self.compare(&wanted, &found);
+        self.view.sizes = wanted.sizes;
+    }
+
+    fn look(&mut self, nth: u64) {
+        let (wanted, found) = self.both(|| Request::Look);
+        self.last.push_back(format!("{nth}: looking at the files"));
+        self.compare(&wanted, &found);
+    }
+
+    fn both(&self, request: impl Fn() -> Request) -> (Answer, Answer) {
+        self.players.iter().for_each(|player| player.ask(request()));
+        (self.players[0].answer(), self.players[1].answer())
+    }
+
+    /// Whether the second outcome is as good as the first.
+    fn is_as_good(&self, step: &Step, wanted: &Outcome, found: &Outcome) -> bool {
+        if let Op::SeekData { slot, offset } | Op::SeekHole { slot, offset } = step.op {
+            self.players[0].ask(Request::Contents(slot));
+            let Ok(hands::Value::Bytes(contents)) = self.players[0].answer().outcome else { return false };
+            return differences::is_as_sparse(&step.op, offset, &contents, wanted, found);
+        }
+        differences::is_of_fuse(&step.op, wanted, found, self.view.flags_for(&step.op))
+    }
+
+    /// Forgets what depends on how far transfers are that may extend their file.
+    fn settle(&self, mut answer: Answer) -> Answer {
+        for range in &self.view.under_way {
+            // Writes take set-ID bits away.
+            answer.files[range.file].clear();
+            for (slot, open) in self.view.slots.iter().enumerate() {
+                if open.is_some_and(|open| open.file == range.file) {
+                    answer.files[FILES + slot].clear();
+                }
+            }
+            if range.end == u64::MAX {
+                answer.sizes[range.file] = 0;
+            }
+        }
+        answer
+    }
+
+    fn compare(&self, wanted: &Answer, found: &Answer) {
+        if wanted == found {
+            return;
+        }
+        let mut text = format!("{}: after\n", self.name);
+        self.last.iter().for_each(|line| text += &format!("    {line}\n"));
+        text += &format!("{:?} came to {:?}\n", self.kinds[0], wanted.outcome);
+        text += &format!("{:?} came to {:?}\n", self.kinds[1], found.outcome);
+        if let (Ok(hands::Value::Bytes(wanted)), Ok(hands::Value::Bytes(found))) =
+            (&wanted.outcome, &found.outcome)
+        {
+            text += &differences(wanted, found);
+        }
+        for (wanted, found) in wanted.files.iter().zip(&found.files).filter(|(wanted, found)| wanted != found)
+        {
+            text += &format!("    wanted {wanted}\n    found  {found}\n");
+        }
+        for (nth, (wanted, found)) in wanted.contents.iter().zip(&found.contents).enumerate() {
+            if let (Ok(hands::Value::Bytes(wanted)), Ok(hands::Value::Bytes(found))) = (wanted, found)
+                && wanted != found
+            {
+                let way = if nth % 2 == 0 { "past the page cache" } else { "through the page cache" };
+                text += &format!("    file {}, {way}: {}", nth / 2, differences(wanted, found));
+            } else if wanted != found {
+                text += &format!("    wanted {wanted:?}\n    found  {found:?}\n");
+            }
+        }
+        panic!("{text}");
+    }
+
+    /// Keeps in mind what the step has changed of what choices rest on.
+    fn note(&mut self, op: &Op, outcome: &Outcome) {
+        let view = &mut self.view;
+        match *op {
+            Op::Submit { slot, offset, len, .. } => {
+                if let Some(open) = view.slots[slot] {
+                    let (start, end) = (offset / 4096 * 4096, (offset + len).next_multiple_of(4096));
+                    // The end of the file is anywhere until the transfer is over.
+                    let end = if open.flags.append || end > view.sizes[open.file] { u64::MAX } else { end };
+                    let start = if end == u64::MAX { 0 } else { start };
+                    view.under_way.push(Range { file: open.file, made: open.made, start, end });
+                }
+            }
+            Op::Reap => view.under_way.clear(),
+            _ if outcome.is_err() => {}
+            Op::Open { slot, file, flags } => {
+                view.slots[slot] = Some(Slot { file, made: view.made[file], flags, map: None });
+            }
+            Op::Close { slot } => view.slots[slot] = None,
+            Op::Map { slot, len, writable } => {
+                if let Some(open) = &mut view.slots[slot] {
+                    open.map = Some((len, writable));
+                }
+            }
+            Op::Unmap { slot } => {
+                if let Some(open) = &mut view.slots[slot] {
+                    open.map = None;
+                }
+            }
+            Op::Replace { file } => view.made[file] += 1,
+            Op::SetFlags { slot, flags } => {
+                if let Some(open) = view.slots[slot] {
+                    view.flags.insert((open.file, open.made), flags);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where bytes differ.
+fn differences(wanted: &[u8], found: &[u8]) -> String {
+    let first = wanted.iter().zip(found).position(|(wanted, found)| wanted != found);
+    let last = wanted.iter().zip(found).rposition(|(wanted, found)| wanted != found);
+    match (first, last) {
+        (Some(first), Some(last)) => {
+            let count = wanted.iter().zip(found).filter(|(wanted, found)| wanted != found).count();
+            let (want, have) =
+                (&wanted[first..wanted.len().min(first + 8)], &found[first..found.len().min(first + 8)]);
+            format!("{count} bytes differ from {first} to {last}: {have:02x?}, not {want:02x?}\n")
+        }
+        _ => format!("{} bytes, not {}\n", found.len(), wanted.len()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Evicts the bitmaps and free extents of groups that are not in use. The next use reads the bitmap and builds the free
+//! extents again.
+
+use super::{Group, Inodes};
+use crate::allocator::Allocator;
+use crate::allocator::free_extents::FreeExtents;
+use crate::memory::{Evict, NEVER};
+use crate::meta::MetaBlock;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+
+/// Limit of groups that one search for a loaded group examines.
+const STRIDE: u32 = 64;
+
+impl Group {
+    /// Whether a bitmap is in memory.
+    #[cfg(test)]
+    pub(in crate::allocator) fn is_loaded(&self) -> bool {
+        self.blocks.lock().bitmap.is_some() || self.inodes.lock().bitmap.is_some()
+    }
+
+    /// Drops each bitmap that is at home and unreferenced, with the free extents, unless another thread holds the
+    /// group's locks.
+    fn evict(&self) {
+        // `try_lock`, because the caller may hold this group's lock, or another group's.
+        let (Some(mut blocks), Some(mut inodes)) = (self.blocks.try_lock(), self.inodes.try_lock()) else {
+            return;
+        };
+        if blocks.aside == 0 && blocks.bitmap.as_ref().is_none_or(is_idle) {
+            blocks.bitmap = None;
+            blocks.free = FreeExtents::default();
+            blocks.charge = None;
+        }
+        let Inodes { bitmap, .. } = &mut *inodes;
+        if bitmap.as_ref().is_none_or(is_idle) {
+            *bitmap = None;
+        }
+        if blocks.bitmap.is_none() && inodes.bitmap.is_none() {
+            self.used_at.store(NEVER, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns true if only the group and the cache hold a bitmap. A transaction that changes a bitmap holds it until it is
+/// written home; so if none does, the descriptor has the bitmap's checksum.
+fn is_idle(bitmap: &Arc<MetaBlock>) -> bool {
+    Arc::strong_count(bitmap) <= 2
+}
+
+impl Evict for Allocator {
+    fn oldest(&self) -> u64 {
+        let count = self.layout.group_count;
+        for _ in 0..STRIDE.min(count) {
+            let group = &self.groups[(self.next_evicted.load(Ordering::Relaxed) % count) as usize];
+            let used_at = group.used_at.load(Ordering::Relaxed);
+            if used_at != NEVER {
+                return used_at;
+            }
+            self.pass();
+        }
+        NEVER
+    }
+
+    fn pass(&self) {
+        self.next_evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn evict(&self) {
+        let next = self.next_evicted.fetch_add(1, Ordering::Relaxed) % self.layout.group_count;
+        self.groups[next as usize].evict();
+    }
+}

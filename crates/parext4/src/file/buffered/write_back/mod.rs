@@ -1,0 +1,231 @@
+//! Writes dirty pages back:
+//!
+//! 1. a thread takes runs of pages, holding their range only while it copies them;
+//! 2. a [batch] allocates their blocks and writes them to the device;
+//! 3. the map and the size show the data in one transaction, as after a direct write;
+//! 4. only then the pages become clean (H6).
+
+mod batch;
+mod taken;
+
+use std::ops::Range;
+
+use self::taken::{Contents, Taken, Taking};
+use crate::error::Result;
+use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::{self, Blocks, FileState, Operation};
+use crate::inode::{Cached, FIXED, Inode, Node};
+use crate::lock_order::{Rank, hold};
+use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use crate::volume::Inner;
+
+/// Limits of a batch: 512 pages keep the device busy while the last requests of the batch end.
+const LIMITS: RunLimits = RunLimits { pages: 512, run: 256, gap: GAP };
+/// The most clean pages between two dirty ones that are written with them, because that takes less time than a second
+/// request.
+const GAP: u32 = 2;
+/// Dirty pages, counted over one call, from which on the volume's own threads help to write the file back.
+const MANY: u32 = 256;
+
+/// How the thread that writes pages back acquires their range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HowToHold {
+    /// The caller holds it already.
+    Already,
+    /// The thread blocks until it is free.
+    Wait,
+    /// The thread skips a run whose range another operation holds.
+    Try,
+}
+
+impl File {
+    /// The file of an inode, for a thread of the volume's own. `None` if it is being deleted.
+    pub(crate) fn for_own_thread(volume: &Arc<Inner>, inode: &Arc<Inode>) -> Option<Self> {
+        let node = Node::for_own_thread(volume, inode)?;
+        Some(Self { node, dates: false, refusing: FIXED })
+    }
+
+    /// Writes back the dirty pages of `pages`, and waits until other threads have written back theirs.
+    ///
+    /// # Errors
+    /// The first failure. The pages that it concerns are dirty again.
+    pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
+        let Some(cached) = self.inode().cached() else { return Ok(()) };
+        loop {
+            let failures = cached.failures.settled();
+            self.write_back_once(cached, pages.clone(), how)?;
+            if planted(Fault::SyncUnwaited) {
+                return Ok(());
+            }
+            cached.pages.wait_write_back(pages.clone());
+            // Pages that another thread could not write are dirty again, so this one tries them.
+            let none_failed =
+                failures == Some(cached.failures.begun()) && self.volume().health.check().is_ok();
+            let seen = none_failed || !cached.pages.has_dirty(pages.clone());
+            if seen || planted(Fault::FailureUnseen) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes back the dirty pages of `pages` that no other thread is writing back.
+    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold) -> Result<()> {
+        let (mut from, mut written) = (pages.start, 0);
+        loop {
+            let runs = cached.pages.dirty_runs(from..pages.end, LIMITS);
+            if runs.is_empty() {
+                return Ok(());
+            }
+            let (count, next) = self.write_back_runs(cached, &runs, how)?;
+            from = next;
+            // A short write-back has ended by now and needs no help.
+            if how == HowToHold::Wait && written < MANY && written + count >= MANY {
+                self.volume().write_back_together(self.inode());
+            }
+            written = written.saturating_add(count);
+        }
+    }
+
+    /// Writes back about `most` dirty pages whose ranges are free, from where the last turn ended. Returns their number.
+    pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
+        let Some(cached) = self.inode().cached() else { return Ok(0) };
+        let (mut written, mut is_second_round) = (0, false);
+        while written < most
+            && let Some(runs) = next_runs(cached, &mut is_second_round)
+        {
+            written += self.write_back_runs(cached, &runs, HowToHold::Try)?.0;
+        }
+        Ok(written)
+    }
+
+    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages and the page to go on at.
+    fn write_back_runs(&self, cached: &Cached, runs: &[Range<u32>], how: HowToHold) -> Result<(u32, u32)> {
+        self.volume().health.check()?;
+        let writing = cached.writing();
+        let (mut taken, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
+        for run in runs {
+            // With pages taken, the thread must not block on a range: its holder may wait for these pages.
+            let how_now = if taken.is_empty() || how == HowToHold::Already { how } else { HowToHold::Try };
+            match self.take_held(cached, run.clone(), how_now, how, &mut contents)? {
+                Some(more) => taken.extend(more),
+                None if how == HowToHold::Wait => break,
+                None => {}
+            }
+            next = run.end;
+        }
+        let result = self.write_batch(cached, taken, contents);
+        // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then:
+        // no thread takes the file off the list meanwhile.
+        if result.is_err() {
+            self.volume().note_dirty(self.inode(), cached);
+        }
+        drop(writing);
+        result.map(|count| (count, next))
+    }
+
+    /// Takes the dirty pages of a run in pieces that adjoin, holding their range as `hold_how` says. Returns `None` if
+    /// another operation holds it.
+    fn take_held<'a>(
+        &self,
+        cached: &'a Cached,
+        run: Range<u32>,
+        hold_how: HowToHold,
+        how: HowToHold,
+        contents: &mut Contents,
+    ) -> Result<Option<Vec<Taken<'a>>>> {
+        let (offset, end) = (byte_of(run.start), byte_of(run.end));
+        let operation = Operation::WriteBack { offset, end };
+        match hold_how {
+            HowToHold::Already => Ok(Some(self.take(cached, run, how, contents))),
+            HowToHold::Wait => {
+                let _held = self.admit(operation)?;
+                Ok(Some(self.take(cached, run, how, contents)))
+            }
+            HowToHold::Try => {
+                let plan = admission::plan(operation, &self.state_for_cache(), self.volume().policy);
+                let _held = hold(Rank::Range);
+                let guard = self.inode().ranges.try_lock(plan.range, plan.mode);
+                Ok(guard.map(|_guard| {
+                    self.record().admitted(plan.reason, plan.mode, plan.drains);
+                    self.take(cached, run, how, contents)
+                }))
+            }
+        }
+    }
+
+    /// Takes the dirty pages of a run whose range is held, and the clean ones between them.
+    fn take<'a>(
+        &self,
+        cached: &'a Cached,
+        run: Range<u32>,
+        how: HowToHold,
+        contents: &mut Contents,
+    ) -> Vec<Taken<'a>> {
+        let mut taking = Taking::new(self.size(), contents);
+        for index in run {
+            let mut write_back = begin(cached, index);
+            if write_back.is_none() && how != HowToHold::Try {
+                // Another thread may be writing it back while it has become dirty again. All threads take pages in ascending
+                // order, so no two wait for each other.
+                cached.pages.wait_write_back(index..index + 1);
+                write_back = begin(cached, index);
+            }
+            if write_back.is_none() && taking.reaches(index) {
+                write_back = cached.pages.peek(index).and_then(|page| page.begin_rewrite());
+            }
+            if let Some(write_back) = write_back {
+                taking.add(index, write_back);
+            }
+        }
+        taking.finish()
+    }
+
+    /// What admission must know for operations on pages.
+    pub(super) fn state_for_cache(&self) -> FileState {
+        self.state(Blocks::NOT_LOOKED_AT)
+    }
+}
+
+/// Claims the next runs for one of the threads that write the file back: each claim begins where the last one ended.
+/// Returns `None` when the caller has reached the end twice, or once from the start.
+fn next_runs(cached: &Cached, is_second_round: &mut bool) -> Option<DirtyRuns> {
+    loop {
+        let from = cached.cursor.load(Ordering::Relaxed);
+        let runs = cached.pages.dirty_runs(from..u32::MAX, LIMITS);
+        let next = runs.last().map_or(0, |last| last.end);
+        if runs.is_empty() && (from == 0 || std::mem::replace(is_second_round, true)) {
+            return None;
+        }
+        let is_mine =
+            cached.cursor.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_mine && !runs.is_empty() {
+            return Some(runs);
+        }
+    }
+}
+
+fn begin(cached: &Cached, index: u32) -> Option<WriteBack<'_>> {
+    cached.pages.peek(index)?.begin_write_back()
+}
+
+/// The first byte of a page.
+fn byte_of(index: u32) -> u64 {
+    u64::from(index) * PAGE as u64
+}
+
+impl Inner {
+    /// Drops pages of a file and the space reserved for their data. The caller holds the range of all of them.
+    pub(crate) fn discard_pages(&self, inode: &Inode, pages: Range<u32>) {
+        if let Some(cached) = inode.cached() {
+            let units = cached.pages.discard(pages);
+            if planted(Fault::DelayForgotten) {
+                return;
+            }
+            let blocks = units * 1024 / self.block_size();
+            drop(self.allocator.undelay(u32::try_from(blocks).unwrap_or(u32::MAX)));
+        }
+    }
+}

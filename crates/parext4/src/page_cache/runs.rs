@@ -1,0 +1,102 @@
+//! Runs of dirty pages, as write-back takes them: joined over few clean pages, because a device writes one long run faster
+//! than two short ones.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::word::State;
+
+/// Runs of pages in ascending order.
+pub type DirtyRuns = SmallVec<[Range<u32>; 16]>;
+
+/// How much [`FilePages::dirty_runs`](super::FilePages::dirty_runs) returns.
+#[derive(Clone, Copy, Debug)]
+pub struct RunLimits {
+    /// The most pages in all runs, clean ones included.
+    pub pages: u32,
+    /// The most pages in one run.
+    pub run: u32,
+    /// The most clean pages between two dirty ones of a run.
+    pub gap: u32,
+}
+
+/// Finds the runs in pages that are visited in ascending order.
+#[derive(Debug)]
+pub(super) struct RunFinder {
+    pub runs: DirtyRuns,
+    limits: RunLimits,
+    /// Pages in the runs.
+    pages: u32,
+    /// The first page after the last run and the clean pages that follow it.
+    next: u32,
+}
+
+impl RunFinder {
+    pub fn new(limits: RunLimits) -> Self {
+        Self { runs: DirtyRuns::new(), limits, pages: 0, next: 0 }
+    }
+
+    /// Returns whether the runs have as many pages as they may have.
+    pub fn is_full(&self) -> bool {
+        self.pages >= self.limits.pages
+    }
+
+    /// Adds the page `index` to the last run, or begins a run, if it is dirty.
+    pub fn visit(&mut self, index: u32, state: State) {
+        let Self { limits, pages, .. } = *self;
+        let last = self.runs.last_mut().filter(|_| self.next == index);
+        if state.dirty() != 0 {
+            self.next = index + 1;
+            match last {
+                Some(run) if index - run.start < limits.run && pages + index - run.end < limits.pages => {
+                    self.pages += index + 1 - run.end;
+                    run.end = index + 1;
+                }
+                _ => {
+                    self.pages += 1;
+                    self.runs.push(index..index + 1);
+                }
+            }
+        } else if let Some(run) = last
+            && state.is_clean()
+            && index - run.end < limits.gap
+        {
+            self.next = index + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs of pages that are named by a letter each: dirty, clean, or missing.
+    fn runs(pages: &str, (most, run, gap): (u32, u32, u32)) -> String {
+        let mut finder = RunFinder::new(RunLimits { pages: most, run, gap });
+        for (index, letter) in (0..).zip(pages.chars()).filter(|&(_, letter)| letter != '.') {
+            finder.visit(index, State::filled(7, u8::from(letter == 'd'), 0));
+            if finder.is_full() {
+                break;
+            }
+        }
+        finder.runs.iter().map(|run| format!("{}-{} ", run.start, run.end)).collect()
+    }
+
+    #[test]
+    fn runs_go_on_over_few_clean_pages() {
+        let rows = [
+            ("ddcdc", (9, 9, 0), "0-2 3-4 "),
+            ("ddcdc", (9, 9, 1), "0-4 "),
+            ("dccd", (9, 9, 1), "0-1 3-4 "),
+            ("dc.d", (9, 9, 3), "0-1 3-4 "),
+            ("cdccdcccd", (9, 9, 2), "1-5 8-9 "),
+            ("dddd", (9, 2, 1), "0-2 2-4 "),
+            ("ddcdcd", (4, 9, 1), "0-4 "),
+            ("cc.c", (9, 9, 9), ""),
+        ];
+        for (pages, limits, expected) in rows {
+            assert_eq!(runs(pages, limits), expected, "{pages} {limits:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Write-back of many runs of a file at once.
+
+use std::sync::Arc;
+
+use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
+use parext4::{BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, Volume};
+
+use super::common::gated::Gated;
+use super::common::memory::{Shape, assert_clean, untimed};
+use super::create;
+
+const PAGE: u64 = 4096;
+
+fn options() -> OpenOptions {
+    OpenOptions { cache_size: 16 << 20, write_back_interval: None, ..untimed() }
+}
+
+/// A file of `pages` pages of ones, all of them on the device and none in the cache; and where it lies there.
+fn written_file(volume: &Volume, pages: u64) -> (BufferedFile, u64) {
+    let file = create(volume, "/f");
+    let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
+    file.file().write_at(&bytes, 0).unwrap();
+    volume.sync().unwrap();
+    let (start, len) = file.file().device_range(0).unwrap().unwrap();
+    assert!(len >= pages * PAGE, "the file lies in several places");
+    (file, start)
+}
+
+fn on(device: Arc<dyn Device>) -> Volume {
+    Volume::open(device, &options()).unwrap()
+}
+
+/// Makes pages dirty.
+fn dirty(file: &BufferedFile, pages: impl IntoIterator<Item = u64>) {
+    for page in pages {
+        file.write_at(&[2; PAGE as usize], page * PAGE).unwrap();
+    }
+}
+
+/// Has pages in the cache.
+fn read(file: &BufferedFile, pages: impl IntoIterator<Item = u64>) {
+    for page in pages {
+        file.read_at(&mut [0; 1], page * PAGE).unwrap();
+    }
+}
+
+#[test]
+fn runs_that_lie_apart_are_on_the_device_together() {
+    let gate = Arc::new(Gated::new(Arc::new(Shape::new(64, 4096, true).make())));
+    let volume = on(gate.clone());
+    let (file, _) = written_file(&volume, 400);
+    dirty(&file, (0..40).map(|nth| nth * 10));
+    gate.shut();
+    std::thread::scope(|scope| {
+        let sync = scope.spawn(|| file.sync_data());
+        // The queue of a device that is not a file has 16 threads.
+        gate.wait_for(16);
+        gate.open();
+        sync.join().unwrap().unwrap();
+    });
+    assert_eq!(volume.cache_stats().dirty, 0);
+}
+
+#[test]
+fn runs_are_joined_over_few_clean_pages_and_no_others() {
+    let inner = Arc::new(Shape::new(64, 4096, true).make());
+    let recorder = Arc::new(RecordingDevice::new(inner.clone()));
+    let volume = on(recorder.clone());
+    let (file, start) = written_file(&volume, 64);
+    // Joined over the clean pages 1, 3 and 4.
+    dirty(&file, [0, 2, 5]);
+    read(&file, [1, 3, 4]);
+    // 21 is not in the cache, and 31 to 39 are too many.
+    dirty(&file, [20, 22, 30, 40]);
+    read(&file, 31..40);
+    // Page 51 was changed past the cache, which dropped it.
+    dirty(&file, [50, 52]);
+    read(&file, [51]);
+    file.file().write_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
+    let before = recorder.events();
+    file.sync_data().unwrap();
+    let of_file = |event: &Event| match event {
+        Event::Write { offset, bytes } if (start..start + 64 * PAGE).contains(offset) => {
+            Some(((offset - start) / PAGE, bytes.len() as u64 / PAGE))
+        }
+        _ => None,
+    };
+    let mut writes: Vec<_> = recorder.log()[before..].iter().filter_map(of_file).collect();
+    writes.sort_unstable();
+    assert_eq!(writes, [(0, 6), (20, 1), (22, 1), (30, 1), (40, 1), (50, 1), (52, 1)]);
+    let stats = volume.cache_stats();
+    assert_eq!(stats.dirty, 0, "{stats:?}");
+    let mut bytes = vec![0; 64 * PAGE as usize];
+    file.file().read_at(&mut bytes, 0).unwrap();
+    let firsts: Vec<u8> = bytes.chunks(PAGE as usize).map(|page| page[0]).collect();
+    for (page, &byte) in firsts.iter().enumerate() {
+        let expected = match page {
+            0 | 2 | 5 | 20 | 22 | 30 | 40 | 50 | 52 => 2,
+            51 => 3,
+            _ => 1,
+        };
+        assert_eq!(byte, expected, "page {page}");
+    }
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&inner, "joined");
+}
+
+/// Blocks that were never written, or lie elsewhere, are not written with their neighbours.
+#[test]
+fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
+    let inner = Arc::new(Shape::new(64, 4096, true).make());
+    let volume = on(inner.clone());
+    let file = create(&volume, "/f");
+    file.file().allocate(0, 8 * PAGE, false).unwrap();
+    file.set_len(16 * PAGE).unwrap();
+    dirty(&file, [0, 2, 8, 10]);
+    read(&file, [1, 9]);
+    file.sync_data().unwrap();
+    // Data lies in the four pages only.
+    let data =
+        |at: u64| file.file().data_range(at * PAGE).unwrap().map(|(start, end)| (start / PAGE, end / PAGE));
+    assert_eq!(
+        [data(0), data(1), data(3), data(9)],
+        [Some((0, 1)), Some((2, 3)), Some((8, 9)), Some((10, 11))]
+    );
+    drop(file);
+    volume.close().unwrap();
+    assert_clean(&inner, "not joined");
+}
+
+#[test]
+fn a_failed_run_leaves_its_own_pages_dirty() {
+    for fail_at in [1, 2, 5] {
+        let inner = Arc::new(Shape::new(64, 4096, true).make());
+        let device = Arc::new(FaultDevice::new(inner.clone(), FaultPlan::default()));
+        let volume = on(device.clone());
+        let (file, start) = written_file(&volume, 128);
+        let pages = [3, 30, 60, 90, 120];
+        dirty(&file, pages);
+        let other = file.file().buffered(BufferedOptions::default()).unwrap();
+        device.arm(FaultPlan { kind: FaultKind::Writes, ..FaultPlan::at(fail_at) });
+        file.sync_data().unwrap_err();
+        let failed = (device.failed().unwrap().offset - start) / PAGE;
+        assert!(pages.contains(&failed), "page {failed}");
+        // Requests that had not begun are not begun any more; all others have their data on the device.
+        let stale: Vec<u64> = pages.into_iter().filter(|page| !is_new(&inner, start + page * PAGE)).collect();
+        assert!(stale.contains(&failed));
+        assert_eq!(volume.cache_stats().dirty, stale.len() as u64, "{stale:?}");
+        for page in pages {
+            let mut byte = [0];
+            file.read_at(&mut byte, page * PAGE).unwrap();
+            assert_eq!(byte, [2], "page {page}");
+        }
+        other.sync_data().unwrap_err();
+    }
+}
+
+fn is_new(device: &MemDevice, at: u64) -> bool {
+    let mut byte = [0; 512];
+    device.read_at(at, &mut [std::io::IoSliceMut::new(&mut byte)]).unwrap();
+    byte == [2; 512]
+}

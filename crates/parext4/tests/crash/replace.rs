@@ -1,0 +1,197 @@
+//! Files that are replaced without a sync, by a rename or after a cut to nothing: a crash leaves the old contents or the
+//! new ones, whole.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parext4::device::RecordingDevice;
+use parext4::{
+    BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, RenameMode, SetAttributes, Volume,
+};
+
+use crate::common::lost::{Crash, crashes};
+use crate::common::memory::{Shape, assert_recovers, untimed};
+use crate::common::rng::Rng;
+
+const TARGET: &str = "/d/target";
+const NEW: &str = "/d/new";
+const ELSEWHERE: &str = "/e/new";
+const OTHER: &str = "/other";
+
+fn old() -> Vec<u8> {
+    vec![1; 30_000]
+}
+
+fn new() -> Vec<u8> {
+    vec![2; 200_100]
+}
+
+/// Only commits that are asked for, and no threads that write back.
+fn without_threads() -> OpenOptions {
+    OpenOptions { write_back_interval: None, ..untimed() }
+}
+
+fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Volume {
+    Volume::open(device, options).expect("the volume opens")
+}
+
+fn buffered(volume: &Volume, path: &str) -> BufferedFile {
+    let file = volume.open_file(path).or_else(|_| volume.create(path, 0o644)).expect("the file");
+    file.buffered(BufferedOptions::default()).expect("buffered")
+}
+
+fn contents(volume: &Volume, path: &str) -> Option<Vec<u8>> {
+    let file = volume.open_file(path).ok()?.buffered(BufferedOptions::default()).expect("buffered");
+    let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
+    file.read_at(&mut bytes, 0).expect("read_at");
+    Some(bytes)
+}
+
+/// Commits, and writes nothing back.
+fn commit(volume: &Volume) {
+    let other = volume.open_file(OTHER).unwrap();
+    let set = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    other.node().set_attributes(&set).expect("set_attributes");
+    other.sync_all().expect("sync_all");
+}
+
+fn dirty(volume: &Volume) -> u64 {
+    volume.cache_stats().dirty
+}
+
+/// A volume with the old file.
+fn prepare() -> MemDevice {
+    let device = Arc::new(Shape::new(16, 4096, true).make_poisoned());
+    let volume = open(Arc::clone(&device) as Arc<_>, &untimed());
+    volume.mkdir("/d", 0o755).expect("mkdir");
+    volume.mkdir("/e", 0o755).expect("mkdir");
+    volume.create(OTHER, 0o644).expect("create");
+    buffered(&volume, TARGET).write_at(&old(), 0).expect("write_at");
+    volume.close().expect("close");
+    device.fork()
+}
+
+/// Replaces the target by `replace`, commits, and checks every state that a crash leaves. Each of `names` must have one
+/// of the contents, and after the commit `then`.
+fn check(options: &OpenOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Volume)) {
+    let base = prepare();
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let volume = open(Arc::clone(&device) as Arc<dyn Device>, options);
+    replace(&volume);
+    commit(&volume);
+    let committed = device.events();
+    let mut count = 0;
+    crashes(&device, &base, &mut Rng::new(1, 1), |Crash { epoch, image, what }| {
+        count += 1;
+        check_state(&Arc::new(image), then, epoch, committed, &format!("{what} ({count})"));
+    });
+}
+
+fn check_state(
+    image: &Arc<MemDevice>,
+    then: &[(&str, &[u8])],
+    epoch: Range<usize>,
+    committed: usize,
+    what: &str,
+) {
+    if what.ends_with("0)") {
+        assert_recovers(image, what);
+    }
+    let volume = open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+    for (name, expected) in then {
+        let Some(found) = contents(&volume, name) else {
+            assert!(epoch.start < committed, "{what}: {name} is lost");
+            continue;
+        };
+        let whole = found == *expected || epoch.start < committed && (found == old() || found == new());
+        let (len, first) = (found.len(), found.first());
+        assert!(whole, "{what}: {name} has {len} bytes, which begin with {first:?}");
+    }
+}
+
+/// Writes the new contents to a file, which stays open.
+fn write_new(volume: &Volume, path: &str) -> BufferedFile {
+    let file = buffered(volume, path);
+    file.write_at(&new(), 0).expect("write_at");
+    assert!(dirty(volume) > 0, "nothing is dirty");
+    file
+}
+
+#[test]
+fn a_rename_over_a_file() {
+    check(&without_threads(), &[(TARGET, &new())], |volume| {
+        let _file = write_new(volume, NEW);
+        volume.rename(NEW, TARGET).expect("rename");
+    });
+}
+
+#[test]
+fn a_rename_over_a_file_of_another_directory() {
+    check(&without_threads(), &[(TARGET, &new())], |volume| {
+        let _file = write_new(volume, ELSEWHERE);
+        volume.rename(ELSEWHERE, TARGET).expect("rename");
+    });
+}
+
+/// Exchanges the target for a file.
+fn exchange(volume: &Volume, path: &str) {
+    let (dir, name) = path.rsplit_once('/').unwrap();
+    let (from, to) = (volume.resolve(dir).unwrap(), volume.resolve("/d").unwrap());
+    from.rename(name.as_bytes(), &to, b"target", RenameMode::Exchange).expect("rename");
+}
+
+#[test]
+fn an_exchange() {
+    for path in [NEW, ELSEWHERE] {
+        check(&without_threads(), &[(TARGET, &new()), (path, &old())], |volume| {
+            // What it is exchanged for has only just been written, too.
+            buffered(volume, TARGET).write_at(&old(), 0).expect("write_at");
+            let _file = write_new(volume, path);
+            exchange(volume, path);
+        });
+    }
+}
+
+#[test]
+fn a_cut_to_nothing() {
+    check(&without_threads(), &[(TARGET, &new())], |volume| {
+        let file = buffered(volume, TARGET);
+        file.set_len(0).expect("set_len");
+        drop(write_new(volume, TARGET));
+        assert_eq!(dirty(volume), 0);
+    });
+}
+
+#[test]
+fn a_cut_to_nothing_with_threads() {
+    let options = OpenOptions { write_back_interval: Some(Duration::from_secs(3600)), ..untimed() };
+    check(&options, &[(TARGET, &new())], |volume| {
+        volume.open_file(TARGET).unwrap().set_len(0).expect("set_len");
+        drop(write_new(volume, TARGET));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while dirty(volume) > 0 {
+            assert!(Instant::now() < deadline, "the file is not written back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Other renames and closes wait for no data.
+#[test]
+fn what_replaces_nothing_stays_in_memory() {
+    let volume = open(Arc::new(prepare()), &without_threads());
+    drop(write_new(&volume, NEW));
+    let pages = dirty(&volume);
+    volume.rename(NEW, "/d/free").expect("rename");
+    volume.rename("/d/free", ELSEWHERE).expect("rename");
+    assert_eq!(dirty(&volume), pages);
+    volume.rename(TARGET, OTHER).expect("rename");
+    assert_eq!(dirty(&volume), pages);
+    // A file that had nothing replaces nothing either.
+    let file = buffered(&volume, "/empty");
+    file.set_len(0).expect("set_len");
+    file.write_at(&[3; 100], 0).expect("write_at");
+    drop(file);
+    assert!(dirty(&volume) > pages);
+}

@@ -1,0 +1,166 @@
+//! Crashes while a volume recovers, and volumes whose superblock and log disagree whether there is anything to recover.
+//!
+//! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a commit block. So each
+//! new transaction ends where an old one begins, and whatever recovery takes for its successor is replayed.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use parext4::device::RecordingDevice;
+use parext4::{Device, MemDevice, SetAttributes, Volume, replay_journal};
+use parext4_format::features::Incompat;
+use parext4_format::jbd2::JournalSuperblock;
+use parext4_format::superblock::Superblock;
+
+use crate::common::lost::{Crash, crashes};
+use crate::common::memory::{Shape, journal_offset, untimed};
+use crate::common::rng::Rng;
+use crate::common::{Image, tool};
+
+const FILE: &str = "/file";
+/// Transactions in the log that is left.
+const OLD: u16 = 6;
+/// The modes of the file as old transactions set them, and as one after the recovery does.
+const OLD_MODE: u16 = 0o600;
+const NEW_MODE: u16 = 0o777;
+
+fn open(device: &Arc<MemDevice>) -> Volume {
+    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens")
+}
+
+/// Sets the mode of the file, in a transaction of its own.
+fn set_mode(volume: &Volume, mode: u16) {
+    let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+    volume.open_file(FILE).unwrap().node().set_attributes(&set).expect("set_attributes");
+    volume.sync().expect("sync");
+}
+
+fn mode(volume: &Volume) -> u16 {
+    volume.metadata(FILE).unwrap().permissions
+}
+
+/// A volume that crashed with [`OLD`] transactions in its log.
+fn crashed() -> MemDevice {
+    let device = Arc::new(Shape::new(16, 4096, true).make());
+    let volume = open(&device);
+    volume.create(FILE, 0o644).expect("create");
+    volume.close().expect("close");
+    let volume = open(&device);
+    (0..OLD).for_each(|nth| set_mode(&volume, OLD_MODE + nth));
+    device.fork()
+}
+
+/// The volume without the flag that asks for recovery.
+fn without_flag(device: &MemDevice) -> MemDevice {
+    let mut image = device.snapshot();
+    let mut superblock = Superblock::parse(&image[1024..2048]).unwrap();
+    superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
+    superblock.encode(&mut image[1024..2048]);
+    MemDevice::from_bytes(image)
+}
+
+/// Returns true if the superblock asks for recovery or the log is empty. In any other state e2fsck asks what to do.
+fn flag_and_log_agree(device: &MemDevice) -> bool {
+    let image = device.snapshot();
+    let superblock = Superblock::parse(&image[1024..2048]).unwrap();
+    let journal = &image[usize::try_from(journal_offset(device)).unwrap()..];
+    superblock.incompat().contains(Incompat::RECOVER)
+        || JournalSuperblock::parse(journal).unwrap().start() == 0
+}
+
+/// Opens what a crash left, syncs a change, crashes, and returns what is on the device.
+fn change_and_crash(image: &MemDevice) -> MemDevice {
+    let device = Arc::new(image.fork());
+    let volume = open(&device);
+    set_mode(&volume, NEW_MODE);
+    device.fork()
+}
+
+/// Asserts that the synced change is there, for parext4, and for others if they are asked.
+fn assert_changed(image: &MemDevice, ask_others: bool, what: &str) {
+    let found = mode(&open(&Arc::new(image.fork())));
+    assert_eq!(found, NEW_MODE, "{what}: {found:o} was recovered");
+    if ask_others {
+        assert_changed_for_e2fsck(image, what);
+        assert_changed_for_kernel(image, what);
+    }
+}
+
+fn assert_changed_for_e2fsck(image: &MemDevice, what: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    image.save(file.path()).unwrap();
+    if tool(Command::new("e2fsck").arg("-fy").arg(file.path())).is_none() {
+        return;
+    }
+    let Some(stat) = tool(Command::new("debugfs").args(["-R", "stat /file"]).arg(file.path())) else {
+        return;
+    };
+    let stat = String::from_utf8_lossy(&stat.stdout).into_owned();
+    assert!(stat.contains("Mode:  0777"), "{what}: e2fsck recovers {stat}");
+}
+
+fn assert_changed_for_kernel(image: &MemDevice, what: &str) {
+    let copy = Image::of(image);
+    copy.with_kernel(|root| {
+        use std::os::unix::fs::PermissionsExt;
+        let found = std::fs::metadata(root.join("file")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(found, NEW_MODE.into(), "{what}: the kernel recovers {found:o}");
+    });
+}
+
+/// Checks every state that a crash leaves while `work` recovers the volume: a change synced after that recovery, or
+/// after the next one, is what later recoveries find.
+fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    work(&device);
+    let mut count = 0;
+    crashes(&device, base, &mut Rng::new(1, 1), |Crash { image, what, .. }| {
+        count += 1;
+        assert!(flag_and_log_agree(&image), "{what}: there is a log, and no flag");
+        assert_changed(&change_and_crash(&image), count % 24 == 1, &what);
+    });
+    assert!(count > 10, "only {count} states");
+}
+
+/// The journal is emptied before the superblock says that there is nothing to replay.
+#[test]
+fn crashes_while_the_journal_is_replayed() {
+    check_crashes(&crashed(), |device| {
+        let done = replay_journal(Arc::clone(device) as Arc<dyn Device>).unwrap();
+        assert_eq!(done.transactions, OLD.into());
+    });
+}
+
+#[test]
+fn crashes_while_a_volume_opens_and_closes() {
+    check_crashes(&crashed(), |device| {
+        let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("open");
+        assert_eq!(mode(&volume), OLD_MODE + OLD - 1);
+        volume.close().expect("close");
+    });
+}
+
+/// A log is old if the superblock does not ask for recovery: nothing of it may come back, neither after the
+/// transactions that follow, nor if the crash comes before the log is emptied.
+#[test]
+fn an_old_log_is_left_behind() {
+    let base = without_flag(&crashed());
+    let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
+    let before = mode(&volume);
+    set_mode(&volume, NEW_MODE);
+    let synced = device.events();
+    volume.close().expect("close");
+    let mut count = 0;
+    crashes(&device, &base, &mut Rng::new(1, 1), |Crash { epoch, image, what }| {
+        count += 1;
+        if epoch.start >= synced {
+            assert_changed(&image, count % 24 == 1, &what);
+        }
+        let found = mode(&open(&Arc::new(image.fork())));
+        assert!(found == before || found == NEW_MODE, "{what}: {found:o} is from the old log");
+        assert_changed(&change_and_crash(&image), false, &what);
+    });
+    // Others agree once the log is in use again.
+    assert_changed(&change_and_crash(&base), true, "the old log");
+}

@@ -1,0 +1,110 @@
+//! Inodes that are evicted and read again, found by name and by number, and deleted meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parext4::fault::Fault;
+use parext4::{Error, NewInode, OpenOptions, SetAttributes, Volume};
+
+use shuttle::rand::Rng;
+
+use super::support::*;
+
+/// A volume that keeps in memory only what is in use.
+fn forgetful(image: &parext4::MemDevice) -> Volume {
+    let options = OpenOptions { metadata_cache: 0, ..options() };
+    Volume::open(Arc::new(Yielding(Arc::new(image.fork()))), &options).expect("the image opens")
+}
+
+#[test]
+fn there_is_one_inode_in_memory_for_each_on_the_device() {
+    check(100, &[Fault::LoadTwice], |image| {
+        let volume = forgetful(image);
+        let id = volume.create("/f", 0o644).unwrap().node().id();
+        volume.sync().unwrap();
+        // Something else, for which the inode makes room.
+        volume.create("/other", 0o644).unwrap();
+        volume.sync().unwrap();
+        let set = |change: SetAttributes, by_name: bool| {
+            let volume = volume.clone();
+            shuttle::thread::spawn(move || {
+                let node = if by_name { volume.resolve("/f") } else { volume.node(id) };
+                node.unwrap().set_attributes(&change).unwrap();
+            })
+        };
+        let threads = [
+            set(SetAttributes { uid: Some(2), ..SetAttributes::default() }, true),
+            set(SetAttributes { gid: Some(2), ..SetAttributes::default() }, false),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let metadata = volume.metadata("/f").unwrap();
+        assert_eq!((metadata.uid, metadata.gid), (2, 2), "a change is lost");
+    });
+}
+
+#[test]
+fn a_deleted_inode_is_not_found_by_its_number() {
+    check(200, &[Fault::ForgetBeforeFree], |image| {
+        let volume = forgetful(image);
+        let id = volume.create("/f", 0o644).unwrap().node().id();
+        volume.sync().unwrap();
+        let unlinked = Arc::new(AtomicBool::new(false));
+        let looking = {
+            let (volume, unlinked) = (volume.clone(), Arc::clone(&unlinked));
+            shuttle::thread::spawn(move || {
+                loop {
+                    let was_unlinked = unlinked.load(Ordering::SeqCst);
+                    match volume.node(id) {
+                        Ok(node) => assert!(!was_unlinked && node.id() == id, "a deleted inode is found"),
+                        Err(Error::NotFound(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    if was_unlinked {
+                        return;
+                    }
+                    shuttle::thread::yield_now();
+                }
+            })
+        };
+        let root = volume.root().unwrap();
+        root.unlink(b"f").unwrap();
+        unlinked.store(true, Ordering::SeqCst);
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            // The number is given out again while the other thread looks for it.
+            root.create(b"g", &NewInode::default()).unwrap();
+        }
+        looking.join().unwrap();
+        let next = root.create(b"h", &NewInode::default()).unwrap();
+        assert!(next.id() != id && matches!(volume.node(id), Err(Error::NotFound(_))));
+    });
+}
+
+/// A thread looks for a number while an inode of it is made, committed and deleted.
+#[test]
+fn what_is_read_of_a_deleted_inode_is_not_kept() {
+    check(100, &[Fault::PutUnmarked], |image| {
+        let options = OpenOptions { metadata_cache: 0, ..options() };
+        let volume = Volume::open(Arc::new(image.fork()), &options).expect("the image opens");
+        let root = volume.root().unwrap();
+        let old = root.create(b"old", &NewInode::default()).unwrap().id();
+        root.unlink(b"old").unwrap();
+        volume.sync().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let looking = {
+            let (volume, over) = (volume.clone(), Arc::clone(&over));
+            shuttle::thread::spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    assert!(matches!(volume.node(old), Err(Error::NotFound(_))));
+                    shuttle::thread::yield_now();
+                }
+            })
+        };
+        let new = root.create(b"new", &NewInode::default()).unwrap().id();
+        volume.sync().unwrap();
+        root.unlink(b"new").unwrap();
+        over.store(true, Ordering::SeqCst);
+        looking.join().unwrap();
+        assert_eq!(new.ino, old.ino);
+        assert!(matches!(volume.node(new), Err(Error::NotFound(_))), "a deleted inode is found");
+    });
+}

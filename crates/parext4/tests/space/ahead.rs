@@ -1,0 +1,58 @@
+//! Blocks mapped ahead of files that are open and idle are space for others.
+
+use std::sync::Arc;
+
+use parext4::{Device, Error, File, Volume};
+
+use crate::common::memory::{Shape, assert_clean, untimed};
+
+const PIECE: usize = 4096;
+
+/// Bytes that are mapped but hold nothing, in all the files.
+fn unused(files: &[File]) -> u64 {
+    let surplus = |file: &File| (512 * file.node().metadata().sectors).saturating_sub(file.size());
+    files.iter().map(surplus).sum()
+}
+
+/// Fills the volume with one file, a piece at a time, as `write` does it; returns how many bytes went in.
+fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&File) -> parext4::Result<()>) -> u64 {
+    let ballast = volume.create(name, 0o644).unwrap();
+    loop {
+        match write(&ballast) {
+            Ok(()) => {}
+            Err(Error::NoSpace) => return ballast.size(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn blocks_ahead_of_idle_files_are_given_back_before_space_runs_out() {
+    let device = Arc::new(Shape::new(64, 1024, true).make());
+    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let files: Vec<_> = (0..100).map(|nth| volume.create(format!("/{nth}"), 0o644).unwrap()).collect();
+    for nth in 0..20 {
+        for file in &files {
+            assert_eq!(file.append(&[1; PIECE]).unwrap(), nth * PIECE as u64);
+        }
+    }
+    let ahead = unused(&files);
+    assert!(ahead > 1 << 20, "only {ahead} bytes are mapped ahead");
+    let free = volume.space().available_blocks * 1024;
+    let piece = vec![2; PIECE];
+    let filled = fill(&volume, "/ballast", |file| file.append(&piece).map(drop));
+    // A leaf of an extent tree may keep some bytes of each file.
+    assert!(unused(&files) < 100 * 2048, "{} bytes are still mapped ahead", unused(&files));
+    assert!(filled > free + ahead / 2, "{filled} bytes went in, {free} were free, {ahead} mapped ahead");
+    // They grow again where there is space.
+    volume.remove_file("/ballast").unwrap();
+    for file in &files {
+        assert_eq!(file.append(&[1; PIECE]).unwrap(), 20 * PIECE as u64);
+        let mut seen = vec![0; 21 * PIECE];
+        assert_eq!(file.read_at(&mut seen, 0).unwrap(), seen.len());
+        assert!(seen.iter().all(|&byte| byte == 1));
+    }
+    drop(files);
+    volume.close().unwrap();
+    assert_clean(&device, "filled");
+}

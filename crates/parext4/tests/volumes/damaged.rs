@@ -1,0 +1,112 @@
+//! Volumes that are damaged where it does not stand in the way: they open where the kernel mounts them.
+
+use std::sync::Arc;
+
+use parext4::{Error, MemDevice, OpenOptions, Volume};
+use parext4_format::group_desc::GroupDesc;
+use parext4_format::superblock::Superblock;
+use parext4_format::{GroupNo, InodeNo, inode};
+
+use crate::common::Image;
+use crate::common::memory::untimed;
+
+/// Where the descriptors of a volume with 1 KiB blocks lie.
+const DESCRIPTORS: usize = 2048;
+
+fn superblock(bytes: &[u8]) -> Superblock {
+    Superblock::parse(&bytes[1024..2048]).unwrap()
+}
+
+/// The kernel mounts such a volume read-only (`ext4_check_descriptors`).
+#[test]
+fn a_bad_group_descriptor_does_not_keep_from_reading() {
+    let Some(image) = Image::mke2fs(24, &["-b", "1024"]) else { return };
+    let volume = image.open();
+    volume.create("/file", 0o644).unwrap().write_at(&[5; 1024], 0).unwrap();
+    volume.close().unwrap();
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let size = usize::from(superblock(&bytes).desc_size());
+    // `bg_free_blocks_count_lo` of the last group.
+    let group = superblock(&bytes).group_count() as usize - 1;
+    bytes[DESCRIPTORS + group * size + 0x0c..][..2].fill(0xff);
+    let device = Arc::new(MemDevice::from_bytes(bytes));
+    assert!(matches!(Volume::open(Arc::clone(&device) as _, &untimed()), Err(Error::Corrupt(_))));
+    let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
+    let mut seen = [0; 1024];
+    volume.open_file("/file").unwrap().read_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, [5; 1024]);
+}
+
+/// Where no checksum guards it, the kernel neither reads nor writes `bg_itable_unused`.
+#[test]
+fn without_group_checksums_what_is_unused_stays_as_it_is() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^metadata_csum,^uninit_bg"]) else { return };
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let desc = |bytes: &[u8]| {
+        let superblock = superblock(bytes);
+        GroupDesc::parse(&bytes[DESCRIPTORS..], &superblock, GroupNo(0)).unwrap()
+    };
+    // `bg_itable_unused_lo` of the first group.
+    bytes[DESCRIPTORS + 0x1c..][..2].copy_from_slice(&u16::MAX.to_le_bytes());
+    let before = desc(&bytes);
+    let device = Arc::new(MemDevice::from_bytes(bytes));
+    let volume = Volume::open(Arc::clone(&device) as _, &untimed()).unwrap();
+    for n in 0..20 {
+        volume.create(format!("/{n}"), 0o644).unwrap();
+    }
+    volume.close().unwrap();
+    let after = desc(&device.snapshot());
+    assert!(after.free_inodes < before.free_inodes);
+    assert_eq!((before.itable_unused, after.itable_unused), (u16::MAX.into(), u16::MAX.into()));
+}
+
+/// `ext4_try_to_expand_extra_isize`.
+#[test]
+fn an_inode_that_changes_gets_all_extra_fields() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256"]) else { return };
+    let volume = image.open();
+    for path in ["/changed", "/kept"] {
+        volume.create(path, 0o644).unwrap();
+    }
+    volume.close().unwrap();
+    for path in ["/changed", "/kept"] {
+        image.debugfs_write(&format!("sif {path} extra_isize 4"));
+    }
+    let extra = |path| {
+        let stat = image.debugfs(&format!("stat {path}"));
+        let line = stat.lines().find_map(|line| line.strip_prefix("Size of extra inode fields: "));
+        line.and_then(|size| size.trim().parse::<u32>().ok())
+    };
+    if extra("/kept") != Some(4) {
+        return;
+    }
+    let volume = image.open();
+    volume.open_file("/kept").unwrap();
+    volume.open_file("/changed").unwrap().write_at(&[1; 100], 0).unwrap_or_default();
+    volume.open_file("/changed").unwrap().set_len(5).unwrap();
+    volume.close().unwrap();
+    assert_eq!((extra("/changed"), extra("/kept")), (Some(32), Some(4)));
+    image.fsck();
+}
+
+/// An inode with fewer extra fields than new ones have, with attributes behind them.
+#[test]
+fn attributes_make_room_for_extra_fields() {
+    let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256"]) else { return };
+    let superblock = superblock(&std::fs::read(image.path()).unwrap());
+    for (len, fits) in [(10, true), (72, false)] {
+        let mut inode = inode::Inode::new(0o100_644, &superblock);
+        inode.extra_isize = 4;
+        let list =
+            vec![parext4_format::xattr::Xattr { name_index: 1, name: b"a".to_vec(), value: vec![7; len] }];
+        let area = inode.xattr_area().len();
+        let body = parext4_format::xattr::encode_ibody(&list, area).unwrap();
+        inode.xattr_area_mut().copy_from_slice(&body);
+        assert_eq!(inode.expand_extra(32), fits);
+        assert_eq!(inode.extra_isize, if fits { 32 } else { 4 });
+        let mut bytes = vec![0; 256];
+        inode.encode(&mut bytes, &superblock, InodeNo(12));
+        let again = inode::Inode::parse(&bytes, &superblock, InodeNo(12)).unwrap();
+        assert_eq!(parext4_format::xattr::parse_ibody(again.xattr_area()).unwrap(), list);
+    }
+}

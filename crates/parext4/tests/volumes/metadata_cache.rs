@@ -1,0 +1,207 @@
+//! The cache of inodes, directories and other metadata: its budget, inodes by number, and reads beside each other.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use parext4::{
+    Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, OpenOptions, SetAttributes, Volume, mkfs,
+};
+
+use crate::common::gated::Gated;
+
+const BUDGET: usize = 1 << 20;
+
+/// A volume whose only commits are those of `sync` and of full transactions.
+fn open(device: Arc<dyn Device>) -> Volume {
+    let options = OpenOptions { metadata_cache: BUDGET, commit_interval: None, ..OpenOptions::default() };
+    Volume::open(device, &options).unwrap()
+}
+
+/// A device with a volume that has `count` directories below the root.
+fn with_directories(count: u32) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(64 << 20));
+    let options = MkfsOptions { block_size: Some(1024), inode_ratio: Some(8192), ..MkfsOptions::default() };
+    mkfs(&*device, &options).unwrap();
+    let volume = open(Arc::clone(&device) as _);
+    let root = volume.root().unwrap();
+    for nth in 0..count {
+        root.mkdir(format!("{nth:05}").as_bytes(), &NewInode::default()).unwrap();
+    }
+    drop(root);
+    volume.close().unwrap();
+    device
+}
+
+fn for_each_entry(dir: &Node, mut visit: impl FnMut(&[u8])) {
+    let mut after = 0;
+    loop {
+        let items = dir.read_dir(after).unwrap();
+        let Some(last) = items.last() else { return };
+        after = last.cookie;
+        items
+            .iter()
+            .filter(|item| !item.name.starts_with(b".") && item.name != b"lost+found")
+            .for_each(|item| visit(&item.name));
+    }
+}
+
+#[test]
+fn a_walk_over_many_directories_stays_within_the_budget() {
+    const COUNT: u32 = 1500;
+    let volume = open(with_directories(COUNT));
+    let root = volume.root().unwrap();
+    let (mut visited, mut most) = (0, 0);
+    for_each_entry(&root, |name| {
+        let dir = root.lookup(name).unwrap();
+        for_each_entry(&dir, |_| unreachable!("the directory is empty"));
+        visited += 1;
+        most = most.max(volume.metadata_cache_stats().bytes);
+    });
+    assert_eq!(visited, COUNT);
+    let stats = volume.metadata_cache_stats();
+    // Each takes several KiB, so that all of them would take many times the budget.
+    assert!(stats.inodes > 50, "some of it is kept: {stats:?}");
+    assert!(most <= (BUDGET + BUDGET / 2) as u64, "{most} bytes, then {stats:?}");
+}
+
+#[test]
+fn an_inode_is_found_by_number_as_long_as_it_exists() {
+    let volume = open(with_directories(0));
+    let root = volume.root().unwrap();
+    let file = root.create(b"file", &NewInode::default()).unwrap();
+    let set = SetAttributes { uid: Some(7), ..SetAttributes::default() };
+    file.set_attributes(&set).unwrap();
+    let id = file.id();
+    drop(file);
+    volume.sync().unwrap();
+    assert_eq!(volume.node(id).unwrap().metadata().uid, 7);
+    assert_eq!(volume.node(root.id()).unwrap().ino(), root.ino());
+    let gone = |id| matches!(volume.node(id), Err(Error::NotFound(_)));
+    let unnamed = |ino| matches!(volume.named_node(ino), Err(Error::NotFound(_)));
+    // The journal, a number that is free, and numbers that do not exist.
+    for ino in [0, 8, id.ino.get() + 1, u32::MAX] {
+        assert!(gone(NodeId { ino: parext4::InodeNo(ino), generation: 0 }), "{ino}");
+        assert!(unnamed(parext4::InodeNo(ino)), "{ino}");
+    }
+    assert_eq!(volume.named_node(id.ino).unwrap().id(), id, "whatever its generation");
+    let held = volume.node(id).unwrap();
+    root.unlink(b"file").unwrap();
+    assert_eq!(volume.node(id).unwrap().metadata().links, 0, "an inode without a name that is in use");
+    assert!(unnamed(id.ino));
+    drop(held);
+    assert!(gone(id), "a deleted inode");
+    let next = root.create(b"next", &NewInode::default()).unwrap();
+    assert_eq!(next.ino(), id.ino, "the number is given out again");
+    assert!(gone(id), "another inode of the number");
+    assert_eq!(volume.named_node(id.ino).unwrap().id(), next.id());
+    assert_eq!(volume.node(next.id()).unwrap().metadata().uid, 0);
+}
+
+#[test]
+fn an_inode_that_is_being_read_holds_up_no_other() {
+    let device = Arc::new(Gated::new(with_directories(0)));
+    let volume = open(Arc::clone(&device) as _);
+    let root = volume.root().unwrap();
+    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
+    let files: Vec<_> = (0..600).map(create).collect();
+    // However a cache is cut, some of the others are in the same part; and they are in other blocks of the table.
+    let (one, others) = (files[0], &files[16..]);
+    drop(root);
+    volume.close().unwrap();
+    let volume = open(Arc::clone(&device) as _);
+    let _held: Vec<_> = others.iter().map(|&id| volume.node(id).unwrap()).collect();
+    device.shut();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| volume.node(one).map(|node| node.id()));
+        device.wait_for(1);
+        let (send, receive) = mpsc::channel();
+        let volume = &volume;
+        scope.spawn(move || {
+            let found = others.iter().all(|&id| volume.node(id).is_ok_and(|node| node.id() == id));
+            send.send(found)
+        });
+        let found = receive.recv_timeout(Duration::from_secs(20));
+        device.open();
+        assert!(found.expect("one of them waits for the other's read"));
+        assert_eq!(reading.join().unwrap().unwrap(), one);
+    });
+}
+
+/// A device that fails one read.
+#[derive(Debug)]
+struct FailingOnce {
+    inner: Arc<MemDevice>,
+    fails: AtomicBool,
+}
+
+impl Device for FailingOnce {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        if self.fails.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("a read that fails"));
+        }
+        self.inner.read_at(offset, bufs)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// Two inodes share a block. The read of the one fails; the other thread waits for that read, and reads again.
+#[test]
+fn a_block_is_in_memory_once_after_a_read_that_failed() {
+    let memory = with_directories(0);
+    let failing = Arc::new(FailingOnce { inner: Arc::clone(&memory), fails: AtomicBool::new(false) });
+    let device = Arc::new(Gated::new(Arc::clone(&failing) as _));
+    let volume = open(Arc::clone(&device) as _);
+    let root = volume.root().unwrap();
+    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
+    let files: Vec<_> = (0..64).map(create).collect();
+    // A block of the table has four inodes.
+    let first = files.iter().position(|id| id.ino.get() % 4 == 1).unwrap();
+    let (one, other) = (files[first], files[first + 1]);
+    drop(root);
+    volume.close().unwrap();
+
+    let volume = open(Arc::clone(&device) as _);
+    // Reads the bitmap.
+    volume.node(files[32]).unwrap();
+    device.shut();
+    let found = std::thread::scope(|scope| {
+        let fails = scope.spawn(|| volume.node(one).map(drop));
+        device.wait_for(1);
+        let waits = scope.spawn(|| volume.node(other));
+        // Long enough to come to the block.
+        std::thread::sleep(Duration::from_millis(200));
+        failing.fails.store(true, Ordering::SeqCst);
+        device.open();
+        assert!(matches!(fails.join().unwrap(), Err(Error::Device { .. })));
+        waits.join().unwrap().unwrap()
+    });
+    let set = |uid| SetAttributes { uid: Some(uid), ..SetAttributes::default() };
+    found.set_attributes(&set(2)).unwrap();
+    volume.node(one).unwrap().set_attributes(&set(1)).unwrap();
+    drop(found);
+    volume.close().unwrap();
+    let volume = open(memory);
+    let uid = |id| volume.node(id).unwrap().metadata().uid;
+    assert_eq!((uid(one), uid(other)), (1, 2), "a change is lost");
+}

@@ -1,0 +1,147 @@
+//! Errors found in a volume are recorded in its superblock, where others' programs read them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parext4::device::{FaultDevice, FaultKind, FaultPlan};
+use parext4::{Device, Error, FileDevice, FileOptions, MemDevice, OpenOptions, Volume};
+use parext4_format::superblock::Superblock;
+
+use crate::common::memory::{Shape, untimed};
+use crate::common::{Image, tool};
+
+/// What dumpe2fs says of a volume's superblock: the state and the errors on record, in one line each without the gaps.
+fn record(image: &Path) -> Option<String> {
+    let output = tool(Command::new("dumpe2fs").arg("-h").arg(image))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter(|line| line.contains("state:") || line.contains("rror "));
+    Some(lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect())
+}
+
+/// Runs `e2fsck -p` on a copy of a volume. It must take note of the errors, and find them.
+fn assert_preening_checks(image: &Path) {
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(image, copy.path()).unwrap();
+    let Some(output) = tool(Command::new("e2fsck").arg("-p").arg(copy.path())) else { return };
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("contains a file system with errors, check forced"), "{text}");
+}
+
+/// A volume in a file, with a directory whose block fails its checksum, and the number of that block.
+fn damaged() -> Option<(Image, u64)> {
+    let image = Image::mke2fs(16, &["-b", "1024"])?;
+    let volume = image.open();
+    volume.mkdir("/dir", 0o755).unwrap();
+    volume.create("/dir/file", 0o644).unwrap();
+    volume.close().unwrap();
+    let block: u64 = image.debugfs("blocks /dir").trim().parse().ok()?;
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    bytes[usize::try_from(block).unwrap() * 1024 + 500] ^= 1;
+    std::fs::write(image.path(), bytes).unwrap();
+    Some((image, block))
+}
+
+fn open(image: &Image, options: &OpenOptions) -> Volume {
+    Volume::open(Arc::new(FileDevice::open(image.path(), &FileOptions::new()).unwrap()), options).unwrap()
+}
+
+#[test]
+fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
+    let Some((image, block)) = damaged() else { return };
+    let fails = |volume: &Volume| {
+        for _ in 0..3 {
+            assert!(matches!(volume.metadata("/dir/file"), Err(Error::Corrupt(_))));
+        }
+    };
+    // Who only reads writes nothing.
+    let before = std::fs::read(image.path()).unwrap();
+    let volume = open(&image, &OpenOptions::read_only());
+    fails(&volume);
+    volume.close().unwrap();
+    assert!(std::fs::read(image.path()).unwrap() == before);
+
+    // The thread that commits does not wait for its interval.
+    let options = OpenOptions { commit_interval: Some(Duration::from_secs(3600)), ..untimed() };
+    let volume = open(&image, &options);
+    fails(&volume);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while volume.commits() == 0 {
+        assert!(Instant::now() < deadline, "the error is not recorded");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_preening_checks(&image.path());
+    volume.create("/other", 0o644).unwrap();
+    volume.close().unwrap();
+
+    let expected = |record: &str| {
+        for line in [
+            "Filesystem state: clean with errors\n",
+            "FS Error count: 1\n",
+            "First error function: namespace/dir.rs\n",
+            "Last error err: EFSCORRUPTED\n",
+            &format!("Last error block #: {block}\n"),
+        ] {
+            assert!(record.contains(line), "{line}{record}");
+        }
+    };
+    let Some(recorded) = record(&image.path()) else { return };
+    expected(&recorded);
+    assert_preening_checks(&image.path());
+    // Neither we nor the kernel forget it.
+    image.open().close().unwrap();
+    image.with_kernel(|mount| assert!(mount.join("other").exists()));
+    expected(&record(&image.path()).unwrap());
+    tool(Command::new("e2fsck").arg("-fy").arg(image.path()));
+    assert_eq!(record(&image.path()).unwrap(), "Filesystem state: clean\n");
+}
+
+/// A write fails after a first transaction is in the log, whose superblock knows nothing of that.
+#[test]
+fn a_volume_that_a_failed_write_stopped_says_so() {
+    for journal in [true, false] {
+        let base = Shape::new(16, 4096, journal).make();
+        let run = |fail_at| {
+            let memory = Arc::new(base.fork());
+            let plan = FaultPlan { fail_at, kind: FaultKind::Writes, ..FaultPlan::default() };
+            let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, plan));
+            let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+            volume.create("/first", 0o644).unwrap();
+            volume.sync().unwrap();
+            let calls = device.calls();
+            volume.create("/second", 0o644).unwrap();
+            let file = volume.create("/third", 0o644).unwrap();
+            file.allocate(0, 1 << 20, false).unwrap();
+            drop(file);
+            assert_eq!(volume.sync().is_err(), fail_at.is_some());
+            let free = superblock(&memory).free_blocks();
+            drop(volume);
+            (memory, calls, free)
+        };
+        let (_, calls, _) = run(None);
+        let (memory, _, free) = run(Some(calls + 1));
+        let stopped = superblock(&memory);
+        assert_eq!(stopped.error_count(), 1);
+        assert_eq!(stopped.free_blocks(), free, "no counter of what is not durable is on the device");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        memory.save(file.path()).unwrap();
+        let Some(recorded) = record(file.path()) else { return };
+        assert!(
+            recorded.contains("with errors\n") && recorded.contains("Last error err: EIO\n"),
+            "{recorded}"
+        );
+        assert_preening_checks(file.path());
+        // The replay brings back a superblock without the record.
+        let volume = Volume::open(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
+        volume.metadata("/first").unwrap();
+        volume.close().unwrap();
+        assert_eq!(superblock(&memory).error_count(), 1);
+        memory.save(file.path()).unwrap();
+        assert_preening_checks(file.path());
+    }
+}
+
+fn superblock(device: &MemDevice) -> Superblock {
+    Superblock::parse(&device.snapshot()[1024..2048]).unwrap()
+}

@@ -1,0 +1,72 @@
+//! The slowest calls of a test program, for the report of `cargo xtask test`.
+//!
+//! `PAREXT4_SLOWEST` names a file. A call that is slower than every earlier one of its kind in this process appends a line
+//! of its kind and its nanoseconds. Without the variable nothing is noted.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The kinds of calls that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A call that makes changes durable.
+    Fsync,
+    /// Any call of a program.
+    Request,
+}
+
+/// The longest time of each kind so far, in nanoseconds.
+static LONGEST: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Runs a call that makes changes durable, and notes how long it took.
+pub fn fsync<R>(call: impl FnOnce() -> R) -> R {
+    timed(Kind::Fsync, call)
+}
+
+/// Runs any other call, and notes how long it took.
+pub fn request<R>(call: impl FnOnce() -> R) -> R {
+    timed(Kind::Request, call)
+}
+
+fn timed<R>(kind: Kind, call: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = call();
+    note(kind, start.elapsed());
+    result
+}
+
+/// Notes how long a call took. A sync is a request, too.
+pub fn note(kind: Kind, took: Duration) {
+    let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    if kind == Kind::Fsync {
+        note_longest(Kind::Fsync, nanoseconds);
+    }
+    note_longest(Kind::Request, nanoseconds);
+}
+
+fn note_longest(kind: Kind, nanoseconds: u64) {
+    // Relaxed: the maximum publishes nothing but itself.
+    if LONGEST[kind as usize].fetch_max(nanoseconds, Ordering::Relaxed) >= nanoseconds {
+        return;
+    }
+    if let Some(mut file) = log() {
+        let name = match kind {
+            Kind::Fsync => "fsync",
+            Kind::Request => "request",
+        };
+        // One write call, so that the lines of processes that share the file stay whole.
+        file.write_all(format!("{name} {nanoseconds}\n").as_bytes()).expect("PAREXT4_SLOWEST can be written");
+    }
+}
+
+fn log() -> Option<&'static File> {
+    static LOG: OnceLock<Option<File>> = OnceLock::new();
+    let open = || {
+        let path = std::env::var_os("PAREXT4_SLOWEST")?;
+        Some(File::options().append(true).create(true).open(path).expect("PAREXT4_SLOWEST can be opened"))
+    };
+    LOG.get_or_init(open).as_ref()
+}

@@ -209,7 +209,7 @@ fn what_is_looked_at_first_shows_what_comes_meanwhile() {
         // Nobody has looked at this one.
         let (_again, file) = after_crash(&device, "/f");
         let look = |f: &File| {
-            dawdle(100);
+            dawdle(300);
             assert!(read(f, 1, 0).iter().all(|&byte| byte == 1));
         };
         race(&file, look, |f| f.allocate(40 * BLOCK as u64, BLOCK as u64, false).unwrap());

@@ -130,11 +130,11 @@ fn the_sources_are_measured() {
     assert!(bench.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
 }
 
-/// The comparison of work with names and small files, whose images and mounts come under `temporary`.
-fn metadata(bench: &Bench, temporary: &Path) -> Command {
+/// The comparison of the sources or cases `only`, whose images and mounts come under `temporary`.
+fn sources(bench: &Bench, only: &str, temporary: &Path) -> Command {
     std::fs::create_dir(temporary).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
-    command.args(["bench", "sources", "--quick", "--only=metadata", "--out"]).arg(bench.path("out"));
+    command.args(["bench", "sources", "--quick", "--only", only, "--out"]).arg(bench.path("out"));
     command.env("TMPDIR", temporary).stdout(Stdio::piped());
     command
 }
@@ -180,7 +180,7 @@ fn names_and_small_files_are_measured() {
     }
     let bench = Bench::new(&[]);
     let temporary = bench.path("temporary");
-    let output = metadata(&bench, &temporary).output().unwrap();
+    let output = sources(&bench, "metadata", &temporary).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("metadata create: 2 jobs, a directory each"));
@@ -209,7 +209,7 @@ fn nothing_is_left_of_an_interrupted_comparison() {
     }
     let bench = Bench::new(&[]);
     let temporary = bench.path("temporary");
-    let mut running = metadata(&bench, &temporary).stderr(Stdio::null()).spawn().unwrap();
+    let mut running = sources(&bench, "metadata", &temporary).stderr(Stdio::null()).spawn().unwrap();
     while !has_mounts(&temporary) {
         assert!(running.try_wait().unwrap().is_none(), "it has not mounted anything");
         std::thread::sleep(Duration::from_millis(1));
@@ -217,5 +217,64 @@ fn nothing_is_left_of_an_interrupted_comparison() {
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert!(!running.wait().unwrap().success());
     assert!(!bench.path("out").exists());
+    assert_clean(&temporary);
+}
+
+#[test]
+fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
+    let bench = Bench::new(&[]);
+    let temporary = bench.path("temporary");
+    let output = sources(&bench, "pressure-overwrite-4k-4x", &temporary).output().unwrap();
+    let (table, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned());
+    assert!(output.status.success(), "{said}");
+    assert!(table.contains("8 jobs x 1, in step, cache of 8.00 MiB"), "{table}");
+    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let lines = lines.as_array().unwrap();
+    for line in lines {
+        assert_eq!((&line["failure"], &line["in_step"]), (&Value::Null, &true.into()), "{line}");
+        assert_eq!((&line["cache"], &line["size"]), (&(8 << 20).into(), &(32 << 20).into()), "{line}");
+        let [all, slowest] = ["iops", "iops_slowest_job"].map(|field| line[field].as_f64().unwrap());
+        assert!(
+            slowest > 0.0
+                && slowest < all
+                && line["latency_max_us"].as_f64() >= line["latency_p99_9_us"].as_f64()
+        );
+    }
+    let has = |target: &str| lines.iter().any(|line| line["target"] == target);
+    // Where one is missing, the program has said why.
+    assert!(
+        has("lib") && ["ext4", "xfs"].iter().all(|peer| has(peer) || said.contains("parext4: ")),
+        "{said}"
+    );
+    assert_clean(&temporary);
+}
+
+#[test]
+fn no_control_group_is_left_of_an_interrupted_comparison() {
+    let bench = Bench::new(&[]);
+    let temporary = bench.path("temporary");
+    let mut command = sources(&bench, "pressure-randrw-4k-4x", &temporary);
+    let mut running = command.stderr(Stdio::null()).spawn().unwrap();
+    let name = format!("parext4-bench-{}", running.id());
+    let groups = format!("/proc/{}/cgroup", running.id());
+    let group = loop {
+        if running.try_wait().unwrap().is_some() {
+            return eprintln!("SKIPPED: no memory control group can be made here");
+        }
+        // Mounted, so a run has begun, and not only a look whether there are groups.
+        let line = std::fs::read_to_string(&groups).unwrap_or_default();
+        if let Some(line) = line.lines().find(|line| has_mounts(&temporary) && line.ends_with(&name)) {
+            break line.rsplit(':').next().unwrap().trim_start_matches('/').to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let exists = || {
+        ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().any(|root| Path::new(root).join(&group).exists())
+    };
+    assert!(exists());
+    kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+    assert!(!running.wait().unwrap().success());
+    assert!(!exists() && !bench.path("out").exists());
     assert_clean(&temporary);
 }

@@ -90,6 +90,8 @@ pub struct Job {
     pub pre_read: bool,
     /// Visits to each block at most, if its blocks may be visited again.
     pub loops: Option<u32>,
+    /// Jobs that are ahead wait for the slowest one.
+    pub in_step: bool,
     /// The run ends after this time, or when a fresh file is full.
     pub runtime: Duration,
     /// Time before `runtime` in which nothing is counted.
@@ -284,6 +286,7 @@ impl Job {
             direct: true,
             pre_read: false,
             loops: None,
+            in_step: false,
             runtime: Duration::from_secs(1),
             ramp: Duration::ZERO,
             end_fsync: false,

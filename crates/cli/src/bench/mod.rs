@@ -12,6 +12,7 @@ mod outcome;
 mod queue_lane;
 mod runner;
 mod sources;
+mod step;
 mod target;
 
 use std::path::PathBuf;

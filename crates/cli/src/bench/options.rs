@@ -41,6 +41,9 @@ pub struct Args {
     /// Visit each block so many times at most
     #[arg(long)]
     loops: Option<u32>,
+    /// Keep the jobs in step, as fio's flow=1 does: jobs that are ahead wait for the slowest one
+    #[arg(long)]
+    in_step: bool,
     /// Bytes of the file, or of all files together
     #[arg(long, default_value = "512m", value_parser = size::parse)]
     size: u64,
@@ -134,6 +137,7 @@ impl Args {
             direct: self.direct,
             pre_read: self.pre_read,
             loops: self.loops,
+            in_step: self.in_step,
             runtime: self.runtime,
             ramp: self.ramp_time,
             end_fsync: self.end_fsync,

@@ -48,6 +48,8 @@ impl Tally {
 pub struct Outcome {
     pub tally: Tally,
     pub elapsed: Duration,
+    /// Operations a second of each job until its own end; none where jobs are not told apart.
+    pub job_rates: Vec<f64>,
     /// Of this process; the kernel's own threads, those of a loop device say, are not in it.
     pub cpu: Duration,
     /// Contiguous pieces on the device of all files, where known, and the fewest there could be.
@@ -55,12 +57,24 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What one job did, which is no files whose extents are counted.
+    pub fn of_one_job(tally: Tally, elapsed: Duration, cpu: Duration) -> Self {
+        Self { tally, elapsed, job_rates: Vec::new(), cpu, extents: None }
+    }
+
     pub fn iops(&self) -> f64 {
         self.tally.ops as f64 / self.elapsed.as_secs_f64()
     }
 
     pub fn mib_s(&self) -> f64 {
         self.tally.bytes as f64 / self.elapsed.as_secs_f64() / f64::from(1 << 20)
+    }
+
+    /// Operations a second of the slowest job and of the fastest one.
+    pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
+        let (slowest, fastest) = (f64::min, f64::max);
+        let all = || self.job_rates.iter().copied();
+        Some((all().reduce(slowest)?, all().reduce(fastest)?))
     }
 
     /// Microseconds of CPU time per operation.
@@ -93,6 +107,8 @@ impl Outcome {
                 "p99.9": self.latency_us(99.9),
                 "max": self.latency_us(100.0),
             },
+            "iops_slowest_job": self.slowest_and_fastest().map(|(slowest, _)| slowest),
+            "iops_fastest_job": self.slowest_and_fastest().map(|(_, fastest)| fastest),
             "cpu_us_per_op": self.cpu_us_per_op(),
             "extents": self.extents.map(|(found, _)| found),
             "extents_ideal": self.extents.map(|(_, ideal)| ideal),
@@ -106,6 +122,9 @@ impl Outcome {
         writeln!(out, "{iops:.0} IOPS, {mib_s:.1} MiB/s: {} operations in {seconds:.2} s", self.tally.ops)?;
         let [p50, p90, p99, most] = [50.0, 90.0, 99.0, 100.0].map(|percentile| self.latency_us(percentile));
         writeln!(out, "latency in us: 50 % {p50:.0}, 90 % {p90:.0}, 99 % {p99:.0}, longest {most:.0}")?;
+        if let Some((slowest, fastest)) = self.slowest_and_fastest() {
+            writeln!(out, "slowest job {slowest:.0} IOPS, fastest {fastest:.0}")?;
+        }
         writeln!(out, "CPU time of this process: {:.2} us an operation", self.cpu_us_per_op())?;
         if let Some((found, ideal)) = self.extents {
             writeln!(out, "extents: {found}, at best {ideal}")?;

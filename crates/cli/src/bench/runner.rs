@@ -12,6 +12,7 @@ use super::job::{Files, Job, PUNCHED};
 use super::lane::Lane;
 use super::order::{Io, Kind, Order};
 use super::outcome::{Outcome, Tally};
+use super::step::{Pace, Steps};
 use super::target::{Laid, Punch};
 use crate::interrupt;
 
@@ -33,6 +34,7 @@ struct Run<'a> {
 pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
     let workers = workers(job, laid)?;
     let run = Run { job, stop: AtomicBool::new(false) };
+    let steps = job.in_step.then(|| Steps::new(workers.len()));
     let ready = Barrier::new(workers.len() + 1);
     let punchers = punchers(job, laid)?;
     let (tallies, cpu) = std::thread::scope(|scope| {
@@ -41,13 +43,15 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
             punchers.into_iter().map(|puncher| scope.spawn(|| run.stop_if_err(puncher.drive(run)))).collect();
         let threads: Vec<_> = workers
             .into_iter()
-            .map(|worker| {
+            .enumerate()
+            .map(|(nth, worker)| {
                 let ready = &ready;
+                let pace = steps.as_ref().map(|steps| steps.pace(nth));
                 // Named, so that a profiler can tell what is measured from its preparation.
                 let thread = std::thread::Builder::new().name("job".into());
                 let work = move || {
                     ready.wait();
-                    run.stop_if_err(worker.drive(run))
+                    run.stop_if_err(worker.drive(run, pace))
                 };
                 thread.spawn_scoped(scope, work).expect("a thread starts")
             })
@@ -65,16 +69,18 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
         (tallies, cpu_time().saturating_sub(cpu))
     });
     interrupt::check()?;
-    let (mut tally, mut elapsed) = (Tally::new()?, Duration::ZERO);
+    let (mut tally, mut elapsed, mut job_rates) = (Tally::new()?, Duration::ZERO, Vec::new());
     let tallies = tallies?;
     // This thread may have woken after those that it let go.
     let start = tallies.iter().map(|(_, time)| time.start).min();
     for (one, time) in &tallies {
         tally.merge(one)?;
-        elapsed = elapsed.max(start.map_or(Duration::ZERO, |start| time.end - start));
+        let took = start.map_or(Duration::ZERO, |start| time.end - start);
+        job_rates.push(one.ops as f64 / took.as_secs_f64());
+        elapsed = elapsed.max(took);
     }
     ensure!(tally.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
-    Ok(Outcome { tally, elapsed, cpu, extents: None })
+    Ok(Outcome { tally, elapsed, job_rates, cpu, extents: None })
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
@@ -153,7 +159,7 @@ impl Run<'_> {
 impl Worker {
     /// Keeps the lane full until the run is over. Returns what was done after the ramp, and from when to when.
     /// The clock is read once for each batch that the lane gives back.
-    fn drive(mut self, run: &Run<'_>) -> Result<(Tally, Range<Instant>)> {
+    fn drive(mut self, run: &Run<'_>, mut pace: Option<Pace<'_>>) -> Result<(Tally, Range<Instant>)> {
         let mut tally = Tally::new()?;
         let mut now = Instant::now();
         let begin = now + run.job.ramp;
@@ -190,6 +196,9 @@ impl Worker {
                     let (start, len) = started[slot];
                     tally.add(len, now - start);
                 }
+            }
+            if pace.as_mut().is_some_and(|pace| pace.advance(free.len() - old)) {
+                now = Instant::now();
             }
             over = over || run.is_over(now, end);
         }

@@ -6,6 +6,7 @@
 
 mod calibrate;
 mod command;
+mod memory_group;
 mod metadata;
 mod mount;
 mod place;
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     rows.retain(Row::has_programs);
     let places = Places::set_up(args.device.as_deref(), args.dir.as_deref(), args.force, scale, &rows)?;
-    rows.iter_mut().for_each(|row| row.runs.retain(|run| places.have(run.on)));
+    rows.iter_mut().for_each(|row| row.runs.retain(|run| places.have(row.cache, run.on)));
     rows.retain(|row| !row.runs.is_empty());
     let report = measure(&rows, &places, runs)?;
     drop(places);

@@ -10,10 +10,12 @@ use anyhow::{Context, Result, bail, ensure};
 use parext4::{Device, MemDevice};
 use tempfile::TempDir;
 
+use super::memory_group::MemoryGroup;
 use super::mount::{Loop, Mount, Peer};
 use super::rows::{On, Place, Row, Run, Scale};
 use super::work::Work;
 use super::{calibrate, command};
+use crate::bench::engine::Engine;
 use crate::bench::ground::{self, Image};
 use crate::bench::outcome::Outcome;
 use crate::bench::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target};
@@ -21,6 +23,9 @@ use crate::{signature, size};
 
 /// Requests that the simulated device does at a time.
 const PARALLEL: usize = 1024;
+/// Bytes that this process itself uses in a memory control group: stacks, buffers, histograms, and kernel objects for them.
+const OWN_MEMORY: u64 = 2 << 20;
+
 /// The image for files of so many bytes: room for a journal too, and as much as XFS takes at least.
 fn image_size(scale: Scale) -> u64 {
     (scale.size * 3).max(384 << 20)
@@ -37,6 +42,8 @@ pub struct Places {
     /// Latency by operations a second, once found.
     latencies: Mutex<BTreeMap<u64, Duration>>,
     peers: Vec<Peer>,
+    /// Whether runs can take place in memory control groups.
+    has_memory_groups: bool,
     _image: Option<Image>,
     _dir: Option<TempDir>,
 }
@@ -60,6 +67,7 @@ impl Places {
             memory: None,
             latencies: Mutex::default(),
             peers: Vec::new(),
+            has_memory_groups: false,
             _image: None,
             _dir: None,
         };
@@ -73,6 +81,9 @@ impl Places {
         }
         if uses_disk {
             places.peers = usable_peers();
+        }
+        if rows.iter().any(|row| row.cache.is_some()) {
+            places.has_memory_groups = has_memory_groups();
         }
         Ok(places)
     }
@@ -108,14 +119,15 @@ impl Places {
         Ok(())
     }
 
-    /// Whether a run can take place here.
-    pub fn have(&self, on: On) -> bool {
+    /// Whether a run can take place here, with a cache of the given size.
+    pub fn have(&self, cache: Option<u64>, on: On) -> bool {
         match on {
             On::Lib(Place::Loop) | On::Raw(Place::Loop) => self.loop_device.is_some(),
             On::Lib(_) | On::Raw(_) | On::Copy => true,
             On::Peer(peer) => {
                 let has_block_device = self.is_device || self.loop_device.is_some();
-                self.peers.contains(&peer) && (has_block_device || peer.is_program())
+                let has_cache = cache.is_none() || self.has_memory_groups;
+                self.peers.contains(&peer) && (has_block_device || peer.is_program()) && has_cache
             }
         }
     }
@@ -139,9 +151,14 @@ impl Places {
             Work::Names(names) => return names.run(self.mount(run.on)?.dir()),
             Work::Tree(tree) => return tree.run(self.mount(run.on)?.dir()),
         };
+        let engine = Engine { cache_size: row.cache.unwrap_or(run.engine.cache_size), ..run.engine };
         match run.on {
-            On::Peer(_) => DirTarget::new(self.mount(run.on)?.dir()).run(&job),
-            On::Lib(place) => LibTarget::make(self.device(place, row)?, run.engine)?.run_and_close(&job),
+            On::Peer(_) => {
+                let mount = self.mount(run.on)?;
+                let _group = row.cache.map(|cache| MemoryGroup::enter(cache + OWN_MEMORY)).transpose()?;
+                DirTarget::new(mount.dir()).run(&job)
+            }
+            On::Lib(place) => LibTarget::make(self.device(place, row)?, engine)?.run_and_close(&job),
             On::Copy => CopyTarget.run(&job),
             On::Raw(place) => RawTarget::new(self.device(place, row)?).run(&job),
         }
@@ -211,4 +228,17 @@ fn usable_peers() -> Vec<Peer> {
             false
         })
         .collect()
+}
+
+/// Whether this process may move itself to a memory control group; says so if not.
+fn has_memory_groups() -> bool {
+    match MemoryGroup::enter(1 << 30) {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!(
+                "parext4: no memory control group, so no kernel file systems under memory pressure: {error:#}"
+            );
+            false
+        }
+    }
 }

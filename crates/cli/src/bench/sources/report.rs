@@ -15,6 +15,7 @@ use super::work::Work;
 use crate::bench::engine::Engine;
 use crate::bench::outcome::Outcome;
 use crate::median::median;
+use crate::size;
 
 /// All that was measured.
 pub struct Report {
@@ -132,7 +133,9 @@ impl Measured {
     /// What the row is.
     pub fn heading(&self) -> String {
         let latency = self.latency_us.map(|us| format!(", device of {us:.0} us")).unwrap_or_default();
-        format!("{} {}: {}{latency}", self.row.source, self.row.case, self.row.work)
+        let cache = self.row.cache.map(|bytes| format!(", cache of {}", size::display(bytes)));
+        let cache = cache.unwrap_or_default();
+        format!("{} {}: {}{latency}{cache}", self.row.source, self.row.case, self.row.work)
     }
 }
 
@@ -144,6 +147,13 @@ impl Line {
     /// Operations a second, 0 if it was not measured.
     pub fn iops(&self) -> f64 {
         self.median(Outcome::iops)
+    }
+
+    /// Operations a second of the slowest job, where jobs are told apart.
+    fn slowest_job(&self) -> Option<f64> {
+        let slowest = |run: &Outcome| run.slowest_and_fastest().map(|(slowest, _)| slowest);
+        let all: Vec<f64> = self.outcomes.iter().map(slowest).collect::<Option<_>>()?;
+        (!all.is_empty()).then(|| median(&all))
     }
 
     /// MiB of data a second, if the work moves any.
@@ -203,6 +213,11 @@ impl Line {
         if let Some((found, ideal)) = self.extents() {
             text += &format!("  extents {found}, at best {ideal}");
         }
+        if self.work.is_in_step() {
+            let [tail, most] =
+                [99.9, 100.0].map(|percentile| self.median(|run| run.latency_us(percentile) / 1e3));
+            text += &format!("  99.9 % {tail:.1} ms, longest {most:.1} ms");
+        }
         text
     }
 
@@ -232,11 +247,15 @@ impl Line {
             "split_at": is_lib.then(|| engine.split_at.to_string()),
             "serialize_allocation_from": is_lib.then_some(engine.serialize_from),
             "files": files.name(),
+            "cache": measured.row.cache,
             "iops": self.iops(),
             "mib_s": self.median(Outcome::mib_s),
+            "iops_slowest_job": self.slowest_job(),
             "seconds": self.elapsed(),
             "latency_p50_us": latency(50.0),
             "latency_p99_us": latency(99.0),
+            "latency_p99_9_us": latency(99.9),
+            "latency_max_us": latency(100.0),
             "cpu_us_per_op": self.median(Outcome::cpu_us_per_op),
             "extents": extents.map(|(found, _)| found),
             "extents_ideal": extents.map(|(_, ideal)| ideal),

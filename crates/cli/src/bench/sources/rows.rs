@@ -2,6 +2,7 @@
 
 mod metadata;
 mod passes;
+mod pressure;
 
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ pub struct Row {
     pub work: Work,
     /// Operations a second that the source measured before its work; a simulated device is made as slow.
     pub before: Option<f64>,
+    /// Bytes of every run's cache, if it is not to hold all files: the engine's page cache, or a memory control group around
+    /// the kernel's.
+    pub cache: Option<u64>,
     /// What takes turns; the first is what the others are compared with.
     pub runs: Vec<Run>,
 }
@@ -82,6 +86,7 @@ pub fn all(scale: Scale) -> Vec<Row> {
         s5(scale),
         one_file(scale),
         buffered(scale),
+        pressure::rows(scale),
     ];
     [blocks.concat(), metadata::rows(scale)].concat()
 }
@@ -281,7 +286,7 @@ fn buffered(scale: Scale) -> Vec<Row> {
 }
 
 fn row(source: &'static str, case: &str, job: Job, runs: &[Run]) -> Row {
-    Row { source, case: case.into(), work: Work::Blocks(job), before: None, runs: runs.to_vec() }
+    Row { source, case: case.into(), work: Work::Blocks(job), before: None, cache: None, runs: runs.to_vec() }
 }
 
 /// Random writes.
@@ -301,6 +306,7 @@ fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> 
         direct: true,
         pre_read: false,
         loops: None,
+        in_step: false,
         runtime: scale.runtime,
         ramp: Duration::ZERO,
         end_fsync: false,

@@ -39,6 +39,11 @@ impl Work {
         matches!(self, Self::Tree(_))
     }
 
+    /// Whether its jobs are in step, so that the longest times say what all of them waited for.
+    pub fn is_in_step(&self) -> bool {
+        matches!(self, Self::Blocks(job) if job.in_step)
+    }
+
     /// Programs of others that do it.
     pub fn programs(&self) -> &'static [&'static str] {
         match self {
@@ -59,6 +64,8 @@ impl Work {
                 "numjobs": job.numjobs,
                 "iodepth": job.iodepth,
                 "ioengine": job.ioengine.name(),
+                "in_step": job.in_step,
+                "size": job.size,
             }),
             Self::Names(Names { operation, threads, files, .. }) => json!({
                 "operation": operation.name(),
@@ -77,7 +84,10 @@ impl Work {
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Blocks(job) => write!(f, "{} jobs x {}", job.numjobs, job.iodepth),
+            Self::Blocks(job) => {
+                let step = if job.in_step { ", in step" } else { "" };
+                write!(f, "{} jobs x {}{step}", job.numjobs, job.iodepth)
+            }
             Self::Names(names) => write!(f, "{} jobs, a directory each", names.threads),
             Self::Tree(tree) => write!(f, "{} small files", tree.files),
         }

@@ -120,6 +120,7 @@ impl Names {
             direct: false,
             pre_read: false,
             loops: None,
+            in_step: false,
             runtime: self.runtime,
             ramp: Duration::ZERO,
             end_fsync: false,

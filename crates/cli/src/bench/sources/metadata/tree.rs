@@ -52,15 +52,14 @@ impl Tree {
         let (mut tally, cpu, start) = (Tally::new()?, cpu_time(), Instant::now());
         unpack(&sources, root, &mut tally)?;
         sync(root)?;
-        let unpacked =
-            Outcome { tally, elapsed: start.elapsed(), cpu: cpu_time().saturating_sub(cpu), extents: None };
+        let unpacked = Outcome::of_one_job(tally, start.elapsed(), cpu_time().saturating_sub(cpu));
         match self.chore {
             Chore::Unpack => Ok(unpacked),
             Chore::Git => {
                 let start = Instant::now();
                 git::keep(&root.join(&sources[0].dir))?;
                 let tally = unpacked.tally.without_latencies()?;
-                Ok(Outcome { tally, elapsed: start.elapsed(), cpu: Duration::ZERO, extents: None })
+                Ok(Outcome::of_one_job(tally, start.elapsed(), Duration::ZERO))
             }
         }
     }

@@ -22,6 +22,7 @@ pub fn rows(scale: Scale) -> Vec<Row> {
         case: case.into(),
         work,
         before: None,
+        cache: None,
         runs: runs.to_vec(),
     };
     let names = Operation::ALL.map(|operation| {

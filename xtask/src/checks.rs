@@ -142,10 +142,13 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 }
 
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    let words = "test --workspace --exclude parext4 --lib --bins --tests --no-fail-fast";
-    cargo_test::run(cargo(words), "unit", report)?;
-    // The engine's other tests have a step of their own, where the code is optimised.
-    cargo_test::run(cargo("test -p parext4 --lib"), "unit", report)
+    // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with those of
+    // the other packages, so that nothing is built twice with other features.
+    for words in ["--lib --bins", "--exclude parext4 --test *"] {
+        let command = cargo("test --workspace --no-fail-fast").args(words);
+        cargo_test::run(command, "unit", report)?;
+    }
+    Ok(())
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {

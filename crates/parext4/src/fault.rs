@@ -42,6 +42,10 @@ pub enum Fault {
     DataUnflushed,
     /// H8: the commit does not wait until its block is durable.
     CommitUnflushed,
+    /// H8: a sync that shares the commit of another thread never flushes the device.
+    ShareEveryFlush,
+    /// A thread whose transaction another thread has committed still waits for the lock of the log.
+    WaitForTheLog,
     /// The start of the log moves on before the blocks of the transactions before it are durable at home.
     TailBeforeHome,
     /// After the log was emptied recovery is not told that it has begun again.

@@ -50,6 +50,11 @@ pub fn checkpoint(volume: &Volume) -> Result<()> {
     volume.inner.journal.checkpoint()
 }
 
+/// Does `work` while no other thread can commit.
+pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
+    volume.inner.journal.while_idle(work);
+}
+
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {

@@ -91,6 +91,13 @@ impl Gate {
         self.tid.load(Ordering::Relaxed)
     }
 
+    /// The transaction that handles enter now. All that the caller did before happens before the end of
+    /// [`advance`](Self::advance) to the next one.
+    pub(super) fn open_tid(&self) -> u64 {
+        let _state = self.state.lock();
+        self.tid()
+    }
+
     /// Enters with `credits` blocks to register. Waits while the gate is closed.
     pub fn enter(&self, credits: u32) -> Entry<'_> {
         let word = self.words.mine();
@@ -169,7 +176,8 @@ impl Gate {
 
     /// Puts the next transaction behind the closed gate.
     pub fn advance(&self) {
-        self.state.lock().granted = 0;
+        let mut state = self.state.lock();
+        state.granted = 0;
         self.tid.fetch_add(1, Ordering::Relaxed);
     }
 

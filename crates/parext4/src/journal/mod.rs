@@ -8,6 +8,7 @@
 //! no promise for a crash in between.
 
 mod checkpoint;
+mod commit_lock;
 mod empty;
 mod gate;
 mod handle;
@@ -30,12 +31,13 @@ pub(crate) use replay::{newest_sequence, read_superblock, replay};
 pub(crate) use transaction::{Freed, Participant};
 
 use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
 use crate::health::Health;
-use crate::lock_order::Rank;
 use crate::meta::MetaCache;
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex};
 use checkpoint::Checkpoint;
+use commit_lock::CommitLock;
 #[cfg(not(shuttle))]
 use gate::{Entry, Gate};
 use log::Log;
@@ -67,9 +69,9 @@ pub(crate) struct Journal {
     gate: Gate,
     running: Transaction,
     /// The log, which only one committer at a time may write; `None` on a volume without a journal.
-    log: Mutex<Option<Log>>,
+    log: CommitLock<Option<Log>>,
     checkpoint: Arc<Checkpoint>,
-    /// The last durable transaction. Written under the lock of `log`.
+    /// The last transaction that is durable and whose freed blocks the allocator has. Written under the lock of `log`.
     committed: AtomicU64,
     first_tid: u64,
 }
@@ -107,7 +109,7 @@ impl Journal {
             hooks,
             gate: Gate::new(first_tid, max_transaction),
             running: Transaction::new(),
-            log: Mutex::new(Rank::Commit, log),
+            log: CommitLock::new(log),
             checkpoint: Arc::new(checkpoint),
             committed: AtomicU64::new(first_tid - 1),
             first_tid,
@@ -156,16 +158,16 @@ impl Journal {
     }
 
     /// Makes everything up to transaction `tid` durable. Callers that come together share one commit.
-    /// Returns whether this call wrote a transaction, and so flushed the device.
+    /// Returns true if the device was flushed after the call began, so that data written before it is durable too.
     ///
     /// # Errors
     /// If the volume has stopped or stops now.
     pub(crate) fn commit(&self, tid: u64) -> Result<bool> {
-        let mut log = self.log.lock();
+        // The commit that closes this one, in whichever thread, flushes the device after it has closed it.
+        let open = self.gate.open_tid();
+        let log = self.log.lock_unless(|| self.is_committed(tid));
         self.health.check()?;
-        if self.is_committed(tid) {
-            return Ok(false);
-        }
+        let Some(mut log) = log else { return Ok(tid >= open || planted(Fault::ShareEveryFlush)) };
         self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 
@@ -195,9 +197,9 @@ impl Journal {
                 self.checkpoint.bring_all_home()?;
             }
         }
-        self.committed.store(frozen.tid, Ordering::Release);
         self.checkpoint.drop_freed(&frozen.freed);
         self.hooks.released(&frozen.freed);
+        self.committed.store(frozen.tid, Ordering::Release);
         self.checkpoint.relieve()?;
         Ok(true)
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
+use parext4::models::while_no_commit;
 use parext4::{File, SetAttributes, SplitAt, Timestamp};
+
+use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 use super::support::*;
 
@@ -20,6 +23,32 @@ fn no_completion_waits_for_a_commit_that_waits_for_it() {
         race(&file, |f| write_block(f, 1, 0), |f| write_block(f, 1, 2));
         syncer.join().unwrap();
         assert_eq!(blocks_of(&file, 4), [1, 0, 1, 0]);
+    });
+}
+
+#[test]
+fn a_sync_waits_for_no_commit_after_its_own() {
+    check(200, &[Fault::WaitForTheLog], |image| {
+        let volume = volume(image);
+        let file = volume.create("/f", 0o644).unwrap();
+        let synced = Arc::new(AtomicBool::new(false));
+        let syncer = {
+            let synced = Arc::clone(&synced);
+            move |f: &File| {
+                f.sync_data().unwrap();
+                synced.store(true, Ordering::SeqCst);
+            }
+        };
+        let committer = move |f: &File| {
+            f.sync_data().unwrap();
+            // The commit after the one that both threads need.
+            while_no_commit(&volume, || {
+                while !synced.load(Ordering::SeqCst) {
+                    shuttle::thread::yield_now();
+                }
+            });
+        };
+        race(&file, syncer, committer);
     });
 }
 

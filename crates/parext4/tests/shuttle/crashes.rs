@@ -48,6 +48,26 @@ fn what_was_synced_survives_any_crash() {
 }
 
 #[test]
+fn a_sync_that_shares_a_commit_flushes_its_own_data() {
+    check(100, &[Fault::ShareEveryFlush], |image| {
+        let device = Losing::new(image);
+        let volume = open(Arc::clone(&device));
+        let file = volume.create("/f", 0o644).unwrap();
+        write_block(&file, 1, 0);
+        file.sync_all().unwrap();
+        file.append(&[1; BLOCK]).unwrap();
+        // The commit of the append may have flushed the device before the overwrite.
+        let overwrite = |f: &File| {
+            write_block(f, 2, 0);
+            f.sync_data().unwrap();
+        };
+        race(&file, |f| f.sync_data().unwrap(), overwrite);
+        let (_volume, after) = after_crash(&device.crash(), "/f");
+        assert_eq!(blocks_of(&after, 4), [2, 1]);
+    });
+}
+
+#[test]
 fn a_close_meets_a_sync() {
     check(150, &[], |image| {
         let device = Arc::new(image.fork());

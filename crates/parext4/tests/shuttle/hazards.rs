@@ -9,7 +9,7 @@
 //! | H4 | the size shows before what it covers is converted | `sizes::what_the_size_covers_is_converted` | `SizeFirst` |
 //! | H5 | a page is filled beside a direct write, and stays stale | `buffered::a_direct_write_meets_a_page_that_comes_into_being` | `PagesUnheld`, `PagesKept` |
 //! | H6 | a page is clean before the map shows its data | `buffered::a_page_is_clean_when_the_map_shows_its_data` | `CleanBeforeConversion` |
-//! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_shows_what_was_not_written`, `crashes::what_was_synced_survives_any_crash` | `DataUnflushed`, `CommitUnflushed` |
+//! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_shows_what_was_not_written`, `crashes::what_was_synced_survives_any_crash`, `crashes::a_sync_that_shares_a_commit_flushes_its_own_data` | `DataUnflushed`, `CommitUnflushed`, `ShareEveryFlush` |
 //! | H9 | zeros over blocks whose contents are not known | `full::a_write_that_is_widened_spares_its_neighbours`, `full::operations_of_one_queue_are_widened_one_after_the_other` | `WidenBlindly`, `WidenAsWrite` |
 //! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
 //! | H11 | a truncation meets a conversion | `sizes::a_truncation_meets_a_write`, `sizes::an_append_meets_a_truncation`, `queues::a_truncation_meets_a_write_of_a_queue`, `policies::a_truncation_waits_for_what_shares_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |

@@ -345,6 +345,9 @@ impl Device for Losing {
         for (at, sector) in std::mem::take(&mut state.sectors) {
             state.durable.write_at(at, &[IoSlice::new(&sector)])?;
         }
+        drop(state);
+        // What is written now is not flushed.
+        linger(50);
         Ok(())
     }
 

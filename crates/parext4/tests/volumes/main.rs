@@ -10,3 +10,4 @@ mod mkfs;
 mod mkfs_device;
 mod policies;
 mod recorded;
+mod shared_commits;

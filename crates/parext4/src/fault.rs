@@ -172,6 +172,8 @@ pub enum Fault {
     ListedAhead,
     /// Who writes to a page that is dirty leaves it to others to list its file.
     ListedByOthers,
+    /// A dirty file counts as unlisted while a thread checks whether it can come off the list.
+    UnlistedWhileChecked,
     /// A writer that ends wakes nobody who waits for its place.
     PlaceFreedUnheard,
     /// A page is evicted under somebody who uses it.

@@ -1,6 +1,7 @@
 //! What the model tests must be able to set, and nobody else may.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::allocator::Growth;
 use crate::error::Result;
@@ -53,6 +54,14 @@ pub fn checkpoint(volume: &Volume) -> Result<()> {
 /// Does `work` while no other thread can commit.
 pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
     volume.inner.journal.while_idle(work);
+}
+
+/// Writes back at most `pages` dirty pages of one file, as the volume's own threads do.
+///
+/// # Errors
+/// As [`Volume::sync`].
+pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
+    volume.inner.write_back_some(Duration::ZERO, pages)
 }
 
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.

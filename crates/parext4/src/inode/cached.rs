@@ -1,6 +1,7 @@
 //! What the page cache has of a file.
 
 use crate::error::Error;
+use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::page_cache::FilePages;
 use crate::sync::Mutex;
@@ -68,7 +69,9 @@ impl Cached {
     /// Notes that the file is off the list if none of its pages is dirty or being written back. Returns whether it is off;
     /// the caller holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
-        self.listing.store(Listing::Leaving as u8, Ordering::Release);
+        let meanwhile =
+            if planted(Fault::UnlistedWhileChecked) { Listing::Unlisted } else { Listing::Leaving };
+        self.listing.store(meanwhile as u8, Ordering::Release);
         fence(Ordering::SeqCst);
         // A thread that dirties a page from here on finds the file leaving, and waits for the list.
         let clean = !self.pages.has_dirty(0..u32::MAX) && self.writing.load(Ordering::SeqCst) == 0;

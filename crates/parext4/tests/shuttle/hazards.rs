@@ -64,6 +64,7 @@
 //! | write-back in batches against those who go past the cache (H5, H6) | `buffered::a_joined_write_back_meets_a_direct_write_of_a_clean_page`, `buffered::pages_of_a_batch_are_clean_when_its_requests_are_done` | `RewriteUnheld`, `BatchUnawaited` |
 //! | syncs against write-back by others | `buffered::a_sync_waits_for_what_others_write_back`, `buffered::who_waits_for_a_write_back_hears_that_it_fails` | `SyncUnwaited`, `FailureUnseen` |
 //! | the list of files with dirty pages, against syncs of all | `buffered::a_sync_of_all_knows_the_files_that_others_write_to` | `ListedAhead`, `ListedByOthers` |
+//! | the list of files with dirty pages, against renames over other files | `replacements::a_rename_knows_a_dirty_file_that_write_back_checks` | `UnlistedWhileChecked` |
 //! | checkpoints beside commits, and crashes of both | `checkpoints::what_was_synced_survives_a_crash_of_a_checkpoint` | `TailBeforeHome` |
 //! | emptying the log beside commits | `checkpoints::what_was_synced_survives_a_crash_after_the_log_was_emptied` | `TailBeforeHome`, `EmptyLogUnseen` |
 //! | closing against queues and syncs | `queues::a_close_meets_a_queue`, `crashes::a_close_meets_a_sync` | `QueueWhileClosing` |

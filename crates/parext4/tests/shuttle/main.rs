@@ -19,6 +19,7 @@ mod layout;
 mod pages;
 mod policies;
 mod queues;
+mod replacements;
 mod sizes;
 mod space;
 mod support;

@@ -76,7 +76,7 @@ impl Front {
         let deferred = Arc::new(Deferred {
             server: Arc::clone(&server),
             workers: Arc::clone(&workers),
-            invalidation: Invalidation::new(Arc::clone(&server.notifier)),
+            invalidation: Invalidation::new(server.notifier.clone()),
         });
         let _watchdog = Watchdog::start(Arc::clone(&server.under_way))?;
         Ok(Self { server, crew, workers, lanes, deferred, _watchdog })

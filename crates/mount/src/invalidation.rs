@@ -9,24 +9,41 @@
 //! most half of that limit waits here. Above it, a direct write is answered before its pages are dropped, and a direct
 //! read that needs the kernel to write back fails with `EAGAIN`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use fuser::Notifier;
+use fuser::{INodeNo, Notifier};
 
 use crate::capabilities::background_requests;
 use crate::kernel_pages::KernelPages;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::workers::Workers;
 
 /// Limit of threads that block on the kernel. Further requests queue.
 const THREADS: usize = 32;
 
+/// The kernel, as far as notifications go.
+pub trait Kernel: fmt::Debug + Send + Sync {
+    /// Writes back and drops the pages of the `len` bytes at `offset` of an inode, or all pages from there on if `len` is 0.
+    /// Blocks until they are dropped.
+    fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64);
+}
+
+/// Set once the volume is mounted.
+impl Kernel for OnceLock<Notifier> {
+    fn drop_pages(&self, ino: INodeNo, offset: i64, len: i64) {
+        if let Some(notifier) = self.get() {
+            // An error means that the kernel does not know the inode, and so has no page of it.
+            let _ = notifier.inval_inode(ino, offset, len);
+        }
+    }
+}
+
 /// The threads that send the notifications, and their queue.
 #[derive(Debug)]
-pub(crate) struct Invalidation {
+pub struct Invalidation {
     threads: Workers,
-    /// Sends notifications; set once the volume is mounted.
-    notifier: Arc<OnceLock<Notifier>>,
+    kernel: Arc<dyn Kernel>,
     /// Direct reads and writes that wait for the kernel.
     direct: Arc<AtomicUsize>,
     most_direct: usize,
@@ -34,7 +51,7 @@ pub(crate) struct Invalidation {
 
 /// Counts a direct read or write as waiting for the kernel until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -43,13 +60,14 @@ impl Drop for Place {
 }
 
 impl Invalidation {
-    pub fn new(notifier: Arc<OnceLock<Notifier>>) -> Self {
-        Self {
-            threads: Workers::new("parext4-kernel", THREADS),
-            notifier,
-            direct: Arc::default(),
-            most_direct: usize::from(background_requests() / 2),
-        }
+    pub(crate) fn new(kernel: Arc<dyn Kernel>) -> Self {
+        Self::with_limits(kernel, THREADS, usize::from(background_requests() / 2))
+    }
+
+    /// At most `threads` threads block on the kernel, and at most `most_direct` direct reads and writes wait for it.
+    pub fn with_limits(kernel: Arc<dyn Kernel>, threads: usize, most_direct: usize) -> Self {
+        let (threads, direct) = (Workers::new("parext4-kernel", threads), Arc::new(AtomicUsize::new(0)));
+        Self { threads, kernel, direct, most_direct }
     }
 
     /// Lets a direct read or write wait for the kernel. `None` if half of the kernel's background requests wait already:
@@ -62,9 +80,9 @@ impl Invalidation {
 
     /// Has the kernel write back and drop all pages of an inode, then runs `then`, which must not wait.
     pub fn drop_all(&self, pages: Arc<KernelPages>, then: impl FnOnce() + Send + 'static) {
-        let notifier = Arc::clone(&self.notifier);
+        let kernel = Arc::clone(&self.kernel);
         self.threads.give(move || {
-            pages.while_dropped(|| invalidate(&notifier, &pages, 0, 0));
+            pages.while_dropped(|| kernel.drop_pages(pages.ino, 0, 0));
             then();
         });
     }
@@ -78,14 +96,14 @@ impl Invalidation {
         len: usize,
         answer: impl FnOnce() + Send + 'static,
     ) {
-        let notifier = Arc::clone(&self.notifier);
+        let kernel = Arc::clone(&self.kernel);
         let (offset, len) = (offset.cast_signed(), i64::try_from(len).unwrap_or(i64::MAX));
         let Some(place) = self.place() else {
             answer();
-            return self.threads.give(move || invalidate(&notifier, &pages, offset, len));
+            return self.threads.give(move || kernel.drop_pages(pages.ino, offset, len));
         };
         self.threads.give(move || {
-            invalidate(&notifier, &pages, offset, len);
+            kernel.drop_pages(pages.ino, offset, len);
             drop(place);
             answer();
         });
@@ -102,26 +120,17 @@ impl Invalidation {
     }
 }
 
-fn invalidate(notifier: &OnceLock<Notifier>, pages: &KernelPages, offset: i64, len: i64) {
-    if let Some(notifier) = notifier.get() {
-        // An error means that the kernel does not know the inode, and so has no page of it.
-        let _ = notifier.inval_inode(pages.ino, offset, len);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
     use std::sync::mpsc::channel;
-
-    use fuser::INodeNo;
 
     use super::*;
 
     #[test]
     fn direct_writes_leave_places_for_what_they_wait_for() {
         let pages = Arc::new(KernelPages::new(INodeNo(12), false));
-        let invalidation = Invalidation { most_direct: 3, ..Invalidation::new(Arc::default()) };
+        let invalidation = Invalidation::with_limits(Arc::new(OnceLock::new()), THREADS, 3);
         // All threads block, as on the kernel.
         let stuck = Arc::new(Barrier::new(THREADS + 1));
         for _ in 0..THREADS {

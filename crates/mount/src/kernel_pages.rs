@@ -4,14 +4,15 @@
 //! requests name one. Pages may outlive all open files, so the record lives until the kernel has forgotten the inode.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fuser::INodeNo;
 
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 /// The kernel's pages of one inode.
 #[derive(Debug)]
-pub(crate) struct KernelPages {
-    pub ino: INodeNo,
+pub struct KernelPages {
+    pub(crate) ino: INodeNo,
     /// Number of requests that filled pages. A request is counted before it reads the data: if a direct write finds the
     /// count unchanged after it has written, every later fill reads its data.
     fills: AtomicU64,
@@ -34,6 +35,7 @@ pub(crate) struct PageWriter {
 }
 
 impl KernelPages {
+    /// Those of an inode whose pages the kernel does not have yet.
     pub fn new(ino: INodeNo, writeback: bool) -> Self {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (writers, appenders) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -46,7 +48,7 @@ impl KernelPages {
     }
 
     /// Counts an open file that can dirty pages.
-    pub fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
+    pub(crate) fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
         self.writers.fetch_add(1, Ordering::SeqCst);
         self.appenders.fetch_add(usize::from(append_only), Ordering::SeqCst);
         PageWriter { pages: Arc::clone(self), append_only }

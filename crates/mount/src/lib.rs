@@ -23,6 +23,8 @@ mod handles;
 mod invalidation;
 mod kernel_pages;
 mod lanes;
+#[cfg(shuttle)]
+pub mod models;
 mod mounts;
 mod names;
 mod nodes;
@@ -35,6 +37,7 @@ mod remount;
 pub mod report;
 mod server;
 mod session;
+mod sync;
 mod under_way;
 mod unmount;
 mod volume_ioctls;

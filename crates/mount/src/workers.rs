@@ -1,11 +1,9 @@
 //! Threads that do what the threads which take requests must not wait for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Builder, JoinHandle, Mutex, Receiver, Sender, unbounded};
 
 /// Something to do.
 type Job = Box<dyn FnOnce() + Send>;
@@ -34,7 +32,7 @@ impl Workers {
             jobs: Mutex::new(Some(jobs)),
             work,
             threads: Mutex::default(),
-            unfinished: Arc::default(),
+            unfinished: Arc::new(AtomicUsize::new(0)),
         }
     }
 
@@ -59,7 +57,7 @@ impl Workers {
                 unfinished.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        let started = std::thread::Builder::new().name(self.name.into()).spawn(run);
+        let started = Builder::new().name(self.name.into()).spawn(run);
         started.inspect_err(|error| tracing::warn!("no further thread: {error}")).ok()
     }
 

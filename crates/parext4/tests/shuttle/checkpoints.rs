@@ -67,16 +67,22 @@ fn freed_blocks_wait_until_they_are_home() {
         volume.mkdir("/d", 0o755).unwrap();
         fill_up(&volume);
         volume.sync().unwrap();
+        volume.remove_dir("/d").unwrap();
         let reuse = {
             let volume = volume.clone();
             move |f: &File| {
-                volume.remove_dir("/d").unwrap();
                 volume.sync().unwrap();
                 // It gets the directory's block: there is no other.
                 write_block(f, 1, 0);
             }
         };
-        race(&file, reuse, checkpoint(&volume));
+        let checkpoint = checkpoint(&volume);
+        let later = |f: &File| {
+            // Mostly the commit is about to free the block by then.
+            dawdle(200);
+            checkpoint(f);
+        };
+        race(&file, reuse, later);
         assert_eq!(blocks_of(&file, 1), [1]);
     });
 }

@@ -269,9 +269,9 @@ fn a_sync_waits_for_what_others_write_back() {
 /// Whoever made the page dirty first may not have listed its file yet.
 #[test]
 fn a_sync_of_all_knows_the_files_that_others_write_to() {
-    check(300, &[Fault::ListedAhead, Fault::ListedByOthers], |image| {
+    check_stopping(300, &[Fault::ListedAhead, Fault::ListedByOthers], |image| {
         let device = Arc::new(image.fork());
-        let volume = open(Arc::clone(&device));
+        let volume = open_quiet(Arc::clone(&device), SplitAt::default());
         let file = volume.create("/f", 0o644).unwrap();
         write_cached(&file, 9, 4, 0);
         volume.sync().unwrap();

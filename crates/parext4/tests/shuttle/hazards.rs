@@ -46,6 +46,7 @@
 //! | subject | model | fault |
 //! |---|---|---|
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveQuietly`, `SpareTwice` |
+//! | a thread whose transaction another thread commits, against later commits | `commits::a_sync_waits_for_no_commit_after_its_own` | `WaitForTheLog` |
 //! | windows of free blocks, taken back | `space` | `WindowOutlivesReturn` |
 //! | blocks that were cut off and come back | `conversions::blocks_that_come_back_hold_nothing` | `BitsKept` |
 //! | blocks mapped ahead, used by others, given back | `ahead` | `AheadUnheld`, `AheadWithin`, `FillBlindly`, `KeptAsAhead` |

@@ -21,8 +21,16 @@ use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that the volume's own threads write back of one file before the next one's turn.
 pub(super) const TURN: u32 = 4096;
-/// The same of a writer, which goes on when little enough is dirty.
-pub(crate) const WRITER_TURN: u32 = 512;
+/// The most pages of a batch: so many keep the device busy while the last requests of the batch end.
+pub(crate) const BATCH: u32 = 512;
+/// A batch that is written because too much is dirty has at most this part of the dirty-page limit. Pages under way count as
+/// dirty. The more of the limit they take, the fewer dirty neighbours has a page when it is taken, and the shorter are the
+/// requests.
+const BATCH_PART: u64 = 64;
+/// The batches of all writers together have at most this part of the limit.
+const BATCHES_PART: u64 = 4;
+/// The fewest pages of a batch.
+const SMALLEST_BATCH: u32 = 16;
 /// Pages that one thread would be long about.
 const MANY: u64 = 1024;
 
@@ -43,6 +51,10 @@ pub(crate) struct DirtyFiles {
     limit: u64,
     /// Those for whom there is memory beside these.
     writers: Writers,
+    /// Writers that write a batch back at a time because too much is dirty.
+    cleaners: Writers,
+    /// The most pages of such a batch.
+    batch: u32,
     background: Option<Background>,
     /// For writing back.
     pub(crate) queues: DeviceQueues,
@@ -55,11 +67,16 @@ impl DirtyFiles {
         let limit = (bytes / PAGE as u64).min(pages.capacity() / 4 * 3).max(16);
         let by_pages = (pages.capacity() - limit) / u64::from(PAGES_AT_ONCE);
         let by_nodes = (pages.spare_nodes() - NODES_FOR_A_MOMENT) / NODES_AT_ONCE;
+        let batch =
+            u32::try_from(limit / BATCH_PART).map_or(BATCH, |pages| pages.clamp(SMALLEST_BATCH, BATCH));
+        let cleaners = u32::try_from(limit / BATCHES_PART / u64::from(batch)).unwrap_or(u32::MAX);
         let writers = u32::try_from(by_pages).map_or(by_nodes, |by_pages| by_pages.min(by_nodes));
         Self {
             files: Mutex::new(Rank::DirtyFiles, Turns::new()),
             limit,
             writers: Writers::new(writers),
+            cleaners: Writers::new(cleaners),
+            batch,
             background: options.write_back_interval.map(Background::new),
             queues: DeviceQueues::new(device),
         }
@@ -71,6 +88,11 @@ impl DirtyFiles {
             background.stop();
         }
         self.queues.close();
+    }
+
+    /// Returns the most pages to write back in one batch because too much is dirty.
+    pub(crate) fn batch(&self) -> u32 {
+        self.batch
     }
 
     /// Says whether it is the only one. Who finds it listed finds it here: what it has written is synced with the rest.
@@ -166,12 +188,20 @@ impl Inner {
             background.wake();
         }
         while self.is_dirty_enough() {
+            let cleaning = self.dirty.cleaners.enter();
+            // Other writers may have written enough back meanwhile.
+            if !self.is_dirty_enough() {
+                break;
+            }
             self.health.check()?;
-            match self.write_back_some(Duration::ZERO, WRITER_TURN) {
+            match self.write_back_some(Duration::ZERO, self.dirty.batch) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
                 // What is too much may be others' that must stay; it is this file's only if this fails too.
-                Err(_) => return file.write_back(0..u32::MAX, HowToHold::Wait),
+                Err(_) => {
+                    drop(cleaning);
+                    return file.write_back(0..u32::MAX, HowToHold::Wait);
+                }
             }
         }
         Ok(())

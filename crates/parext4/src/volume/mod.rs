@@ -26,7 +26,7 @@ use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
 pub(crate) use device_queues::QUEUE_DEPTH;
-pub(crate) use dirty::{PAGES_AT_ONCE, WRITER_TURN};
+pub(crate) use dirty::{BATCH, PAGES_AT_ONCE};
 pub use geometry::{Info, OnError, Space};
 pub(crate) use in_flight::{Entered, InFlight};
 pub use open::OpenOptions;

@@ -1,4 +1,4 @@
-//! How many writers may be at work in the page cache at a time.
+//! How many writers may be at work in the page cache at a time, or write it back.
 //!
 //! A writer holds its range while it waits for memory, and then nobody else gets at pages that are wanted by somebody
 //! who waits for that range. So there must always be memory for all that are at work, beside what may be dirty.

@@ -1,6 +1,9 @@
 //! Write-back of many runs of a file at once.
 
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
 use parext4::{BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, Volume};
@@ -104,6 +107,71 @@ fn runs_are_joined_over_few_clean_pages_and_no_others() {
     drop(file);
     volume.close().unwrap();
     assert_clean(&inner, "joined");
+}
+
+/// A device that notes how many bytes of writes were under way at most.
+#[derive(Debug)]
+struct UnderWay {
+    inner: MemDevice,
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Device for UnderWay {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.inner.read_at(offset, bufs)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let now = self.now.fetch_add(len, Ordering::SeqCst) + len;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        // Long enough for other writers to come to the limit.
+        std::thread::sleep(Duration::from_millis(1));
+        self.now.fetch_sub(len, Ordering::SeqCst);
+        self.inner.write_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+#[test]
+fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
+    const LIMIT: u64 = 4 << 20;
+    const THREADS: u64 = 32;
+    const PAGES: u64 = 4096;
+    let inner = Shape::new(64, 4096, true).make();
+    let device = Arc::new(UnderWay { inner, now: AtomicU64::new(0), most: AtomicU64::new(0) });
+    let options = OpenOptions { dirty_limit: Some(LIMIT), ..options() };
+    let volume = Volume::open(device.clone(), &options).unwrap();
+    let (file, _) = written_file(&volume, PAGES);
+    device.most.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let file = &file;
+            let each = PAGES / THREADS;
+            scope.spawn(move || dirty(file, thread * each..(thread + 1) * each));
+        }
+    });
+    let most = device.most.load(Ordering::SeqCst);
+    assert!((1..=LIMIT / 4).contains(&most), "{most} bytes");
+    assert!(volume.cache_stats().dirty * PAGE <= LIMIT + THREADS * PAGE);
+    drop(file);
+    volume.close().unwrap();
 }
 
 /// Blocks that were never written, or lie elsewhere, are not written with their neighbours.

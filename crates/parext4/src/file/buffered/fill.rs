@@ -17,7 +17,6 @@ use crate::inode::Cached;
 use crate::page_cache::{Claim, Fill, PAGE};
 use crate::policy::Policy;
 use crate::sync::yield_now;
-use crate::volume::WRITER_TURN;
 use rangelock::ByteRange;
 
 /// Pages that are read in one request: 1 MiB.
@@ -41,7 +40,7 @@ impl File {
             self.write_back(0..u32::MAX, HowToHold::Already)?;
         }
         self.volume().health.check()?;
-        if !self.volume().write_back_some(Duration::ZERO, WRITER_TURN)? {
+        if !self.volume().write_back_some(Duration::ZERO, self.volume().dirty.batch())? {
             yield_now();
         }
         Ok(())

@@ -20,10 +20,10 @@ use crate::lock_order::{Rank, hold};
 use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::volume::Inner;
+use crate::volume::{BATCH, Inner};
 
-/// Limits of a batch: 512 pages keep the device busy while the last requests of the batch end.
-const LIMITS: RunLimits = RunLimits { pages: 512, run: 256, gap: GAP };
+/// Limits of a batch.
+const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
 /// The most clean pages between two dirty ones that are written with them, because that takes less time than a second
 /// request.
 const GAP: u32 = 2;
@@ -89,12 +89,14 @@ impl File {
         }
     }
 
-    /// Writes back about `most` dirty pages whose ranges are free, from where the last turn ended. Returns their number.
+    /// Writes back about `most` dirty pages whose ranges are free, from where the last turn ended, in batches as small as
+    /// the volume's dirty-page limit asks for. Returns their number.
     pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
         let Some(cached) = self.inode().cached() else { return Ok(0) };
+        let limits = RunLimits { pages: self.volume().dirty.batch(), ..LIMITS };
         let (mut written, mut is_second_round) = (0, false);
         while written < most
-            && let Some(runs) = next_runs(cached, &mut is_second_round)
+            && let Some(runs) = next_runs(cached, limits, &mut is_second_round)
         {
             written += self.write_back_runs(cached, &runs, HowToHold::Try)?.0;
         }
@@ -191,10 +193,10 @@ impl File {
 
 /// Claims the next runs for one of the threads that write the file back: each claim begins where the last one ended.
 /// Returns `None` when the caller has reached the end twice, or once from the start.
-fn next_runs(cached: &Cached, is_second_round: &mut bool) -> Option<DirtyRuns> {
+fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
     loop {
         let from = cached.cursor.load(Ordering::Relaxed);
-        let runs = cached.pages.dirty_runs(from..u32::MAX, LIMITS);
+        let runs = cached.pages.dirty_runs(from..u32::MAX, limits);
         let next = runs.last().map_or(0, |last| last.end);
         if runs.is_empty() && (from == 0 || std::mem::replace(is_second_round, true)) {
             return None;

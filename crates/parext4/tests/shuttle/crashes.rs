@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use parext4::File;
 use parext4::fault::Fault;
+use parext4::{File, SplitAt};
 
 use super::support::*;
 
@@ -49,9 +49,9 @@ fn what_was_synced_survives_any_crash() {
 
 #[test]
 fn a_sync_that_shares_a_commit_flushes_its_own_data() {
-    check(100, &[Fault::ShareEveryFlush], |image| {
+    check_stopping(100, &[Fault::ShareEveryFlush], |image| {
         let device = Losing::new(image);
-        let volume = open(Arc::clone(&device));
+        let volume = open_quiet(Arc::clone(&device), SplitAt::default());
         let file = volume.create("/f", 0o644).unwrap();
         write_block(&file, 1, 0);
         file.sync_all().unwrap();

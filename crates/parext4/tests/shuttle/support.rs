@@ -179,7 +179,7 @@ pub fn open_under(device: Arc<MemDevice>, policy: Policy) -> Volume {
 }
 
 /// The volume on a device whose I/O is one step, for models of what happens in memory.
-pub fn open_quiet(device: Arc<MemDevice>, split_at: SplitAt) -> Volume {
+pub fn open_quiet<D: Device + 'static>(device: Arc<D>, split_at: SplitAt) -> Volume {
     Volume::open(device, &OpenOptions { split_at, ..options() }).expect("the image opens")
 }
 

@@ -66,6 +66,15 @@ impl Cached {
         Writing(&self.writing)
     }
 
+    /// Returns whether any page is dirty or being written back.
+    pub(crate) fn has_work(&self) -> bool {
+        // Most dirty pages of a large file follow the place where the next turn begins. The count is loaded last, because a
+        // thread raises it before it takes dirty pages.
+        let next = self.cursor.load(Ordering::Relaxed);
+        let is_dirty = self.pages.has_dirty(next..u32::MAX) || self.pages.has_dirty(0..next);
+        is_dirty || self.writing.load(Ordering::SeqCst) > 0
+    }
+
     /// Notes that the file is off the list if none of its pages is dirty or being written back. Returns whether it is off;
     /// the caller holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
@@ -74,7 +83,7 @@ impl Cached {
         self.listing.store(meanwhile as u8, Ordering::Release);
         fence(Ordering::SeqCst);
         // A thread that dirties a page from here on finds the file leaving, and waits for the list.
-        let clean = !self.pages.has_dirty(0..u32::MAX) && self.writing.load(Ordering::SeqCst) == 0;
+        let clean = !self.has_work();
         let listing = if clean { Listing::Unlisted } else { Listing::Listed };
         self.listing.store(listing as u8, Ordering::Release);
         clean

@@ -120,6 +120,11 @@ impl DirtyFiles {
 
     /// Takes a file off that has nothing to write back any more.
     fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
+        // All writers of the file block on the list while `unlist` scans the pages. A file that has work stays listed, so
+        // they need not.
+        if cached.has_work() {
+            return;
+        }
         let mut files = self.files.lock();
         if cached.unlist() {
             files.remove(key(inode));
@@ -304,5 +309,35 @@ impl Inner {
             self.dirty.remove_if_clean(&inode, cached);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parext4_device::MemDevice;
+
+    use super::*;
+    use crate::file::BufferedOptions;
+    use crate::mkfs::{MkfsOptions, mkfs};
+
+    #[test]
+    fn a_file_that_stays_dirty_holds_up_no_writer() {
+        let device = Arc::new(MemDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        let options =
+            OpenOptions { commit_interval: None, write_back_interval: None, ..OpenOptions::default() };
+        let volume = Volume::open(device, &options).unwrap();
+        let file = volume.create("/f", 0o644).unwrap();
+        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        buffered.write_at(&[1; 4096], 0).unwrap();
+        let (dirty, inode) = (&volume.inner.dirty, &file.node().inode);
+        let cached = inode.cached().unwrap();
+        // A check that makes writers wait acquires the list.
+        let list = dirty.files.lock();
+        dirty.remove_if_clean(inode, cached);
+        assert!(!cached.must_list());
+        drop(list);
+        volume.sync().unwrap();
+        assert!(!cached.is_listed());
     }
 }

@@ -11,47 +11,46 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// A value that the thread which commits has for itself.
 #[derive(Debug)]
 pub(super) struct CommitLock<T> {
-    is_held: Mutex<bool>,
-    released: Condvar,
-    /// Acquired only by the thread that has set `is_held`.
     value: Mutex<T>,
+    /// Held while a thread tries to lock `value`, and while one says that it has released it: no wake-up is lost.
+    waiting: Mutex<()>,
+    released: Condvar,
 }
 
 impl<T> CommitLock<T> {
     pub(super) fn new(value: T) -> Self {
         Self {
-            is_held: Mutex::new(Rank::Commit, false),
-            released: Condvar::default(),
             value: Mutex::new(Rank::Commit, value),
+            waiting: Mutex::new(Rank::Commit, ()),
+            released: Condvar::default(),
         }
     }
 
     /// Acquires the lock.
     pub(super) fn lock(&self) -> CommitGuard<'_, T> {
-        let mut is_held = self.is_held.lock();
-        while *is_held {
-            self.released.wait(&mut is_held);
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(value) = self.value.try_lock() {
+                return self.guard(value);
+            }
+            self.released.wait(&mut waiting);
         }
-        self.hold(is_held)
     }
 
     /// Acquires the lock, or returns `None` once `is_done` is true. Only a thread that holds the lock may make it true.
     pub(super) fn lock_unless(&self, is_done: impl Fn() -> bool) -> Option<CommitGuard<'_, T>> {
-        let is_done = || is_done() && !planted(Fault::WaitForTheLog);
-        let mut is_held = self.is_held.lock();
-        while *is_held && !is_done() {
-            self.released.wait(&mut is_held);
+        let mut waiting = self.waiting.lock();
+        while !is_done() || planted(Fault::WaitForTheLog) {
+            if let Some(value) = self.value.try_lock() {
+                return Some(self.guard(value));
+            }
+            self.released.wait(&mut waiting);
         }
-        (!is_done()).then(|| self.hold(is_held))
+        None
     }
 
-    fn hold(&self, mut is_held: MutexGuard<'_, bool>) -> CommitGuard<'_, T> {
-        *is_held = true;
-        drop(is_held);
-        CommitGuard {
-            value: self.value.lock(),
-            _release: Release { is_held: &self.is_held, released: &self.released },
-        }
+    fn guard<'a>(&'a self, value: MutexGuard<'a, T>) -> CommitGuard<'a, T> {
+        CommitGuard { value, _release: Release { waiting: &self.waiting, released: &self.released } }
     }
 }
 
@@ -60,7 +59,7 @@ impl<T> CommitLock<T> {
 #[must_use]
 pub(super) struct CommitGuard<'a, T> {
     value: MutexGuard<'a, T>,
-    // Dropped last: the next holder finds the value free.
+    // Dropped last: a thread that wakes finds the value free.
     _release: Release<'a>,
 }
 
@@ -79,7 +78,7 @@ impl<T> std::ops::DerefMut for CommitGuard<'_, T> {
 
 #[derive(Debug)]
 struct Release<'a> {
-    is_held: &'a Mutex<bool>,
+    waiting: &'a Mutex<()>,
     released: &'a Condvar,
 }
 
@@ -89,7 +88,7 @@ impl Drop for Release<'_> {
             // A model that failed is torn down; its primitives work no more.
             return;
         }
-        *self.is_held.lock() = false;
+        drop(self.waiting.lock());
         self.released.notify_all();
     }
 }

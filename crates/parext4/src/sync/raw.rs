@@ -4,7 +4,7 @@ pub(crate) use shuttle::sync::atomic;
 pub(crate) use shuttle::thread::yield_now;
 #[cfg(debug_assertions)]
 pub(crate) use shuttle::thread_local;
-use std::sync::LockResult;
+use std::sync::{LockResult, TryLockError};
 
 /// What a lock gives. A model that failed is torn down with whatever its tasks hold, and may take locks for that.
 fn not_poisoned<T>(result: LockResult<T>) -> T {
@@ -31,7 +31,11 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(Some(guard))),
+            Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(not_poisoned(Err(poisoned))))),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

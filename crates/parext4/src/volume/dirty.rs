@@ -122,7 +122,7 @@ impl DirtyFiles {
     fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
         // All writers of the file block on the list while `unlist` scans the pages. A file that has work stays listed, so
         // they need not.
-        if cached.has_work() {
+        if cached.has_work() && !planted(Fault::UnlistedWhileChecked) {
             return;
         }
         let mut files = self.files.lock();

@@ -25,10 +25,11 @@ impl Server {
         if node.file_type() != FileType::Regular {
             return Ok(());
         }
-        node.remove_capabilities()?;
+        // Refused for an append-only file, which keeps its capabilities then.
         if has_set_ids(node) && !caller.has(CAP_FSETID) {
             self.drop_set_ids(node, caller)?;
         }
+        node.remove_capabilities()?;
         Ok(())
     }
 

@@ -308,7 +308,7 @@ SUBJECTS = {"contents": CONTENTS, "names": NAMES, "attributes": ATTRIBUTES, "com
 
 # The modes and flags of the file, and the modes and flags of its directory.
 PLACES = {
-    "contents": [(0o6777, 0, 0o777, 0), (0o6777, IMMUTABLE, 0o777, 0), (0o666, APPEND, 0o777, 0)],
+    "contents": [(0o6777, 0, 0o777, 0), (0o6777, IMMUTABLE, 0o777, 0), (0o666, APPEND, 0o777, 0), (0o6777, APPEND, 0o777, 0)],
     "attributes": [(0o6777, 0, 0o777, 0), (0o666, IMMUTABLE, 0o777, 0), (0o6777, APPEND, 0o777, 0)],
     "commands": [(0o666, 0, 0o777, 0), (0o666, IMMUTABLE, 0o777, 0), (0o666, APPEND, 0o777, 0)],
     "names": [(0o666, 0, 0o777, 0), (0o666, IMMUTABLE, 0o777, 0), (0o666, APPEND, 0o777, 0), (0o666, 0, 0o1777, 0),

@@ -158,18 +158,20 @@ impl Node {
         core.ctime = set.ctime.map_or_else(now, held);
     }
 
-    /// Clears the set-ID bits that `which` names of the permissions, as a change of the contents does: also of an
-    /// append-only file, whose attributes cannot be set otherwise. Reads and changes the permissions in one step, so that
-    /// it undoes no concurrent change of them. Which bits are due, and when, is for the caller to decide.
+    /// Clears the set-ID bits that `which` names of the permissions, as a change of the contents does. Reads and changes the
+    /// permissions in one step, so that it undoes no concurrent change of them. Which bits are due, and when, is for the
+    /// caller to decide.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; if the volume may not be changed.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only with a bit to clear: the
+    /// kernel's ext4 refuses an append that would have to clear one. If the volume may not be changed.
     pub fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let due = |mode: u16| which(mode & PERMISSIONS) & (S_ISUID | S_ISGID) & mode;
         if due(self.inode.core().mode) == 0 {
             return Ok(());
         }
+        self.inode.check_flags(InodeFlags::APPEND)?;
         // The inode's block.
         self.volume.transact(1, |handle| {
             self.inode.join(handle);

@@ -228,6 +228,17 @@ impl Write {
             && open.file.node().flags().contains(InodeFlags::APPEND)
     }
 
+    /// Returns true if mappings may go on to show data that was not written: what was stored to a mapping of an append-only or
+    /// immutable file, and what write(2) copied to pages that are mapped.
+    fn shows_what_failed(self, len: usize, outcome: &Outcome<u32>) -> bool {
+        match (self.origin, outcome) {
+            (Origin::WriteBack, Err(failure)) => failure.errno() == Errno::EPERM,
+            (Origin::Pages, Err(_)) => true,
+            (Origin::Pages, Ok(written)) => (*written as usize) < len,
+            (Origin::WriteBack, Ok(_)) | (Origin::Direct, _) => false,
+        }
+    }
+
     /// Returns true if the kernel may have stale pages of the range of a direct write. The kernel drops them before it
     /// sends the request, but a reader may fill them again with the old data.
     fn leaves_stale_pages(self, open: &OpenFile) -> bool {
@@ -311,11 +322,10 @@ impl Deferred {
             });
             return;
         }
-        let is_refused = outcome.as_ref().is_err_and(|failure| failure.errno() == Errno::EPERM);
+        let is_shown = write.shows_what_failed(len, &outcome);
         reply.answer(outcome);
-        if is_refused && write.origin == Origin::WriteBack {
-            // The file is append-only or immutable, and the kernel would go on to show what was stored to its mapping.
-            self.invalidation.drop_all(Arc::clone(&open.pages), || ());
+        if is_shown {
+            self.invalidation.drop_failed(Arc::clone(&open.pages), write.at.offset, len);
         }
     }
 }

@@ -109,6 +109,14 @@ impl Invalidation {
         });
     }
 
+    /// Has the kernel drop the pages of the `len` bytes at `offset`, which a write that has been answered left in its page
+    /// cache though it failed.
+    pub fn drop_failed(&self, pages: Arc<KernelPages>, offset: u64, len: usize) {
+        let kernel = Arc::clone(&self.kernel);
+        let (offset, len) = (offset.cast_signed(), i64::try_from(len).unwrap_or(i64::MAX));
+        self.threads.give(move || kernel.drop_pages(pages.ino, offset, len));
+    }
+
     /// Returns the number of requests that wait for the kernel.
     pub fn under_way(&self) -> usize {
         self.threads.unfinished()

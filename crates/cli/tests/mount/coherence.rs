@@ -149,6 +149,43 @@ assert set(results) <= {4096, -11} and results.count(4096) > 0, set(results)"#;
     server.wait().unwrap();
 }
 
+/// Writes to a file that is mapped and has become immutable, and waits until the mapping shows what was there before.
+const REFUSED: &str = "
+import mmap, os, subprocess, sys, time
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b'a' * 16384)
+pages = mmap.mmap(fd, 16384, mmap.MAP_SHARED, mmap.PROT_READ)
+assert pages[:] == b'a' * 16384
+subprocess.run(['chattr', '+i', path], check=True)
+# A change of flags has the kernel drop the pages.
+time.sleep(0.2)
+assert pages[:] == b'a' * 16384
+try:
+    os.pwrite(fd, b'b' * 6000, 3000)
+    sys.exit('the write succeeded')
+except PermissionError:
+    pass
+for _ in range(1000):
+    if pages[:] == b'a' * 16384:
+        break
+    time.sleep(0.01)
+assert pages[:] == b'a' * 16384
+subprocess.run(['chattr', '-i', path], check=True)
+";
+
+#[test]
+fn a_mapping_does_not_keep_what_a_refused_write_has_left_in_the_kernel() {
+    for options in ["cache=kernel", "cache=kernel,threads=1"] {
+        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let path = bed.path("file");
+        if bed.watched(|| python(REFUSED, &path)).is_none() {
+            return;
+        }
+        bed.finish();
+    }
+}
+
 /// Threads of the server that wait for the kernel to write back keep `/dev/fuse` open when it is killed.
 #[test]
 fn a_killed_server_leaves_no_hung_mount() {

@@ -26,7 +26,7 @@ pub struct Pace<'a> {
 }
 
 impl Steps {
-    /// For so many jobs.
+    /// For this number of jobs.
     pub fn new(jobs: usize) -> Self {
         Self { done: Mutex::new(vec![0; jobs]), changed: Condvar::new() }
     }

@@ -21,7 +21,7 @@ use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that the volume's own threads write back of one file before the next one's turn.
 pub(super) const TURN: u32 = 4096;
-/// The most pages of a batch: so many keep the device busy while the last requests of the batch end.
+/// The most pages of a batch: enough to keep the device busy while the last requests of the batch end.
 pub(crate) const BATCH: u32 = 512;
 /// A batch that is written because too much is dirty has at most this part of the dirty-page limit. Pages under way count as
 /// dirty. The more of the limit they take, the fewer dirty neighbours has a page when it is taken, and the shorter are the

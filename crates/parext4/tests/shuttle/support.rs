@@ -137,7 +137,7 @@ fn config() -> Config {
     config
 }
 
-/// Runs so many iterations of something without a fault, then up to [`PATIENCE`] times as many with each of `faults`, which
+/// Runs `iterations` of something without a fault, then up to [`PATIENCE`] times as many with each of `faults`, which
 /// must panic. They come in rounds: of several schedulers in one, each has its turn before the first has used them up.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     plant(Fault::None);

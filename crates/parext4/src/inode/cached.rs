@@ -5,7 +5,7 @@ use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::page_cache::FilePages;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The pages of a file, and what became of writing them back.
 #[derive(Debug)]
@@ -18,6 +18,9 @@ pub(crate) struct Cached {
     writing: AtomicU32,
     /// Where the next turn of writing back begins.
     pub cursor: AtomicU32,
+    /// Blocks that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
+    /// so that write-back does not change it.
+    delayed: AtomicU64,
 }
 
 /// A file's place on the list of files with dirty pages.
@@ -39,7 +42,24 @@ impl Cached {
             listing: AtomicU8::new(Listing::Unlisted as u8),
             writing: AtomicU32::new(0),
             cursor: AtomicU32::new(0),
+            delayed: AtomicU64::new(0),
         }
+    }
+
+    /// Counts blocks that were reserved for dirty pages.
+    pub(crate) fn add_delayed(&self, blocks: u32) {
+        self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
+    }
+
+    /// Counts such blocks no more: they are allocated, or will not be.
+    pub(crate) fn remove_delayed(&self, blocks: u32) {
+        let rest = |delayed: u64| Some(delayed.saturating_sub(blocks.into()));
+        let _ = self.delayed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+    }
+
+    /// Returns the number of blocks that are reserved for dirty pages.
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
     }
 
     /// Returns whether the caller, which has dirtied a page, must [list](Self::list) the file.

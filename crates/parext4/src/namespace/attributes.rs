@@ -69,6 +69,12 @@ pub struct SetAttributes {
 }
 
 impl Node {
+    /// The 512-byte units that dirty pages have reserved.
+    fn delayed_sectors(&self) -> u64 {
+        let blocks = self.inode.cached().map_or(0, |cached| cached.delayed());
+        blocks * (self.volume.block_size() / 512)
+    }
+
     /// The attributes now.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
@@ -86,7 +92,7 @@ impl Node {
             uid: core.uid,
             gid: core.gid,
             size: self.inode.size(),
-            sectors: self.inode.sectors(),
+            sectors: self.inode.sectors() + self.delayed_sectors(),
             links: core.links,
             atime: held(core.atime),
             mtime: held(mtime),

@@ -229,3 +229,29 @@ fn is_new(device: &MemDevice, at: u64) -> bool {
     device.read_at(at, &mut [std::io::IoSliceMut::new(&mut byte)]).unwrap();
     byte == [2; 512]
 }
+
+/// As on the kernel's ext4: programs that see the attributes before and after write-back see the same `st_blocks`.
+#[test]
+fn blocks_that_are_not_allocated_yet_count_as_used() {
+    for block_size in [1024, 4096] {
+        let volume = Volume::open(Arc::new(Shape::new(16, block_size, true).make()), &options()).unwrap();
+        let file = volume.create("/f", 0o644).unwrap();
+        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let sectors = || file.node().metadata().sectors;
+        buffered.write_at(&[1; 3 * 4096], 0).unwrap();
+        buffered.write_at(&[2; 100], 1000).unwrap();
+        assert_eq!(sectors(), 24, "blocks of {block_size}");
+        buffered.sync_all().unwrap();
+        assert_eq!(sectors(), 24, "blocks of {block_size}, written back");
+        // Dropped before they are written back.
+        buffered.write_at(&[3; 8192], 8192).unwrap();
+        assert_eq!(sectors(), 32);
+        file.set_len(4096).unwrap();
+        assert_eq!(sectors(), 8);
+        buffered.sync_all().unwrap();
+        assert_eq!(sectors(), 8);
+        drop(buffered);
+        drop(file);
+        volume.close().unwrap();
+    }
+}

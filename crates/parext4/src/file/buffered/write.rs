@@ -202,7 +202,7 @@ impl File {
                     } else {
                         self.fill_rest(&fill)?;
                     }
-                    let missing = self.delay(self.missing(part.index, touched)?)?;
+                    let missing = self.delay(cached, self.missing(part.index, touched)?)?;
                     fill.write(part.within, part.data);
                     drop(fill.finish(touched, missing));
                     self.note_dirty(cached);
@@ -230,7 +230,7 @@ impl File {
             }
             return Ok(());
         }
-        let missing = self.keep_space(part.index, page, touched)?;
+        let missing = self.keep_space(cached, part.index, page, touched)?;
         page.write(part.within, part.data);
         self.mark_dirty(cached, page, touched, missing);
         Ok(())
@@ -244,16 +244,16 @@ impl File {
         let index = pages_of(ByteRange::new(start, end)).start;
         let len = usize::try_from(end - start).unwrap_or(PAGE);
         let touched = self.units().touched(0, len);
-        let missing = self.keep_space(index, page, touched)?;
+        let missing = self.keep_space(cached, index, page, touched)?;
         self.mark_dirty(cached, page, touched, missing);
         Ok(())
     }
 
     /// Keeps space for those of the units of a page whose blocks are holes, and have none yet. Returns them.
-    fn keep_space(&self, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
+    fn keep_space(&self, cached: &Cached, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
-        self.delay(missing)
+        self.delay(cached, missing)
     }
 
     /// Marks units of a page dirty, of which those `missing` a block have their space.
@@ -263,6 +263,7 @@ impl File {
         let twice = self.units().blocks_in(missing & reserved);
         if twice > 0 {
             drop(self.volume().allocator.undelay(twice));
+            cached.remove_delayed(twice);
         }
         if dirty == 0 || !planted(Fault::ListedByOthers) {
             self.note_dirty(cached);
@@ -291,11 +292,13 @@ impl File {
     }
 
     /// Keeps space for units of data in memory. Returns those that have it.
-    fn delay(&self, units: u8) -> Result<u8> {
+    fn delay(&self, cached: &Cached, units: u8) -> Result<u8> {
         if units == 0 || planted(Fault::DelayNothing) {
             return Ok(0);
         }
-        self.volume().allocator.delay(self.units().blocks_in(units))?;
+        let blocks = self.units().blocks_in(units);
+        self.volume().allocator.delay(blocks)?;
+        cached.add_delayed(blocks);
         Ok(units)
     }
 

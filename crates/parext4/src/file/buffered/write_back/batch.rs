@@ -32,6 +32,7 @@ use crate::volume::QUEUE_DEPTH;
 /// Taken pages of one file on their way to the device.
 pub(super) struct Batch<'a, 'b> {
     file: &'a File,
+    cached: &'b Cached,
     taken: &'b mut [Taken<'a>],
     /// The contents of all of them.
     contents: Arc<AlignedBuf>,
@@ -63,7 +64,7 @@ impl File {
         mut taken: Vec<Taken<'a>>,
         contents: Contents,
     ) -> Result<u32> {
-        let results = Batch::write(self, &mut taken, contents);
+        let results = Batch::write(self, cached, &mut taken, contents);
         let (mut pages, mut first) = (0, Ok(()));
         for (mut taken, result) in taken.into_iter().zip(results) {
             pages += taken.dirty_pages();
@@ -81,9 +82,14 @@ impl File {
 
 impl<'a, 'b> Batch<'a, 'b> {
     /// Writes all pages, and returns the result of each.
-    fn write(file: &'a File, taken: &'b mut [Taken<'a>], contents: Contents) -> Vec<Result<()>> {
+    fn write(
+        file: &'a File,
+        cached: &'b Cached,
+        taken: &'b mut [Taken<'a>],
+        contents: Contents,
+    ) -> Vec<Result<()>> {
         let results = taken.iter().map(|_| Ok(())).collect();
-        let mut batch = Self { file, taken, contents: contents.share(), results, writes: Vec::new() };
+        let mut batch = Self { file, cached, taken, contents: contents.share(), results, writes: Vec::new() };
         for of in 0..batch.taken.len() {
             let prepared = batch.prepare(of);
             batch.note(of, prepared);
@@ -148,12 +154,14 @@ impl<'a, 'b> Batch<'a, 'b> {
         }
         let taken = &mut self.taken[of];
         if let Err(error) = filled {
-            let left = self.file.keep_holes(taken, units);
-            allocator.delay_again(kept, left.unwrap_or(0));
+            let left = self.file.keep_holes(taken, units).unwrap_or(0);
+            allocator.delay_again(kept, left);
+            self.cached.remove_delayed(reserved.saturating_sub(left));
             return Err(error);
         }
         // All pages have blocks now, so the rest of the reservation is returned.
         drop(kept);
+        self.cached.remove_delayed(reserved);
         taken.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
         Ok(segments)
     }

@@ -226,8 +226,9 @@ impl Inner {
             if planted(Fault::DelayForgotten) {
                 return;
             }
-            let blocks = units * 1024 / self.block_size();
-            drop(self.allocator.undelay(u32::try_from(blocks).unwrap_or(u32::MAX)));
+            let blocks = u32::try_from(units * 1024 / self.block_size()).unwrap_or(u32::MAX);
+            drop(self.allocator.undelay(blocks));
+            cached.remove_delayed(blocks);
         }
     }
 }

@@ -325,7 +325,7 @@ impl Deferred {
         let is_shown = write.shows_what_failed(len, &outcome);
         reply.answer(outcome);
         if is_shown {
-            self.invalidation.drop_failed(Arc::clone(&open.pages), write.at.offset, len);
+            self.invalidation.drop_failed(&open.pages);
         }
     }
 }

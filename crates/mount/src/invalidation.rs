@@ -109,12 +109,15 @@ impl Invalidation {
         });
     }
 
-    /// Has the kernel drop the pages of the `len` bytes at `offset`, which a write that has been answered left in its page
-    /// cache though it failed.
-    pub fn drop_failed(&self, pages: Arc<KernelPages>, offset: u64, len: usize) {
-        let kernel = Arc::clone(&self.kernel);
-        let (offset, len) = (offset.cast_signed(), i64::try_from(len).unwrap_or(i64::MAX));
-        self.threads.give(move || kernel.drop_pages(pages.ino, offset, len));
+    /// Has the kernel drop all pages of an inode, after a write that has been answered left data there though it failed.
+    pub fn drop_failed(&self, pages: &Arc<KernelPages>) {
+        if pages.note_failed() {
+            let (kernel, pages) = (Arc::clone(&self.kernel), Arc::clone(pages));
+            self.threads.give(move || {
+                pages.begin_to_drop_failed();
+                pages.while_dropped(|| kernel.drop_pages(pages.ino, 0, 0));
+            });
+        }
     }
 
     /// Returns the number of requests that wait for the kernel.

@@ -23,6 +23,8 @@ pub struct KernelPages {
     writers: AtomicUsize,
     /// Those of them that were opened when the file was append-only.
     appenders: AtomicUsize,
+    /// A notification is on its way that drops the data of failed writes: 1, or 0.
+    dropping_failed: AtomicUsize,
     /// Writes stay in the kernel's page cache (`cache=writeback`).
     writeback: bool,
 }
@@ -39,7 +41,8 @@ impl KernelPages {
     pub fn new(ino: INodeNo, writeback: bool) -> Self {
         let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (writers, appenders) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { ino, fills, dropped, writers, appenders, writeback }
+        let dropping_failed = AtomicUsize::new(0);
+        Self { ino, fills, dropped, writers, appenders, dropping_failed, writeback }
     }
 
     /// Notes a request that fills pages, before it is carried out.
@@ -82,6 +85,17 @@ impl KernelPages {
         self.writers.load(Ordering::SeqCst) > 0
     }
 
+    /// Notes that a failed write has left its data in the kernel's pages. Returns false if a notification that has not begun
+    /// will drop them: a program whose writes all fail has one on its way, not one for each.
+    pub fn note_failed(&self) -> bool {
+        self.dropping_failed.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// Notes that the notification begins: it may miss the data of writes that fail from here on.
+    pub fn begin_to_drop_failed(&self) {
+        self.dropping_failed.store(0, Ordering::SeqCst);
+    }
+
     /// Runs `drop_all`, which has the kernel drop all pages. Pages that are filled while it runs count as present.
     pub fn while_dropped(&self, drop_all: impl FnOnce()) {
         let fills = self.fills.load(Ordering::SeqCst);
@@ -111,6 +125,15 @@ mod tests {
         assert!(pages.may_exist(), "filled while they were dropped");
         pages.while_dropped(|| ());
         assert!(!pages.may_exist());
+    }
+
+    #[test]
+    fn many_failed_writes_have_one_notification_on_its_way() {
+        let pages = KernelPages::new(INodeNo(12), false);
+        assert!(pages.note_failed());
+        assert!(!pages.note_failed());
+        pages.begin_to_drop_failed();
+        assert!(pages.note_failed(), "the notification may have passed the page already");
     }
 
     #[test]

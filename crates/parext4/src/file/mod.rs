@@ -4,38 +4,20 @@
 //! before it looks at the map until after the last change (I2), and shares no other lock with operations
 //! on other ranges but for the moments in which the map, the allocator or the journal change.
 
-pub(crate) mod admission;
-mod allocate;
-mod append;
+mod admission;
 mod buffered;
-mod complete;
-mod cut;
-mod data;
-mod device_io;
-mod extents;
-mod observe;
-mod pieces;
-mod prepare;
-mod punch;
+mod direct;
+mod query;
 mod queue;
-mod ranges;
-mod read;
-mod reason;
-mod resize;
-mod shift;
-mod stats;
+mod space;
 mod sync;
-mod widen;
-mod write;
-mod zero_range;
 
-pub use admission::Operation;
+pub use admission::{Operation, Reason};
 pub(crate) use buffered::HowToHold;
 pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
-pub use extents::FileExtent;
 use parext4_format::inode::{FileType, InodeFlags};
+pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
-pub use reason::Reason;
 
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, Inode, Node};

@@ -11,7 +11,7 @@ use super::coherence::{page_of, pages_of};
 use super::fill::MOST;
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::{self, Operation};
+use crate::file::admission::{Operation, plan};
 use crate::lock_order::{Rank, hold};
 use crate::page_cache::{Fill, PAGE};
 use crate::sync::Mutex;
@@ -126,7 +126,7 @@ impl File {
         let page = PAGE as u64;
         let operation =
             Operation::BufferedRead { offset: u64::from(pages.start) * page, end: u64::from(end) * page };
-        let plan = admission::plan(operation, &self.state_for_cache(), self.volume().policy);
+        let plan = plan(operation, &self.state_for_cache(), self.volume().policy);
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();

@@ -4,15 +4,13 @@ use parext4_format::inode::InodeFlags;
 use rangelock::{ByteRange, Mode, OwnedRangeGuard};
 
 use super::super::File;
-use super::super::admission::{Admission, Operation};
-use super::super::prepare::{Debt, Runs};
-use super::super::read::TRIES;
-use super::super::widen::{self, Wide};
 use super::IoQueue;
 use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
+use crate::file::admission::{Admission, Operation};
+use crate::file::direct::{Debt, READ_ATTEMPTS, Runs, WIDEN_ATTEMPTS, Wide};
 use crate::sync::Arc;
 
 /// What came of asking for a range.
@@ -82,7 +80,7 @@ impl IoQueue {
         let op = &mut self.ops[key];
         let (wanted, size) = (op.offset + op.len as u64, self.files.get(op.file).size());
         // As `File::read_at` does.
-        op.end = if op.attempts < TRIES { wanted.min(size) } else { wanted };
+        op.end = if op.attempts < READ_ATTEMPTS { wanted.min(size) } else { wanted };
         op.attempts += 1;
         if op.end <= op.offset {
             self.finish(key, Ok(0));
@@ -157,7 +155,7 @@ impl IoQueue {
         let file = self.files.get(op.file);
         op.attempts += 1;
         let wide = match file.widened(op.offset, op.end)? {
-            _ if op.attempts > widen::TRIES => return Err(Error::NoSpace),
+            _ if op.attempts > WIDEN_ATTEMPTS => return Err(Error::NoSpace),
             Wide::NoWay => return Err(Error::NoSpace),
             Wide::Range(wide) => Some(wide),
             Wide::Itself => None,

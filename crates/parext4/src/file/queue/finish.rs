@@ -3,13 +3,13 @@
 use parext4_device::{Done, Op};
 
 use super::super::File;
-use super::super::pieces::Piece;
-use super::super::prepare::{Debt, Prepared};
 use super::pending::{Kind, Pending};
 use super::transfer::of_token;
 use super::{Completion, IoQueue};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
+use crate::file::direct::IoSegment;
+use crate::file::direct::{Debt, Prepared};
 use crate::sync::Arc;
 
 impl IoQueue {
@@ -79,9 +79,9 @@ impl Pending {
         match op {
             Op::Read { buf, .. } if self.buf.is_none() => self.buf = Some(buf),
             Op::Read { buf, .. } => {
-                let pieces = file.read_pieces(self.offset, self.end, &self.runs);
+                let pieces = file.read_segments(self.offset, self.end, &self.runs);
                 if let Some((piece, own)) = { pieces }.nth(part).zip(self.buf.as_mut()) {
-                    let Piece { data, .. } = piece;
+                    let IoSegment { data, .. } = piece;
                     let len = data.len();
                     own[data].copy_from_slice(&buf[..len]);
                 }

@@ -5,13 +5,13 @@ use rangelock::{ByteRange, OwnedRangeGuard};
 use slab::Slab;
 
 use super::super::File;
-use super::super::admission::Operation;
-use super::super::prepare::{DetachedDebt, Runs};
-use super::super::stats::PresentOf;
-use super::super::widen::widening;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::error::Error;
+use crate::file::admission::Operation;
+use crate::file::admission::PresentOf;
+use crate::file::direct::widening;
+use crate::file::direct::{DetachedDebt, Runs};
 use crate::inode::{Claim, Inode};
 use crate::stats::Here;
 use crate::sync::Arc;

@@ -6,13 +6,13 @@ use parext4_device::{AlignedBuf, Op, Request, Segment, zeros};
 use smallvec::SmallVec;
 
 use super::super::File;
-use super::super::admission::Admission;
-use super::super::pieces::Piece;
-use super::super::prepare::{Debt, Prepared};
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
+use crate::file::admission::Admission;
+use crate::file::direct::IoSegment;
+use crate::file::direct::{Debt, Prepared};
 use crate::sync::Arc;
 use rangelock::ByteRange;
 
@@ -48,7 +48,7 @@ impl IoQueue {
         if op.nowait && op.runs.len() > 1 {
             return Err(Error::WouldWait("the blocks do not lie together"));
         }
-        let pieces: SmallVec<[Piece; 2]> = file.read_pieces(op.offset, op.end, &op.runs).collect();
+        let pieces: SmallVec<[IoSegment; 2]> = file.read_segments(op.offset, op.end, &op.runs).collect();
         let sector = file.sector_size() as usize;
         for (part, piece) in pieces.iter().enumerate() {
             let Some(offset) = piece.at else {
@@ -88,7 +88,7 @@ impl IoQueue {
         }
         (op.runs, op.debt) = prepared?;
         let (buf, target) = (op.lend(file), op.target());
-        for (part, piece) in file.write_pieces(target.start(), target.end(), &op.runs).enumerate() {
+        for (part, piece) in file.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
             file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
@@ -133,7 +133,7 @@ impl Pending {
 /// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.
 fn segments(
     buf: &Arc<AlignedBuf>,
-    piece: &Piece,
+    piece: &IoSegment,
     sector: usize,
     padding: &mut Padding,
 ) -> SmallVec<[Segment; 1]> {

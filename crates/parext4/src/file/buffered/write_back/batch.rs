@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::prepare::Prepared;
+use crate::file::direct::Prepared;
 use crate::inode::{Cached, Filling};
 use crate::page_cache::PAGE;
 use crate::sync::Arc;
@@ -205,7 +205,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
             let [offset, end] = [write.segment.start, write.segment.end].map(|at| u64::from(at) * block_size);
-            for piece in self.file.write_pieces(offset, end, &write.prepared.runs) {
+            for piece in self.file.write_segments(offset, end, &write.prepared.runs) {
                 debug_assert_eq!(piece.pads, (0, 0), "whole blocks");
                 let start = self.taken[write.of].position(offset + piece.data.start as u64);
                 let segment = Segment { buf: Arc::clone(&self.contents), start, len: piece.data.len() };

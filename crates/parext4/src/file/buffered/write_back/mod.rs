@@ -14,7 +14,7 @@ use self::taken::{Contents, Taken, Taking};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::{self, Blocks, FileState, Operation};
+use crate::file::admission::{Blocks, FileState, Operation, plan};
 use crate::inode::{Cached, FIXED, Inode, Node};
 use crate::lock_order::{Rank, hold};
 use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
@@ -147,7 +147,7 @@ impl File {
                 Ok(Some(self.take(cached, run, how, contents)))
             }
             HowToHold::Try => {
-                let plan = admission::plan(operation, &self.state_for_cache(), self.volume().policy);
+                let plan = plan(operation, &self.state_for_cache(), self.volume().policy);
                 let _held = hold(Rank::Range);
                 let guard = self.inode().ranges.try_lock(plan.range, plan.mode);
                 Ok(guard.map(|_guard| {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use rangelock::ByteRange;
 
-use super::File;
 use crate::error::Result;
 use crate::extent_map::State;
+use crate::file::File;
 
 /// Bytes of a file that lie together on the device, in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

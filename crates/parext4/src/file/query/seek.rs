@@ -1,8 +1,8 @@
 //! Where a file has data.
 
-use super::File;
 use crate::error::{Error, Result};
 use crate::extent_map::State;
+use crate::file::File;
 
 /// Blocks looked at under one hold of the map.
 const STEP: u32 = 1 << 20;

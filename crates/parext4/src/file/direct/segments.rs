@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use parext4_format::FsBlock;
 
-use super::File;
 use crate::extent_map::{Mapping, State};
+use crate::file::File;
 
 /// One part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(in crate::file) struct IoSegment {
     /// Where in the request, bytes.
     pub data: Range<usize>,
     /// Where on the device, bytes; `None` if there is nothing but zeros.
@@ -22,12 +22,12 @@ impl File {
     /// The parts of a write of `[offset, end)`. A block that held nothing and is covered in part gets zeros
     /// around the data, so that nothing of its old contents ever shows (I1); the device offset then is that of
     /// the zeros.
-    pub(super) fn write_pieces(
+    pub(in crate::file) fn write_segments(
         &self,
         offset: u64,
         end: u64,
         runs: &[Mapping],
-    ) -> impl Iterator<Item = Piece> {
+    ) -> impl Iterator<Item = IoSegment> {
         let (block_size, sector) = (self.volume().block_size(), u64::from(self.sector_size()));
         runs.iter().map(move |run| {
             let (physical, pad) = match run.state {
@@ -40,18 +40,23 @@ impl File {
             let sectors_end = part.stop.next_multiple_of(sector);
             let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
             let at = self.device_offset(physical, part.start - part.run_start - head);
-            Piece { data: part.within(offset), at: Some(at), pads: (narrow(head), narrow(tail)) }
+            IoSegment { data: part.within(offset), at: Some(at), pads: (narrow(head), narrow(tail)) }
         })
     }
 
     /// The parts of a read of `[offset, end)`.
-    pub(super) fn read_pieces(&self, offset: u64, end: u64, runs: &[Mapping]) -> impl Iterator<Item = Piece> {
+    pub(in crate::file) fn read_segments(
+        &self,
+        offset: u64,
+        end: u64,
+        runs: &[Mapping],
+    ) -> impl Iterator<Item = IoSegment> {
         let block_size = self.volume().block_size();
         runs.iter().map(move |run| {
             let part = Part::of(run, offset, end, block_size);
             let place = |physical: FsBlock| self.device_offset(physical, part.start - part.run_start);
             let at = if let State::Written(physical) = run.state { Some(place(physical)) } else { None };
-            Piece { data: part.within(offset), at, pads: (0, 0) }
+            IoSegment { data: part.within(offset), at, pads: (0, 0) }
         })
     }
 }

@@ -5,24 +5,24 @@ use std::io::{self, IoSlice, IoSliceMut};
 use parext4_device::BufferPool;
 use parext4_format::FsBlock;
 
-use super::File;
 use crate::error::{Error, Result};
 use crate::extent_map::State;
+use crate::file::File;
 
 impl File {
     /// Writes at a device offset. A failure stops the volume (I8).
-    pub(super) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
+    pub(in crate::file) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
         self.volume().device.write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
     }
 
     /// Stops the volume because a write at a device offset has failed (I8). Returns the error for the caller.
-    pub(super) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
+    pub(in crate::file) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
         let what = format_args!("writing inode {} at device offset {offset}", self.node.ino());
         self.volume().health.stop(Error::device(what, error))
     }
 
     /// Reads at a device offset.
-    pub(super) fn read_device(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    pub(in crate::file) fn read_device(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.volume().device.read_at(offset, &mut [IoSliceMut::new(bytes)]).map_err(|e| {
             let what = format_args!("reading inode {} at device offset {offset}", self.node.ino());
             Error::device(what, e)
@@ -30,19 +30,19 @@ impl File {
     }
 
     /// The device offset of byte `within` of a block.
-    pub(super) fn device_offset(&self, block: FsBlock, within: u64) -> u64 {
+    pub(in crate::file) fn device_offset(&self, block: FsBlock, within: u64) -> u64 {
         self.volume().layout.offset(block) + within
     }
 
     /// Zeroes the rest of the block behind byte `from` of the file, if that block is written. The caller
     /// holds the block exclusively.
-    pub(super) fn zero_rest_of_block(&self, from: u64) -> Result<()> {
+    pub(in crate::file) fn zero_rest_of_block(&self, from: u64) -> Result<()> {
         self.zero_within_block(from, from.next_multiple_of(self.volume().block_size()))
     }
 
     /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written. The caller
     /// holds these blocks exclusively.
-    pub(super) fn zero_edges(&self, offset: u64, end: u64) -> Result<()> {
+    pub(in crate::file) fn zero_edges(&self, offset: u64, end: u64) -> Result<()> {
         let block_size = self.volume().block_size();
         let head = end.min(offset.next_multiple_of(block_size));
         self.zero_within_block(offset, head)?;

@@ -2,10 +2,10 @@
 
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::Operation;
 use crate::error::Result;
 use crate::fault::Fault;
+use crate::file::File;
+use crate::file::admission::Operation;
 use crate::inode::FIXED;
 
 impl File {

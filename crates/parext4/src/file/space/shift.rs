@@ -4,11 +4,11 @@
 //! the file step by step: a crash in between leaves all data that was, in its order, and somewhere at or behind the
 //! offset the hole. The size is the larger one meanwhile.
 
-use super::File;
-use super::admission::Operation;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Shift};
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::Operation;
 use crate::inode::FIXED;
 
 impl File {

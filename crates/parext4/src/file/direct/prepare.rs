@@ -11,16 +11,16 @@
 use rangelock::ByteRange;
 use smallvec::SmallVec;
 
-use super::File;
 use crate::allocator::{Allocator, Growth, Reservation};
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Mapping, State};
 use crate::fault::{Fault, planted};
+use crate::file::File;
 use crate::inode::{Behind, Filling};
 use crate::policy::SplitAt;
 
 /// Runs of blocks; few requests meet more than two.
-pub(super) type Runs = SmallVec<[Mapping; 2]>;
+pub(in crate::file) type Runs = SmallVec<[Mapping; 2]>;
 
 /// A file that grows has this many blocks before blocks are mapped ahead of it.
 const AHEAD_FROM: u32 = 16;
@@ -31,7 +31,7 @@ const AHEAD_SPARE: u64 = 64;
 
 /// A write whose blocks are there.
 #[must_use]
-pub(super) struct Prepared<'a> {
+pub(in crate::file) struct Prepared<'a> {
     /// What its blocks are mapped to; no holes.
     pub runs: Runs,
     pub debt: Option<Debt<'a>>,
@@ -41,7 +41,7 @@ pub(super) struct Prepared<'a> {
 
 /// What the completion of a write owes to the map.
 #[must_use]
-pub(super) struct Debt<'a> {
+pub(in crate::file) struct Debt<'a> {
     /// Runs to convert.
     pub pieces: u32,
     pub reservation: Reservation<'a>,
@@ -51,11 +51,11 @@ pub(super) struct Debt<'a> {
 
 impl<'a> Debt<'a> {
     /// The debt without its volume, for whoever cannot borrow that; to be [attached](Self::attach) again.
-    pub(super) fn detach(self) -> DetachedDebt {
+    pub(in crate::file) fn detach(self) -> DetachedDebt {
         DetachedDebt { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
     }
 
-    pub(super) fn attach(debt: DetachedDebt, allocator: &'a Allocator) -> Self {
+    pub(in crate::file) fn attach(debt: DetachedDebt, allocator: &'a Allocator) -> Self {
         let reservation = allocator.attach(debt.blocks);
         Self { pieces: debt.pieces, reservation, pinned: debt.pinned }
     }
@@ -64,7 +64,7 @@ impl<'a> Debt<'a> {
 /// A [`Debt`] whose reservation is not given back when it is dropped.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(super) struct DetachedDebt {
+pub(in crate::file) struct DetachedDebt {
     pieces: u32,
     blocks: u32,
     pinned: bool,
@@ -76,7 +76,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing but blocks behind it that no write has used.
-    pub(super) fn prepare(
+    pub(in crate::file) fn prepare(
         &self,
         first: u32,
         len: u32,
@@ -100,7 +100,11 @@ impl File {
     ///
     /// # Errors
     /// [`Error::WouldWait`] if that is not possible, or if the blocks do not lie together in one state.
-    pub(super) fn prepare_at_once(&self, runs: Runs, borrowed: Option<DetachedDebt>) -> Result<Prepared<'_>> {
+    pub(in crate::file) fn prepare_at_once(
+        &self,
+        runs: Runs,
+        borrowed: Option<DetachedDebt>,
+    ) -> Result<Prepared<'_>> {
         let allocator = &self.volume().allocator;
         let borrowed = borrowed.map(|debt| Debt::attach(debt, allocator));
         let debt = match (runs.as_slice(), borrowed) {
@@ -121,7 +125,7 @@ impl File {
     ///
     /// # Errors
     /// A corrupt map.
-    pub(super) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
+    pub(in crate::file) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
         let Prepared { runs, debt, .. } = prepared;
         if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
     }
@@ -130,13 +134,13 @@ impl File {
     ///
     /// # Errors
     /// [`Error::WouldWait`], as [`prepare_at_once`](Self::prepare_at_once).
-    pub(super) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
+    pub(in crate::file) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let prepared = self.prepare_at_once(self.runs(first, len)?, None)?;
         Ok(prepared.debt.map(Debt::detach))
     }
 
-    pub(super) fn runs(&self, first: u32, len: u32) -> Result<Runs> {
+    pub(in crate::file) fn runs(&self, first: u32, len: u32) -> Result<Runs> {
         Ok(self.volume().map(self.inode())?.runs(first, len).collect())
     }
 
@@ -157,7 +161,7 @@ impl File {
 
     /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file; and
     /// `ahead` blocks more if there is space for them.
-    pub(super) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
+    pub(in crate::file) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
             // Some of them may be there even if not all are.
             self.volume().note_ahead(self.inode());

@@ -3,10 +3,10 @@
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::Operation;
 use crate::allocator::Growth;
 use crate::error::Result;
+use crate::file::File;
+use crate::file::admission::Operation;
 
 /// Blocks asked for at once: what one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
@@ -34,7 +34,7 @@ impl File {
     }
 
     /// Maps every hole in the blocks of `[offset, end)`.
-    pub(super) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
+    pub(in crate::file) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
         let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
         self.volume().with_space(|| {
             for start in (first..first + blocks).step_by(CHUNK as usize) {
@@ -45,7 +45,7 @@ impl File {
     }
 
     /// Shows the size up to `end`, unless `keep_size`. It counts as a modification, as with the kernel, either way.
-    pub(super) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
+    pub(in crate::file) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
         self.volume().transact(1, |handle| {
             inode.join(handle);

@@ -1,8 +1,8 @@
 //! Turning ranges to zeros.
 
-use super::File;
-use super::admission::Operation;
 use crate::error::Result;
+use crate::file::File;
+use crate::file::admission::Operation;
 use crate::inode::FIXED;
 
 impl File {

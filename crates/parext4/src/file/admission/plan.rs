@@ -3,7 +3,7 @@
 
 use rangelock::{ByteRange, Mode};
 
-use super::reason::Reason;
+use super::Reason;
 use crate::fault::{Fault, planted};
 use crate::page_cache::PAGE;
 use crate::policy::Policy;

@@ -3,25 +3,25 @@
 use parext4_format::FileBlock;
 use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
-use super::File;
-use super::admission::{self, Admission, Operation};
-use super::observe::Seen;
-use super::prepare::Runs;
+use super::Seen;
+use super::{Admission, Operation, plan};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::direct::Runs;
 use crate::lock_order::{Held, Rank, hold};
 use crate::stats::{Here, Present};
 
 /// A place in the queue for a range, with the plan that asked for it.
 #[must_use]
-pub(super) struct Queued<'a> {
+pub(in crate::file) struct Queued<'a> {
     request: Request<'a>,
     here: Option<Here<&'a Present>>,
 }
 
 /// A range that is held, with the plan that was made under it.
 #[must_use]
-pub(super) struct HeldRange<'a> {
+pub(in crate::file) struct HeldRange<'a> {
     pub admission: Admission,
     /// What the blocks of a write are mapped to.
     pub runs: Runs,
@@ -35,14 +35,14 @@ pub(super) struct HeldRange<'a> {
 
 impl HeldRange<'_> {
     /// Goes on holding the range, unless the models want to know what that is good for.
-    pub(super) fn unless(self, fault: Fault) -> Option<Self> {
+    pub(in crate::file) fn unless(self, fault: Fault) -> Option<Self> {
         (!planted(fault)).then_some(self)
     }
 }
 
 /// An end announced to appends, until it is dropped.
 #[must_use]
-pub(super) struct Announced<'a> {
+pub(in crate::file) struct Announced<'a> {
     file: &'a File,
     end: u64,
 }
@@ -56,7 +56,7 @@ impl Drop for Announced<'_> {
 impl File {
     /// Waits until an operation may proceed that does not extend the file, or sets its size. What admission
     /// saw of the file is true as long as the range is held (I2).
-    pub(super) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
+    pub(in crate::file) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
         loop {
             let queued = self.queue(operation)?;
             // While we waited the file may have changed so that a larger range is needed.
@@ -68,7 +68,7 @@ impl File {
 
     /// As [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter: that is
     /// announced to appends in the same moment in which the operation gets its place in the queue.
-    pub(super) fn admit_up_to(&self, operation: Operation, end: u64) -> Result<HeldRange<'_>> {
+    pub(in crate::file) fn admit_up_to(&self, operation: Operation, end: u64) -> Result<HeldRange<'_>> {
         loop {
             if end <= self.size() {
                 let held = self.admit(operation)?;
@@ -93,7 +93,7 @@ impl File {
     }
 
     /// Takes a place in the queue.
-    pub(super) fn queue(&self, operation: Operation) -> Result<Queued<'_>> {
+    pub(in crate::file) fn queue(&self, operation: Operation) -> Result<Queued<'_>> {
         let admission = self.foresee(operation)?;
         let here = self.enter(operation, &admission);
         // The place in the queue is taken without waiting; the order of locks matters when we wait.
@@ -102,7 +102,7 @@ impl File {
 
     /// Waits for the range; `None` if by then a larger one is needed, or a shared one exclusively. One that is
     /// larger than needed by then is kept as it is.
-    pub(super) fn wait<'a>(
+    pub(in crate::file) fn wait<'a>(
         &'a self,
         operation: Operation,
         queued: Queued<'a>,
@@ -126,7 +126,7 @@ impl File {
 
     /// The plan for `operation` as it is now that `range` is held in `mode` and the pages in its way are settled, and
     /// what the blocks of a write are mapped to; `None` if that is not enough.
-    pub(super) fn confirm(
+    pub(in crate::file) fn confirm(
         &self,
         operation: Operation,
         range: ByteRange,
@@ -134,7 +134,7 @@ impl File {
     ) -> Result<Option<(Admission, Runs)>> {
         let look = || -> Result<Option<(Admission, Seen)>> {
             let seen = self.observe(operation)?;
-            let admission = admission::plan(operation, &seen.state, self.volume().policy);
+            let admission = plan(operation, &seen.state, self.volume().policy);
             Ok(admission.is_met_by(range, mode).then_some((admission, seen)))
         };
         let mut looked = look()?;
@@ -148,7 +148,7 @@ impl File {
     }
 
     /// The blocks that a range of bytes touches: the first, and how many.
-    pub(super) fn blocks_of(&self, range: ByteRange) -> (u32, u32) {
+    pub(in crate::file) fn blocks_of(&self, range: ByteRange) -> (u32, u32) {
         let block_size = self.volume().block_size();
         let first = range.start() / block_size;
         let end = range.end().div_ceil(block_size);
@@ -157,7 +157,7 @@ impl File {
         (narrow(first), narrow(end) - narrow(first))
     }
     /// The blocks that lie in `[offset, end)` as a whole; the end is before the start if there are none.
-    pub(super) fn whole_blocks(&self, offset: u64, end: u64) -> (u32, u32) {
+    pub(in crate::file) fn whole_blocks(&self, offset: u64, end: u64) -> (u32, u32) {
         let block_size = self.volume().block_size();
         let narrow = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
         (narrow(offset.div_ceil(block_size)), narrow(end / block_size))

@@ -2,16 +2,16 @@
 
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::{self, Admission, Blocks, FileState, Operation};
-use super::prepare::Runs;
+use super::{Admission, Blocks, FileState, Operation, plan};
 use crate::error::Result;
 use crate::extent_map::{Mapping, State};
+use crate::file::File;
+use crate::file::direct::Runs;
 use crate::policy::Policy;
 
 /// What was seen of a file.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(in crate::file) struct Seen {
     pub state: FileState,
     /// What the blocks of a write are mapped to.
     pub runs: Runs,
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 
 impl File {
     /// What `operation` needs as far as one can see before it has its range.
-    pub(super) fn foresee(&self, operation: Operation) -> Result<Admission> {
+    pub(in crate::file) fn foresee(&self, operation: Operation) -> Result<Admission> {
         let (policy, volume) = (self.volume().policy, self.volume());
         // Whole blocks of its own are what it needs, whatever they are mapped to. Only who explains wants to know.
         let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(volume.block_size());
@@ -28,13 +28,13 @@ impl File {
             && whole_blocks(offset, end)
             && !volume.usage.explains()
         {
-            return Ok(admission::plan(operation, &self.state(Blocks::NOT_LOOKED_AT), policy));
+            return Ok(plan(operation, &self.state(Blocks::NOT_LOOKED_AT), policy));
         }
-        Ok(admission::plan(operation, &self.observe(operation)?.state, policy))
+        Ok(plan(operation, &self.observe(operation)?.state, policy))
     }
 
     /// What admission must know of the file for `operation`.
-    pub(super) fn observe(&self, operation: Operation) -> Result<Seen> {
+    pub(in crate::file) fn observe(&self, operation: Operation) -> Result<Seen> {
         let Some((offset, end)) = operation.written() else {
             return Ok(Seen { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
         };
@@ -45,7 +45,7 @@ impl File {
         Ok(Seen { state: self.state(Blocks::of(&runs, covered)), runs })
     }
 
-    pub(super) fn state(&self, blocks: Blocks) -> FileState {
+    pub(in crate::file) fn state(&self, blocks: Blocks) -> FileState {
         let (size, block_size) = (self.size(), self.volume().block_size());
         FileState {
             size,
@@ -59,7 +59,7 @@ impl File {
 
 impl Blocks {
     /// For operations that do not depend on the blocks.
-    pub(super) const NOT_LOOKED_AT: Self =
+    pub(in crate::file) const NOT_LOOKED_AT: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
     /// The blocks that `runs` are; `covered` says of the first and the last whether all of it is meant.

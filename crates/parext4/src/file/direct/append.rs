@@ -2,12 +2,12 @@
 
 use parext4_format::inode::InodeFlags;
 
-use super::File;
-use super::admission::Operation;
-use super::ranges::{HeldRange, Queued};
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::Operation;
+use crate::file::admission::{HeldRange, Queued};
 use crate::inode::Claim;
 
 /// Bytes claimed at the end of a file, until it is dropped.
@@ -51,7 +51,7 @@ impl File {
     }
 
     /// Claims `len` bytes at the end, waits until they may be written, and has `write` do that. Returns their offset.
-    pub(super) fn append_with(
+    pub(in crate::file) fn append_with(
         &self,
         len: u64,
         operation: impl Fn(u64, u64) -> Result<Operation>,

@@ -2,9 +2,9 @@
 
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::Operation;
 use crate::error::Result;
+use crate::file::File;
+use crate::file::admission::Operation;
 use crate::inode::FIXED;
 use crate::namespace::Orphans;
 

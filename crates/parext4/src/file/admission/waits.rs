@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rangelock::Mode;
 
-use super::File;
-use super::admission::{Admission, Operation};
+use super::{Admission, Operation};
+use crate::file::File;
 use crate::inode::Inode;
 use crate::stats::{Explanation, Here, Party, Present, Record, Stats};
 use crate::sync::Arc;
@@ -26,18 +26,22 @@ impl File {
     }
 
     /// Where what happens to the file is counted.
-    pub(super) fn record(&self) -> Record<'_> {
+    pub(in crate::file) fn record(&self) -> Record<'_> {
         self.volume().usage.record(&self.inode().usage)
     }
 
     /// Notes that `operation` is about to ask for what it needs, if waits are explained.
-    pub(super) fn enter(&self, operation: Operation, admission: &Admission) -> Option<Here<&Present>> {
+    pub(in crate::file) fn enter(
+        &self,
+        operation: Operation,
+        admission: &Admission,
+    ) -> Option<Here<&Present>> {
         let present = self.volume().usage.present(&self.inode().usage)?;
         Some(Here::enter(present, admission.range, party(operation, admission)))
     }
 
     /// As [`enter`](Self::enter), for operations that outlive the call.
-    pub(super) fn enter_queued(
+    pub(in crate::file) fn enter_queued(
         &self,
         operation: Operation,
         admission: &Admission,
@@ -48,7 +52,11 @@ impl File {
     }
 
     /// Counts a wait, and explains it if `here` is what [`enter`](Self::enter) gave.
-    pub(super) fn note_wait<P: Deref<Target = Present>>(&self, waited: Duration, here: Option<&Here<P>>) {
+    pub(in crate::file) fn note_wait<P: Deref<Target = Present>>(
+        &self,
+        waited: Duration,
+        here: Option<&Here<P>>,
+    ) {
         self.record().waited(waited);
         let Some(here) = here else { return };
         let wait = Explanation {
@@ -70,7 +78,7 @@ fn party(operation: Operation, admission: &Admission) -> Party {
 
 /// The operations on a file, which it keeps alive. Only made where waits are explained.
 #[derive(Debug)]
-pub(super) struct PresentOf(Arc<Inode>);
+pub(in crate::file) struct PresentOf(Arc<Inode>);
 
 impl Deref for PresentOf {
     type Target = Present;

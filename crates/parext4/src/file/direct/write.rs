@@ -6,14 +6,14 @@ use parext4_device::{BufferPool, PooledBuf, zeros};
 use rangelock::ByteRange;
 use smallvec::SmallVec;
 
-use super::File;
-use super::admission::Operation;
-use super::ranges::HeldRange;
-use super::widen::TRIES;
+use super::zero_out::WIDEN_ATTEMPTS;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::HeldRange;
+use crate::file::admission::Operation;
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
@@ -33,7 +33,7 @@ impl File {
         if data.is_empty() {
             return Ok(());
         }
-        for _ in 0..TRIES {
+        for _ in 0..WIDEN_ATTEMPTS {
             match self.write_admitted(data, offset, end) {
                 // Into blocks that were allocated before, a full volume must take a write.
                 Err(Error::NoSpace) if !self.write_widened(data, offset)? => {}
@@ -55,7 +55,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
-    pub(super) fn write_held(
+    pub(in crate::file) fn write_held(
         &self,
         data: &[u8],
         offset: u64,
@@ -76,7 +76,7 @@ impl File {
     }
 
     /// Zeroes the rest of the last block; its range is held.
-    pub(super) fn zero_tail(&self) -> Result<()> {
+    pub(in crate::file) fn zero_tail(&self) -> Result<()> {
         if !planted(Fault::TailKept) {
             self.wait_for_write_back_at(self.size());
             self.zero_rest_of_block(self.size())?;
@@ -86,8 +86,8 @@ impl File {
     }
 
     /// Writes the data piece by piece.
-    pub(super) fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
-        for piece in self.write_pieces(offset, offset + data.len() as u64, runs) {
+    pub(in crate::file) fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
+        for piece in self.write_segments(offset, offset + data.len() as u64, runs) {
             let padded = Padded::new(&data[piece.data], self.sector_size());
             let (head, tail) = piece.pads;
             let zeros = |len: usize| IoSlice::new(&zeros()[..len]);
@@ -101,7 +101,7 @@ impl File {
     }
 
     /// Counts zeros written around data.
-    pub(super) fn record_zeros(&self, bytes: usize) {
+    pub(in crate::file) fn record_zeros(&self, bytes: usize) {
         if bytes > 0 {
             self.record().zeroed(bytes as u64);
         }

@@ -1,10 +1,10 @@
 //! The last part of a write, when its data is on the device: the map, then the size, then whoever waits.
 
-use super::File;
 use super::prepare::{Debt, Prepared};
 use crate::error::Result;
 use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
+use crate::file::File;
 use crate::journal::Handle;
 
 /// What a write shows when it is completed.
@@ -21,7 +21,7 @@ impl File {
     ///
     /// # Errors
     /// What stops the volume.
-    pub(super) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
+    pub(in crate::file) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
         let Prepared { runs, debt, modifies } = prepared;
         match debt {
             Some(debt) => self.settle(&runs, Shown { end, modifies }, debt),
@@ -102,7 +102,7 @@ impl File {
     ///
     /// # Errors
     /// What stops the volume.
-    pub(super) fn raise_disk_size(&self, end: u64) -> Result<()> {
+    pub(in crate::file) fn raise_disk_size(&self, end: u64) -> Result<()> {
         if end <= self.inode().disk_size() {
             return Ok(());
         }

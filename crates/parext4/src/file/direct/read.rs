@@ -2,14 +2,14 @@
 
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::Operation;
-use super::ranges::HeldRange;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::HeldRange;
+use crate::file::admission::Operation;
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
-pub(super) const TRIES: u32 = 3;
+pub(in crate::file) const READ_ATTEMPTS: u32 = 3;
 
 impl File {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of
@@ -34,7 +34,7 @@ impl File {
 
     /// Waits until a read of `[offset, wanted)` may proceed. Returns what it holds, where it ends and the size of the
     /// file; nothing, if it begins behind the end.
-    pub(super) fn admit_read(
+    pub(in crate::file) fn admit_read(
         &self,
         offset: u64,
         wanted: u64,
@@ -43,7 +43,7 @@ impl File {
         for attempt in 0.. {
             let size = self.size();
             // A read does not wait for those who write behind the end, unless the end will not keep still.
-            let end = if attempt < TRIES { wanted.min(size) } else { wanted };
+            let end = if attempt < READ_ATTEMPTS { wanted.min(size) } else { wanted };
             if end <= offset {
                 return Ok(None);
             }
@@ -61,7 +61,7 @@ impl File {
     ///
     /// The size is loaded once, because a writer past `held` may raise it at any moment, and the read must not read the
     /// range that the writer holds (I2).
-    pub(super) fn end_under(&self, held: u64, wanted: u64) -> Option<(u64, u64)> {
+    pub(in crate::file) fn end_under(&self, held: u64, wanted: u64) -> Option<(u64, u64)> {
         if planted(Fault::StaleSize) {
             return Some((held, held));
         }
@@ -77,7 +77,7 @@ impl File {
         self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == size)?;
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let runs = self.runs(first, len)?;
-        for piece in self.read_pieces(offset, end, &runs) {
+        for piece in self.read_segments(offset, end, &runs) {
             self.read_piece(&mut buf[piece.data], piece.at)?;
         }
         let count = usize::try_from(end - offset).unwrap_or(buf.len());

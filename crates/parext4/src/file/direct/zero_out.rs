@@ -7,19 +7,19 @@
 use parext4_device::AlignedBuf;
 use rangelock::ByteRange;
 
-use super::File;
-use super::admission::Operation;
 use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::State;
 use crate::fault::{Fault, planted};
+use crate::file::File;
+use crate::file::admission::Operation;
 
 /// After so many times that a write found the extents different from what it had looked at it gives up.
-pub(super) const TRIES: u32 = 64;
+pub(in crate::file) const WIDEN_ATTEMPTS: u32 = 64;
 
 /// What a write would be with nothing to cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wide {
+pub(in crate::file) enum Wide {
     /// These bytes.
     Range(ByteRange),
     /// Itself: nothing has to be cut, at least not any more.
@@ -34,7 +34,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if that is no way.
-    pub(super) fn write_widened(&self, data: &[u8], offset: u64) -> Result<bool> {
+    pub(in crate::file) fn write_widened(&self, data: &[u8], offset: u64) -> Result<bool> {
         let end = offset + data.len() as u64;
         let wide = match self.widened(offset, end)? {
             Wide::Range(wide) => wide,
@@ -52,7 +52,7 @@ impl File {
     }
 
     /// The bytes of `wide`: `data`, which belongs at `offset`, and zeros.
-    pub(super) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
+    pub(in crate::file) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
         let narrow = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
         let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
         let mut bytes = AlignedBuf::zeroed(len.next_multiple_of(self.sector_size() as usize));
@@ -64,7 +64,7 @@ impl File {
 
     /// The bytes of a request and of the unwritten extents that it cuts. What else it covers in part is written,
     /// and keeps what is beside the request.
-    pub(super) fn widened(&self, offset: u64, end: u64) -> Result<Wide> {
+    pub(in crate::file) fn widened(&self, offset: u64, end: u64) -> Result<Wide> {
         let block_size = self.volume().block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let map = self.volume().map(self.inode())?;
@@ -88,7 +88,7 @@ impl File {
 }
 
 /// What a widened write is to admission.
-pub(super) fn widening(wide: ByteRange) -> Operation {
+pub(in crate::file) fn widening(wide: ByteRange) -> Operation {
     let (offset, end) = (wide.start(), wide.end());
     if planted(Fault::WidenAsWrite) {
         return Operation::Write { offset, end };

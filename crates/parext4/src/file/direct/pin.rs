@@ -1,8 +1,8 @@
 //! Cutting unwritten extents at the edges of a write before its data is on the device.
 
-use super::File;
 use crate::error::Result;
 use crate::extent_map::Mapping;
+use crate::file::File;
 
 impl File {
     /// Cuts the unwritten extents under `runs` so that completing a write of them changes states only, and
@@ -10,7 +10,7 @@ impl File {
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and there is none; nothing is pinned then.
-    pub(super) fn cut_runs(&self, runs: &[Mapping]) -> Result<()> {
+    pub(in crate::file) fn cut_runs(&self, runs: &[Mapping]) -> Result<()> {
         let mut pinned = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
             pinned += 1;
@@ -23,7 +23,7 @@ impl File {
     }
 
     /// Lets the extents under `runs` be joined again.
-    pub(super) fn unpin(&self, runs: &[Mapping]) -> Result<()> {
+    pub(in crate::file) fn unpin(&self, runs: &[Mapping]) -> Result<()> {
         self.unpin_some(runs, usize::MAX)
     }
 

@@ -6,7 +6,7 @@ use crate::campaign::{Scope, dirty, kill, mkfs, programs, tree};
 use crate::report::Report;
 use crate::sh::Cmd;
 use crate::workspace::{cargo, target};
-use crate::{asan, cargo_test, debian, tsan};
+use crate::{asan, cargo_test, debian, tidy, tsan};
 
 /// A step of `cargo xtask test`.
 pub struct Step {
@@ -21,6 +21,7 @@ pub struct Step {
 
 /// The steps, cheap ones first.
 pub const STEPS: &[Step] = &[
+    Step { name: "tidy", about: "the rules of the house, read from the sources", mounts: false, run: tidy },
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
     Step {
@@ -124,6 +125,10 @@ fn run_step(step: &Step, scope: Scope, report: &mut Report) {
         }
         (step.run)(scope, report)
     });
+}
+
+fn tidy(_: Scope, report: &mut Report) -> Result<()> {
+    tidy::run(report)
 }
 
 fn fmt(_: Scope, report: &mut Report) -> Result<()> {

@@ -18,6 +18,7 @@ mod quantile;
 mod report;
 mod sh;
 mod slowest;
+mod tidy;
 mod tree;
 mod tsan;
 mod workspace;
@@ -46,6 +47,14 @@ enum Command {
         /// Show the steps and end
         #[arg(long)]
         list: bool,
+    },
+    /// The rules of the house: imports, locks, hazards, prose; reads the sources and builds nothing
+    Tidy {
+        /// Print every excluded phrase, also in files whose prose is not finished, and count them by file
+        #[arg(long)]
+        all_prose: bool,
+        /// With --all-prose: only files whose paths begin so
+        paths: Vec<String>,
     },
     /// Trees copied in and out over the matrix of mke2fs options, against the kernel
     Tree(Length),
@@ -134,6 +143,8 @@ fn run(command: Command) -> Result<bool> {
             return Ok(true);
         }
         Command::Test { only, .. } => return checks::test(&only),
+        Command::Tidy { all_prose: true, paths } => return tidy::all_prose(&paths),
+        Command::Tidy { .. } => ("tidy", Length { long: false }),
         Command::Tree(length) => ("tree", length),
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),

@@ -1,0 +1,54 @@
+//! The files that the rules read.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::rust::Rust;
+
+/// Folders that hold no sources.
+const SKIPPED: &[&str] = &["target", ".git"];
+
+/// All Rust and Markdown files of the workspace.
+#[derive(Default)]
+pub struct Tree {
+    /// Rust sources, by path.
+    pub rust: Vec<Rust>,
+    /// Path and text of Markdown files, by path.
+    pub markdown: Vec<(String, String)>,
+}
+
+impl Tree {
+    /// Reads the files below `root`.
+    pub fn read(root: &Path) -> Result<Self> {
+        let mut tree = Self::default();
+        tree.read_dir(root, "")?;
+        Ok(tree)
+    }
+
+    /// The number of files.
+    pub fn len(&self) -> usize {
+        self.rust.len() + self.markdown.len()
+    }
+
+    fn read_dir(&mut self, root: &Path, dir: &str) -> Result<()> {
+        let mut entries = fs::read_dir(root.join(dir))?.collect::<std::io::Result<Vec<_>>>()?;
+        entries.sort_by_key(|entry| entry.file_name());
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if dir.is_empty() { name.clone() } else { format!("{dir}/{name}") };
+            if entry.file_type()?.is_dir() {
+                if !SKIPPED.contains(&name.as_str()) {
+                    self.read_dir(root, &path)?;
+                }
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(entry.path())?;
+                self.rust.push(Rust::read(&path, &text).with_context(|| format!("reading {path}"))?);
+            } else if name.ends_with(".md") {
+                self.markdown.push((path, fs::read_to_string(entry.path())?));
+            }
+        }
+        Ok(())
+    }
+}

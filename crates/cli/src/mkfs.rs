@@ -4,13 +4,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use parext4::device::Direct;
+use parext4::device::{Direct, signature};
 use parext4::mkfs::Summary;
 use parext4::{FileDevice, FileOptions, MkfsOptions};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{signature, size};
+use crate::size;
 
 /// Make an ext4 volume in an image file or on a block device
 #[derive(Debug, clap::Args)]

@@ -54,6 +54,7 @@ mod pool;
 mod queue;
 mod recording;
 pub mod shared;
+pub mod signature;
 mod sim;
 
 pub use aligned::{AlignedBuf, zeros};

@@ -1,26 +1,13 @@
-//! `parext4 bench`: one job on one target, in fio's words; `parext4 bench sources`: the works that parext4
-//! stands on, each with its before beside its after and its peers.
+//! `parext4 bench`: one job on one target, in fio's words; `parext4 bench sources`: the comparison of all cases.
 
-mod engine;
-mod ground;
-mod job;
-mod lane;
-mod one;
 mod options;
-mod order;
-mod outcome;
-mod queue_lane;
-mod runner;
 mod sources;
-mod step;
-mod target;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use parext4_mount::MountOptions;
-
-use crate::interrupt;
+use parext4_bench::{interrupt, serve_null};
 
 /// Measure the library, the plain device, or any mounted file system
 ///
@@ -31,25 +18,36 @@ pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    one: options::Args,
+    single: options::Args,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Sources(sources::Args),
-    /// Mount on a directory what answers at once and keeps no data, as FUSE allows no more
+    /// Mount on a directory a file system that answers at once and stores no data: the fastest that FUSE allows
     #[command(hide = true)]
     Null {
         dir: PathBuf,
     },
 }
 
-/// Runs the benchmark.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     interrupt::install()?;
     match &args.command {
         Some(Command::Sources(args)) => sources::run(args),
-        Some(Command::Null { dir }) => Ok(parext4_mount::serve_null(dir, &MountOptions::default())?),
-        None => one::run(&args.one),
+        Some(Command::Null { dir }) => Ok(serve_null(dir)?),
+        None => run_single(&args.single),
     }
+}
+
+fn run_single(args: &options::Args) -> Result<()> {
+    let run = args.single_run();
+    let outcome = run.measure()?;
+    if args.json {
+        writeln!(std::io::stdout(), "{:#}", run.to_json(&outcome))?;
+    } else {
+        outcome.print()?;
+    }
+    Ok(())
 }

@@ -1,16 +1,15 @@
 //! The command line of one job.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ArgAction::Set;
 use clap::builder::BoolishValueParser;
 use parext4::{Policy, SplitAt};
+use parext4_bench::engine::Engine;
+use parext4_bench::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
+use parext4_bench::single::SingleRun;
+use parext4_bench::{TargetSpec, duration};
 
-use super::engine::Engine;
-use super::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 use crate::size;
 
 /// One job.
@@ -21,7 +20,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "randwrite")]
     rw: Rw,
     /// Bytes of each operation, or MIN-MAX
-    #[arg(long, default_value = "4k", value_parser = BlockSize::parse)]
+    #[arg(long, default_value = "4k", value_parser = block_size)]
     bs: BlockSize,
     /// Threads
     #[arg(long, default_value_t = 10)]
@@ -48,10 +47,10 @@ pub struct Args {
     #[arg(long, default_value = "512m", value_parser = size::parse)]
     size: u64,
     /// How long to measure; a run on fresh blocks, or of reads in order through a cache, ends with the file
-    #[arg(long, default_value = "5s", value_parser = duration)]
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
     runtime: Duration,
     /// How long to run before measuring
-    #[arg(long, alias = "ramp_time", default_value = "0", value_parser = duration)]
+    #[arg(long, alias = "ramp_time", default_value = "0", value_parser = duration::parse)]
     ramp_time: Duration,
     /// What the files hold at the start; written unless --rw=append
     #[arg(long, value_enum)]
@@ -93,32 +92,25 @@ pub struct Args {
     /// takes LATENCY for each request and PARALLEL of them at a time. mem: the library on memory.
     /// copy: plain copies out of an array.
     #[arg(long, default_value = "mem", verbatim_doc_comment)]
-    pub target: Spec,
+    target: TargetSpec,
     /// Say in the end, on stderr, what was counted and why operations waited; for lib:, sim: and mem
     #[arg(long)]
     explain: bool,
     /// Let raw: write over what the device holds
     #[arg(long)]
-    pub force: bool,
+    force: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// What to measure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spec {
-    Lib(PathBuf),
-    Raw(PathBuf),
-    Dir(PathBuf),
-    Sim { latency: Duration, parallel: usize },
-    Mem,
-    Copy,
-}
-
 impl Args {
-    /// The job.
-    pub fn job(&self) -> Job {
+    /// Returns the run that the options describe.
+    pub fn single_run(&self) -> SingleRun {
+        SingleRun { job: self.job(), target: self.target.clone(), engine: self.engine(), force: self.force }
+    }
+
+    fn job(&self) -> Job {
         Job {
             rw: self.rw,
             layout: self.layout.unwrap_or(match self.rw {
@@ -145,54 +137,13 @@ impl Args {
         }
     }
 
-    /// The engine's settings.
-    pub fn engine(&self) -> Engine {
+    fn engine(&self) -> Engine {
         Engine {
             policy: self.policy,
             split_at: self.split_at,
             serialize_from: self.serialize_allocation_from.0,
             cache_size: self.cache_size,
             explain: self.explain,
-        }
-    }
-}
-
-impl FromStr for Spec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        match (kind, rest) {
-            ("mem", "") => Ok(Self::Mem),
-            ("copy", "") => Ok(Self::Copy),
-            ("lib" | "raw" | "dir", "") => Err(format!("{kind}: lacks a path")),
-            ("lib", path) => Ok(Self::Lib(path.into())),
-            ("raw", path) => Ok(Self::Raw(path.into())),
-            ("dir", path) => Ok(Self::Dir(path.into())),
-            ("sim", both) => {
-                let (latency, parallel) = both.split_once(',').ok_or("expected sim:LATENCY,PARALLEL")?;
-                let parallel = parallel.parse().ok().filter(|&parallel| parallel > 0);
-                let parallel = parallel.ok_or("PARALLEL must be a number above 0")?;
-                // A bare number would be seconds, for which nobody waits at every request.
-                if latency.ends_with(|last: char| last.is_ascii_digit()) {
-                    return Err(format!("LATENCY {latency} lacks a unit: us, ms or s"));
-                }
-                Ok(Self::Sim { latency: duration(latency)?, parallel })
-            }
-            _ => Err("expected lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy".into()),
-        }
-    }
-}
-
-impl fmt::Display for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lib(path) => write!(f, "lib:{}", path.display()),
-            Self::Raw(path) => write!(f, "raw:{}", path.display()),
-            Self::Dir(path) => write!(f, "dir:{}", path.display()),
-            Self::Sim { latency, parallel } => write!(f, "sim:{}us,{parallel}", latency.as_micros()),
-            Self::Mem => write!(f, "mem"),
-            Self::Copy => write!(f, "copy"),
         }
     }
 }
@@ -210,17 +161,10 @@ fn threshold(text: &str) -> Result<Threshold, String> {
     }
 }
 
-/// Parses `90us`, `100ms`, `1.5s` or a number of seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits.parse().map_err(|_| "expected a time like 90us, 100ms or 5s".to_owned())?;
-    let unit = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        other => return Err(format!("unknown unit {other:?}: use us, ms or s")),
-    };
-    Duration::try_from_secs_f64(number * unit).map_err(|_| "expected a time of 0 or more".to_owned())
+/// Parses `4k` or `4k-1024k`.
+fn block_size(text: &str) -> Result<BlockSize, String> {
+    let (min, max) = text.split_once('-').unwrap_or((text, text));
+    BlockSize::new(size::parse(min)?, size::parse(max)?)
 }
 
 #[cfg(test)]
@@ -228,22 +172,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_parsed() {
-        assert_eq!(duration("90us"), Ok(Duration::from_micros(90)));
-        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
-        for text in ["", "s", "-1s", "5m", "nan"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn targets_are_parsed_and_shown_alike() {
-        for text in ["lib:/tmp/x.img", "raw:/dev/loop0", "dir:.", "sim:90us,8", "mem", "copy"] {
-            assert_eq!(text.parse::<Spec>().map(|spec| spec.to_string()), Ok(text.to_owned()));
-        }
-        for text in ["", "lib:", "sim:90us", "sim:90us,0", "sim:90,8", "mem:1", "disk:x"] {
-            assert!(text.parse::<Spec>().is_err(), "{text}");
+    fn block_sizes_are_parsed() {
+        assert_eq!(block_size("4k"), Ok(BlockSize { min: 4096, max: 4096 }));
+        assert_eq!(block_size("4k-1m"), Ok(BlockSize { min: 4096, max: 1 << 20 }));
+        for text in ["", "0", "8k-4k", "4k-", "3k-4k", "128m"] {
+            assert!(block_size(text).is_err(), "{text}");
         }
     }
 }

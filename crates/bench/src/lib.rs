@@ -1,0 +1,33 @@
+//! Benchmarks and the demo of parext4: one job on any target, the comparison with other file systems, and the demo.
+//!
+//! The program `parext4` has them as its commands `bench` and `demo`. This crate parses no command line.
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod duration;
+pub mod engine;
+pub mod explain;
+mod ground;
+pub mod interrupt;
+pub mod job;
+mod lane;
+mod median;
+mod order;
+mod outcome;
+mod queue_lane;
+mod runner;
+pub mod single;
+pub mod sources;
+mod step;
+mod target;
+
+pub use target::TargetSpec;
+
+/// Mounts on `dir` a file system that answers every request at once and stores no data, and serves it until it is
+/// unmounted. The benchmark compares mounts with it.
+///
+/// # Errors
+/// An error of FUSE.
+pub fn serve_null(dir: &std::path::Path) -> std::io::Result<()> {
+    parext4_mount::serve_null(dir, &parext4_mount::MountOptions::default())
+}

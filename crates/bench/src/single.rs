@@ -1,0 +1,114 @@
+//! One job on one target.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use parext4::FileDevice;
+use parext4::device::signature;
+use serde_json::{Value, json};
+
+use super::engine::Engine;
+use super::ground::{self, Image};
+use super::job::Job;
+use super::outcome::Outcome;
+use super::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target, TargetSpec as Spec};
+
+/// A job, its target, and the settings of the engine.
+#[derive(Clone, Debug)]
+pub struct SingleRun {
+    /// The operations.
+    pub job: Job,
+    /// The target.
+    pub target: Spec,
+    /// The settings of the engine, for targets that use it.
+    pub engine: Engine,
+    /// Permits a raw target to be overwritten although it holds a file system or partition table.
+    pub force: bool,
+}
+
+impl SingleRun {
+    /// Runs the job.
+    ///
+    /// # Errors
+    /// A job that contradicts itself or its target, and errors of the target.
+    pub fn measure(&self) -> Result<Outcome> {
+        self.job.check()?;
+        measure(self).with_context(|| self.target.to_string())
+    }
+}
+
+fn measure(run: &SingleRun) -> Result<Outcome> {
+    let (job, engine) = (&run.job, run.engine);
+    match &run.target {
+        Spec::Dir(path) => DirTarget::new(path).run(job),
+        Spec::Raw(path) => {
+            let (device, _made) = open_or_make(path, job, job.direct)?;
+            if job.rw.writes() && !run.force {
+                refuse_to_destroy(&device)?;
+            }
+            RawTarget::new(Arc::new(device)).run(job)
+        }
+        Spec::Lib(path) => {
+            // The volume's own cache is the only one.
+            let (device, made) = open_or_make(path, job, true)?;
+            let target = match made {
+                Some(_) => LibTarget::make(Arc::new(device), engine)?,
+                None => LibTarget::open(Arc::new(device), engine)?,
+            };
+            target.run_and_close(job)
+        }
+        Spec::Copy => CopyTarget.run(job),
+        Spec::Mem => LibTarget::make(ground::memory(volume_size(job))?, engine)?.run_and_close(job),
+        Spec::Sim { latency, parallel } => {
+            let memory = ground::memory(volume_size(job))?;
+            let device = ground::simulated(memory, *latency, *parallel);
+            LibTarget::make(device, engine)?.run_and_close(job)
+        }
+    }
+}
+
+/// The image or device at `path`; an image that does not exist is made for the time of the run.
+fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(FileDevice, Option<Image>)> {
+    let made = match path.exists() {
+        true => None,
+        false => Some(Image::make(path, volume_size(job))?),
+    };
+    Ok((ground::open(path, direct)?, made))
+}
+
+fn refuse_to_destroy(device: &FileDevice) -> Result<()> {
+    match signature::find(device)? {
+        Some(what) => bail!("holds {what}, which the job would destroy; --force does it"),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of a volume that has room for the job's files.
+fn volume_size(job: &Job) -> u64 {
+    (job.size + job.size / 4 + (64 << 20)).next_multiple_of(1 << 20)
+}
+
+impl SingleRun {
+    /// Returns the job, the target and what was measured as one JSON object.
+    pub fn to_json(&self, outcome: &Outcome) -> Value {
+        let Self { job, target, engine, .. } = self;
+        let mut value = json!({
+            "target": target.to_string(),
+            "rw": job.rw.name(),
+            "layout": job.layout.name(),
+            "files": job.files.name(),
+            "bs": job.block.to_string(),
+            "numjobs": job.numjobs,
+            "iodepth": job.iodepth,
+            "ioengine": job.ioengine.name(),
+            "policy": engine.policy.to_string(),
+            "split_at": engine.split_at.to_string(),
+            "serialize_allocation_from": engine.serialize_from,
+        });
+        if let (Some(all), Value::Object(measured)) = (value.as_object_mut(), outcome.to_json()) {
+            all.extend(measured);
+        }
+        value
+    }
+}

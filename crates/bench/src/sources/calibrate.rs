@@ -1,0 +1,29 @@
+//! How slow a simulated device has to be to give the rate that a source measured before its work.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use parext4::Policy;
+
+use crate::engine::Engine;
+use crate::outcome::Outcome;
+
+/// The engine as it was before: one write at a time.
+pub const BEFORE: Engine = Engine { policy: Policy::Exclusive, ..Engine::DEFAULT };
+
+/// The latency at which `run` does `rate` operations a second one after another. Where all else takes longer
+/// than that already, it is nothing.
+pub fn latency(rate: f64, mut run: impl FnMut(Duration) -> Result<Outcome>) -> Result<Duration> {
+    const TRIES: u32 = 4;
+    const NEAR: f64 = 0.02;
+    let period = 1.0 / rate;
+    let mut latency = period;
+    for _ in 0..TRIES {
+        let found = 1.0 / run(Duration::from_secs_f64(latency))?.iops();
+        latency = (latency + period - found).max(0.0);
+        if (found / period - 1.0).abs() < NEAR {
+            break;
+        }
+    }
+    Ok(Duration::from_secs_f64(latency))
+}

@@ -1,0 +1,90 @@
+//! A tree of small files, unpacked as tar does it, or kept by git.
+
+use std::fs::{self, File, FileTimes};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+
+use super::source::{self, Source};
+use super::{git, sync};
+use crate::interrupt;
+use crate::outcome::{Outcome, Tally};
+use crate::runner::cpu_time;
+
+/// What is done with the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chore {
+    /// It is unpacked, until it is durable.
+    Unpack,
+    /// git makes a repository of it, commits it, and looks whether anything has changed.
+    Git,
+}
+
+impl Chore {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unpack => "untar",
+            Self::Git => "git",
+        }
+    }
+
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Unpack => &[],
+            Self::Git => &["git"],
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    pub chore: Chore,
+    pub files: u32,
+}
+
+impl Tree {
+    /// Runs on a file system that is mounted on `root`, and has nothing in it. What is made stays there.
+    pub fn run(&self, root: &Path) -> Result<Outcome> {
+        let sources: Vec<Source> = source::tree(self.files).collect();
+        let (mut tally, cpu, start) = (Tally::new()?, cpu_time(), Instant::now());
+        unpack(&sources, root, &mut tally)?;
+        sync(root)?;
+        let unpacked = Outcome::of_one_job(tally, start.elapsed(), cpu_time().saturating_sub(cpu));
+        match self.chore {
+            Chore::Unpack => Ok(unpacked),
+            Chore::Git => {
+                let start = Instant::now();
+                git::keep(&root.join(&sources[0].dir))?;
+                let tally = unpacked.tally.without_latencies()?;
+                Ok(Outcome::of_one_job(tally, start.elapsed(), Duration::ZERO))
+            }
+        }
+    }
+}
+
+/// Makes directories and files with their contents and times.
+fn unpack(sources: &[Source], root: &Path, tally: &mut Tally) -> Result<()> {
+    // Not now, which files have anyway.
+    let modified = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30));
+    let mut dir = None;
+    for source in sources {
+        interrupt::check()?;
+        let now = Instant::now();
+        let path = root.join(&source.dir);
+        if dir.replace(&source.dir) != Some(&source.dir) {
+            fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        }
+        let path = path.join(&source.name);
+        let write = || {
+            let mut file = File::create_new(&path)?;
+            file.write_all(&source.contents)?;
+            file.set_times(modified)
+        };
+        write().with_context(|| path.display().to_string())?;
+        tally.add(source.contents.len() as u64, now.elapsed());
+    }
+    Ok(())
+}

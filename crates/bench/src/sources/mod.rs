@@ -1,0 +1,106 @@
+//! `parext4 bench sources`: each of the works that parext4 stands on, its before beside its after, and the
+//! peers beside both; and work with names and small files, through mounts.
+//!
+//! All runs of a row take turns, round by round, and who goes first rotates: whatever else the machine does
+//! meets all of them. Rows in which parext4 loses are shown like the others.
+
+mod calibrate;
+mod command;
+mod memory_group;
+mod metadata;
+mod mount;
+mod place;
+mod plot;
+mod report;
+mod rows;
+mod work;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::interrupt;
+use place::Places;
+use report::Report;
+use rows::Row;
+pub use rows::Scale;
+
+/// What to compare, and where.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// A block device to overwrite. `None`: an image file.
+    pub device: Option<PathBuf>,
+    /// Directory for the image. `None`: a temporary directory.
+    pub dir: Option<PathBuf>,
+    /// Permits `device` to be overwritten although it holds a file system or partition table.
+    pub force: bool,
+    /// Sources or parts of case names; empty for all.
+    pub only: Vec<String>,
+    /// How much each run does.
+    pub scale: Scale,
+    /// Runs of each line of the table.
+    pub rounds: u32,
+    /// Directory for results.json, results.svg and results.png.
+    pub out: PathBuf,
+}
+
+impl Comparison {
+    /// Prints the cases and what takes part in each.
+    ///
+    /// # Errors
+    /// If `only` matches no case, or standard output is closed.
+    pub fn list(&self) -> Result<()> {
+        report::list(&self.rows()?)
+    }
+
+    /// Runs the comparison, prints the table and writes the result files.
+    ///
+    /// # Errors
+    /// If `only` matches no case, the image or a mount cannot be made, or a run of parext4 or of the plain device failed.
+    pub fn run(&self) -> Result<()> {
+        let (mut rows, scale) = (self.rows()?, self.scale);
+        rows.retain(Row::has_programs);
+        let places = Places::set_up(self.device.as_deref(), self.dir.as_deref(), self.force, scale, &rows)?;
+        rows.iter_mut().for_each(|row| row.runs.retain(|run| places.have(row.cache, run.on)));
+        rows.retain(|row| !row.runs.is_empty());
+        let report = measure(&rows, &places, self.rounds)?;
+        drop(places);
+        report.print()?;
+        report.write(&self.out).with_context(|| format!("writing results to {}", self.out.display()))
+    }
+
+    fn rows(&self) -> Result<Vec<Row>> {
+        let mut rows = rows::all(self.scale);
+        rows.retain(|row| row.is_wanted(&self.only));
+        ensure!(!rows.is_empty(), "--only={}: there is no such source or case (--list)", self.only.join(","));
+        Ok(rows)
+    }
+}
+
+/// Runs all rows in rounds.
+fn measure(rows: &[Row], places: &Places, runs: u32) -> Result<Report> {
+    let mut report = Report::new(rows, places);
+    // Hidden where stderr is no terminal.
+    let bar = ProgressBar::new(u64::from(runs) * rows.iter().map(|row| row.runs.len() as u64).sum::<u64>());
+    bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta}  {msg}")?);
+    for (row, nth) in rows.iter().zip(0..).filter(|(row, _)| row.before.is_some()) {
+        report.set_latency(nth, places.latency(row)?);
+    }
+    for round in 0..runs as usize {
+        for (row, nth) in rows.iter().zip(0..) {
+            for turn in 0..row.runs.len() {
+                let which = (turn + round) % row.runs.len();
+                bar.set_message(format!("{} {}", row.case, row.label(which)));
+                if !report.has_failed(nth, which) {
+                    let result = places.measure(row, &row.runs[which]);
+                    interrupt::check()?;
+                    report.add(nth, which, result);
+                }
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(report)
+}

@@ -1,0 +1,271 @@
+//! The results of all rows: a table, JSON, pictures.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use indicatif::BinaryBytes;
+use serde_json::{Value, json};
+
+use super::place::Places;
+use super::plot;
+use super::rows::{On, Place, Row, Run};
+use super::work::Work;
+use crate::engine::Engine;
+use crate::median::median;
+use crate::outcome::Outcome;
+
+/// All that was measured.
+pub struct Report {
+    pub rows: Vec<Measured>,
+}
+
+/// A row, and what its runs measured.
+pub struct Measured {
+    pub row: Row,
+    pub lines: Vec<Line>,
+    /// Microseconds of each request on the simulated device, if the row has one.
+    latency_us: Option<f64>,
+}
+
+/// What takes part in a row, and how it did.
+pub struct Line {
+    run: Run,
+    work: Work,
+    pub label: String,
+    device: String,
+    outcomes: Vec<Outcome>,
+    /// Why it could not be measured.
+    failure: Option<String>,
+}
+
+/// Shows the cases and what takes part in them.
+pub fn list(rows: &[Row]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for row in rows {
+        writeln!(out, "{} {}", row.source, row.case)?;
+        for which in 0..row.runs.len() {
+            writeln!(out, "    {}", row.label(which))?;
+        }
+    }
+    Ok(())
+}
+
+impl Report {
+    pub fn new(rows: &[Row], places: &Places) -> Self {
+        let line = |row: &Row, which: usize| {
+            let run = row.runs[which];
+            let device = places.device_of(run.on);
+            let (work, label) = (row.work.clone(), row.label(which));
+            Line { run, work, label, device, outcomes: Vec::new(), failure: None }
+        };
+        let measured = |row: &Row| {
+            let lines = (0..row.runs.len()).map(|which| line(row, which)).collect();
+            Measured { row: row.clone(), lines, latency_us: None }
+        };
+        Self { rows: rows.iter().map(measured).collect() }
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, row: usize, which: usize, result: Result<Outcome>) {
+        let line = &mut self.rows[row].lines[which];
+        match result {
+            Ok(outcome) => line.outcomes.push(outcome),
+            Err(error) => line.failure = Some(format!("{error:#}")),
+        }
+    }
+
+    /// Notes how slow the simulated device of a row is.
+    pub fn set_latency(&mut self, row: usize, latency: Duration) {
+        self.rows[row].latency_us = Some(latency.as_secs_f64() * 1e6);
+    }
+
+    /// Whether a run failed, so that it need not be tried again.
+    pub fn has_failed(&self, row: usize, which: usize) -> bool {
+        self.rows[row].lines[which].failure.is_some()
+    }
+
+    /// The heading of table and picture.
+    pub fn title(&self) -> String {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let rounds = self.rows.iter().flat_map(|row| &row.lines).map(|line| line.outcomes.len()).max();
+        format!("{cores} cores, medians of {} runs in turn", rounds.unwrap_or(0))
+    }
+
+    /// The table.
+    pub fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", self.title())?;
+        for measured in &self.rows {
+            writeln!(out, "\n{}", measured.heading())?;
+            let first = measured.lines[0].iops();
+            for line in &measured.lines {
+                writeln!(out, "{}", line.text(first))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes results.json, results.svg and results.png; then fails if parext4 could not be measured somewhere.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir)?;
+        fs::write(dir.join("results.json"), format!("{:#}\n", self.to_json()))?;
+        plot::draw(self, dir)?;
+        writeln!(std::io::stdout(), "\nresults.json, results.svg and results.png are in {}", dir.display())?;
+        let lines = self.rows.iter().flat_map(|row| &row.lines);
+        let failed =
+            lines.filter(|line| line.failure.is_some() && !matches!(line.run.on, On::Peer(_))).count();
+        ensure!(failed == 0, "{failed} runs of parext4 or of the plain device failed");
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let objects = |measured: &'_ Measured| -> Vec<Value> {
+            measured.lines.iter().map(|line| line.to_json(measured)).collect()
+        };
+        self.rows.iter().flat_map(objects).collect()
+    }
+}
+
+impl Measured {
+    /// What the row is.
+    pub fn heading(&self) -> String {
+        let latency = self.latency_us.map(|us| format!(", device of {us:.0} us")).unwrap_or_default();
+        let cache = self.row.cache.map(|bytes| format!(", cache of {}", BinaryBytes(bytes)));
+        let cache = cache.unwrap_or_default();
+        format!("{} {}: {}{latency}{cache}", self.row.source, self.row.case, self.row.work)
+    }
+}
+
+impl Line {
+    fn median(&self, field: impl Fn(&Outcome) -> f64) -> f64 {
+        median(&self.outcomes.iter().map(field).collect::<Vec<_>>())
+    }
+
+    /// Operations a second, 0 if it was not measured.
+    pub fn iops(&self) -> f64 {
+        self.median(Outcome::iops)
+    }
+
+    /// Operations a second of the slowest job, where jobs are told apart.
+    fn slowest_job(&self) -> Option<f64> {
+        let slowest = |run: &Outcome| run.slowest_and_fastest().map(|(slowest, _)| slowest);
+        let all: Vec<f64> = self.outcomes.iter().map(slowest).collect::<Option<_>>()?;
+        (!all.is_empty()).then(|| median(&all))
+    }
+
+    /// MiB of data a second, if the work moves any.
+    fn mib_s(&self) -> Option<f64> {
+        self.work.moves_data().then(|| self.median(Outcome::mib_s))
+    }
+
+    /// The time of the work, if it is one task.
+    fn seconds(&self) -> Option<f64> {
+        self.work.is_task().then(|| self.elapsed())
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.median(|outcome| outcome.elapsed.as_secs_f64())
+    }
+
+    /// Whether parext4 is measured, and not a peer.
+    pub fn on(&self) -> On {
+        self.run.on
+    }
+
+    /// Whether the engine is as by default.
+    pub fn is_default(&self) -> bool {
+        self.run.engine == Engine::DEFAULT
+    }
+
+    /// What it did, in short.
+    pub fn value(&self) -> String {
+        match &self.failure {
+            Some(_) => "failed".into(),
+            None => {
+                let extents =
+                    self.extents().map(|(found, ideal)| format!(", {found} extents (best: {ideal})"));
+                let data = self.mib_s().map(|mib_s| format!(", {mib_s:.1} MiB/s"));
+                let time = self.seconds().map(|seconds| format!(", {seconds:.2} s"));
+                let more = data.into_iter().chain(time).chain(extents).collect::<String>();
+                format!("{:.0} {}{more}", self.iops(), self.work.unit())
+            }
+        }
+    }
+
+    /// Its line of the table, beside the rate of the row's first.
+    fn text(&self, first: f64) -> String {
+        let label = &self.label;
+        if let Some(failure) = &self.failure {
+            return format!("  {label:<58} {failure}");
+        }
+        let (iops, unit) = (self.iops(), self.work.unit());
+        let data = self.mib_s().map(|mib_s| format!("{mib_s:>8.1} MiB/s")).unwrap_or_default();
+        let mut text = format!("  {label:<58}{iops:>10.0} {unit:<4} {data}");
+        if first > 0.0 {
+            text += &format!("{:>8.2}", iops / first);
+        }
+        if let Some(seconds) = self.seconds() {
+            text += &format!("  {seconds:.2} s");
+        }
+        if let Some((found, ideal)) = self.extents() {
+            text += &format!("  extents {found}, at best {ideal}");
+        }
+        if self.work.is_in_step() {
+            let [tail, most] =
+                [99.9, 100.0].map(|percentile| self.median(|run| run.latency_us(percentile) / 1e3));
+            text += &format!("  99.9 % {tail:.1} ms, longest {most:.1} ms");
+        }
+        text
+    }
+
+    /// Medians of the extents found and of the fewest possible.
+    fn extents(&self) -> Option<(f64, f64)> {
+        let all: Option<Vec<(u64, u64)>> = self.outcomes.iter().map(|outcome| outcome.extents).collect();
+        let all = all.filter(|all| !all.is_empty())?;
+        let (found, ideal): (Vec<f64>, Vec<f64>) =
+            all.into_iter().map(|(found, ideal)| (found as f64, ideal as f64)).unzip();
+        Some((median(&found), median(&ideal)))
+    }
+
+    fn to_json(&self, measured: &Measured) -> Value {
+        let Run { on, files, engine, .. } = self.run;
+        let is_lib = matches!(on, On::Lib(_));
+        let extents = self.extents();
+        let rates: Vec<f64> = self.outcomes.iter().map(Outcome::iops).collect();
+        let has_latency = self.outcomes.iter().all(Outcome::has_latency);
+        let latency = |percentile| has_latency.then(|| self.median(|outcome| outcome.latency_us(percentile)));
+        let mut value = json!({
+            "source": measured.row.source,
+            "case": measured.row.case,
+            "target": on.target(),
+            "device": self.device,
+            "sim_latency_us": matches!(on, On::Lib(Place::Simulated)).then_some(measured.latency_us),
+            "policy": is_lib.then(|| engine.policy.to_string()),
+            "split_at": is_lib.then(|| engine.split_at.to_string()),
+            "serialize_allocation_from": is_lib.then_some(engine.serialize_from),
+            "files": files.name(),
+            "cache": measured.row.cache,
+            "iops": self.iops(),
+            "mib_s": self.median(Outcome::mib_s),
+            "iops_slowest_job": self.slowest_job(),
+            "seconds": self.elapsed(),
+            "latency_p50_us": latency(50.0),
+            "latency_p99_us": latency(99.0),
+            "latency_p99_9_us": latency(99.9),
+            "latency_max_us": latency(100.0),
+            "cpu_us_per_op": self.median(Outcome::cpu_us_per_op),
+            "extents": extents.map(|(found, _)| found),
+            "extents_ideal": extents.map(|(_, ideal)| ideal),
+            "runs": rates.len(),
+            "iops_of_each_run": rates,
+            "failure": self.failure,
+        });
+        if let (Some(all), Value::Object(work)) = (value.as_object_mut(), self.work.to_json(&self.run)) {
+            all.extend(work);
+        }
+        value
+    }
+}

@@ -1,0 +1,25 @@
+//! S5's own test, of what ranges cost: one pass over a file that lies in memory, by one thread.
+
+use super::{EXT4, PLAIN, Row, Scale, XFS, cached, job, row};
+use crate::job::{IoEngine, Job, Layout, Rw};
+use parext4::Policy;
+
+/// Reads, writes, and page faults of a program that only looks, or also writes.
+pub fn rows(scale: Scale) -> Vec<Row> {
+    let [exclusive, shared] = [Policy::Exclusive, Policy::SharedOverwrite].map(|policy| PLAIN.policy(policy));
+    let runs = [exclusive, shared, PLAIN, EXT4, XFS];
+    let pass = |rw, ioengine| Job {
+        ioengine,
+        pre_read: true,
+        loops: Some(1),
+        ..cached(job(scale, Layout::Written, 4096, 1, 1), rw)
+    };
+    [
+        ("read-4k-pass", Rw::Read, IoEngine::Auto),
+        ("write-4k-pass", Rw::Write, IoEngine::Auto),
+        ("fault-read-4k-pass", Rw::Read, IoEngine::Mmap),
+        ("fault-write-4k-pass", Rw::Write, IoEngine::Mmap),
+    ]
+    .map(|(case, rw, ioengine)| row("S5", case, pass(rw, ioengine), &runs))
+    .into()
+}

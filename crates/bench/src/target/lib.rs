@@ -1,0 +1,211 @@
+//! The library on any device.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use parext4::{BufferedOptions, Device, File, MkfsOptions, Volume, mkfs};
+
+use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill, pages};
+use crate::engine::Engine;
+use crate::explain;
+use crate::job::{IoEngine, Job, Layout};
+use crate::lane::{Lane, Sync};
+use crate::order::{Io, Kind};
+use crate::outcome::Outcome;
+use crate::queue_lane::LibLane;
+
+/// Blocks of the journal of a volume made here: as many as mke2fs gives one of some gigabytes.
+const JOURNAL_BLOCKS: u32 = 16384;
+/// A journal may have this part of a volume.
+const JOURNAL_PART: u64 = 8;
+
+/// A volume that the library has open.
+pub struct LibTarget {
+    volume: Volume,
+    explain: bool,
+}
+
+impl LibTarget {
+    /// Makes a volume on `device`, whatever it holds, and opens it.
+    pub fn make(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
+        let block_size = 4096;
+        let most = device.size() / u64::from(block_size) / JOURNAL_PART;
+        let options = MkfsOptions {
+            block_size: Some(block_size),
+            journal_blocks: Some(JOURNAL_BLOCKS.min(u32::try_from(most).unwrap_or(u32::MAX))),
+            ..MkfsOptions::default()
+        };
+        mkfs(&*device, &options).context("making a volume")?;
+        Self::open(device, engine)
+    }
+
+    /// Opens the volume on `device`.
+    pub fn open(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
+        Ok(Self { volume: Volume::open(device, &engine.open_options())?, explain: engine.explain })
+    }
+
+    /// Runs a job and closes the volume.
+    pub fn run_and_close(self, job: &Job) -> Result<Outcome> {
+        let outcome = self.run(job);
+        if self.explain {
+            eprint!("{}", explain::describe(&self.volume));
+        }
+        let closed = self.volume.close().context("closing the volume");
+        // What failed first says more.
+        let outcome = outcome?;
+        closed.map(|()| outcome)
+    }
+}
+
+impl Target for LibTarget {
+    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+        let mut files = Files { volume: self.volume.clone(), files: Vec::new(), paths: Vec::new() };
+        if job.fills_cache() {
+            files.warm_up(job.size)?;
+        }
+        for nth in 0..job.file_count() {
+            files.add(format!("/bench-{}-{nth}", std::process::id()), job)?;
+        }
+        self.volume.sync()?;
+        Ok(Box::new(files))
+    }
+}
+
+/// Files in a volume.
+struct Files {
+    volume: Volume,
+    files: Vec<File>,
+    paths: Vec<String>,
+}
+
+impl Files {
+    /// Has the cache take memory for so many bytes, by a file that goes again.
+    fn warm_up(&self, bytes: u64) -> Result<()> {
+        let path = format!("/bench-{}-warm-up", std::process::id());
+        let file = self.volume.create(&path, 0o644)?.buffered(BufferedOptions::default())?;
+        let filled = fill(bytes, |bytes, offset| Ok(file.write_at(bytes, offset)?));
+        self.volume.remove_file(&path)?;
+        filled
+    }
+
+    fn add(&mut self, path: String, job: &Job) -> Result<()> {
+        let file = self.volume.create(&path, 0o644).with_context(|| format!("making {path}"))?;
+        self.paths.push(path);
+        self.files.push(file.clone());
+        let size = job.file_size();
+        match job.layout {
+            // What is to be read from the device must not be in the cache, and the rest must.
+            Layout::Written if job.direct || job.is_cold() => {
+                fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?;
+            }
+            Layout::Written => {
+                let cached = file.buffered(BufferedOptions::default())?;
+                fill(size, |bytes, offset| Ok(cached.write_at(bytes, offset)?))?;
+                cached.sync_all()?;
+            }
+            Layout::Unwritten => file.allocate(0, size, false)?,
+            Layout::Hole => file.set_len(size)?,
+            Layout::Append => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.files.clear();
+        // A volume that has failed says so when it is closed.
+        for path in &self.paths {
+            let _ = self.volume.remove_file(path);
+        }
+        let _ = self.volume.sync();
+    }
+}
+
+impl Laid for Files {
+    fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
+        let file = self.files[file as usize].clone();
+        if depth > 1 && job.direct {
+            return Ok(Box::new(LibLane::new(self.volume.io_queue(depth), file, job, depth)?));
+        }
+        if job.ioengine == IoEngine::Mmap {
+            let file = file.buffered(BufferedOptions::default())?;
+            return Ok(Box::new(Sync::new(move |io: &Io| {
+                match io.kind {
+                    Kind::Sync => file.sync_all()?,
+                    kind => pages(io).try_for_each(|page| file.fault(page, kind == Kind::Write))?,
+                }
+                Ok(())
+            })));
+        }
+        let mut buf = buffer(job.block.max)?;
+        if !job.direct {
+            // Each thread has a handle of its own, as in programs that do not know of each other.
+            let file = file.buffered(BufferedOptions::default())?;
+            return Ok(Box::new(Sync::new(move |io: &Io| {
+                let bytes = &mut buf[..io.len as usize];
+                match io.kind {
+                    Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
+                    Kind::Write => file.write_at(bytes, io.offset)?,
+                    Kind::Append => drop(file.append(bytes)?),
+                    Kind::Sync => file.sync_all()?,
+                }
+                Ok(())
+            })));
+        }
+        Ok(Box::new(Sync::new(move |io: &Io| {
+            let bytes = &mut buf[..io.len as usize];
+            match io.kind {
+                Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
+                Kind::Write => file.write_at(bytes, io.offset)?,
+                Kind::Append => drop(file.append(bytes)?),
+                Kind::Sync => file.sync_all()?,
+            }
+            Ok(())
+        })))
+    }
+
+    fn punch(&self, _: &Job, file: u32) -> Result<Box<dyn Punch>> {
+        Ok(Box::new(Punched(self.files[file as usize].clone())))
+    }
+
+    fn extents(&self) -> Result<Option<u64>> {
+        let mut found = 0;
+        for file in &self.files {
+            let (mut offset, size) = (0, file.size());
+            // Where nothing is written there is nothing to count.
+            while offset < size
+                && let Some((start, end)) = file.data_range(offset)?
+            {
+                offset = start;
+                while offset < end
+                    && let Some((_, together)) = file.device_range(offset)?
+                {
+                    found += together.div_ceil(LONGEST_EXTENT);
+                    offset += together;
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+}
+
+/// A file whose layout is changed.
+struct Punched(File);
+
+impl Punch for Punched {
+    fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
+        Ok(self.0.punch_hole(offset, len)?)
+    }
+
+    fn allocate(&mut self, offset: u64, len: u64) -> Result<()> {
+        Ok(self.0.allocate(offset, len, false)?)
+    }
+}
+
+fn check_len(got: usize, io: &Io) -> Result<()> {
+    if got as u64 != io.len {
+        bail!("a read of {} bytes at {} ended after {got}", io.len, io.offset);
+    }
+    Ok(())
+}

@@ -25,7 +25,7 @@ mod kernel_pages;
 mod lanes;
 #[cfg(shuttle)]
 pub mod models;
-mod mounts;
+pub mod mounts;
 mod names;
 mod nodes;
 mod null;

@@ -44,7 +44,7 @@ pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWake
 pub use inode::{Node, NodeId};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
-pub use journal::{Entry, Gate, Pass};
+pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};

@@ -1,19 +1,26 @@
-//! Checkpoint: writes committed blocks home, so that their part of the log can be used again.
+//! Checkpoint: writes committed blocks to their home locations, so that their log blocks can be used again.
 //!
-//! It runs concurrently with commits, in *rounds*, one at a time: 1. the oldest transactions of the log are chosen; 2.
-//! the newest committed version of each of their blocks is written, unless it is at home, by a device queue with many
-//! requests under way; 3. the device is flushed; 4. the journal's superblock says that the log begins after them, and
-//! is flushed;
-//! 5. their log blocks are free. A thread runs rounds once the log is half full. A commit that finds no room in the log
-//! waits for the round under way, or runs one.
+//! Responsible for the order of these writes and for room in the log. Which blocks a round writes is decided by `pending`.
 //!
-//! A block that a transaction frees is not allocated again while a request writes it (H13): [`Checkpoint::drop_freed`].
+//! Checkpoints run concurrently with commits, in rounds, one at a time (the lock of `tail`). A round:
+//!
+//! 1. chooses the oldest transactions of the log, with about 2048 blocks;
+//! 2. writes the newest committed version of each of their blocks, unless it is at its home location already, by a device
+//!    queue with 16 requests under way;
+//! 3. flushes the device;
+//! 4. writes into the journal's superblock that the log begins after these transactions, and flushes it;
+//! 5. frees their log blocks.
+//!
+//! A background thread runs rounds from when the log is half full until a quarter is in use. A commit that finds no room
+//! in the log waits for the round under way, or runs one itself.
+//!
+//! Invariant: a freed block is not allocated again while a request writes it (H13, [`Checkpoint::drop_freed`]).
 
 use parext4_device::{Device, Done, Op, Request, Segment, open_queue};
 
-use super::pending::{LogSpan, Pending, Plan, Run};
+use super::checkpoint_thread::CheckpointThread;
+use super::pending::{LogSpan, Pending, RoundPlan, Run};
 use super::tail::Tail;
-use super::thread::Thread;
 use super::transaction::{Freed, FrozenBlock};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -21,26 +28,26 @@ use crate::health::Health;
 use crate::lock_order::Rank;
 use crate::sync::{Arc, Condvar, Mutex};
 
-/// Target of blocks written home in one round. A commit that needs room in the log waits for one round, and for more
-/// only if that did not free enough.
+/// Blocks written in one round, about. A commit that needs room in the log waits for one round, and for a second one only
+/// if the first did not free enough.
 const ROUND: usize = 2048;
 /// Requests under way in a round.
 const DEPTH: u32 = 16;
 
-/// The committed blocks of a volume that are not at home, and the thread that writes them there.
+/// The committed blocks of a volume that are not at their home locations, and the thread that writes them there.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     device: Arc<dyn Device>,
     health: Arc<Health>,
     block_size: u32,
-    /// Blocks of the log.
+    /// Number of log blocks; 0 without a log.
     capacity: u32,
-    /// Where the log begins; `None` without a log. Held by a round from its start to its end.
+    /// The start of the log; `None` without a log. Each round holds the lock from its start to its end.
     tail: Mutex<Option<Tail>>,
     pending: Mutex<Pending>,
     /// Signalled when a request of a round has completed.
-    arrived: Condvar,
-    thread: Thread,
+    request_completed: Condvar,
+    thread: CheckpointThread,
 }
 
 impl Checkpoint {
@@ -57,20 +64,20 @@ impl Checkpoint {
             capacity: tail.as_ref().map_or(0, Tail::capacity),
             tail: Mutex::new(Rank::Checkpoint, tail),
             pending: Mutex::new(Rank::Pending, Pending::default()),
-            arrived: Condvar::default(),
-            thread: Thread::default(),
+            request_completed: Condvar::default(),
+            thread: CheckpointThread::default(),
         }
     }
 
-    /// Waits until the log has `len` blocks free.
+    /// Blocks until `len` log blocks are free; runs rounds if none is under way.
     ///
     /// # Errors
-    /// If the log is too short; as of [`round`](Self::round).
+    /// [`Error::Unsupported`] if the log is too short; otherwise as [`round`](Self::round).
     pub(super) fn make_room(&self, len: u32) -> Result<()> {
         while !self.has_room(len) {
             let mut tail = self.tail.lock();
-            // The round that was under way may have been enough.
-            if !self.has_room(len) && !self.bring_home(&mut tail)? {
+            // A round that ended before this thread had the lock may have freed enough.
+            if !self.has_room(len) && !self.run_round(&mut tail)? {
                 let capacity = self.capacity;
                 return Err(Error::Unsupported(format!(
                     "a transaction of {len} blocks in a log of {capacity}"
@@ -80,8 +87,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Has recovery look at the log, which begins at `start` with transaction `tid`, once the device is flushed. The log
-    /// was empty, so no round is under way.
+    /// Writes the start of the log, block `start` with transaction `tid`, into the journal's superblock. Recovery replays
+    /// the log from there once the device is flushed. The log was empty, so no round is under way.
     pub(super) fn begin_log(&self, start: u32, tid: u64) -> Result<()> {
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.begin(start, tid))
     }
@@ -90,9 +97,9 @@ impl Checkpoint {
         self.pending.lock().used() + len < self.capacity
     }
 
-    /// Returns true if rounds should run: once the log is half full, until a quarter is left in use.
-    fn is_crowded(&self, begun: bool) -> bool {
-        self.pending.lock().used() > self.capacity / if begun { 4 } else { 2 }
+    /// Returns true if rounds should run: they start when the log is half full and stop when a quarter is in use.
+    fn is_round_due(&self, started: bool) -> bool {
+        self.pending.lock().used() > self.capacity / if started { 4 } else { 2 }
     }
 
     /// Adds a transaction that is durable in the log.
@@ -100,62 +107,64 @@ impl Checkpoint {
         self.pending.lock().add(tid, blocks, span);
     }
 
-    /// Drops blocks that a durable transaction has freed, and waits while requests write any of them.
+    /// Drops blocks that a durable transaction has freed. Blocks until no request writes any of them.
     pub(super) fn drop_freed(&self, freed: &[Freed]) {
         let mut pending = self.pending.lock();
         pending.drop_freed(freed);
         while pending.is_writing(freed) && !planted(Fault::FreedOnItsWayHome) {
-            self.arrived.wait(&mut pending);
+            self.request_completed.wait(&mut pending);
         }
     }
 
-    /// Has the thread run rounds if the log is crowded; without a thread the caller runs them.
+    /// Wakes the thread if the log is half full. Without a thread, the caller runs the rounds.
     ///
     /// # Errors
-    /// As [`round`](Self::round), of the caller's own rounds.
-    pub(super) fn relieve(self: &Arc<Self>) -> Result<()> {
-        if !self.is_crowded(false) || self.thread.wake(self) {
+    /// As [`round`](Self::round), if the caller runs rounds.
+    pub(super) fn start_rounds_if_due(self: &Arc<Self>) -> Result<()> {
+        if !self.is_round_due(false) || self.thread.wake(self) {
             return Ok(());
         }
-        while self.is_crowded(true) && self.round()? {}
+        while self.is_round_due(true) && self.round()? {}
         Ok(())
     }
 
-    /// Body of the thread. A failure stops the volume, and the next commit reports it.
-    pub(super) fn serve(&self) {
+    /// Runs rounds whenever the thread is woken, until it is stopped. A failure stops the volume, and the next commit
+    /// reports it.
+    pub(super) fn run_thread(&self) {
         while self.thread.wait() {
-            while self.is_crowded(true) && !self.thread.is_stopped() && matches!(self.round(), Ok(true)) {}
+            while self.is_round_due(true) && !self.thread.is_stopped() && matches!(self.round(), Ok(true)) {}
         }
     }
 
-    /// Writes everything home, and leaves an empty log whose next transaction is `next_tid`.
+    /// Checkpoints everything and leaves an empty log without an error number, whose next transaction is `next_tid`. For
+    /// a volume that is closed.
     ///
     /// # Errors
     /// As [`round`](Self::round).
     pub(super) fn finish(&self, next_tid: u64) -> Result<()> {
-        self.bring_all_home()?;
+        self.checkpoint_all()?;
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.close(next_tid))
     }
 
-    /// Writes everything home, and leaves an empty log whose next transaction is `next_tid`. The volume goes on.
+    /// Checkpoints everything and leaves an empty log, whose next transaction is `next_tid`. The volume stays in use.
     ///
     /// # Errors
     /// As [`round`](Self::round).
     pub(super) fn empty(&self, next_tid: u64) -> Result<()> {
-        self.bring_all_home()?;
+        self.checkpoint_all()?;
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.empty(next_tid))
     }
 
-    /// Runs rounds until everything is at home.
+    /// Runs rounds until all committed blocks are at their home locations.
     ///
     /// # Errors
     /// As [`round`](Self::round).
-    pub(super) fn bring_all_home(&self) -> Result<()> {
+    pub(super) fn checkpoint_all(&self) -> Result<()> {
         while self.round()? {}
         Ok(())
     }
 
-    /// Runs `work` while no round is under way.
+    /// Runs `work` while no round is under way. Blocks until the one under way has ended.
     pub(super) fn between_rounds(&self, work: impl FnOnce()) {
         let _tail = self.tail.lock();
         work();
@@ -166,21 +175,21 @@ impl Checkpoint {
         self.thread.stop();
     }
 
-    /// Runs one round. Returns true if there was anything to write home.
+    /// Runs one round, after the one under way has ended. Returns false if the log had no transactions.
     ///
     /// # Errors
     /// A failed write or flush, which has stopped the volume (I8).
     fn round(&self) -> Result<bool> {
-        self.bring_home(&mut self.tail.lock())
+        self.run_round(&mut self.tail.lock())
     }
 
-    /// [`round`](Self::round), while no other is under way.
-    fn bring_home(&self, tail: &mut Option<Tail>) -> Result<bool> {
+    /// Runs one round under the lock of `tail`, as [`round`](Self::round) does.
+    fn run_round(&self, tail: &mut Option<Tail>) -> Result<bool> {
         self.health.check()?;
-        self.bring_some_home(tail).map_err(|error| self.health.stop(error))
+        self.try_round(tail).map_err(|error| self.health.stop(error))
     }
 
-    fn bring_some_home(&self, tail: &mut Option<Tail>) -> Result<bool> {
+    fn try_round(&self, tail: &mut Option<Tail>) -> Result<bool> {
         let Some(mut plan) = self.pending.lock().plan(ROUND) else { return Ok(false) };
         let runs = self.write_home(&mut plan)?;
         if !planted(Fault::TailBeforeHome) {
@@ -190,15 +199,16 @@ impl Checkpoint {
             tail.advance(plan.start, plan.next_tid())?;
         }
         let mut pending = self.pending.lock();
-        pending.came_home(&runs);
+        pending.remove_written(&runs);
         pending.release(&plan);
         Ok(true)
     }
 
-    /// Writes the blocks of a plan, and returns what it wrote.
-    fn write_home(&self, plan: &mut Plan) -> Result<Vec<Run>> {
-        // Dropped after the queue, which waits for its requests.
-        let _over = Over(self);
+    /// Writes the blocks of a plan to their home locations and returns what it wrote. Waits for all its requests, also
+    /// after a failure.
+    fn write_home(&self, plan: &mut RoundPlan) -> Result<Vec<Run>> {
+        // Declared before the queue, so dropped after it: dropping the queue waits for its requests.
+        let _ended = ForgetRequests(self);
         let mut queue = open_queue(&self.device, DEPTH);
         let (mut runs, mut done, mut result) = (Vec::new(), Vec::new(), Ok(()));
         loop {
@@ -212,36 +222,37 @@ impl Checkpoint {
             }
             queue.harvest(true, &mut done).map_err(|e| Error::device("writing metadata blocks", e))?;
             for done in done.drain(..) {
-                result = result.and(self.arrive(&runs, done));
+                result = result.and(self.end_request(&runs, done));
             }
         }
     }
 
+    /// Returns the request that writes `run`.
     fn request(&self, run: &Run, token: usize) -> Request {
         let segments = run.blocks.iter().map(|(frozen, _)| Segment::whole(Arc::clone(&frozen.bytes)));
         let (offset, segments) = (run.first * u64::from(self.block_size), segments.collect());
         Request { token: token as u64, op: Op::Write { offset, segments } }
     }
 
-    /// Notes that a request has completed.
-    fn arrive(&self, runs: &[Run], done: Done) -> Result<()> {
+    /// Notes that a request has completed, and returns its result.
+    fn end_request(&self, runs: &[Run], done: Done) -> Result<()> {
         let run = &runs[usize::try_from(done.token).unwrap_or(usize::MAX)];
         self.pending.lock().end_run(run);
-        self.arrived.notify_all();
+        self.request_completed.notify_all();
         done.result.map_err(|e| Error::device(format_args!("writing metadata block {}", run.first), e))
     }
 }
 
-/// Notes at the end of a round, however it ends, that none of its requests is under way.
-struct Over<'a>(&'a Checkpoint);
+/// Notes when dropped, at any end of a round, that none of its requests is under way.
+struct ForgetRequests<'a>(&'a Checkpoint);
 
-impl Drop for Over<'_> {
+impl Drop for ForgetRequests<'_> {
     fn drop(&mut self) {
         if cfg!(shuttle) && std::thread::panicking() {
-            // A model that failed is torn down; its primitives work no more.
+            // A failed model is being torn down: its primitives no longer work.
             return;
         }
         self.0.pending.lock().end_all();
-        self.0.arrived.notify_all();
+        self.0.request_completed.notify_all();
     }
 }

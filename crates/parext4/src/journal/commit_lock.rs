@@ -1,18 +1,22 @@
 //! The lock that lets one thread at a time commit.
 //!
 //! A thread that waits for a transaction needs the lock only if no other thread commits that transaction first. With a
-//! plain mutex it would acquire the lock to find that out, and could lose it again and again to threads that commit newer
-//! transactions. So it sleeps until the lock is released, and looks before it competes for the lock.
+//! plain mutex it would have to acquire the lock to find out, and could lose it repeatedly to threads that commit newer
+//! transactions. With this lock it sleeps until the lock is released, and checks the condition before it competes for the
+//! lock (`lock_unless`).
+//!
+//! Not responsible for the commit itself. Invariant: no wake-up is lost, because a thread tries to acquire the lock, and
+//! announces that it has released it, under `waiting`.
 
 use crate::fault::{Fault, planted};
 use crate::lock_order::Rank;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A value that the thread which commits has for itself.
+/// A value that only the committing thread may access.
 #[derive(Debug)]
 pub(super) struct CommitLock<T> {
     value: Mutex<T>,
-    /// Held while a thread tries to lock `value`, and while one says that it has released it: no wake-up is lost.
+    /// Held from an attempt to lock `value` until the thread sleeps, and acquired before `released` is signalled.
     waiting: Mutex<()>,
     released: Condvar,
 }
@@ -26,7 +30,7 @@ impl<T> CommitLock<T> {
         }
     }
 
-    /// Acquires the lock.
+    /// Acquires the lock. Blocks until it is free.
     pub(super) fn lock(&self) -> CommitGuard<'_, T> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -37,7 +41,9 @@ impl<T> CommitLock<T> {
         }
     }
 
-    /// Acquires the lock, or returns `None` once `is_done` is true. Only a thread that holds the lock may make it true.
+    /// Acquires the lock, or returns `None` once `is_done` returns true. Blocks until one of the two.
+    ///
+    /// Only the holder of the lock may make `is_done` true, because waiting threads check it again only after a release.
     pub(super) fn lock_unless(&self, is_done: impl Fn() -> bool) -> Option<CommitGuard<'_, T>> {
         let mut waiting = self.waiting.lock();
         while !is_done() || planted(Fault::WaitForTheLog) {
@@ -54,12 +60,12 @@ impl<T> CommitLock<T> {
     }
 }
 
-/// The lock, held until this is dropped.
+/// Holds the lock until dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct CommitGuard<'a, T> {
     value: MutexGuard<'a, T>,
-    // Dropped last: a thread that wakes finds the value free.
+    // Declared last, so dropped last: a woken thread finds `value` unlocked.
     _release: Release<'a>,
 }
 
@@ -85,7 +91,7 @@ struct Release<'a> {
 impl Drop for Release<'_> {
     fn drop(&mut self) {
         if cfg!(shuttle) && std::thread::panicking() {
-            // A model that failed is torn down; its primitives work no more.
+            // A failed model is being torn down: its primitives no longer work.
             return;
         }
         drop(self.waiting.lock());

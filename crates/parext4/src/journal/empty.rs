@@ -1,26 +1,28 @@
-//! Emptying the log of a volume that stays open.
+//! Empties the log of a volume that stays open, as the ioctl `EXT4_IOC_CHECKPOINT` asks for.
 
 use super::{Journal, Log};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::sync::atomic::Ordering;
 
-/// What becomes of the blocks of an emptied log.
+/// What [`Volume::empty_journal`](crate::Volume::empty_journal) does to the blocks of the emptied log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptiedLog {
-    /// They keep what was written to them.
+    /// The blocks keep their contents.
     Kept,
-    /// They are discarded on the device.
+    /// The blocks are discarded on the device.
     Discarded,
-    /// They are overwritten with zeros.
+    /// The blocks are overwritten with zeros.
     Zeroed,
 }
 
 impl Journal {
-    /// Commits everything, brings it home, and leaves an empty log on the device. Commits wait meanwhile; handles do not.
+    /// Commits and checkpoints everything, and leaves an empty log on the device. Holds the commit lock, so commits block
+    /// until it is done; handles do not.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit); [`Error::Unsupported`] without a log; a failed discard.
+    /// [`Error::Unsupported`] on a volume without a journal. A failed discard is returned and does not stop the volume;
+    /// all other errors as for [`commit`](Self::commit).
     pub(crate) fn empty_log(&self, blocks: EmptiedLog) -> Result<()> {
         let mut log = self.log.lock();
         self.health.check()?;
@@ -28,23 +30,23 @@ impl Journal {
             return Err(Error::Unsupported("emptying the journal of a volume that has none".into()));
         }
         self.commit_rest(&mut log)
-            .and_then(|()| self.begin_anew(&mut log))
+            .and_then(|()| self.restart_log(&mut log))
             .map_err(|e| self.health.stop(e))?;
         match (&*log, blocks) {
             (None, _) | (_, EmptiedLog::Kept) => Ok(()),
-            // The volume needs nothing of it, so it goes on after a failure.
+            // The log is empty already, so a failed discard leaves the volume consistent.
             (Some(log), EmptiedLog::Discarded) => log.discard(),
             (Some(log), EmptiedLog::Zeroed) => log.zero().map_err(|error| self.health.stop(error)),
         }
     }
 
-    /// Brings everything home, after which the next transaction is the first of the log.
-    fn begin_anew(&self, log: &mut Option<Log>) -> Result<()> {
+    /// Checkpoints everything. The next commit records the log's start anew.
+    fn restart_log(&self, log: &mut Option<Log>) -> Result<()> {
         self.checkpoint.empty(self.committed.load(Ordering::Acquire) + 1)?;
         if let Some(log) = log
             && !planted(Fault::EmptyLogUnseen)
         {
-            log.begin_anew();
+            log.mark_unused();
         }
         Ok(())
     }

@@ -1,11 +1,26 @@
-//! The gate to the running transaction: how many handles are inside, and how many blocks they may register.
+//! The gate: counts the handles in the running transaction and the blocks (credits) that they may still register.
 //!
-//! A handle passes through one word, which it shares with few other threads: whether the gate is closed, the
-//! handles inside, and credits that earlier handles left for the next. While nobody closes the gate, that is
-//! one atomic change on the way in and one on the way out. What the word cannot give comes from the count of
-//! the whole transaction, behind a lock.
+//! It decides when a handle may enter, and lets the committer wait until no handle is open. It knows nothing of what the
+//! handles change, nor of the log.
 //!
-//! The transaction behind the gate changes only while it is closed and nobody is inside.
+//! Invariant: the number of the running transaction changes only while the gate is closed and no handle is inside.
+//!
+//! The state is spread over 32 atomic words. Each thread uses one of them, which it shares with few other threads. A word
+//! holds, from its highest bit down:
+//!
+//! | bits | content |
+//! |---|---|
+//! | 63 | set while the gate is closed |
+//! | 32..63 | the number of handles that entered through this word |
+//! | 0..32 | spare credits, which earlier handles reserved and did not use |
+//!
+//! 1. A handle enters with one compare-and-swap, which checks that the gate is open, counts the handle, and acquires its
+//!    credits from the spare ones.
+//! 2. If the gate is closed or the word has too few spare credits, the handle acquires the lock: it blocks until the gate
+//!    opens, and reserves credits of the transaction as a whole.
+//! 3. A handle leaves with one addition, which releases its unused credits into the word. The last handle to leave a
+//!    closed word wakes the committer.
+//! 4. The committer sets the closed bit of every word and blocks until no word counts a handle.
 
 use std::cell::Cell;
 
@@ -15,65 +30,66 @@ use crate::stripes::{Padded, Stripes};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// Words of a gate. The model checker gets few, to try more of what they do to each other.
+/// The number of words. Models use 2, so that threads meet in one word more often.
 const WORDS: usize = if cfg!(shuttle) { 2 } else { 32 };
 
-/// In a word: the gate is closed.
+/// The bit of a word that says that the gate is closed.
 const CLOSED: u64 = 1 << 63;
-/// In a word: one handle inside.
+/// What a word counts for one handle.
 const HANDLE: u64 = 1 << 32;
-/// In a word: the credits that nobody uses.
+/// The bits of a word that hold its spare credits.
 const SPARE: u64 = HANDLE - 1;
-/// In a word: the number of handles inside.
+/// The bits of a word that count handles.
 const HANDLES: u64 = !(CLOSED | SPARE);
 
 /// The gate to the running transaction.
 #[derive(Debug)]
 pub struct Gate {
     words: Stripes<AtomicU64, WORDS>,
-    /// The running transaction.
+    /// Number of the running transaction.
     tid: Padded<AtomicU64>,
-    /// The most blocks that one transaction may register.
+    /// Credits of one transaction: the blocks that it may register.
     max: u32,
     state: Mutex<State>,
-    /// Signals that the last handle of a word left a closed gate, or that the gate was opened.
+    /// Signalled when the last handle of a closed word leaves, and when the gate opens.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Credits of the transaction that were given out: those of open handles, those used, and the spare ones.
+    /// Credits of the transaction that are reserved: for open handles, for registered blocks, or spare in a word.
     granted: u32,
+    /// The committer has closed the gate and will open it again.
     closing: bool,
-    /// No handle may enter any more.
+    /// The gate stays closed for good.
     shut: bool,
 }
 
-/// The answer to whoever wants to enter.
+/// What [`Gate::enter`] did.
 #[derive(Debug)]
-pub enum Entry<'a> {
-    /// Inside.
-    Inside(Pass<'a>),
-    /// This transaction has no room; it must be committed first.
+pub enum EnterResult<'a> {
+    /// The handle is inside.
+    Entered(Permit<'a>),
+    /// The transaction of this number has too few credits left. The caller must commit it and try again.
     Full(u64),
     /// The gate is shut for good.
     Shut,
 }
 
-/// A handle's place inside the gate, until it is dropped.
+/// Counts as one handle inside the gate until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Pass<'a> {
+pub struct Permit<'a> {
     gate: &'a Gate,
-    /// Where it is counted; nowhere if it is the committer's, who is alone.
+    /// The word that counts the handle. `None` for the committer, which is alone.
     word: Option<&'a AtomicU64>,
     tid: u64,
-    /// Blocks that may still be registered; what is left goes back when the pass is dropped.
+    /// Blocks that the handle may still register. Dropping the permit releases them.
     credits: Cell<u32>,
 }
 
 impl Gate {
-    /// An open gate to transaction `tid`; each transaction registers at most `max` blocks.
+    /// Returns an open gate to transaction `tid`; each transaction registers at most `max` blocks.
     #[must_use]
     pub fn new(tid: u64, max: u32) -> Self {
         Self {
@@ -85,47 +101,49 @@ impl Gate {
         }
     }
 
-    /// The running transaction. Inside the gate it stays the same.
+    /// Returns the number of the running transaction. It does not change while the caller holds a permit.
     pub fn tid(&self) -> u64 {
-        // Relaxed: who is inside has it from the word, see `try_enter`; others may see it change at once.
+        // Relaxed: a thread inside the gate has synchronized through its word (`try_enter`). Other threads must expect
+        // the number to change at any time.
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// The transaction that handles enter now. All that the caller did before happens before the end of
-    /// [`advance`](Self::advance) to the next one.
+    /// Returns the number of the transaction that handles enter now. Everything that the caller did before happens
+    /// before [`advance`](Self::advance) ends this transaction, because both acquire the lock.
     pub(super) fn open_tid(&self) -> u64 {
         let _state = self.state.lock();
         self.tid()
     }
 
-    /// Enters with `credits` blocks to register. Waits while the gate is closed.
-    pub fn enter(&self, credits: u32) -> Entry<'_> {
+    /// Enters the gate with `credits` blocks to register. Blocks while the gate is closed.
+    pub fn enter(&self, credits: u32) -> EnterResult<'_> {
         let word = self.words.mine();
-        if try_enter(word, credits) { self.inside(word, credits) } else { self.enter_slowly(word, credits) }
+        if try_enter(word, credits) { self.entered(word, credits) } else { self.enter_slow(word, credits) }
     }
 
-    fn inside<'a>(&'a self, word: &'a AtomicU64, credits: u32) -> Entry<'a> {
-        Entry::Inside(Pass { gate: self, word: Some(word), tid: self.tid(), credits: Cell::new(credits) })
+    fn entered<'a>(&'a self, word: &'a AtomicU64, credits: u32) -> EnterResult<'a> {
+        let (tid, credits) = (self.tid(), Cell::new(credits));
+        EnterResult::Entered(Permit { gate: self, word: Some(word), tid, credits })
     }
 
     #[cold]
-    fn enter_slowly<'a>(&'a self, word: &'a AtomicU64, credits: u32) -> Entry<'a> {
+    fn enter_slow<'a>(&'a self, word: &'a AtomicU64, credits: u32) -> EnterResult<'a> {
         let mut state = self.state.lock();
         while state.closing {
             self.changed.wait(&mut state);
         }
         if state.shut {
-            return Entry::Shut;
+            return EnterResult::Shut;
         }
         if !self.grant(&mut state, credits) {
-            return Entry::Full(self.tid());
+            return EnterResult::Full(self.tid());
         }
-        // The gate is open and stays so under the lock.
+        // The gate is open and cannot close while this thread holds the lock.
         word.fetch_add(HANDLE, Ordering::Acquire);
-        self.inside(word, credits)
+        self.entered(word, credits)
     }
 
-    /// Gives out credits of the transaction, if it has so many.
+    /// Reserves credits of the transaction. Returns false if it has too few, also with the spare ones of all words.
     fn grant(&self, state: &mut State, credits: u32) -> bool {
         if state.granted + credits > self.max {
             state.granted -= self.collect_spare();
@@ -137,9 +155,10 @@ impl Gate {
         fits
     }
 
-    /// Takes the spare credits out of all words.
+    /// Removes the spare credits from all words and returns their number.
     fn collect_spare(&self) -> u32 {
-        // In one step each: what is counted here nobody else may find. Relaxed: credits order nothing.
+        // Each word is read and cleared in one step, or a handle could use credits that are counted here. Relaxed: no
+        // other data depends on credits.
         let take = |word: &AtomicU64| {
             if planted(Fault::SpareTwice) {
                 return word.load(Ordering::Relaxed) & SPARE;
@@ -150,9 +169,9 @@ impl Gate {
         u32::try_from(spare).unwrap_or(u32::MAX)
     }
 
-    /// Closes the gate and waits until all have left. Returns a pass for the committer, with all the credits
-    /// that the transaction has left. One committer at a time.
-    pub fn close(&self) -> Pass<'_> {
+    /// Closes the gate and blocks until all handles have left. Returns a permit for the committer, with all the credits
+    /// that the transaction has left. Only one thread at a time may close the gate.
+    pub fn close(&self) -> Permit<'_> {
         let mut state = self.state.lock();
         state.closing = true;
         self.close_words();
@@ -160,7 +179,7 @@ impl Gate {
             self.changed.wait(&mut state);
         }
         state.granted -= self.collect_spare();
-        Pass { gate: self, word: None, tid: self.tid(), credits: Cell::new(self.max - state.granted) }
+        Permit { gate: self, word: None, tid: self.tid(), credits: Cell::new(self.max - state.granted) }
     }
 
     fn close_words(&self) {
@@ -170,18 +189,18 @@ impl Gate {
     }
 
     fn has_handles(&self) -> bool {
-        // Acquire pairs with the Release of those who left, so that the committer sees what they did.
+        // Acquire pairs with the Release in `leave`, so that the committer sees the changes of the handles that left.
         self.words.iter().any(|word| word.load(Ordering::Acquire) & HANDLES != 0)
     }
 
-    /// Puts the next transaction behind the closed gate.
+    /// Makes the next transaction the running one. The gate is closed.
     pub fn advance(&self) {
         let mut state = self.state.lock();
         state.granted = 0;
         self.tid.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Opens the closed gate, unless it is shut.
+    /// Opens the gate, unless it is shut for good, and wakes the threads that wait to enter.
     pub fn open(&self) {
         let mut state = self.state.lock();
         state.closing = false;
@@ -194,34 +213,36 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Lets nobody enter any more.
+    /// Closes the gate for good. Handles that are inside may still leave.
     pub fn shut(&self) {
         let mut state = self.state.lock();
         state.shut = true;
         self.close_words();
     }
 
-    /// Takes more credits for a handle that is inside; closing or not, its transaction stays.
+    /// Reserves more credits for a handle that is inside. This also works while the gate closes: the transaction of an
+    /// open handle does not change.
     fn extend(&self, word: &AtomicU64, credits: u32) -> bool {
         take_spare(word, credits) || self.grant(&mut self.state.lock(), credits)
     }
 
     fn leave(&self, word: &AtomicU64, unused: u32) {
-        // In one step: credits go up and the handles down, so there is no carry between them.
+        // One addition updates both fields: it adds the credits and subtracts the handle without a carry between them.
         let before = word.fetch_add(u64::from(unused).wrapping_sub(HANDLE), Ordering::Release);
         if before & CLOSED != 0 && before & HANDLES == HANDLE && !planted(Fault::LeaveQuietly) {
-            // With the lock taken, the committer waits already, or has yet to look and sees us gone.
+            // The committer holds the lock from before it checks the words until it waits. So once this thread has
+            // acquired it, the committer is either waiting, or will check later and see that the handle has left.
             drop(self.state.lock());
             self.changed.notify_all();
         }
     }
 }
 
-/// Counts a handle in an open gate and takes its credits from the spare ones, if there are so many.
+/// Counts a handle in `word` and acquires its credits from the spare ones. Returns false if the gate is closed or the spare
+/// credits do not suffice.
 fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
-    // Acquire pairs with the Release in `Gate::open`, so that who is in sees the transaction that was put
-    // behind the gate before.
+    // Acquire pairs with the Release in `Gate::open`, so that the handle sees the number that `advance` stored.
     word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
         let open = word & CLOSED == 0 || planted(Fault::EnterClosed);
         (open && word & SPARE >= credits).then(|| word + HANDLE - credits)
@@ -229,21 +250,22 @@ fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     .is_ok()
 }
 
-/// Takes spare credits, if there are so many.
+/// Acquires spare credits of `word`. Returns false if it has too few.
 fn take_spare(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
     let take = |word: u64| (word & SPARE >= credits).then(|| word - credits);
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
 }
 
-impl Pass<'_> {
-    /// The transaction.
+impl Permit<'_> {
+    /// Returns the number of the transaction that the handle is in.
     #[must_use]
     pub fn tid(&self) -> u64 {
         self.tid
     }
 
-    /// Makes sure that at least `credits` are left, from what the transaction has free. Never waits.
+    /// Acquires credits until at least `credits` are left. Returns false if the transaction has too few; does not block
+    /// on a commit.
     #[must_use]
     pub fn ensure(&self, credits: u32) -> bool {
         let missing = credits.saturating_sub(self.credits.get());
@@ -254,7 +276,7 @@ impl Pass<'_> {
         enough
     }
 
-    /// Uses up one credit. Returns whether there was one.
+    /// Uses one credit. Returns false if none was left.
     pub fn spend(&self) -> bool {
         let left = self.credits.get().checked_sub(1);
         self.credits.set(left.unwrap_or(0));
@@ -262,10 +284,10 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if cfg!(shuttle) && std::thread::panicking() {
-            // A model that failed is torn down; its primitives work no more.
+            // A failed model is being torn down: its primitives no longer work.
             return;
         }
         if let Some(word) = self.word {

@@ -1,92 +1,96 @@
-//! A handle: one operation's share in the running transaction.
+//! A journal handle: the part of the running transaction that belongs to one operation.
+//!
+//! It registers the blocks that the operation changes and lists the blocks that it frees. It does not encode or write
+//! anything: that is the commit's work. Invariant: everything that is changed under one handle becomes durable in one
+//! transaction.
 
 use std::cell::Cell;
 
 use parext4_format::FsBlock;
 
 use super::Journal;
-use super::gate::Pass;
+use super::gate::Permit;
 use super::transaction::{Freed, Participant};
 use crate::lock_order::{Held, Rank, hold};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
-/// The right to change metadata in the running transaction. All that is changed under one handle becomes
-/// durable together.
+/// The right to change metadata in the running transaction.
 ///
-/// A handle must not be held while waiting for a range, a directory or data I/O (I6).
+/// The caller must not wait for a range, a directory lock or data I/O while it holds a handle (I6).
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Handle<'a> {
     journal: &'a Journal,
-    /// The place in the running transaction, and the blocks this handle may still add to it.
-    pass: Pass<'a>,
-    /// Whether anything was changed under this handle.
+    /// Membership in the running transaction, and the blocks that this handle may still register.
+    permit: Permit<'a>,
+    /// True once this handle has registered a block.
     changed: Cell<bool>,
     _held: Held,
 }
 
 impl<'a> Handle<'a> {
-    pub(super) fn new(journal: &'a Journal, pass: Pass<'a>) -> Self {
-        Self { journal, pass, changed: Cell::new(false), _held: hold(Rank::Handle) }
+    pub(super) fn new(journal: &'a Journal, permit: Permit<'a>) -> Self {
+        Self { journal, permit, changed: Cell::new(false), _held: hold(Rank::Handle) }
     }
 
-    /// Whether anything was changed under this handle. An error after that leaves the transaction half-way,
-    /// unless the operation has undone its changes.
+    /// Returns true if this handle has registered a block. An operation that fails after that leaves the transaction
+    /// inconsistent, unless it has undone its changes.
     pub(crate) fn has_changes(&self) -> bool {
         self.changed.get()
     }
 
-    /// The transaction that will carry this handle's changes.
+    /// Returns the number of the transaction that will carry this handle's changes.
     pub(crate) fn tid(&self) -> u64 {
-        self.pass.tid()
+        self.permit.tid()
     }
 
-    /// Makes sure that at least `credits` are left, from what the transaction has free. Never waits; `false`
-    /// means that the rest of the work belongs to a new handle.
+    /// Acquires credits until the handle has at least `credits`. Does not block on a commit. Returns false if the
+    /// transaction has too few left; the caller must then do the rest of its work under a new handle.
     pub(crate) fn ensure(&self, credits: u32) -> bool {
-        self.pass.ensure(credits)
+        self.permit.ensure(credits)
     }
 
-    /// Makes `block` part of the transaction, before its contents change.
+    /// Adds `block` to the transaction. To be called before the block's contents change. Uses one credit for a block
+    /// that was not in the transaction.
     pub(crate) fn register(&self, block: &Arc<MetaBlock>) {
         self.changed.set(true);
         if block.register_in(self.tid()) {
-            let reserved = self.pass.spend();
+            let reserved = self.permit.spend();
             debug_assert!(reserved, "a handle registered more blocks than it reserved");
             self.journal.running.add_block(block);
         }
     }
 
-    /// Registers `block` and changes its contents.
+    /// Registers `block`, and changes its contents with `f`.
     pub(crate) fn change<R>(&self, block: &Arc<MetaBlock>, f: impl FnOnce(&mut [u8]) -> R) -> R {
         self.register(block);
         block.change(f)
     }
 
-    /// Has `participant` encode itself when the transaction closes.
+    /// Adds `participant` to the objects that are encoded when the transaction closes.
     pub(crate) fn join<P: Participant + 'static>(&self, participant: &Arc<P>) {
-        // Relaxed, as in `MetaBlock::register_in`, and looked at first for the same reason.
+        // Relaxed, and loaded first, for the reasons given in `MetaBlock::register_in`.
         let (joined, tid) = (participant.joined(), self.tid());
         if joined.load(Ordering::Relaxed) != tid && joined.swap(tid, Ordering::Relaxed) != tid {
             self.journal.running.add_participant(Arc::clone(participant) as Arc<dyn Participant>);
         }
     }
 
-    /// Gives data blocks back; the allocator gets them when the transaction is durable (I7).
+    /// Frees data blocks. The allocator gets them once the transaction is durable (I7).
     pub(crate) fn release_data(&self, start: FsBlock, len: u32) {
         self.journal.running.add_freed(Freed { start, len });
     }
 
-    /// Gives a metadata block back and revokes what older transactions logged of it, so that a replay
-    /// does not write over its next use.
+    /// Frees a metadata block and revokes what older transactions logged of it, so that a replay does not overwrite the
+    /// block's next contents. The allocator gets the block once the transaction is durable (I7).
     pub(crate) fn release_metadata(&self, block: FsBlock) {
         self.journal.cache().forget(block);
         let revoked = self.journal.running.add_revoked(block);
         if revoked % self.journal.revokes_per_block() == 1 {
-            // One more block of the log.
-            self.pass.spend();
+            // The revoke list grows by one block of the log.
+            self.permit.spend();
         }
         self.journal.running.add_freed(Freed { start: block, len: 1 });
     }

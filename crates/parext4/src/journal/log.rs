@@ -1,6 +1,10 @@
-//! The log: the journal inode's blocks as a ring, and the encoding of one transaction into it (jbd2).
+//! The log: the journal inode's blocks used as a ring, and the encoding of one transaction into them.
 //!
-//! Source: kernel documentation, "Journal (jbd2)".
+//! Not responsible for room in the log and for where it begins (`checkpoint`, `tail`), nor for reading it (`replay`).
+//! Invariant: the commit block of a transaction is written only after a flush that covers its log blocks and all file
+//! data that it reveals (I3, H8).
+//!
+//! Source of the format: kernel documentation, "Journal (jbd2)".
 
 use std::io::IoSlice;
 use std::time::SystemTime;
@@ -10,24 +14,24 @@ use parext4_format::FsBlock;
 use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
 
 use super::pending::LogSpan;
-use super::transaction::{Frozen, FrozenBlock};
+use super::transaction::{FrozenBlock, FrozenTransaction};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 
-/// At most this many blocks in one write to the log.
+/// Limit of one write to the log, in blocks.
 const RUN: usize = 256;
 
-/// A run of log blocks that lie together on the device.
+/// Log blocks that are contiguous on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogExtent {
-    /// First log block, counted from the start of the journal.
+    /// Number of the first log block, counted from the start of the journal.
     pub log: u32,
     pub physical: FsBlock,
     pub len: u32,
 }
 
-/// Where the journal's blocks are.
+/// Maps log blocks to device offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMap {
     pub block_size: u32,
@@ -35,7 +39,11 @@ pub(crate) struct LogMap {
 }
 
 impl LogMap {
-    /// The device offset of a log block and how many log blocks follow it there without a gap.
+    /// Returns the offset of a log block on the device, in bytes, and the number of log blocks that are contiguous there,
+    /// including this one.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the journal has no such block.
     pub(crate) fn place(&self, log: u32) -> Result<(u64, u32)> {
         let at = self.extents.partition_point(|extent| extent.log <= log);
         let extent = at.checked_sub(1).and_then(|at| self.extents.get(at));
@@ -50,7 +58,7 @@ impl LogMap {
     }
 }
 
-/// The log of an open volume, from its head on. Only the committer uses it.
+/// The log of an open volume, as written from its head. Only the committer uses it.
 #[derive(Debug)]
 pub(super) struct Log {
     device: Arc<dyn Device>,
@@ -63,12 +71,12 @@ pub(super) struct Log {
     end: u32,
     /// The next log block to write.
     head: u32,
-    /// Whether a transaction was written since the log was last empty.
+    /// True if a transaction was written since the log was last empty.
     used: bool,
 }
 
 impl Log {
-    /// An empty log.
+    /// Returns an empty log, to be written from the first log block on.
     pub(super) fn new(device: Arc<dyn Device>, map: Arc<LogMap>, superblock: &JournalSuperblock) -> Self {
         Self {
             device,
@@ -83,37 +91,43 @@ impl Log {
         }
     }
 
-    /// The most blocks that one transaction may register: a quarter of the log, as jbd2 has it.
+    /// Returns the limit of blocks that one transaction may register: a quarter of the log, as in jbd2.
     pub(super) fn max_transaction(&self) -> u32 {
         (self.end - self.first) / 4
     }
 
-    /// Whether no transaction was written since the log was last empty.
+    /// Returns true if no transaction was written since the log was last empty.
     pub(super) fn is_unused(&self) -> bool {
         !self.used
     }
 
-    /// Notes that the log is empty on the device: recovery is to look at it again from the next transaction on.
-    pub(super) fn begin_anew(&mut self) {
+    /// Notes that the log is empty on the device, so the next transaction must record where the log begins.
+    pub(super) fn mark_unused(&mut self) {
         self.used = false;
     }
 
-    /// The next log block to write.
+    /// Returns the number of the next log block to write.
     pub(super) fn head(&self) -> u32 {
         self.head
     }
 
-    /// The log blocks that a transaction takes.
-    pub(super) fn blocks_needed(&self, frozen: &Frozen) -> u32 {
+    /// Returns the number of log blocks that a transaction occupies.
+    pub(super) fn blocks_needed(&self, frozen: &FrozenTransaction) -> u32 {
         let size = self.map.block_size as usize;
         let descriptors = frozen.blocks.len().div_ceil(jbd2::tags_per_descriptor(size, self.format));
         let revokes = frozen.revoked.len().div_ceil(jbd2::revokes_per_block(size, self.format));
         u32::try_from(frozen.blocks.len() + descriptors + revokes + 1).unwrap_or(u32::MAX / 2)
     }
 
-    /// Writes a transaction so that it is durable on return: its blocks, a flush that also covers the data
-    /// it reveals (I3, H8), then the commit block and a flush. The caller has made sure that there is room.
-    pub(super) fn write(&mut self, frozen: &Frozen) -> Result<LogSpan> {
+    /// Writes a transaction and makes it durable:
+    ///
+    /// 1. writes the revoke, descriptor and data blocks;
+    /// 2. flushes, which also covers the file data that the transaction reveals (I3, H8);
+    /// 3. writes the commit block;
+    /// 4. flushes.
+    ///
+    /// The caller has made sure that the log has room.
+    pub(super) fn write(&mut self, frozen: &FrozenTransaction) -> Result<LogSpan> {
         self.used = true;
         let blocks = self.encode(frozen);
         self.append(&blocks)?;
@@ -129,7 +143,7 @@ impl Log {
         Ok(LogSpan { len, end: self.head })
     }
 
-    fn encode(&self, frozen: &Frozen) -> Vec<Arc<AlignedBuf>> {
+    fn encode(&self, frozen: &FrozenTransaction) -> Vec<Arc<AlignedBuf>> {
         let size = self.map.block_size as usize;
         let mut out = Vec::with_capacity(frozen.blocks.len() + 8);
         for chunk in frozen.revoked.chunks(jbd2::revokes_per_block(size, self.format)) {
@@ -143,7 +157,7 @@ impl Log {
         out
     }
 
-    /// One descriptor block and the blocks it describes.
+    /// Encodes one descriptor block, followed by the blocks that it describes.
     fn encode_chunk(&self, tid: u64, chunk: &[FrozenBlock], out: &mut Vec<Arc<AlignedBuf>>) {
         let mut tags = Vec::with_capacity(chunk.len());
         let mut bodies = Vec::with_capacity(chunk.len());
@@ -154,7 +168,7 @@ impl Log {
                 block: frozen.block.number(),
                 escaped,
                 deleted: false,
-                // The checksum is of the block as it stands in the log, after the escape.
+                // jbd2 computes the checksum of the block as logged, after the escape.
                 checksum: jbd2::data_checksum(self.seed, sequence(tid), &body),
             });
             bodies.push(body);
@@ -173,7 +187,7 @@ impl Log {
         Arc::new(block)
     }
 
-    /// Writes blocks at the head, in as few requests as the ring and the journal's extents allow.
+    /// Writes blocks at the head and advances it. One request covers up to 256 blocks that are contiguous on the device.
     fn append(&mut self, mut blocks: &[Arc<AlignedBuf>]) -> Result<()> {
         while !blocks.is_empty() {
             let (offset, together) = self.map.place(self.head)?;
@@ -191,7 +205,7 @@ impl Log {
         Ok(())
     }
 
-    /// Overwrites all blocks of an empty log with zeros, durably.
+    /// Overwrites all blocks of an empty log with zeros, and flushes.
     pub(super) fn zero(&self) -> Result<()> {
         self.each_run(|mut offset, mut len| {
             while len > 0 {
@@ -207,14 +221,14 @@ impl Log {
         self.flush()
     }
 
-    /// Discards all blocks of an empty log.
+    /// Discards all blocks of an empty log on the device.
     pub(super) fn discard(&self) -> Result<()> {
         self.each_run(|offset, len| {
             self.device.discard(offset, len).map_err(|e| Error::device("discarding the journal", e))
         })
     }
 
-    /// Calls `each` with the offset and the length, in bytes, of each run of log blocks that lie together on the device.
+    /// Calls `each` with the offset and the length, in bytes, of each run of log blocks that are contiguous on the device.
     fn each_run(&self, mut each: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let mut log = self.first;
         while log < self.end {
@@ -231,12 +245,13 @@ impl Log {
     }
 }
 
-/// The sequence number on the device: the low 32 bits, which wrap around as jbd2's do.
-#[expect(clippy::cast_possible_truncation, reason = "wrapping is the format's rule")]
+/// Returns the sequence number of a transaction on the device: the low 32 bits of its number.
+#[expect(clippy::cast_possible_truncation, reason = "jbd2 sequence numbers wrap around")]
 pub(super) fn sequence(tid: u64) -> u32 {
     tid as u32
 }
 
+/// Copies a block without its first four bytes, which would look like the magic number of a log block.
 fn escape(bytes: &AlignedBuf) -> Arc<AlignedBuf> {
     let mut copy = bytes.clone();
     copy[..4].fill(0);

@@ -1,22 +1,36 @@
-//! The journal: handles, the running transaction, commit and checkpoint.
+//! The journal: handles, the running transaction, commit and checkpoint (jbd2's protocol).
 //!
-//! One transaction runs and takes changes; at most one commits. A commit closes the running transaction
-//! (waits for its handles, encodes, freezes) and opens the next before it does any I/O. Committed blocks
-//! stay pending until a checkpoint writes them home, which goes on beside commits.
+//! Responsible for atomic and durable changes of metadata, and for when freed blocks may be allocated again (I7). Not
+//! responsible for what the blocks contain (`meta` and the objects that join a transaction), nor for file data, except
+//! that the flush of a commit makes earlier data writes durable.
 //!
-//! A volume without a journal runs the same machinery; its commit writes the blocks home at once, with
-//! no promise for a crash in between.
+//! Invariant: one transaction runs and accepts changes; at most one commits. A block reaches its home location only in a
+//! version that is durable in the log.
+//!
+//! A commit:
+//!
+//! 1. closes the gate and waits until no handle is open;
+//! 2. encodes the objects that joined, freezes the blocks, and opens the gate to the next transaction;
+//! 3. waits for room in the log, writes the transaction there, and flushes it (`log`);
+//! 4. adds its blocks to those that wait for a checkpoint (`pending`);
+//! 5. hands the blocks that it freed to the allocator.
+//!
+//! Checkpoint rounds write committed blocks to their home locations concurrently with commits (`checkpoint`).
+//!
+//! On a volume without a journal, step 3 is a flush, and step 4 writes the blocks home at once. A crash in between may
+//! leave the volume inconsistent.
 
 mod checkpoint;
+mod checkpoint_thread;
 mod commit_lock;
 mod empty;
 mod gate;
 mod handle;
 mod log;
+mod log_walk;
 mod pending;
 mod replay;
 mod tail;
-mod thread;
 mod transaction;
 
 use parext4_device::Device;
@@ -24,7 +38,7 @@ use parext4_format::jbd2::JournalSuperblock;
 
 pub use empty::EmptiedLog;
 #[cfg(shuttle)]
-pub use gate::{Entry, Gate, Pass};
+pub use gate::{EnterResult, Gate, Permit};
 pub(crate) use handle::Handle;
 pub(crate) use log::{LogExtent, LogMap};
 pub(crate) use replay::{newest_sequence, read_superblock, replay};
@@ -39,20 +53,20 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use checkpoint::Checkpoint;
 use commit_lock::CommitLock;
 #[cfg(not(shuttle))]
-use gate::{Entry, Gate};
+use gate::{EnterResult, Gate};
 use log::Log;
 use pending::LogSpan;
 use tail::Tail;
-use transaction::{Frozen, Transaction};
+use transaction::{FrozenTransaction, Transaction};
 
-/// The most blocks of one transaction on a volume without a journal.
+/// Limit of blocks in one transaction on a volume without a journal.
 const MAX_UNLOGGED: u32 = 8192;
 
-/// What the journal asks of the volume.
+/// What the journal calls in the volume during a commit.
 pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
-    /// Adds what was left to ride along, such as timestamps, within the handle's credits.
+    /// Makes deferred changes, such as timestamps, within the handle's credits. Called with the gate closed.
     fn closing(&self, handle: &Handle<'_>);
-    /// Blocks freed by a transaction that is durable now.
+    /// Receives the blocks freed by a transaction that is durable now, so that they may be allocated again (I7).
     fn released(&self, freed: &[Freed]);
 }
 
@@ -65,10 +79,10 @@ pub(crate) struct Journal {
     block_size: u32,
     max_transaction: u32,
     hooks: Box<dyn CommitHooks>,
-    /// Where handles enter the running transaction.
+    /// Counts the handles in the running transaction.
     gate: Gate,
     running: Transaction,
-    /// The log, which only one committer at a time may write; `None` on a volume without a journal.
+    /// The log, locked by the committer; `None` on a volume without a journal.
     log: CommitLock<Option<Log>>,
     checkpoint: Arc<Checkpoint>,
     /// The last transaction that is durable and whose freed blocks the allocator has. Written under the lock of `log`.
@@ -77,7 +91,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal over an empty log, or without a log; transactions count from `first_tid`.
+    /// Opens a journal over an empty log, or without a log. The first transaction is `first_tid`. Writes the journal's
+    /// superblock and flushes it.
     ///
     /// # Errors
     /// If the journal's superblock cannot be written.
@@ -120,50 +135,54 @@ impl Journal {
         &self.cache
     }
 
-    /// How many revoked blocks one block of the log names: 8 bytes each behind the header, before the tail.
+    /// Returns the number of revoked blocks that one revoke block lists: 8 bytes each, between a header of 16 bytes and a
+    /// tail of 4 bytes.
     fn revokes_per_block(&self) -> usize {
         (self.block_size as usize - 20) / 8
     }
 
-    /// The most credits one handle may ask for.
+    /// Returns the limit of credits of one handle, in blocks.
     pub(crate) fn max_credits(&self) -> u32 {
         self.max_transaction / 2
     }
 
-    /// Joins the running transaction with room for `credits` blocks; commits it first when it is full.
+    /// Begins a handle in the running transaction that may register `credits` blocks. Blocks while a commit closes the
+    /// transaction; if the transaction is full, commits it first.
     ///
     /// # Errors
-    /// If the volume has stopped, or the commit that made room failed.
+    /// If the volume has stopped or is closed, or if the commit of a full transaction failed.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         debug_assert!(credits <= self.max_credits(), "{credits} credits exceed a transaction");
         loop {
             self.health.check()?;
             match self.gate.enter(credits) {
-                Entry::Inside(pass) => return Ok(Handle::new(self, pass)),
-                Entry::Full(tid) => self.commit(tid).map(drop)?,
-                Entry::Shut => return Err(Error::Stopped("the volume is closed".into())),
+                EnterResult::Entered(permit) => return Ok(Handle::new(self, permit)),
+                EnterResult::Full(tid) => self.commit(tid).map(drop)?,
+                EnterResult::Shut => return Err(Error::Stopped("the volume is closed".into())),
             }
         }
     }
 
-    /// Whether transaction `tid` is durable.
+    /// Returns true if transaction `tid` is durable and the allocator has its freed blocks.
     pub(crate) fn is_committed(&self, tid: u64) -> bool {
         // Pairs with the Release in `commit_running`.
         self.committed.load(Ordering::Acquire) >= tid
     }
 
-    /// Transactions that became durable since the volume was opened.
+    /// Returns the number of transactions that became durable since the volume was opened.
     pub(crate) fn commits(&self) -> u64 {
         self.committed.load(Ordering::Relaxed) + 1 - self.first_tid
     }
 
-    /// Makes everything up to transaction `tid` durable. Callers that come together share one commit.
-    /// Returns true if the device was flushed after the call began, so that data written before it is durable too.
+    /// Makes all transactions up to `tid` durable. Blocks until they are; concurrent callers share one commit.
+    ///
+    /// Returns true if the device was flushed after the call began. Then data written before the call is durable, too.
     ///
     /// # Errors
-    /// If the volume has stopped or stops now.
+    /// If the volume has stopped, or a failure of this commit stops it.
     pub(crate) fn commit(&self, tid: u64) -> Result<bool> {
-        // The commit that closes this one, in whichever thread, flushes the device after it has closed it.
+        // If `tid` is this transaction or a newer one, the commit that makes it durable flushes the device after this
+        // point, in whichever thread it runs.
         let open = self.gate.open_tid();
         let log = self.log.lock_unless(|| self.is_committed(tid));
         self.health.check()?;
@@ -171,7 +190,7 @@ impl Journal {
         self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 
-    /// Makes everything done so far durable.
+    /// Makes all changes durable that were made before the call. Blocks as [`commit`](Self::commit).
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -179,6 +198,7 @@ impl Journal {
         self.commit(self.gate.tid())
     }
 
+    /// Commits the running transaction. Returns false if it was empty.
     fn commit_running(&self, log: &mut Option<Log>) -> Result<bool> {
         let Some(frozen) = self.close_running()? else { return Ok(false) };
         match log {
@@ -191,26 +211,26 @@ impl Journal {
                 self.checkpoint.add(frozen.tid, frozen.blocks, span);
             }
             None => {
-                // Data first: a home write may reveal it.
+                // The flush comes first: writing the metadata home may reveal file data.
                 self.flush()?;
                 self.checkpoint.add(frozen.tid, frozen.blocks, LogSpan::default());
-                self.checkpoint.bring_all_home()?;
+                self.checkpoint.checkpoint_all()?;
             }
         }
         self.checkpoint.drop_freed(&frozen.freed);
         self.hooks.released(&frozen.freed);
         self.committed.store(frozen.tid, Ordering::Release);
-        self.checkpoint.relieve()?;
+        self.checkpoint.start_rounds_if_due()?;
         Ok(true)
     }
 
-    /// Closes the running transaction and opens the next. `None` if there was nothing in it.
-    fn close_running(&self) -> Result<Option<Frozen>> {
-        let pass = self.gate.close();
-        let tid = pass.tid();
-        let _reopen = Reopen(self);
-        let handle = Handle::new(self, pass);
-        // The handle that was the last may have failed half-way.
+    /// Closes the running transaction and opens the next one. Returns `None` if the transaction was empty.
+    fn close_running(&self) -> Result<Option<FrozenTransaction>> {
+        let permit = self.gate.close();
+        let tid = permit.tid();
+        let _reopen = ReopenGate(self);
+        let handle = Handle::new(self, permit);
+        // The last handle that left may have failed between two of its changes, and has then stopped the volume.
         self.health.check()?;
         self.hooks.closing(&handle);
         drop(handle);
@@ -230,11 +250,11 @@ impl Journal {
         self.device.flush().map_err(|e| self.health.stop(Error::device("flushing the device", e)))
     }
 
-    /// Lets no handle begin any more, commits, brings everything home, leaves a clean log, and runs `finish`
-    /// before anybody can commit again.
+    /// Closes the gate for good, commits and checkpoints everything, leaves an empty log, and runs `finish` under the
+    /// commit lock, so that no other commit runs before it returns.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit); the log then still holds what is not at home.
+    /// As [`commit`](Self::commit). The log then still holds the blocks that are not at their home locations.
     pub(crate) fn shut_down(&self, finish: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut log = self.log.lock();
         self.health.check()?;
@@ -244,25 +264,25 @@ impl Journal {
         result.and_then(|()| finish()).map_err(|error| self.health.stop(error))
     }
 
-    /// Runs `work` while neither a commit nor a checkpoint round is under way, so that nobody else writes the superblocks.
+    /// Runs `work` while neither a commit nor a checkpoint round is under way. Only `work` writes the superblocks then.
     pub(crate) fn while_idle(&self, work: impl FnOnce()) {
         let _log = self.log.lock();
         self.checkpoint.between_rounds(work);
     }
 
-    /// Commits until nothing is left: what rides along may not fit one transaction.
+    /// Commits until nothing is left to commit: the deferred changes may not fit into one transaction.
     fn commit_rest(&self, log: &mut Option<Log>) -> Result<()> {
         while self.commit_running(log)? {}
         Ok(())
     }
 
-    /// Writes everything home that is committed.
+    /// Writes all committed blocks to their home locations.
     ///
     /// # Errors
     /// A failed write or flush stops the volume (I8).
     #[cfg(shuttle)]
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.checkpoint.bring_all_home()
+        self.checkpoint.checkpoint_all()
     }
 }
 
@@ -272,18 +292,18 @@ impl Drop for Journal {
     }
 }
 
-/// Lets handles begin again when a transaction was closed, or closing it failed.
-struct Reopen<'a>(&'a Journal);
+/// Opens the gate when dropped, whether or not the transaction could be closed.
+struct ReopenGate<'a>(&'a Journal);
 
-impl Drop for Reopen<'_> {
+impl Drop for ReopenGate<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             if cfg!(shuttle) {
-                // A model that failed is torn down; its primitives work no more.
+                // A failed model is being torn down: its primitives no longer work.
                 return;
             }
-            // The transaction is half encoded: nobody may go on, but nobody may hang either.
-            self.0.health.stop(Error::corrupt("a commit was cut off by a panic"));
+            // The transaction is half encoded. Stop the volume, and open the gate so that no thread waits forever.
+            self.0.health.stop(Error::corrupt("a commit was interrupted by a panic"));
         }
         self.0.gate.open();
     }

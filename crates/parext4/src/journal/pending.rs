@@ -1,24 +1,27 @@
-//! Committed blocks that are not at home yet: the newest version of each, and the transactions of the log that need it.
+//! Committed blocks that are not yet at their home locations: the newest version of each, and the transactions of the log
+//! that still need them.
 //!
-//! Only durable versions are here. So a block may be written home in a newer version than a transaction needs, but
-//! never in one that is not committed.
+//! Responsible for the choice of the blocks of a checkpoint round, and for the number of log blocks in use. Does no I/O.
+//!
+//! Invariant: all versions here are durable in the log. So a round may write a newer version home than the transactions
+//! of the round logged, but never one that is not committed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::transaction::{Freed, FrozenBlock};
 
-/// At most this many blocks in one write.
+/// Limit of one write, in blocks.
 const RUN: usize = 256;
 
-/// Committed blocks that are not at home, and the transactions that need them there.
+/// The committed blocks that are not at their home locations, and the transactions of the log.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     blocks: BTreeMap<u64, Newest>,
     /// The transactions of the log, the oldest first.
     transactions: VecDeque<Logged>,
-    /// Log blocks of all of them.
+    /// Log blocks that the transactions occupy.
     used: u32,
-    /// Blocks that a request under way writes home.
+    /// Blocks that a request under way writes to their home locations.
     writing: BTreeSet<u64>,
 }
 
@@ -27,52 +30,55 @@ pub(super) struct Pending {
 struct Newest {
     frozen: FrozenBlock,
     tid: u64,
-    /// The oldest transaction such that neither its version of the block nor a newer one is known to be at home.
+    /// The oldest transaction that needs this version: neither its own version of the block nor a newer one is known to be
+    /// durable at the home location.
     oldest: u64,
 }
 
-/// Where a transaction lies in the log.
+/// The part of the log that a transaction occupies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LogSpan {
-    /// Log blocks.
+    /// Number of log blocks.
     pub len: u32,
-    /// The log block after its last.
+    /// Number of the log block after the last one.
     pub end: u32,
 }
 
+/// A transaction in the log.
 #[derive(Debug)]
 struct Logged {
     tid: u64,
     span: LogSpan,
+    /// Home locations of its blocks.
     homes: Vec<u64>,
 }
 
-/// The plan of one round: all transactions up to one.
+/// The plan of one round, which covers all transactions up to `last_tid`.
 #[derive(Debug)]
-pub(super) struct Plan {
-    upto: u64,
-    /// Ascending.
+pub(super) struct RoundPlan {
+    last_tid: u64,
+    /// Home locations of the blocks, ascending.
     homes: Vec<u64>,
-    /// Index of the first of `homes` that has not been handled.
+    /// Index in `homes` of the first block that no run has covered.
     next: usize,
     /// Log blocks that the round frees.
     len: u32,
-    /// Where the log begins after it.
+    /// Log block with which the log begins after the round.
     pub start: u32,
 }
 
-impl Plan {
-    /// The oldest transaction that stays in the log.
+impl RoundPlan {
+    /// Returns the number of the oldest transaction that stays in the log.
     pub(super) fn next_tid(&self) -> u64 {
-        self.upto + 1
+        self.last_tid + 1
     }
 }
 
-/// Blocks that lie together, in the versions to be written.
+/// Consecutive blocks, in the versions that the round writes.
 #[derive(Debug)]
 pub(super) struct Run {
     pub first: u64,
-    /// Each with the transaction that it is of.
+    /// Each block with the number of the transaction that logged this version.
     pub blocks: Vec<(FrozenBlock, u64)>,
 }
 
@@ -95,12 +101,12 @@ impl Pending {
         }
     }
 
-    /// Log blocks in use.
+    /// Returns the number of log blocks in use.
     pub(super) fn used(&self) -> u32 {
         self.used
     }
 
-    /// Drops blocks that a durable transaction has freed: their next owner may write them (H13).
+    /// Drops blocks that a durable transaction has freed, because their next owner may write them at once (H13).
     pub(super) fn drop_freed(&mut self, freed: &[Freed]) {
         for freed in freed {
             let gone: Vec<u64> = self.blocks.range(range(freed)).map(|(&number, _)| number).collect();
@@ -110,33 +116,35 @@ impl Pending {
         }
     }
 
-    /// Whether a request under way writes one of these blocks.
+    /// Returns true if a request under way writes one of these blocks.
     pub(super) fn is_writing(&self, freed: &[Freed]) -> bool {
         !self.writing.is_empty()
             && freed.iter().any(|freed| self.writing.range(range(freed)).next().is_some())
     }
 
-    /// Plans the next round: the oldest transactions, with about `most` blocks. `None` if all is at home.
-    pub(super) fn plan(&self, most: usize) -> Option<Plan> {
-        let mut plan = Plan { upto: 0, homes: Vec::new(), next: 0, len: 0, start: 0 };
+    /// Plans the next round: the oldest transactions, until they have at least `most` blocks together. Returns `None` if
+    /// the log has no transactions.
+    pub(super) fn plan(&self, most: usize) -> Option<RoundPlan> {
+        let mut plan = RoundPlan { last_tid: 0, homes: Vec::new(), next: 0, len: 0, start: 0 };
         for logged in &self.transactions {
             if plan.homes.len() >= most {
                 break;
             }
             plan.homes.extend(&logged.homes);
-            (plan.upto, plan.start) = (logged.tid, logged.span.end);
+            (plan.last_tid, plan.start) = (logged.tid, logged.span.end);
             plan.len += logged.span.len;
         }
         plan.homes.sort_unstable();
         plan.homes.dedup();
-        (plan.upto > 0).then_some(plan)
+        (plan.last_tid > 0).then_some(plan)
     }
 
-    /// The next blocks of the plan that lie together and are not at home, which the caller writes now.
-    pub(super) fn begin_run(&mut self, plan: &mut Plan) -> Option<Run> {
+    /// Returns the next consecutive blocks of the plan that are not at their home locations, at most 256, and notes that a
+    /// request writes them. Returns `None` after the last.
+    pub(super) fn begin_run(&mut self, plan: &mut RoundPlan) -> Option<Run> {
         let mut run: Option<Run> = None;
         while let Some(&number) = plan.homes.get(plan.next) {
-            let needed = self.blocks.get(&number).filter(|newest| newest.oldest <= plan.upto);
+            let needed = self.blocks.get(&number).filter(|newest| newest.oldest <= plan.last_tid);
             if let Some(newest) = needed {
                 let run = run.get_or_insert_with(|| Run { first: number, blocks: Vec::new() });
                 if number != run.first + run.blocks.len() as u64 || run.blocks.len() == RUN {
@@ -157,13 +165,14 @@ impl Pending {
         }
     }
 
-    /// Notes that no request is under way any more.
+    /// Notes that no request is under way.
     pub(super) fn end_all(&mut self) {
         self.writing.clear();
     }
 
-    /// Removes the blocks of `runs`, which are durable at home. A block that was committed again meanwhile stays.
-    pub(super) fn came_home(&mut self, runs: &[Run]) {
+    /// Removes the blocks of `runs`, which are durable at their home locations. A block that was committed again during
+    /// the round stays.
+    pub(super) fn remove_written(&mut self, runs: &[Run]) {
         for run in runs {
             for (number, &(_, written)) in run.numbers().zip(&run.blocks) {
                 match self.blocks.get_mut(&number) {
@@ -175,10 +184,10 @@ impl Pending {
         }
     }
 
-    /// Frees the part of the log that a plan covers. The journal's superblock already says, durably, that the log
-    /// begins after it.
-    pub(super) fn release(&mut self, plan: &Plan) {
-        while self.transactions.front().is_some_and(|logged| logged.tid <= plan.upto) {
+    /// Frees the log blocks that a plan covers. The journal's superblock says already, durably, that the log begins after
+    /// them.
+    pub(super) fn release(&mut self, plan: &RoundPlan) {
+        while self.transactions.front().is_some_and(|logged| logged.tid <= plan.last_tid) {
             self.transactions.pop_front();
         }
         self.used -= plan.len;

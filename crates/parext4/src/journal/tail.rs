@@ -1,4 +1,7 @@
-//! The start of the log, as recorded in the journal's superblock.
+//! The tail of the log: where recovery begins, as recorded in the journal's superblock.
+//!
+//! Writes the journal's superblock and nothing else. Which transactions may leave the log is decided by `checkpoint`.
+//! Invariant: before the tail moves, the caller has flushed the home locations of the transactions that leave the log.
 
 use std::io::IoSlice;
 
@@ -9,7 +12,7 @@ use super::log::{LogMap, sequence};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
-/// The journal's superblock.
+/// The journal's superblock of an open volume.
 #[derive(Debug)]
 pub(super) struct Tail {
     device: Arc<dyn Device>,
@@ -18,8 +21,8 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// An empty log whose first transaction will be `next_tid`. It is empty on the device before anything else
-    /// changes there: once the volume says that it needs recovery, an old log must not be found.
+    /// Writes an empty log whose first transaction will be `next_tid`, and returns its tail. The log must be empty before
+    /// the volume's superblock says that it needs recovery, or a recovery would replay an old log.
     ///
     /// # Errors
     /// If the journal's superblock cannot be written and flushed.
@@ -34,31 +37,31 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Blocks of the log.
+    /// Returns the number of blocks of the log.
     pub(super) fn capacity(&self) -> u32 {
         self.superblock.maxlen() - self.superblock.first()
     }
 
-    /// Makes recovery replay the log: the first transaction, `tid`, will begin at `start`. Durable with the next flush.
+    /// Makes recovery replay the log from block `start`, where transaction `tid` will begin. Durable with the next flush.
     pub(super) fn begin(&mut self, start: u32, tid: u64) -> Result<()> {
         self.write(start, tid)
     }
 
-    /// Moves the start of the log on, durably. The blocks of earlier transactions were flushed home. A start without a
-    /// block of this sequence number reads as an empty log.
+    /// Moves the tail to block `start` and flushes. The blocks of earlier transactions are durable at their home
+    /// locations. If no block at `start` has the number of `next_tid`, recovery finds an empty log.
     pub(super) fn advance(&mut self, start: u32, next_tid: u64) -> Result<()> {
         self.write(start, next_tid)?;
         self.flush()
     }
 
-    /// Leaves an empty log, durably, and clears its error number: the open has copied an error recorded there to the
-    /// volume's superblock.
+    /// Writes an empty log with the error number cleared, and flushes. The open has copied an error recorded there to
+    /// the volume's superblock.
     pub(super) fn close(&mut self, next_tid: u64) -> Result<()> {
         self.superblock.set_errno(0);
         self.empty(next_tid)
     }
 
-    /// Leaves an empty log, durably.
+    /// Writes an empty log and flushes.
     pub(super) fn empty(&mut self, next_tid: u64) -> Result<()> {
         self.write(0, next_tid)?;
         self.flush()

@@ -1,4 +1,7 @@
-//! The running transaction: the blocks it will write, the objects it must encode, the blocks it frees.
+//! The contents of the running transaction: blocks to write, objects to encode, blocks to free and to revoke.
+//!
+//! Not responsible for when a transaction closes (`gate`) and where it is written (`log`). Invariant: a frozen block does
+//! not change any more, because its contents are copied on the next write.
 
 use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
@@ -9,44 +12,44 @@ use crate::meta::MetaBlock;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Mutex};
 
-/// Something whose memory is the truth and whose blocks are encoded once, when the transaction closes.
+/// An object whose authoritative state is in memory. It is encoded into its blocks once a transaction, at the close.
 ///
-/// Whoever changes it inside a handle registers the blocks that `encode` will write.
+/// Code that changes such an object under a handle registers the blocks that `encode` will write.
 pub(crate) trait Participant: Send + Sync + std::fmt::Debug {
-    /// Writes the object into its blocks. No handle is open meanwhile, so it is at rest.
+    /// Encodes the object into its blocks. No handle is open meanwhile, so the object does not change.
     ///
     /// # Errors
-    /// Only on a broken volume; the transaction is then lost and the volume stops.
+    /// Fails only if the volume is corrupt. The transaction is then lost and the volume stops.
     fn encode(&self) -> Result<()>;
 
-    /// Where the object notes the last transaction that it joined.
+    /// Returns the field in which the object stores the number of the last transaction that it joined.
     fn joined(&self) -> &AtomicU64;
 }
 
-/// Blocks given back by a transaction, to be reused once it is durable (I7).
+/// Blocks that a transaction frees. They may be allocated again once it is durable (I7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub start: FsBlock,
     pub len: u32,
 }
 
-/// What the running transaction holds. Closing it leaves this empty for the next.
+/// The running transaction. [`freeze`](Self::freeze) empties it for the next one.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    lists: Mutex<Lists>,
+    contents: Mutex<Contents>,
 }
 
 #[derive(Debug, Default)]
-struct Lists {
+struct Contents {
     blocks: Vec<Arc<MetaBlock>>,
     participants: Vec<Arc<dyn Participant>>,
     freed: Vec<Freed>,
     revoked: Vec<FsBlock>,
 }
 
-/// A transaction at rest: the versions of its blocks that go to the log.
+/// A closed transaction: the versions of its blocks that are written to the log.
 #[derive(Debug)]
-pub(super) struct Frozen {
+pub(super) struct FrozenTransaction {
     pub tid: u64,
     pub blocks: Vec<FrozenBlock>,
     pub freed: Vec<Freed>,
@@ -55,54 +58,54 @@ pub(super) struct Frozen {
 
 #[derive(Clone, Debug)]
 pub(super) struct FrozenBlock {
-    /// Held so that the cache keeps the block until it is at home.
+    /// Keeps the block in the metadata cache until it is at its home location.
     pub block: Arc<MetaBlock>,
     pub bytes: Arc<AlignedBuf>,
 }
 
 impl Transaction {
     pub(super) fn new() -> Self {
-        Self { lists: Mutex::new(Rank::Transaction, Lists::default()) }
+        Self { contents: Mutex::new(Rank::Transaction, Contents::default()) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let lists = self.lists.lock();
-        lists.blocks.is_empty() && lists.freed.is_empty() && lists.revoked.is_empty()
+        let contents = self.contents.lock();
+        contents.blocks.is_empty() && contents.freed.is_empty() && contents.revoked.is_empty()
     }
 
     pub(super) fn add_block(&self, block: &Arc<MetaBlock>) {
-        self.lists.lock().blocks.push(Arc::clone(block));
+        self.contents.lock().blocks.push(Arc::clone(block));
     }
 
     pub(super) fn add_participant(&self, participant: Arc<dyn Participant>) {
-        self.lists.lock().participants.push(participant);
+        self.contents.lock().participants.push(participant);
     }
 
     pub(super) fn add_freed(&self, freed: Freed) {
-        self.lists.lock().freed.push(freed);
+        self.contents.lock().freed.push(freed);
     }
 
-    /// Returns how many blocks the transaction revokes now.
+    /// Adds a revoked block. Returns the number of blocks that the transaction revokes.
     pub(super) fn add_revoked(&self, block: FsBlock) -> usize {
-        let mut lists = self.lists.lock();
-        lists.revoked.push(block);
-        lists.revoked.len()
+        let mut contents = self.contents.lock();
+        contents.revoked.push(block);
+        contents.revoked.len()
     }
 
-    /// Encodes every participant and freezes every block, as transaction `tid`. The journal has seen to it that
-    /// no handle is open.
-    pub(super) fn freeze(&self, tid: u64) -> Result<Frozen> {
-        let lists = std::mem::take(&mut *self.lists.lock());
-        for participant in &lists.participants {
+    /// Encodes every participant, freezes every block, and returns them as transaction `tid`. The caller has closed the
+    /// gate, so no handle is open.
+    pub(super) fn freeze(&self, tid: u64) -> Result<FrozenTransaction> {
+        let contents = std::mem::take(&mut *self.contents.lock());
+        for participant in &contents.participants {
             participant.encode()?;
         }
-        let mut blocks: Vec<FrozenBlock> = lists
+        let mut blocks: Vec<FrozenBlock> = contents
             .blocks
             .into_iter()
             .filter(|block| !block.is_forgotten())
             .map(|block| FrozenBlock { bytes: block.freeze(), block })
             .collect();
         blocks.sort_unstable_by_key(|frozen| frozen.block.number());
-        Ok(Frozen { tid, blocks, freed: lists.freed, revoked: lists.revoked })
+        Ok(FrozenTransaction { tid, blocks, freed: contents.freed, revoked: contents.revoked })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use parext4::fault::Fault;
-use parext4::{Entry, Gate, Pass};
+use parext4::{EnterResult, Gate, Permit};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{spawn, yield_now};
 
@@ -57,12 +57,12 @@ impl Journal {
         if self.gate.tid() > tid {
             return;
         }
-        let pass = self.gate.close();
+        let permit = self.gate.close();
         assert_eq!(self.seen().inside, 0, "a handle is in a transaction that is closed");
         // The transaction is encoded meanwhile.
         yield_now();
         let before = self.seen().registered;
-        while pass.spend() {
+        while permit.spend() {
             self.seen().registered += 1;
         }
         {
@@ -73,49 +73,49 @@ impl Journal {
             seen.registered = 0;
             seen.committed += 1;
         }
-        drop(pass);
+        drop(permit);
         self.gate.advance();
         self.gate.open();
     }
 
     /// Enters with so many credits; commits when the transaction is full.
-    fn begin(&self, credits: u32) -> Option<Pass<'_>> {
+    fn begin(&self, credits: u32) -> Option<Permit<'_>> {
         loop {
             match self.gate.enter(credits) {
-                Entry::Inside(pass) => {
+                EnterResult::Entered(permit) => {
                     self.seen().inside += 1;
-                    assert_eq!(pass.tid(), self.gate.tid());
-                    return Some(pass);
+                    assert_eq!(permit.tid(), self.gate.tid());
+                    return Some(permit);
                 }
-                Entry::Full(tid) => self.commit(tid),
-                Entry::Shut => return None,
+                EnterResult::Full(tid) => self.commit(tid),
+                EnterResult::Shut => return None,
             }
         }
     }
 
-    fn register(&self, pass: &Pass<'_>) {
-        assert!(pass.spend(), "the credits were there");
+    fn register(&self, permit: &Permit<'_>) {
+        assert!(permit.spend(), "the credits were there");
         self.seen().registered += 1;
         assert!(self.seen().registered <= MAX, "more blocks than the transaction has room for");
     }
 
-    fn end(&self, pass: Pass<'_>) {
-        assert_eq!(pass.tid(), self.gate.tid(), "the transaction changed under a handle");
+    fn end(&self, permit: Permit<'_>) {
+        assert_eq!(permit.tid(), self.gate.tid(), "the transaction changed under a handle");
         self.seen().inside -= 1;
-        drop(pass);
+        drop(permit);
     }
 
     /// A handle that reserves, registers some blocks, and may ask for more. Returns how many it registered.
     fn handle(&self, credits: u32) -> Option<u32> {
-        let pass = self.begin(credits)?;
+        let permit = self.begin(credits)?;
         yield_now();
         let mut used = thread_rng().gen_range(0..=credits);
-        (0..used).for_each(|_| self.register(&pass));
-        if thread_rng().gen_bool(0.3) && pass.ensure(credits + 1) {
-            self.register(&pass);
+        (0..used).for_each(|_| self.register(&permit));
+        if thread_rng().gen_bool(0.3) && permit.ensure(credits + 1) {
+            self.register(&permit);
             used += 1;
         }
-        self.end(pass);
+        self.end(permit);
         Some(used)
     }
 }

@@ -1,4 +1,8 @@
-//! The thread that runs checkpoint rounds. It is started the first time that the log is half full.
+//! The background thread that runs checkpoint rounds.
+//!
+//! Starts the thread when the log is first half full, wakes it, and joins it when the journal is dropped. What a round
+//! does, and when one is due, is decided by `checkpoint`. Invariant: the thread refers to the checkpoint and not to the
+//! journal, so it never drops the journal's last reference and never joins itself.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -6,10 +10,9 @@ use std::thread::{Builder, JoinHandle};
 use super::checkpoint::Checkpoint;
 use crate::sync::Arc;
 
-/// The thread, if it was started. It refers to the checkpoint, not to the journal, so it never drops the journal's last
-/// reference.
+/// The thread, if it was started.
 #[derive(Debug, Default)]
-pub(super) struct Thread {
+pub(super) struct CheckpointThread {
     state: Mutex<State>,
     woken: Condvar,
 }
@@ -21,26 +24,28 @@ struct State {
     stopped: bool,
 }
 
-impl Thread {
-    /// Wakes the thread, starting it if there is none. Returns false if there can be none.
+impl CheckpointThread {
+    /// Wakes the thread, and starts it first if there is none. Returns false if no thread can run: it was stopped, or the
+    /// system has refused to start one.
     pub(super) fn wake(&self, checkpoint: &Arc<Checkpoint>) -> bool {
         let mut state = self.lock();
-        // The scheduler of the models cannot schedule threads of the system.
+        // In a model only threads of the model checker may run.
         if state.stopped || cfg!(shuttle) {
             return false;
         }
         if state.thread.is_none() {
             let checkpoint = Arc::clone(checkpoint);
-            let spawned = Builder::new().name("parext4-home".into()).spawn(move || checkpoint.serve());
-            state.thread =
-                spawned.inspect_err(|error| tracing::warn!("no thread for checkpoints: {error}")).ok();
+            let spawned = Builder::new().name("parext4-home".into()).spawn(move || checkpoint.run_thread());
+            state.thread = spawned
+                .inspect_err(|error| tracing::warn!("cannot start the checkpoint thread: {error}"))
+                .ok();
         }
         state.wanted = true;
         self.woken.notify_all();
         state.thread.is_some()
     }
 
-    /// Waits until the thread is woken; false once it is stopped.
+    /// Blocks until the thread is woken. Returns false once it is stopped.
     pub(super) fn wait(&self) -> bool {
         let idle = |state: &mut State| !state.stopped && !state.wanted;
         let waited = self.woken.wait_while(self.lock(), idle);
@@ -53,7 +58,7 @@ impl Thread {
         self.lock().stopped
     }
 
-    /// Stops the thread and joins it.
+    /// Stops the thread and joins it. Blocks until the round under way has ended.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
@@ -61,7 +66,7 @@ impl Thread {
         let thread = state.thread.take();
         drop(state);
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread for checkpoints panicked");
+            tracing::error!("the checkpoint thread panicked");
         }
     }
 

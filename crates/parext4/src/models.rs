@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::file::File;
-pub use crate::page_cache::{Claim, FilePages, Fill, NoFrame, PAGE, Page, PageCache, WriteBack};
+pub use crate::page_cache::{FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageLookup, WriteBack};
 use crate::volume::Volume;
 pub use crate::volume::Writers;
 
@@ -74,7 +74,7 @@ pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
 pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
     let others = FilePages::new(&volume.inner.pages);
     let claim = |index| match others.claim(index) {
-        Ok(Claim::Vacant(fill)) => Some(fill),
+        Ok(PageLookup::Vacant(fill)) => Some(fill),
         _ => None,
     };
     let fills: Vec<Fill<'_>> = (0..).map_while(claim).collect();

@@ -58,8 +58,8 @@ impl Bed {
 
     fn write(&mut self, index: u32, byte: u8, units: u8) {
         let page = match self.pages.claim(index) {
-            Ok(Claim::Present(page)) => page,
-            Ok(Claim::Vacant(fill)) => {
+            Ok(PageLookup::Present(page)) => page,
+            Ok(PageLookup::Vacant(fill)) => {
                 assert!(!self.dirty.contains_key(&index), "a dirty page is gone");
                 fill.write(0, &[self.content(index)]);
                 fill.finish(0, 0)

@@ -23,7 +23,7 @@ pub struct FilePages {
 
 /// What [`FilePages::claim`] gives.
 #[derive(Debug)]
-pub enum Claim<'a> {
+pub enum PageLookup<'a> {
     /// The page is there.
     Present(Page<'a>),
     /// It is for the caller to fill.
@@ -48,12 +48,12 @@ impl FilePages {
 
     /// Has the processor bring near what [`get`](Self::get) will find, while the caller sees to the right to look at it.
     #[inline]
-    pub fn foresee(&self, index: u32) {
+    pub fn prefetch(&self, index: u32) {
         let Some(leaf) = self.tree.leaf(&self.cache.nodes, index) else { return };
         // Acquire: the memory of the frame is there.
         let state = State(self.cache.nodes.slot(leaf, index).word.load(Ordering::Acquire));
         if state.is_present() {
-            self.cache.foresee(state.frame());
+            self.cache.prefetch(state.frame());
         }
     }
 
@@ -66,7 +66,7 @@ impl FilePages {
     ///
     /// # Errors
     /// [`NoFrame`] if all pages are dirty, reserved or in use.
-    pub fn claim(&self, index: u32) -> Result<Claim<'_>, NoFrame> {
+    pub fn claim(&self, index: u32) -> Result<PageLookup<'_>, NoFrame> {
         loop {
             let leaf = self.provide_leaf(index)?;
             let slot = self.cache.nodes.slot(leaf, index);
@@ -75,9 +75,9 @@ impl FilePages {
                 self.cache.parking.sleep_while(slot, State::is_filling);
             } else if let Some(page) = self.pin(leaf, index, true) {
                 self.cache.counters.hit();
-                return Ok(Claim::Present(page));
+                return Ok(PageLookup::Present(page));
             } else if let Some(fill) = self.start_filling(slot, index, false)? {
-                return Ok(Claim::Vacant(fill));
+                return Ok(PageLookup::Vacant(fill));
             } else {
                 // Another thread has just claimed the page, or is taking the leaf out of the tree.
                 spin();
@@ -287,7 +287,7 @@ mod tests {
     fn who_finds_the_leaf_of_other_pages_leaves_it_as_it_is() {
         let cache = small();
         let file = FilePages::new(&cache);
-        let Ok(Claim::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+        let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
         drop(fill.finish(1, 0));
         let leaf = file.tree.leaf(&cache.nodes, 7).unwrap();
         assert!(Entered::new(&cache, leaf, file.tree.key(700)).is_none());

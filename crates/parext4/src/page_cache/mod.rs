@@ -13,12 +13,12 @@ mod bytes;
 mod counters;
 mod fifo;
 mod file_pages;
-mod give_back;
 mod memory;
 mod nodes;
 mod page;
 mod parking;
 mod runs;
+mod shrink;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,7 +31,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 pub use counters::PageCacheStats;
-pub use file_pages::{Claim, FilePages};
+pub use file_pages::{FilePages, PageLookup};
 pub use page::{Fill, Page, WriteBack};
 pub use runs::{DirtyRuns, RunLimits};
 pub use word::PAGE;
@@ -127,7 +127,7 @@ impl PageCache {
         self.frames.items().into()
     }
 
-    /// Nodes that are [kept](Self::keep_spare_nodes) for who brings dirty pages in. Pages that lie far from each other need
+    /// Nodes that are [kept](Self::ensure_spare_nodes) for who brings dirty pages in. Pages that lie far from each other need
     /// some each, others share them.
     pub fn spare_nodes(&self) -> u32 {
         let most = self.nodes.most();
@@ -136,7 +136,7 @@ impl PageCache {
 
     /// Sees to it that so many nodes are free; clean pages go for that. `false` if dirty ones, or such as are in use, take
     /// too many.
-    pub fn keep_spare_nodes(&self) -> bool {
+    pub fn ensure_spare_nodes(&self) -> bool {
         let spare = self.spare_nodes();
         let are_free = |count| self.nodes.most().saturating_sub(self.nodes.used()) >= count;
         if are_free(spare) {
@@ -160,7 +160,7 @@ impl PageCache {
         self.frames.get(frame).expect("a frame was provided before it was named")
     }
 
-    fn foresee(&self, frame: u32) {
+    fn prefetch(&self, frame: u32) {
         if let Some(words) = self.frames.get(frame) {
             shared::prefetch(words);
         }

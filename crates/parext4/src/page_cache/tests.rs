@@ -13,8 +13,8 @@ pub(super) fn small() -> Arc<PageCache> {
 /// The page, filled with its index if it is not there.
 fn use_page(file: &FilePages, index: u32) -> Page<'_> {
     match file.claim(index).unwrap() {
-        Claim::Present(page) => page,
-        Claim::Vacant(fill) => {
+        PageLookup::Present(page) => page,
+        PageLookup::Vacant(fill) => {
             fill.write(0, &contents(index));
             fill.finish(0, 0)
         }
@@ -37,14 +37,14 @@ fn a_page_is_filled_once_and_found_from_then_on() {
     let (file, other) = (FilePages::new(&cache), FilePages::new(&cache));
     for index in [0, 63, 64, 4095, 4096, 1 << 18, 1 << 24, u32::MAX - 1] {
         assert!(file.get(index).is_none());
-        let Ok(Claim::Vacant(fill)) = file.claim(index) else { panic!("nobody has it") };
+        let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("nobody has it") };
         assert_eq!(fill.index(), index);
         fill.write(0, &contents(index));
         assert!(file.get(index).is_none(), "not before it is filled");
         assert!(file.try_claim(index).is_none());
         drop(fill.finish(0, 0));
         assert!(holds(&file.get(index).unwrap(), index));
-        assert!(matches!(file.claim(index), Ok(Claim::Present(_))));
+        assert!(matches!(file.claim(index), Ok(PageLookup::Present(_))));
         assert!(other.get(index).is_none(), "another file's");
     }
     for index in [0, 64, 4096, u32::MAX - 1] {
@@ -60,13 +60,13 @@ fn a_claim_that_is_given_up_is_free_again() {
     let file = FilePages::new(&cache);
     drop(file.claim(7));
     assert_eq!((file.next_present(0), cache.stats().pages), (None, 0));
-    assert!(matches!(file.claim(7), Ok(Claim::Vacant(_))));
+    assert!(matches!(file.claim(7), Ok(PageLookup::Vacant(_))));
 }
 
 #[test]
 fn who_claims_what_is_being_filled_waits() {
     let file = &FilePages::new(&small());
-    let Ok(Claim::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+    let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let waiter = scope.spawn(move || {
@@ -175,10 +175,10 @@ fn clean_pages_make_way_for_nodes_and_dirty_ones_do_not() {
     lone().for_each(|index| drop(use_page(&file, index)));
     let free = || cache.nodes.most() - cache.nodes.used();
     assert!(free() < cache.spare_nodes());
-    assert!(cache.keep_spare_nodes() && free() >= cache.spare_nodes());
+    assert!(cache.ensure_spare_nodes() && free() >= cache.spare_nodes());
     lone().for_each(|index| {
         use_page(&file, index).mark_dirty(1, 0);
     });
-    assert!(!cache.keep_spare_nodes());
+    assert!(!cache.ensure_spare_nodes());
     assert!(lone().all(|index| file.get(index).is_some_and(|page| holds(&page, index))));
 }

@@ -257,7 +257,7 @@ impl Inner {
         let dirty = self.pages.dirty_pages();
         // With few, it is not these that take the nodes.
         let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
-        dirty > pages || takes_nodes() && !self.pages.keep_spare_nodes()
+        dirty > pages || takes_nodes() && !self.pages.ensure_spare_nodes()
     }
 
     /// Writes about `most` pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns

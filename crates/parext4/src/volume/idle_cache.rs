@@ -51,7 +51,7 @@ fn watch(alarm: &Alarm, pages: &PageCache, after: Duration) {
     while alarm.sleep(after) {
         let uses = pages.uses();
         if uses == seen {
-            pages.give_back();
+            pages.shrink();
         }
         seen = uses;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
 use parext4::fault::Fault;
-use parext4::models::{Claim, FilePages, Page, PageCache, page_cache};
+use parext4::models::{FilePages, Page, PageCache, PageLookup, page_cache};
 use shuttle::thread::{JoinHandle, spawn, yield_now};
 
 use super::support::{dawdle, random, search, stopping};
@@ -42,8 +42,8 @@ fn byte(page: &Page<'_>) -> u8 {
 /// The page, filled with `byte` if it is not there.
 fn use_page(file: &FilePages, index: u32, byte: u8) -> Option<Page<'_>> {
     match file.claim(index).ok()? {
-        Claim::Present(page) => Some(page),
-        Claim::Vacant(fill) => {
+        PageLookup::Present(page) => Some(page),
+        PageLookup::Vacant(fill) => {
             fill.write(100, &[0xee]);
             yield_now();
             fill.write(100, &[byte]);
@@ -60,17 +60,17 @@ fn a_page_is_filled_by_one_while_others_wait() {
         let claim = |gives_up: bool| {
             let filled = Arc::clone(&filled);
             with(&file, move |file| match file.claim(7) {
-                Ok(Claim::Vacant(fill)) if gives_up => {
+                Ok(PageLookup::Vacant(fill)) if gives_up => {
                     fill.write(100, &[0xee]);
                     drop(fill);
                 }
-                Ok(Claim::Vacant(fill)) => {
+                Ok(PageLookup::Vacant(fill)) => {
                     assert_eq!(filled.fetch_add(1, SeqCst), 0, "the page is filled twice");
                     yield_now();
                     fill.write(100, &[7]);
                     drop(fill.finish(0, 0));
                 }
-                Ok(Claim::Present(page)) => assert_eq!(byte(&page), 7, "the page is not filled"),
+                Ok(PageLookup::Present(page)) => assert_eq!(byte(&page), 7, "the page is not filled"),
                 Err(error) => panic!("{error:?}"),
             })
         };
@@ -129,8 +129,8 @@ fn mark(file: u8, index: u32) -> u8 {
 fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
     for &index in pages {
         let page = match file.claim(index) {
-            Ok(Claim::Present(page)) => page,
-            Ok(Claim::Vacant(fill)) => {
+            Ok(PageLookup::Present(page)) => page,
+            Ok(PageLookup::Vacant(fill)) => {
                 fill.write(100, &[mark(number, index)]);
                 fill.finish(0, 0)
             }
@@ -241,7 +241,7 @@ fn discarding_waits_for_fillings() {
         let reader = {
             let (device, claimed) = (Arc::clone(&device), Arc::clone(&claimed));
             with(&file, move |file| {
-                let Ok(Claim::Vacant(fill)) = file.claim(0) else { return };
+                let Ok(PageLookup::Vacant(fill)) = file.claim(0) else { return };
                 claimed.store(true, SeqCst);
                 fill.write(100, &[device.load(SeqCst)]);
                 yield_now();

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::inode::Cached;
-use crate::page_cache::{Claim, Fill, PAGE};
+use crate::page_cache::{Fill, PAGE, PageLookup};
 use crate::policy::Policy;
 use crate::sync::yield_now;
 use rangelock::ByteRange;
@@ -53,8 +53,8 @@ impl File {
     /// What the device or a corrupt map give.
     pub(super) fn fill_pages(&self, cached: &Cached, pages: Range<u32>) -> Result<bool> {
         let first = match cached.pages.claim(pages.start) {
-            Ok(Claim::Vacant(first)) => first,
-            Ok(Claim::Present(_)) => return Ok(true),
+            Ok(PageLookup::Vacant(first)) => first,
+            Ok(PageLookup::Present(_)) => return Ok(true),
             Err(_) => return Ok(false),
         };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();

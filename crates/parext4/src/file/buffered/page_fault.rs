@@ -4,7 +4,7 @@ use super::BufferedFile;
 use super::coherence::page_of;
 use crate::error::{Error, Result};
 use crate::file::admission::Operation;
-use crate::page_cache::{Claim, PAGE, Page};
+use crate::page_cache::{PAGE, Page, PageLookup};
 
 impl BufferedFile {
     /// Brings the page at byte `offset` into the cache, as a page fault of a mapping would. For `write` it is dirty
@@ -62,8 +62,8 @@ impl BufferedFile {
     /// Brings a page in, some of which is held. It stays as long as it is used.
     fn bring_in(&self, offset: u64) -> Result<Option<Page<'_>>> {
         match self.cached()?.pages.claim(page_of(offset)) {
-            Ok(Claim::Present(page)) => Ok(Some(page)),
-            Ok(Claim::Vacant(fill)) => {
+            Ok(PageLookup::Present(page)) => Ok(Some(page)),
+            Ok(PageLookup::Vacant(fill)) => {
                 self.file.fill_rest(&fill)?;
                 Ok(Some(fill.finish(0, 0)))
             }

@@ -60,7 +60,7 @@ impl BufferedFile {
     /// Reads `[offset, wanted)` under one range; returns where it ended.
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
         let cached = self.cached()?;
-        cached.pages.foresee(page_of(offset));
+        cached.pages.prefetch(page_of(offset));
         let operation = |offset, end| Operation::BufferedRead { offset, end };
         let Some((held, end, _)) = self.file.admit_read(offset, wanted, operation)? else {
             return Ok(offset);

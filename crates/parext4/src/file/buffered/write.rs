@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::file::admission::HeldRange;
 use crate::file::admission::Operation;
 use crate::inode::Cached;
-use crate::page_cache::{Claim, PAGE, Page};
+use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::volume::PAGES_AT_ONCE;
 
 /// A write of more bytes looks after so many whether too much is dirty.
@@ -63,7 +63,7 @@ impl BufferedFile {
             return self.append_vectored(bufs).map(drop);
         }
         let end = self.file.end_of(offset, total(bufs))?;
-        self.cached()?.pages.foresee(page_of(offset));
+        self.cached()?.pages.prefetch(page_of(offset));
         self.write_with(bufs, self.file.refusing, || {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.admit_up_to(operation, end)?;
@@ -193,8 +193,8 @@ impl File {
                 return self.write_page(cached, &page, part, touched);
             }
             match cached.pages.claim(part.index) {
-                Ok(Claim::Present(page)) => return self.write_page(cached, &page, part, touched),
-                Ok(Claim::Vacant(fill)) => {
+                Ok(PageLookup::Present(page)) => return self.write_page(cached, &page, part, touched),
+                Ok(PageLookup::Vacant(fill)) => {
                     if self.covers(part) {
                         fill.zero(0, part.within);
                         let end = part.within + part.data.len();

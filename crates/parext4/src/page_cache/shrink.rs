@@ -13,7 +13,7 @@ impl PageCache {
 
     /// Evicts all clean pages that nobody uses, and gives the memory of free frames back to the system. Returns how many
     /// frames that were.
-    pub fn give_back(&self) -> usize {
+    pub fn shrink(&self) -> usize {
         while self.evict(&mut self.eviction.lock(), BATCH, false) > 0 {}
         self.eviction.lock().queues.sort_free();
         let mut count = 0;
@@ -33,14 +33,14 @@ impl PageCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Claim, FilePages, PageCache};
+    use super::super::{FilePages, PageCache, PageLookup};
 
     #[test]
     fn an_idle_cache_keeps_dirty_pages_only_and_works_on() {
         let cache = PageCache::with_room(5000, 256);
         let file = FilePages::new(&cache);
         let fill = |index: u32, dirty: u8, byte: u8| {
-            let Ok(Claim::Vacant(fill)) = file.claim(index) else { panic!("page {index} is there") };
+            let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("page {index} is there") };
             fill.write(0, &[byte; 4096]);
             drop(fill.finish(dirty, 0));
         };
@@ -48,10 +48,10 @@ mod tests {
         (0..4500).for_each(|index| fill(index, u8::from(index % 1000 == 7), 9));
         assert_eq!(cache.stats().memory, 4500 * 4096);
         let uses = cache.uses();
-        assert_eq!(cache.give_back(), 4495);
+        assert_eq!(cache.shrink(), 4495);
         let stats = cache.stats();
         assert_eq!((stats.pages, stats.memory, cache.uses()), (5, 5 * 4096, uses), "{stats:?}");
-        assert_eq!(cache.give_back(), 0, "there is no more");
+        assert_eq!(cache.shrink(), 0, "there is no more");
         for index in 0..4500 {
             let mut byte = [0];
             if index % 1000 == 7 {

@@ -6,8 +6,8 @@ use std::panic::Location;
 use parext4_format::superblock::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord, Superblock};
 use parext4_format::{FsBlock, InodeNo};
 
+use crate::clock::now;
 use crate::error::Error;
-use crate::inode::now;
 
 /// Limit of distinct errors that are logged. Further ones are only counted, because a hostile volume may have any
 /// number.

@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::alarm::Alarm;
 use crate::error::{Error, Result};
 use crate::findings::{Findings, Found, Place};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};
 

@@ -9,6 +9,7 @@
 
 mod alarm;
 mod allocator;
+mod clock;
 pub mod error;
 mod extent_map;
 #[cfg(shuttle)]
@@ -21,7 +22,6 @@ mod health;
 mod inode;
 mod journal;
 mod layout;
-mod lock_order;
 mod machine;
 mod memory;
 mod meta;
@@ -29,6 +29,7 @@ pub mod mkfs;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
+mod operation;
 mod page_cache;
 mod policy;
 mod stats;
@@ -40,7 +41,7 @@ mod xattr;
 pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
-pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker, Operation, Reason};
+pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use inode::{Node, NodeId};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
@@ -48,6 +49,7 @@ pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, FileDevice, FileOptions, MemDevice};

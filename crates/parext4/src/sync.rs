@@ -3,9 +3,13 @@
 //! One module, so that `--cfg shuttle` can swap them for a model checker's.
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::{Held, Rank, hold, hold_tried};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
+
+mod lock_order;
+
+use lock_order::hold_tried;
+pub(crate) use lock_order::{Held, Rank, hold};
 
 #[cfg(not(shuttle))]
 mod raw {
@@ -19,8 +23,6 @@ mod raw {
 #[cfg(shuttle)]
 mod raw;
 
-#[cfg(debug_assertions)]
-pub(crate) use raw::thread_local;
 pub(crate) use raw::{atomic, yield_now};
 pub(crate) use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! the bitmap and the counters are what the transactions say, where blocks freed by a transaction that is
 //! not durable yet are free already (I7).
 
-mod aside;
 mod evict;
+mod window_blocks;
 
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
@@ -15,9 +15,9 @@ use super::free_extents::{End, FreeExtents};
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
-use crate::lock_order::Rank;
 use crate::memory::{Charge, NEVER};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
@@ -56,7 +56,7 @@ pub(super) struct Blocks {
     free: FreeExtents,
     /// Blocks that are free in the bitmap, but not in `free`: those of windows, those that are being discarded, and those
     /// whose freeing is not durable. While there are any, the bitmap and `free` stay in memory.
-    aside: u32,
+    in_windows: u32,
     /// What `free` takes of the budget for metadata, while the bitmap is in memory.
     charge: Option<Charge>,
 }
@@ -89,7 +89,7 @@ impl Group {
             checksum: desc.block_bitmap_csum,
             bitmap: None,
             free: FreeExtents::default(),
-            aside: 0,
+            in_windows: 0,
             charge: None,
         };
         let inodes = Inodes {
@@ -183,7 +183,7 @@ impl Group {
         }
         handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, start, len));
         blocks.free_count += len;
-        blocks.aside += len;
+        blocks.in_windows += len;
         blocks.uninit = false;
         self.touch(handle);
         Ok(())
@@ -196,7 +196,7 @@ impl Group {
         for (start, len) in runs {
             let added = blocks.free.insert(start, len);
             debug_assert!(added, "blocks released twice");
-            blocks.aside -= len;
+            blocks.in_windows -= len;
         }
         self.update_hints(&blocks);
     }

@@ -13,11 +13,11 @@ mod delayed;
 mod free_extents;
 mod group;
 mod inodes;
-mod ordinary;
+mod per_block_baseline;
 mod placement;
 mod request;
 mod reserve;
-mod scattered;
+mod reserved;
 mod super_counts;
 mod trim;
 mod window;
@@ -29,9 +29,9 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::Run;
-pub use ordinary::without_reserved_blocks;
-pub(crate) use request::{Growth, Request};
+pub(crate) use request::{BlockRequest, Growth, Neighbours};
 pub(crate) use reserve::Reservation;
+pub use reserved::without_reserved_blocks;
 pub(crate) use super_counts::SuperCounts;
 pub(crate) use windows::FileWindows;
 

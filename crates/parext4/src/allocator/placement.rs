@@ -3,9 +3,8 @@
 use parext4_format::{FsBlock, GroupNo};
 
 use super::windows::{WindowTable, Windows};
-use super::{Allocator, Run};
+use super::{Allocator, Neighbours, Run};
 use crate::error::Result;
-use crate::extent_map::{ExtentMap, State};
 use crate::sync::atomic::Ordering;
 
 /// Blocks of a window, unless the volume is too small for that.
@@ -45,7 +44,7 @@ impl Allocator {
     pub(super) fn open_window(
         &self,
         file: &mut Windows,
-        map: &ExtentMap,
+        map: &impl Neighbours,
         home: FsBlock,
         at: u32,
         want: u32,
@@ -58,7 +57,7 @@ impl Allocator {
             return Ok(false);
         }
         let least = want.max(size / SHRINK);
-        let lead = if file.is_empty() && map.last().is_none() { first } else { 0 };
+        let lead = if file.is_empty() && map.is_empty() { first } else { 0 };
         let wish = Wish { at, want, first, end, least, lead };
         let goal = goal(file, map, &wish).filter(|&goal| self.layout.contains(goal));
         let mut found = None;
@@ -74,7 +73,7 @@ impl Allocator {
     }
 
     /// Where blocks for file block `at` should lie that get no window: beside those that the file has.
-    pub(super) fn goal_beside(&self, file: &Windows, map: &ExtentMap, at: u32) -> Option<FsBlock> {
+    pub(super) fn goal_beside(&self, file: &Windows, map: &impl Neighbours, at: u32) -> Option<FsBlock> {
         let wish = Wish { at, want: 0, first: at, end: at, least: 0, lead: 0 };
         goal(file, map, &wish).filter(|&goal| self.layout.contains(goal))
     }
@@ -96,7 +95,7 @@ impl Allocator {
         let high = offset.saturating_add(wish.end - wish.at).min(limit);
         // What goes on in the next group may be short in this one.
         let least = wish.least.min(high - offset);
-        let taken = self.group(group).set_aside(&self.cache, |free| {
+        let taken = self.group(group).keep_for_window(&self.cache, |free| {
             free.around(offset, low, high).filter(|&(start, len)| start + len - offset >= least)
         })?;
         Ok(taken.map(|(start, len)| {
@@ -113,7 +112,7 @@ impl Allocator {
             let Some(group) = self.roomiest_group(near, wish.least) else { return Ok(None) };
             let group_start = self.layout.group_start(group);
             let mut first = wish.first;
-            let taken = self.group(group).set_aside(&self.cache, |free| {
+            let taken = self.group(group).keep_for_window(&self.cache, |free| {
                 let (start, len) = free.largest_run().filter(|&(_, len)| len >= wish.least)?;
                 let crowded = len / 2 >= wish.least && table.ends_at(group_start + u64::from(start));
                 let skip = if crowded { len / 2 } else { 0 };
@@ -152,16 +151,14 @@ impl Allocator {
 }
 
 /// The region of a window of `size` blocks for file block `at`: within a hole, and between other windows.
-fn region(file: &Windows, map: &ExtentMap, at: u32, size: u32) -> (u32, u32) {
-    let mut low = if size == 0 { at } else { at - at % size };
-    if let Some(run) = map.runs(low, at - low).last() {
-        low = if run.state == State::Hole { run.logical.get() } else { at };
-    }
+fn region(file: &Windows, map: &impl Neighbours, at: u32, size: u32) -> (u32, u32) {
+    let aligned = if size == 0 { at } else { at - at % size };
+    let mut low = map.hole_before(aligned, at);
     let next = file.partition_point(|window| window.first <= at);
     if let Some(before) = next.checked_sub(1).map(|index| &file[index]) {
         low = low.max(before.end().min(at));
     }
-    let mut high = at.saturating_add(map.runs(at, size.max(1)).next().map_or(0, |hole| hole.len));
+    let mut high = at.saturating_add(map.run_len(at, size.max(1)));
     if let Some(after) = file.get(next) {
         high = high.min(after.first);
     }
@@ -170,7 +167,7 @@ fn region(file: &Windows, map: &ExtentMap, at: u32, size: u32) -> (u32, u32) {
 
 /// Where the block at `wish.at` continues what the file has: the window or the extent before it, or the window
 /// behind it.
-fn goal(file: &Windows, map: &ExtentMap, wish: &Wish) -> Option<FsBlock> {
+fn goal(file: &Windows, map: &impl Neighbours, wish: &Wish) -> Option<FsBlock> {
     let next = file.partition_point(|window| window.first <= wish.at);
     let before = next.checked_sub(1).map(|index| &file[index]);
     let touching = before.filter(|window| window.end() >= wish.first);

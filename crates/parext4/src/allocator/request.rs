@@ -8,7 +8,6 @@ use super::window::TakenBack;
 use super::windows::{FileWindows, Windows, covering};
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
 use crate::error::Result;
-use crate::extent_map::ExtentMap;
 use crate::journal::Handle;
 
 /// A file whose first write is of no more blocks may well be all written by it.
@@ -28,20 +27,35 @@ pub(crate) enum Growth {
 /// The groups that an allocation has changed.
 type Groups = SmallVec<[GroupNo; MAX_GROUPS as usize]>;
 
+/// What the allocator must know of where a file's blocks lie.
+pub(crate) trait Neighbours {
+    /// Returns true if the file has no blocks.
+    fn is_empty(&self) -> bool;
+
+    /// Returns where file block `at` would continue the blocks before it on the device.
+    fn goal(&self, at: u32) -> Option<FsBlock>;
+
+    /// Returns the start of the hole that ends at file block `at`, but at least `low`; `at` if the block before is mapped.
+    fn hole_before(&self, low: u32, at: u32) -> u32;
+
+    /// Returns the number of file blocks from `at` on that are in one run, but at most `most`.
+    fn run_len(&self, at: u32, most: u32) -> u32;
+}
+
 /// A request for blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct BlockRequest<'a, M> {
     pub growth: Growth,
     /// The windows of the file, and its map.
     pub windows: &'a FileWindows,
-    pub map: &'a ExtentMap,
+    pub map: &'a M,
     /// The holes to fill, as `(file block, length)`, ascending.
     pub holes: &'a [(u32, u32)],
     /// Where the first block should lie, by what the map has or else by where its inode lies.
     pub goal: FsBlock,
 }
 
-impl Request<'_> {
+impl<M: Neighbours> BlockRequest<'_, M> {
     /// Whether the file may get a window for it.
     fn wants_window(&self, want: u32) -> bool {
         match self.growth {
@@ -49,7 +63,7 @@ impl Request<'_> {
             Growth::Append => true,
             Growth::Write => {
                 let first = self.holes.first().is_some_and(|&(logical, _)| logical == 0);
-                !(first && want <= SMALL && self.map.last().is_none())
+                !(first && want <= SMALL && self.map.is_empty())
             }
         }
     }
@@ -72,10 +86,10 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) unless all blocks wanted are free, with nothing changed;
     /// corruption.
-    pub(crate) fn allocate<'a>(
+    pub(crate) fn allocate<'a, M: Neighbours>(
         &'a self,
         handle: &Handle<'_>,
-        request: &Request<'_>,
+        request: &BlockRequest<'_, M>,
         claim: Option<&mut Reservation<'a>>,
     ) -> Result<Runs> {
         let want: u32 = request.holes.iter().map(|&(_, len)| len).sum();
@@ -91,7 +105,7 @@ impl Allocator {
             }
         };
         if request.growth != Growth::Exact && !self.keeps_together(want) {
-            return self.allocate_scattered(handle, want, claim);
+            return self.allocate_per_block(handle, want, claim);
         }
         let mut runs = Runs::new();
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
@@ -104,10 +118,10 @@ impl Allocator {
     }
 
     /// Takes blocks out of windows of the file, which are opened as needed, up to where that ends.
-    fn take_from_windows(
+    fn take_from_windows<M: Neighbours>(
         &self,
         handle: &Handle<'_>,
-        request: &Request<'_>,
+        request: &BlockRequest<'_, M>,
         want: u32,
         runs: &mut Runs,
     ) -> Result<()> {
@@ -146,7 +160,12 @@ impl Allocator {
 
     /// Takes blocks for one hole out of the window that covers it, beside others who do the same. Says whether there
     /// were any.
-    fn take_covered(&self, handle: &Handle<'_>, request: &Request<'_>, runs: &mut Runs) -> Result<bool> {
+    fn take_covered<M>(
+        &self,
+        handle: &Handle<'_>,
+        request: &BlockRequest<'_, M>,
+        runs: &mut Runs,
+    ) -> Result<bool> {
         let &[(at, len)] = request.holes else { return Ok(false) };
         let file = request.windows.read();
         let Some(window) = covering(&file, at).map(|index| &file[index]) else { return Ok(false) };

@@ -1,9 +1,8 @@
 //! Claims on free blocks, made before the blocks are looked for.
 
 use super::Allocator;
-use super::ordinary::is_ordinary;
+use crate::allocator::reserved::is_unprivileged;
 use crate::error::{Error, Result};
-use crate::extent_map::ExtentMap;
 use crate::sync::atomic::Ordering;
 
 /// Blocks claimed for metadata that a later step will need (I5). What is not used goes back on drop.
@@ -29,9 +28,9 @@ impl Reservation<'_> {
         std::mem::take(&mut self.blocks)
     }
 
-    /// Whether it has what a conversion in a tree of `depth` can need at most.
-    pub(crate) fn is_ample(&self, depth: u16) -> bool {
-        self.blocks >= ExtentMap::worst_case(depth)
+    /// Returns true if it has at least `blocks`.
+    pub(crate) fn has(&self, blocks: u32) -> bool {
+        self.blocks >= blocks
     }
 
     /// Claims what is missing for `blocks` in all.
@@ -80,7 +79,7 @@ impl Allocator {
 
     /// Claims `blocks` for data, which must leave the pool alone, and what is reserved for root if it is for others.
     pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
-        let reserved = if is_ordinary() { self.reserved } else { 0 };
+        let reserved = if is_unprivileged() { self.reserved } else { 0 };
         self.claim(blocks, self.pool + reserved)
     }
 

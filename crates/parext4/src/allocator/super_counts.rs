@@ -6,9 +6,9 @@ use parext4_format::superblock::Superblock;
 use crate::error::{Error, Result};
 use crate::findings::Found;
 use crate::journal::{Handle, Participant};
-use crate::lock_order::Rank;
 use crate::meta::MetaBlock;
 use crate::stripes::Stripes;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{ALLOCATE_CREDITS, FREE_CREDITS, FileWindows, Growth, Request, Run};
+use super::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, FileWindows, Growth, Run};
 use crate::extent_map::ExtentMap;
 use crate::memory::Evict;
 use crate::meta::BlockKind;
@@ -26,7 +26,7 @@ pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, 
         let (windows, map) =
             (FileWindows::new(), ExtentMap::empty(1024, BlockKind::ExtentNode(InodeNo(12), None)));
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
-        let request = Request { growth, windows: &windows, map: &map, holes, goal };
+        let request = BlockRequest { growth, windows: &windows, map: &map, holes, goal };
         inner.allocator.allocate(handle, &request, None).map(|runs| runs.to_vec())
     })
 }
@@ -222,6 +222,6 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     assert_eq!(free(&volume.inner), before);
     // The checksums of the bitmaps are right, and so are their counts.
     for group in &volume.inner.allocator.groups {
-        group.set_aside(&volume.inner.cache, |_| None).unwrap();
+        group.keep_for_window(&volume.inner.cache, |_| None).unwrap();
     }
 }

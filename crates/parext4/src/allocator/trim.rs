@@ -11,7 +11,7 @@ use parext4_format::GroupNo;
 use super::Allocator;
 use super::group::Group;
 use crate::error::Result;
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Limit of blocks in a run that is out of its group. It bounds how long a thread waits for the run.
@@ -84,7 +84,7 @@ impl Allocator {
             return Ok(None);
         }
         let trimming = self.trimming.0.lock();
-        let run = group.set_aside(&self.cache, |free| {
+        let run = group.keep_for_window(&self.cache, |free| {
             let within = |(start, len): (u32, u32)| (start.max(blocks.start), (start + len).min(blocks.end));
             let mut runs = free.runs_from(at).map(within).take_while(|&(start, end)| start < end);
             let (start, end) = runs.find(|&(start, end)| end - start >= least)?;

@@ -10,8 +10,8 @@ use parext4_format::FsBlock;
 
 use super::Run;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::sync::Mutex;
+use crate::sync::Rank;
 
 /// Keeps block `start + n` for file block `first + n`.
 #[derive(Debug)]

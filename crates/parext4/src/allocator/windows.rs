@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::window::Window;
 use super::{Allocator, Run};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 
 /// Windows that a volume has at most; then the oldest makes room.

@@ -245,7 +245,7 @@ impl<'a> Writer<'a> {
         let tree = &mut *self.tree;
         let mut work = Work::new(edit, plan.change, plan.outcome, plan.most, tree, blocks);
         if planted(Fault::DirectoryFirst) {
-            self.map.directory.store(Arc::new(tree.directory()));
+            self.map.leaf_index.store(Arc::new(tree.leaf_index()));
         }
         let split = tree.root.apply(&mut work)?;
         debug_assert!(split.is_none(), "the root does not split");
@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
                 self.map.view.set_written(changed);
             }
             (Kind::Fill, Some(extent)) => self.map.view.fill(extent),
-            _ => showing.renew(&self.map.directory.load(), &changed),
+            _ => showing.renew(&self.map.leaf_index.load(), &changed),
         }
     }
 
@@ -309,7 +309,7 @@ impl<'a> Writer<'a> {
         let touched = shift.touched();
         let done = self.tree.shift(handle, cache, shift);
         self.publish();
-        showing.renew(&self.map.directory.load(), &touched);
+        showing.renew(&self.map.leaf_index.load(), &touched);
         done
     }
 
@@ -330,7 +330,7 @@ impl<'a> Writer<'a> {
 
     /// Has everybody find the leaves that there are now.
     fn publish(&mut self) {
-        self.map.directory.store(Arc::new(self.tree.directory()));
+        self.map.leaf_index.store(Arc::new(self.tree.leaf_index()));
     }
 
     /// Has nodes that are blocks take so many entries, for trees that grow fast.

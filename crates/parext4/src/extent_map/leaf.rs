@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::Change;
 use super::marks::{Marked, Marking, Marks};
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Arc, Guard, Mutex, Swap, SwapOption};
 
 /// A leaf that is a block splits early, so that there is room for marks, when less than this part of its entries

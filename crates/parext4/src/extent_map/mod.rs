@@ -3,18 +3,19 @@
 //! Looking something up takes no lock: readers have a [view](View) of their own of what the leaves say. Changes
 //! take the map's lock, make a new version of the one leaf that they concern, renew the view, and register the
 //! blocks of the nodes that they dirty; those are encoded when the transaction closes, once each. Changes that
-//! [stay within a leaf](in_leaf) go on beside each other in other leaves. That something was written is, most of the
+//! [stay within a leaf](leaf_update) go on beside each other in other leaves. That something was written is, most of the
 //! time, only [marked](marks) in its leaf, again without a lock.
 //!
 //! The nodes mirror the extent tree on the device, one to one. Source of the format: kernel documentation,
 //! "Dynamic Structures: Extent Tree".
 
 mod change;
-mod directory;
-mod in_leaf;
 mod leaf;
+mod leaf_index;
+mod leaf_update;
 mod load;
 mod marks;
+mod neighbours;
 mod node;
 mod region;
 mod shift;
@@ -24,13 +25,13 @@ use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::meta::BlockKind;
+use crate::sync::Rank;
 use crate::sync::{Arc, RwLock, Swap, spin};
 
 use change::Change;
 pub(crate) use change::{Edit, Plan, Writer};
-use directory::Directory;
+use leaf_index::LeafIndex;
 use marks::Marking;
 use node::{Node, Tree};
 pub(crate) use shift::Shift;
@@ -87,7 +88,7 @@ impl Mapping {
 #[derive(Debug)]
 pub(crate) struct ExtentMap {
     view: View,
-    directory: Swap<Directory>,
+    leaf_index: Swap<LeafIndex>,
     tree: RwLock<Tree>,
     /// Extents in a leaf that is a block.
     capacity: usize,
@@ -101,9 +102,9 @@ impl ExtentMap {
     }
 
     fn with(mut tree: Tree) -> Self {
-        let directory = Swap::new(Arc::new(tree.directory()));
+        let leaf_index = Swap::new(Arc::new(tree.leaf_index()));
         let capacity = tree.capacity;
-        Self { view: View::new(), directory, tree: RwLock::new(Rank::ExtentMap, tree), capacity }
+        Self { view: View::new(), leaf_index, tree: RwLock::new(Rank::ExtentMap, tree), capacity }
     }
 
     /// The right to change the map.
@@ -113,17 +114,17 @@ impl ExtentMap {
 
     /// The first extent that ends behind `block`, without regard to marks.
     pub(crate) fn extent_from(&self, block: u32) -> Option<Extent> {
-        self.directory.load().extent_from(block)
+        self.leaf_index.load().extent_from(block)
     }
 
     /// The last extent of the file, without regard to marks.
     pub(crate) fn last(&self) -> Option<Extent> {
-        self.directory.load().last()
+        self.leaf_index.load().last()
     }
 
     /// The last extent that starts before `end`, which may be 2^32, without regard to marks.
     pub(crate) fn last_before(&self, end: u64) -> Option<Extent> {
-        u32::try_from(end).map_or_else(|_| self.last(), |end| self.directory.load().extent_before(end))
+        u32::try_from(end).map_or_else(|_| self.last(), |end| self.leaf_index.load().extent_before(end))
     }
 
     /// The run that `block` lies in, cut to `[block, block + max)`. It may go on in the same state.
@@ -142,7 +143,7 @@ impl ExtentMap {
             Some(next) if next.logical.get() > behind => hole(max.min(next.logical.get() - block)),
             Some(_) => {
                 let showing = self.view.lock();
-                let shown = showing.show(&self.directory.load(), block, |region| region.lookup(block, max));
+                let shown = showing.show(&self.leaf_index.load(), block, |region| region.lookup(block, max));
                 shown.unwrap_or_else(|| hole(max.min(behind - block + 1)))
             }
         }
@@ -192,36 +193,36 @@ impl ExtentMap {
 
     /// Where a new block at `block` had best go: right behind its neighbour in the file.
     pub(crate) fn goal(&self, block: u32) -> Option<FsBlock> {
-        let before = self.directory.load().extent_before(block)?;
+        let before = self.leaf_index.load().extent_before(block)?;
         Some(before.physical + u64::from(block - before.logical.get()))
     }
 
     /// The levels above the leaves.
     pub(crate) fn depth(&self) -> u16 {
-        self.directory.load().depth
+        self.leaf_index.load().depth
     }
 
     /// Estimates the bytes that the map takes in memory.
     pub(crate) fn memory(&self) -> usize {
         /// The lists of leaves, and what the memory allocator adds.
         const BESIDES: usize = 512;
-        let directory = self.directory.load();
-        let extents = match directory.depth {
+        let leaf_index = self.leaf_index.load();
+        let extents = match leaf_index.depth {
             0 => ROOT_CAPACITY,
             // Most leaves are nearly full, or were when they were made.
-            _ => directory.leaves * self.capacity,
+            _ => leaf_index.leaves * self.capacity,
         };
         BESIDES
             + size_of::<Tree>()
-            + directory.leaves * size_of::<leaf::Leaf>()
+            + leaf_index.leaves * size_of::<leaf::Leaf>()
             + extents * size_of::<Extent>()
             + self.view.memory()
     }
 
     /// At most so many nodes are blocks.
     pub(crate) fn most_nodes(&self) -> u32 {
-        let directory = self.directory.load();
-        u32::try_from(directory.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(directory.depth))
+        let leaf_index = self.leaf_index.load();
+        u32::try_from(leaf_index.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(leaf_index.depth))
     }
 
     /// Notes that `[start, start + len)`, which is unwritten, is written, under a handle of transaction `tid`. Takes
@@ -246,8 +247,8 @@ impl ExtentMap {
     /// Marks as much of `[start, start + len)` as one leaf maps, or nothing.
     fn mark_leaf(&self, tid: u64, start: u32, len: u32) -> u32 {
         for _ in 0..MARK_TRIES {
-            let directory = self.directory.load();
-            let (leaf, most) = directory.leaf(start);
+            let leaf_index = self.leaf_index.load();
+            let (leaf, most) = leaf_index.leaf(start);
             match leaf.mark(tid, start, len.min(most)) {
                 Marking::Done => return len.min(most),
                 Marking::Refused => return 0,
@@ -299,7 +300,7 @@ impl ExtentMap {
     #[cfg(any(test, debug_assertions, shuttle))]
     fn check_view(&self) {
         // What a model that failed leaves behind is torn down, and may be anything.
-        let agrees = std::thread::panicking() || self.view.agrees(&self.directory.load());
+        let agrees = std::thread::panicking() || self.view.agrees(&self.leaf_index.load());
         assert!(agrees, "readers see something else than the leaves say");
     }
 }

@@ -6,11 +6,11 @@ use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::directory::{Directory, Group};
 use super::leaf::{Leaf, Outcome, Pins};
 use super::marks::Marks;
 use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
+use crate::extent_map::leaf_index::{Group, LeafIndex};
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
@@ -106,10 +106,10 @@ impl Tree {
     }
 
     /// All leaves, for readers.
-    pub(super) fn directory(&mut self) -> Directory {
+    pub(super) fn leaf_index(&mut self) -> LeafIndex {
         let mut groups = Vec::new();
         self.root.collect(&mut groups);
-        Directory::new(groups, self.depth)
+        LeafIndex::new(groups, self.depth)
     }
 
     /// What `change` starts from in the leaf that it concerns.

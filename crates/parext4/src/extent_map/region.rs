@@ -9,9 +9,9 @@ use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::directory::Directory;
 use super::leaf::cut;
 use super::{Mapping, State};
+use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +58,7 @@ impl Region {
     /// The region that begins at file block `first`, as the leaves have it; `None` if all of it is a hole. It
     /// goes on with the bits of the version before it, of which those of file blocks `changed` are set anew.
     pub(super) fn build(
-        leaves: &Directory,
+        leaves: &LeafIndex,
         first: u32,
         before: Option<&Self>,
         changed: &Range<u64>,
@@ -143,7 +143,7 @@ impl Region {
 
     /// Whether it says what the leaves say.
     #[cfg(any(test, debug_assertions, shuttle))]
-    pub(super) fn agrees(&self, leaves: &Directory) -> bool {
+    pub(super) fn agrees(&self, leaves: &LeafIndex) -> bool {
         let Found { runs, written, .. } = Found::new(leaves, self.first);
         let fresh = Bits::default();
         written.into_iter().for_each(|part| fresh.set(part));
@@ -153,7 +153,7 @@ impl Region {
 }
 
 impl Found {
-    fn new(leaves: &Directory, first: u32) -> Self {
+    fn new(leaves: &LeafIndex, first: u32) -> Self {
         let mut found = Self::default();
         let (start, end) = (u64::from(first), u64::from(first) + u64::from(BLOCKS));
         for leaf in leaves.within(start..end) {

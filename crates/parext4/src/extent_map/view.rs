@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use parext4_format::extent::Extent;
 
-use super::directory::Directory;
 use super::region::{BLOCKS, Region};
+use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Arc, ReadGuard, RwLock, Swap, SwapOption, WriteGuard};
 
 /// Regions in a chunk of the table, except in the first chunk, which has one: most files are so small, and each slot costs
@@ -114,7 +114,7 @@ impl View {
 
     /// Whether all that is shown is what the leaves say.
     #[cfg(any(test, debug_assertions, shuttle))]
-    pub(super) fn agrees(&self, leaves: &Directory) -> bool {
+    pub(super) fn agrees(&self, leaves: &LeafIndex) -> bool {
         let chunks = self.chunks.load();
         let mut shown = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
         shown.all(|slot| slot.load().as_ref().is_none_or(|region| region.agrees(leaves)))
@@ -123,7 +123,7 @@ impl View {
 
 impl Showing<'_> {
     /// Shows the region that `block` lies in and gives it to `f`; `None` if nothing is mapped there.
-    pub(super) fn show<R>(&self, leaves: &Directory, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
+    pub(super) fn show<R>(&self, leaves: &LeafIndex, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
         let (chunk, slot) = place(block);
         let chunk = self.chunk(chunk);
         if chunk[slot].load().is_none() {
@@ -148,7 +148,7 @@ impl Showing<'_> {
 
     /// Shows what the leaves have now for the file blocks `changed`, where blocks came or went. Nobody else holds
     /// those that were mapped.
-    pub(super) fn renew(&self, leaves: &Directory, changed: &Range<u64>) {
+    pub(super) fn renew(&self, leaves: &LeafIndex, changed: &Range<u64>) {
         self.view.replace(changed, |first, before| {
             let whole = changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
             // What was changed as a whole is made again when somebody looks for it.

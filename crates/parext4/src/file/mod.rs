@@ -12,7 +12,6 @@ mod queue;
 mod space;
 mod sync;
 
-pub use admission::{Operation, Reason};
 pub(crate) use buffered::HowToHold;
 pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 use parext4_format::inode::{FileType, InodeFlags};

@@ -4,7 +4,7 @@ use parext4_format::extent::{self, Extent};
 use parext4_format::{FileBlock, FsBlock};
 
 use super::Inode;
-use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS, Growth, Request, Reservation, Run};
+use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, Growth, Reservation, Run};
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
 use crate::fault::{Fault, planted};
@@ -122,7 +122,8 @@ impl Inner {
 
         let goal = self.goal(inode, map, first)?;
         inode.join(handle);
-        let request = Request { growth: filling.growth, windows: &inode.windows, map, holes: &holes, goal };
+        let request =
+            BlockRequest { growth: filling.growth, windows: &inode.windows, map, holes: &holes, goal };
         let runs = self.allocator.allocate(handle, &request, filling.claim.as_deref_mut())?;
         let mut pieces = pair(&holes, &runs, filling.written).peekable();
         let mut done = start;
@@ -247,7 +248,8 @@ impl Inner {
             // Whoever had the lock before us may have made room for a mark.
             if map.mark(handle.tid(), at, run.len) == 0 {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
-                let plan = match map.plan_convert(handle.tid(), extent, reservation.is_ample(map.depth())) {
+                let ample = reservation.has(ExtentMap::worst_case(map.depth()));
+                let plan = match map.plan_convert(handle.tid(), extent, ample) {
                     // What was converted is to be shown in this transaction.
                     Err(Error::FileTooLarge) if at > start => return Ok(at - start),
                     plan => plan?,

@@ -9,8 +9,8 @@ use super::Inode;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::journal::Journal;
-use crate::lock_order::Rank;
 use crate::memory::{Budget, Charge, Evict, Shards};
+use crate::sync::Rank;
 use crate::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::page_cache::FilePages;
 use crate::sync::Mutex;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The pages of a file, and what became of writing them back.

@@ -6,12 +6,12 @@ use rangelock::ByteRange;
 
 use super::Inode;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
+use crate::clock::now;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::inode::now;
-use crate::lock_order::{Rank, hold};
 use crate::namespace::Orphans;
 use crate::sync::Arc;
+use crate::sync::{Rank, hold};
 use crate::volume::Inner;
 
 impl Inner {

@@ -12,9 +12,9 @@ use crate::allocator::FileWindows;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 
-use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::stats::FileUsage;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, RwLock};
 use crate::volume::Inner;

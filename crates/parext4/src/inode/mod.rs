@@ -31,9 +31,9 @@ pub use id::NodeId;
 pub use node::Node;
 pub(crate) use tail::{Claim, Tail};
 use time::Written;
-pub(crate) use time::now;
 
 use crate::allocator::FileWindows;
+use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::fault::{Fault, planted};

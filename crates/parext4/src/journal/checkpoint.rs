@@ -25,7 +25,7 @@ use super::transaction::{Freed, FrozenBlock};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::health::Health;
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Arc, Condvar, Mutex};
 
 /// Blocks written in one round, about. A commit that needs room in the log waits for one round, and for a second one only

@@ -9,7 +9,7 @@
 //! announces that it has released it, under `waiting`.
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A value that only the committing thread may access.

@@ -25,8 +25,8 @@
 use std::cell::Cell;
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::stripes::{Padded, Stripes};
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 

@@ -11,10 +11,10 @@ use parext4_format::FsBlock;
 use super::Journal;
 use super::gate::Permit;
 use super::transaction::{Freed, Participant};
-use crate::lock_order::{Held, Rank, hold};
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Held, Rank, hold};
 
 /// The right to change metadata in the running transaction.
 ///

@@ -7,8 +7,8 @@ use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
 
 use crate::error::Result;
-use crate::lock_order::Rank;
 use crate::meta::MetaBlock;
+use crate::sync::Rank;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Mutex};
 

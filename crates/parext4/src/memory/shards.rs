@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use hashlink::LinkedHashMap;
 
 use super::budget::{Budget, NEVER};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard};
 

@@ -5,8 +5,8 @@ use parext4_format::FsBlock;
 
 use super::BlockKind;
 use crate::error::Result;
-use crate::lock_order::Rank;
 use crate::memory::Charge;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 

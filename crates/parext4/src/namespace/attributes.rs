@@ -4,8 +4,9 @@ use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 
 use super::create::{PERMISSIONS, S_ISGID};
+use crate::clock::now;
 use crate::error::Result;
-use crate::inode::{FIXED, Node, now};
+use crate::inode::{FIXED, Node};
 use crate::xattr::Change;
 
 /// Set-user-ID.

@@ -7,9 +7,10 @@ use parext4_format::features::RoCompat;
 
 use super::Orphans;
 use super::dir::Dir;
+use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::{Inode, Node, now};
+use crate::inode::{Inode, Node};
 use crate::journal::Handle;
 use crate::sync::{Arc, WriteGuard};
 use crate::volume::Inner;

@@ -46,8 +46,8 @@ pub use rename::RenameMode;
 use parext4_format::dir_entry;
 
 use crate::error::{Error, Result};
-use crate::lock_order::Rank;
 use crate::sync::Mutex;
+use crate::sync::Rank;
 
 /// What the namespace of a volume shares.
 #[derive(Debug)]

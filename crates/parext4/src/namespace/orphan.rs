@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::extent_map::State as MapState;
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::lock_order::Rank;
 use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::Rank;
 use crate::sync::{Arc, Mutex};
 use crate::volume::Inner;
 

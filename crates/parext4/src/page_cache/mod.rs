@@ -36,7 +36,7 @@ pub use page::{Fill, Page, WriteBack};
 pub use runs::{DirtyRuns, RunLimits};
 pub use word::PAGE;
 
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex};
 use counters::Counters;

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::memory::Memory;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 

@@ -7,8 +7,8 @@
 use super::nodes::Slot;
 use super::word::{State, WAITERS};
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::stripes::Padded;
+use crate::sync::Rank;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex};
 

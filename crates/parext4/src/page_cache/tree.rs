@@ -7,7 +7,7 @@
 use super::nodes::{Key, LEVEL, Nodes, SLOTS, Supply};
 use super::word::CHILD;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 

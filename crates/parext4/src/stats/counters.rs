@@ -6,7 +6,7 @@ use std::time::Duration;
 use rangelock::Mode;
 
 use super::Stats;
-use crate::file::Reason;
+use crate::operation::Reason;
 use crate::stripes::Stripes;
 
 /// The counters of a volume.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parext4_format::InodeNo;
 
 use super::units::{Exact, Time};
-use crate::file::{Operation, Reason};
+use crate::operation::{Operation, Reason};
 
 /// Why operations of one kind waited for operations of another, by the longest of those waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

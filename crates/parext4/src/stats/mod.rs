@@ -15,7 +15,7 @@ pub use explanation::{Explanation, Party};
 pub(crate) use present::{Here, Present};
 pub(crate) use usage::{FileUsage, VolumeUsage};
 
-use crate::file::Reason;
+use crate::operation::Reason;
 use crate::policy::Policy;
 use units::{About, Time};
 

@@ -10,8 +10,8 @@ use rangelock::ByteRange;
 
 use super::explanation::Party;
 use super::waits::Waits;
-use crate::lock_order::Rank;
 use crate::sync::Mutex;
+use crate::sync::Rank;
 
 /// The most operations that are entered; of more, some waits have no holder.
 const MOST: usize = 256;
@@ -80,7 +80,7 @@ impl<P: Deref<Target = Present>> Drop for Here<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{Operation, Reason};
+    use crate::operation::{Operation, Reason};
 
     fn enter(present: &Present, start: u64, end: u64, exclusive: bool) -> Here<&Present> {
         let operation = Operation::Write { offset: start, end };

@@ -7,7 +7,6 @@ use super::present::Present;
 use super::waits::Waits;
 use super::{Explanation, Stats};
 use crate::policy::Policy;
-use crate::volume::Volume;
 
 /// Of a volume.
 #[derive(Debug)]
@@ -54,6 +53,16 @@ impl VolumeUsage {
         self.waits.iter().chain(file).for_each(|waits| waits.add(wait));
     }
 
+    /// Returns the sums over all files, under `policy`.
+    pub(crate) fn stats(&self, policy: Policy) -> Stats {
+        self.counters.sum_into(Stats::new(policy))
+    }
+
+    /// Returns why operations waited, in all files.
+    pub(crate) fn explanations(&self) -> Vec<Explanation> {
+        self.waits.as_ref().map_or_else(Vec::new, Waits::explain)
+    }
+
     fn used<'a>(&self, file: &'a FileUsage) -> &'a Used {
         let explain = self.waits.is_some();
         file.0.get_or_init(|| {
@@ -80,21 +89,5 @@ impl FileUsage {
     /// Why operations on the file waited.
     pub(crate) fn explanations(&self) -> Vec<Explanation> {
         self.entered().map_or_else(Vec::new, |present| present.waits.explain())
-    }
-}
-
-impl Volume {
-    /// What the operations on file data did since the volume was opened. Always counted.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.inner.usage.counters.sum_into(Stats::new(self.inner.policy))
-    }
-
-    /// Why operations waited for each other, first what took the most time in all: one explanation for each pair
-    /// of reasons, by the longest of those waits. Empty unless [`OpenOptions::explain`](crate::OpenOptions) is
-    /// set.
-    #[must_use]
-    pub fn explain(&self) -> Vec<Explanation> {
-        self.inner.usage.waits.as_ref().map_or_else(Vec::new, Waits::explain)
     }
 }

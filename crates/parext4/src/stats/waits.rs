@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use super::explanation::Explanation;
-use crate::lock_order::Rank;
 use crate::sync::Mutex;
+use crate::sync::Rank;
 
 /// One explanation for each pair of reasons, of the one who waited and of the one before it. So there are only
 /// so many, and what happens often is told as well as what takes long.
@@ -45,7 +45,7 @@ mod tests {
     use parext4_format::InodeNo;
 
     use super::*;
-    use crate::file::{Operation, Reason};
+    use crate::operation::{Operation, Reason};
     use crate::stats::Party;
 
     #[test]

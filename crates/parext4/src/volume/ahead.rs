@@ -6,8 +6,8 @@ use super::Inner;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::inode::{Behind, Inode};
-use crate::lock_order::{Rank, hold};
 use crate::sync::{Arc, Mutex};
+use crate::sync::{Rank, hold};
 
 /// The inodes with blocks behind their end that nobody asked for.
 #[derive(Debug)]

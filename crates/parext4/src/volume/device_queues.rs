@@ -3,7 +3,7 @@
 
 use parext4_device::{Device, Queue, open_queue};
 
-use crate::lock_order::Rank;
+use crate::sync::Rank;
 use crate::sync::{Arc, Mutex};
 
 /// The most requests that a queue has under way.

@@ -10,13 +10,13 @@ use super::background::Background;
 use super::device_queues::DeviceQueues;
 use super::turns::Turns;
 use super::writers::{AtWork, Writers};
-use super::{Inner, OpenOptions, Volume};
+use super::{Inner, OpenOptions};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::{File, HowToHold};
 use crate::inode::{Cached, Inode};
-use crate::lock_order::Rank;
-use crate::page_cache::{PAGE, PageCache, PageCacheStats};
+use crate::page_cache::{PAGE, PageCache};
+use crate::sync::Rank;
 use crate::sync::{Arc, Mutex, yield_now};
 
 /// Pages that the volume's own threads write back of one file before the next one's turn.
@@ -149,14 +149,6 @@ impl DirtyFiles {
 /// What is listed stays in memory, so nothing else is there.
 fn key(inode: &Arc<Inode>) -> usize {
     std::ptr::from_ref::<Inode>(inode).addr()
-}
-
-impl Volume {
-    /// What the cache of file data holds, and what it has done.
-    #[must_use]
-    pub fn cache_stats(&self) -> PageCacheStats {
-        self.inner.pages.stats()
-    }
 }
 
 impl Inner {
@@ -319,6 +311,7 @@ mod tests {
     use super::*;
     use crate::file::BufferedOptions;
     use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::Volume;
 
     #[test]
     fn a_file_that_stays_dirty_holds_up_no_writer() {

@@ -4,8 +4,8 @@
 //! who waits for that range. So there must always be memory for all that are at work, beside what may be dirty.
 
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 use crate::stripes::{Padded, number_of_thread};
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex};
 

@@ -26,7 +26,7 @@ impl Group {
         let (Some(mut blocks), Some(mut inodes)) = (self.blocks.try_lock(), self.inodes.try_lock()) else {
             return;
         };
-        if blocks.aside == 0 && blocks.bitmap.as_ref().is_none_or(is_idle) {
+        if blocks.in_windows == 0 && blocks.bitmap.as_ref().is_none_or(is_idle) {
             blocks.bitmap = None;
             blocks.free = FreeExtents::default();
             blocks.charge = None;

@@ -2,11 +2,12 @@
 
 use rangelock::ByteRange;
 
-use super::{Admission, Blocks, FileState, Operation, plan};
+use super::{Admission, Blocks, FileState, plan};
 use crate::error::Result;
 use crate::extent_map::{Mapping, State};
 use crate::file::File;
 use crate::file::direct::Runs;
+use crate::operation::Operation;
 use crate::policy::Policy;
 
 /// What was seen of a file.

@@ -4,13 +4,14 @@ use parext4_format::FileBlock;
 use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
 use super::Seen;
-use super::{Admission, Operation, plan};
+use super::{Admission, plan};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::file::direct::Runs;
-use crate::lock_order::{Held, Rank, hold};
+use crate::operation::Operation;
 use crate::stats::{Here, Present};
+use crate::sync::{Held, Rank, hold};
 
 /// A place in the queue for a range, with the plan that asked for it.
 #[must_use]

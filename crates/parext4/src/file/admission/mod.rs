@@ -4,12 +4,9 @@
 mod facts;
 mod held;
 mod plan;
-mod reason;
 mod waits;
 
 pub(in crate::file) use facts::Seen;
 pub(in crate::file) use held::{HeldRange, Queued};
-pub use plan::Operation;
-pub(crate) use plan::{Admission, Blocks, FileState, plan};
-pub use reason::Reason;
+pub(in crate::file) use plan::{Admission, Blocks, FileState, plan};
 pub(in crate::file) use waits::PresentOf;

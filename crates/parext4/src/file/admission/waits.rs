@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rangelock::Mode;
 
-use super::{Admission, Operation};
+use super::Admission;
 use crate::file::File;
 use crate::inode::Inode;
+use crate::operation::Operation;
 use crate::stats::{Explanation, Here, Party, Present, Record, Stats};
 use crate::sync::Arc;
 

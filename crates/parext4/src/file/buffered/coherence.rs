@@ -9,7 +9,7 @@ use super::HowToHold;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 use crate::page_cache::PAGE;
 
 impl File {

@@ -26,9 +26,9 @@ use self::units::Units;
 use super::File;
 use crate::error::{Error, Result};
 use crate::inode::Cached;
-use crate::lock_order::{Rank, hold};
 use crate::page_cache::FilePages;
 use crate::sync::atomic::AtomicU32;
+use crate::sync::{Rank, hold};
 
 /// An open file that is read and written through the page cache. All methods take `&self`: share one between any
 /// number of threads.

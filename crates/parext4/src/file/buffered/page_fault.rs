@@ -3,7 +3,7 @@
 use super::BufferedFile;
 use super::coherence::page_of;
 use crate::error::{Error, Result};
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 
 impl BufferedFile {

@@ -8,8 +8,8 @@ use super::coherence::{page_of, pages_of};
 use super::{Atomicity, BufferedFile};
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::Cached;
+use crate::operation::Operation;
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
 

@@ -11,11 +11,12 @@ use super::coherence::{page_of, pages_of};
 use super::fill::MOST;
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::{Operation, plan};
-use crate::lock_order::{Rank, hold};
+use crate::file::admission::plan;
+use crate::operation::Operation;
 use crate::page_cache::{Fill, PAGE};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Rank, hold};
 
 /// Pages ahead of the first reads of a sequence, or two reads if that is more; they double up to [`LAST_WINDOW`].
 const FIRST_WINDOW: u32 = 4;

@@ -7,8 +7,8 @@ use crate::allocator::Growth;
 use crate::error::{Error, Result};
 use crate::extent_map::{Mapping, State};
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::FIXED;
+use crate::operation::Operation;
 
 impl BufferedFile {
     /// As [`File::write_untorn`].

@@ -13,8 +13,8 @@ use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::file::admission::HeldRange;
-use crate::file::admission::Operation;
 use crate::inode::Cached;
+use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::volume::PAGES_AT_ONCE;
 

@@ -6,9 +6,9 @@ use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::file::admission::{HeldRange, Queued};
 use crate::inode::Claim;
+use crate::operation::Operation;
 
 /// Bytes claimed at the end of a file, until it is dropped.
 struct Claimed<'a> {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::file::admission::HeldRange;
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
 pub(in crate::file) const READ_ATTEMPTS: u32 = 3;

@@ -13,7 +13,7 @@ use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::file::admission::HeldRange;
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 
 impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between

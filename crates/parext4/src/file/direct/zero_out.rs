@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 
 /// After so many times that a write found the extents different from what it had looked at it gives up.
 pub(in crate::file) const WIDEN_ATTEMPTS: u32 = 64;

@@ -9,8 +9,9 @@ use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::admission::{Admission, Operation};
+use crate::file::admission::Admission;
 use crate::file::direct::{Debt, READ_ATTEMPTS, Runs, WIDEN_ATTEMPTS, Wide};
+use crate::operation::Operation;
 use crate::sync::Arc;
 
 /// What came of asking for a range.

@@ -5,9 +5,9 @@ use rangelock::OwnedRangeGuard;
 
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::lock_order::Rank;
 #[cfg(shuttle)]
 use crate::sync::Condvar;
+use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};
 

@@ -8,11 +8,11 @@ use super::super::File;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::error::Error;
-use crate::file::admission::Operation;
 use crate::file::admission::PresentOf;
 use crate::file::direct::widening;
 use crate::file::direct::{DetachedDebt, Runs};
 use crate::inode::{Claim, Inode};
+use crate::operation::Operation;
 use crate::stats::Here;
 use crate::sync::Arc;
 

@@ -6,7 +6,7 @@ use rangelock::ByteRange;
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::Operation;
+use crate::operation::Operation;
 
 /// Blocks asked for at once: what one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;

@@ -5,8 +5,8 @@ use rangelock::ByteRange;
 use crate::error::Result;
 use crate::fault::Fault;
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::FIXED;
+use crate::operation::Operation;
 
 impl File {
     /// Frees the blocks of `[offset, offset + len)` bytes, which read as zeros then; of blocks that the range covers

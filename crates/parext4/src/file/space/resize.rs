@@ -4,9 +4,9 @@ use rangelock::ByteRange;
 
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::FIXED;
 use crate::namespace::Orphans;
+use crate::operation::Operation;
 
 impl File {
     /// Sets the size in bytes: cuts the file, or extends it with zeros that take no space.

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Shift};
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::FIXED;
+use crate::operation::Operation;
 
 impl File {
     /// Takes `[offset, offset + len)` bytes out of the file: what is behind moves down by `len`. Both are multiples

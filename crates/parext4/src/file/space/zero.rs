@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::Operation;
 use crate::inode::FIXED;
+use crate::operation::Operation;
 
 impl File {
     /// Has `[offset, offset + len)` bytes read as zeros, on blocks that are allocated: whole blocks become unwritten;

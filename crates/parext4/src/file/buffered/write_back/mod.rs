@@ -14,12 +14,13 @@ use self::taken::{Contents, Taken, Taking};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::{Blocks, FileState, Operation, plan};
+use crate::file::admission::{Blocks, FileState, plan};
 use crate::inode::{Cached, FIXED, Inode, Node};
-use crate::lock_order::{Rank, hold};
+use crate::operation::Operation;
 use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Rank, hold};
 use crate::volume::{BATCH, Inner};
 
 /// Limits of a batch.

@@ -15,7 +15,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
-    pub(super) fn allocate_scattered(
+    pub(super) fn allocate_per_block(
         &self,
         handle: &Handle<'_>,
         want: u32,

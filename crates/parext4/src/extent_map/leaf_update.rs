@@ -31,8 +31,8 @@ impl ExtentMap {
     fn change_leaf(&self, tid: u64, change: &Change, show: impl FnOnce(&super::View)) -> bool {
         let tree = self.tree.read();
         let _unmade = self.view.share();
-        let directory = self.directory.load();
-        let (leaf, most) = directory.leaf(change.first());
+        let leaf_index = self.leaf_index.load();
+        let (leaf, most) = leaf_index.leaf(change.first());
         // The root is in the inode and has next to no room.
         let changed =
             tree.depth > 0 && change.blocks() <= most && leaf.change(change, tid, tree.capacity, &tree.pins);

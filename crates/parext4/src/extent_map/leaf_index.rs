@@ -13,7 +13,7 @@ use crate::sync::Arc;
 
 /// The leaves of a map.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct LeafIndex {
     /// The first file block of each group. The first group also stands for what is before it.
     firsts: Vec<u32>,
     /// At least one.
@@ -49,7 +49,7 @@ impl Group {
     }
 }
 
-impl Directory {
+impl LeafIndex {
     pub(super) fn new(groups: Vec<Arc<Group>>, depth: u16) -> Self {
         let firsts = groups.iter().map(|group| group.firsts[0]).collect();
         let leaves = groups.iter().map(|group| group.leaves.len()).sum();

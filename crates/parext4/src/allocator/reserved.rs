@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 // The standard library's also where models are checked: none uses it.
 thread_local! {
-    static ORDINARY: Cell<bool> = const { Cell::new(false) };
+    static UNPRIVILEGED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `work` on behalf of somebody who may not use the blocks that are reserved for root
@@ -14,14 +14,14 @@ pub fn without_reserved_blocks<R>(work: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {
-            ORDINARY.with(|ordinary| ordinary.set(self.0));
+            UNPRIVILEGED.with(|flag| flag.set(self.0));
         }
     }
-    let _restore = Restore(ORDINARY.with(|ordinary| ordinary.replace(true)));
+    let _restore = Restore(UNPRIVILEGED.with(|flag| flag.replace(true)));
     work()
 }
 
 /// Whether this thread works for such a one.
-pub(super) fn is_ordinary() -> bool {
-    ORDINARY.with(Cell::get)
+pub(super) fn is_unprivileged() -> bool {
+    UNPRIVILEGED.with(Cell::get)
 }

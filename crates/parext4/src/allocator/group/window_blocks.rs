@@ -10,7 +10,7 @@ use crate::sync::Arc;
 impl Group {
     /// Takes a free run that `choose` names out of the free extents, in memory only; [`release`](Self::release)
     /// brings back what is not [used](Self::mark_used).
-    pub(in crate::allocator) fn set_aside(
+    pub(in crate::allocator) fn keep_for_window(
         &self,
         cache: &MetaCache,
         choose: impl FnOnce(&FreeExtents) -> Option<(u32, u32)>,
@@ -20,7 +20,7 @@ impl Group {
         let chosen = choose(&blocks.free);
         if let Some((start, len)) = chosen {
             blocks.free.remove(start, len);
-            blocks.aside += len;
+            blocks.in_windows += len;
         }
         self.update_hints(&blocks);
         Ok(chosen)
@@ -37,7 +37,7 @@ impl Group {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
         self.mark(handle, &mut blocks, &bitmap, start, len);
-        blocks.aside -= len;
+        blocks.in_windows -= len;
         Ok(())
     }
 }

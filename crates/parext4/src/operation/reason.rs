@@ -96,7 +96,7 @@ impl fmt::Display for Reason {
 
 #[cfg(test)]
 mod tests {
-    use super::Reason;
+    use crate::operation::Reason;
 
     #[test]
     fn every_reason_is_in_its_place() {

@@ -118,7 +118,7 @@ impl Drop for Held {
 #[cfg(debug_assertions)]
 mod checker {
     use super::Rank;
-    use crate::sync::thread_local;
+    use crate::sync::raw::thread_local;
     use std::cell::RefCell;
 
     thread_local! {

@@ -1,0 +1,40 @@
+//! What a volume counts: operations on file data, pages, and metadata in memory.
+
+use super::Volume;
+use crate::memory::MetadataCacheStats;
+use crate::page_cache::PageCacheStats;
+use crate::stats::{Explanation, Stats};
+
+impl Volume {
+    /// Returns what the operations on file data did since the volume was opened. Always counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.usage.stats(self.inner.policy)
+    }
+
+    /// Returns why operations waited for each other, first what took the most time in all: one explanation for each pair
+    /// of reasons, by the longest of those waits. Empty unless [`OpenOptions::explain`](crate::OpenOptions) is
+    /// set.
+    #[must_use]
+    pub fn explain(&self) -> Vec<Explanation> {
+        self.inner.usage.explanations()
+    }
+
+    /// Returns what the cache of file data holds, and what it has done.
+    #[must_use]
+    pub fn cache_stats(&self) -> PageCacheStats {
+        self.inner.pages.stats()
+    }
+
+    /// Returns how much metadata the volume has in memory.
+    #[must_use]
+    pub fn metadata_cache_stats(&self) -> MetadataCacheStats {
+        let budget = self.inner.cache.budget();
+        MetadataCacheStats {
+            budget: budget.limit(),
+            bytes: budget.used(),
+            inodes: self.inner.inodes.len() as u64,
+            blocks: self.inner.cache.len() as u64,
+        }
+    }
+}

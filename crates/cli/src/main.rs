@@ -9,6 +9,7 @@ mod fallocate;
 mod fiemap;
 mod get;
 mod image;
+mod in_use;
 mod info;
 mod install_helper;
 mod ls;

@@ -10,7 +10,7 @@ use parext4::{FileDevice, FileOptions, MkfsOptions};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::size;
+use crate::{in_use, size};
 
 /// Make an ext4 volume in an image file or on a block device
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,8 @@ pub struct Args {
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
-    /// Overwrite a file system, partition table or the like
+    /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
+    /// is never overwritten
     #[arg(long)]
     force: bool,
     /// Print the summary as JSON
@@ -78,9 +79,12 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(FileDevice, boo
         let Some(size) = size else { bail!("{}: does not exist; say its --size", image.display()) };
         return Ok((FileDevice::open(image, &options.create(size))?, true));
     }
+    if let Some(user) = in_use::describe(image) {
+        bail!("{}: {user}", image.display());
+    }
     let device = FileDevice::open(image, &options)?;
-    if !force && let Some(found) = signature::find(&device).context("looking for a file system")? {
-        bail!("{}: holds {found}; use --force to overwrite it", image.display());
+    if !force {
+        refuse_to_overwrite(image, &device)?;
     }
     let Some(size) = size else { return Ok((device, false)) };
     let is_file = image.metadata().is_ok_and(|metadata| metadata.is_file());
@@ -88,6 +92,14 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(FileDevice, boo
     drop(device);
     let options = if is_file { options.create(size) } else { options.len(size) };
     Ok((FileDevice::open(image, &options)?, is_file))
+}
+
+/// Fails if the device holds a file system, a partition table or the like.
+fn refuse_to_overwrite(image: &Path, device: &FileDevice) -> Result<()> {
+    match signature::find(device).with_context(|| format!("reading {}", image.display()))? {
+        Some(contents) => bail!("{}: holds {contents}; use --force to overwrite it", image.display()),
+        None => Ok(()),
+    }
 }
 
 fn print(image: &Path, summary: &Summary, as_json: bool) -> Result<()> {

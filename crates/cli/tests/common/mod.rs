@@ -11,9 +11,14 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// An empty image.
+    /// No image.
+    pub fn empty() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// An empty volume.
     pub fn new(mkfs_options: &[&str]) -> Self {
-        let bench = Self { dir: tempfile::tempdir().unwrap() };
+        let bench = Self::empty();
         let image = text(&bench.image());
         let mut arguments = vec!["mkfs", &image, "--size", "64M"];
         arguments.extend(mkfs_options);

@@ -1,40 +1,13 @@
 //! The commands: what they print, and how they fail.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod mkfs;
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use common::{Bench, run, text};
-
-#[test]
-fn mkfs_makes_what_was_asked_for_and_overwrites_nothing() {
-    let bench = Bench::new(&["--label", "first", "--block-size", "1024", "--inode-ratio", "32K"]);
-    bench.fsck();
-    let image = text(&bench.image());
-    let info: serde_json::Value = serde_json::from_str(&bench.ok(&["info", "--json", &image])).unwrap();
-    assert_eq!((&info["label"], &info["block_size"]), (&"first".into(), &1024.into()));
-    assert_eq!((&info["blocks"], &info["inodes"]), (&65536.into(), &2048.into()));
-
-    let error = bench.fails(&["mkfs", &image, "--size", "64M"]);
-    assert!(error.contains("ext2/3/4") && error.contains("--force"), "{error}");
-    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
-    let summary = bench.ok(&["mkfs", &image, "--force", "--no-journal", "--uuid", uuid, "--json"]);
-    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
-    assert_eq!((&summary["uuid"], &summary["journal_blocks"]), (&uuid.into(), &0.into()));
-    assert_eq!(summary["size"], 64 << 20);
-    bench.fsck();
-    assert!(bench.ok(&["info", &image]).contains("journal   none"));
-}
-
-#[test]
-fn mkfs_that_fails_leaves_no_file() {
-    let bench = Bench::new(&[]);
-    let new = bench.path("new.img");
-    assert!(bench.fails(&["mkfs", &text(&new)]).contains("--size"));
-    bench.fails(&["mkfs", &text(&new), "--size", "64M", "--block-size", "3000"]);
-    assert!(!new.exists());
-}
 
 #[test]
 fn directories_are_listed() {

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use parext4::device::AlignedBuf;
 use parext4::{File, Volume};
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 
 /// Write files of a volume to standard output
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,8 @@ use crate::{
 
 /// ext4 images and devices without root: make, look into, fill and empty them.
 ///
-/// IMAGE is an image file or a block device. A path inside one is written IMAGE:/path.
+/// IMAGE is an image file or a block device. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
+/// IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version)]
 pub struct Cli {

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result};
 use parext4::File;
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 use crate::size;
 
 /// Allocate blocks of a file, free them, or move what is behind them

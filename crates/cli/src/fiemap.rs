@@ -5,7 +5,8 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use parext4::{FileExtent, Volume};
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 
 /// Show where the blocks of a file lie
 #[derive(Debug, clap::Args)]

@@ -1,46 +1,12 @@
-//! Images: paths into them, opening and closing them.
+//! Opens and closes images.
 
-use std::ffi::{OsStr, OsString};
 use std::io::IoSliceMut;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use parext4::device::{AlignedBuf, Direct};
 use parext4::{Device, FileDevice, FileOptions, OpenOptions, Volume};
-
-/// A path inside an image, written `IMAGE:/path`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImagePath {
-    /// The image file or block device.
-    pub image: PathBuf,
-    /// The absolute path inside.
-    pub path: PathBuf,
-}
-
-impl ImagePath {
-    /// Splits at the first `:/`.
-    fn parse(text: OsString) -> Result<Self, String> {
-        let bytes = text.into_vec();
-        let colon = bytes.windows(2).position(|pair| pair == b":/").filter(|&colon| colon > 0);
-        let colon = colon.ok_or("expected IMAGE:/path")?;
-        let path = OsStr::from_bytes(&bytes[colon + 1..]).into();
-        Ok(Self { image: OsStr::from_bytes(&bytes[..colon]).into(), path })
-    }
-
-    /// The parser for clap.
-    pub fn parser() -> impl TypedValueParser<Value = Self> {
-        OsStringValueParser::new().try_map(Self::parse)
-    }
-}
-
-/// Whether `path` ends in `/.` and so stands for the contents of a directory, as in `cp -a SRC/. DEST`.
-pub fn means_contents(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    bytes == b"." || bytes.ends_with(b"/.")
-}
 
 /// Opens the image as a device: direct where possible, locked against other writers.
 ///
@@ -94,33 +60,4 @@ pub fn with_volume<R>(
     let value = result?;
     closed?;
     Ok(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ImagePath, means_contents};
-    use std::path::Path;
-
-    fn parse(text: &str) -> Option<(String, String)> {
-        let parsed = ImagePath::parse(text.into()).ok()?;
-        Some((parsed.image.to_str()?.to_owned(), parsed.path.to_str()?.to_owned()))
-    }
-
-    #[test]
-    fn paths_split_at_the_first_colon_slash() {
-        let pair = |image: &str, path: &str| Some((image.to_owned(), path.to_owned()));
-        assert_eq!(parse("a.img:/"), pair("a.img", "/"));
-        assert_eq!(parse("/x/a.img:/dir/file"), pair("/x/a.img", "/dir/file"));
-        assert_eq!(parse("a:b.img:/c:/d"), pair("a:b.img", "/c:/d"));
-        for text in ["", "a.img", "a.img:file", ":/file", "/a/b"] {
-            assert_eq!(parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_final_dot_means_contents() {
-        assert!(means_contents(Path::new("a/.")) && means_contents(Path::new(".")));
-        assert!(!means_contents(Path::new("a")) && !means_contents(Path::new("a/.b")));
-        assert!(!means_contents(Path::new("a.")) && !means_contents(Path::new("a/..")));
-    }
 }

@@ -9,7 +9,8 @@ use jiff::tz::TimeZone;
 use parext4::{FileType, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 use crate::mode;
 use crate::tree::{self, Visited};
 
@@ -28,8 +29,8 @@ pub struct Args {
     /// Print all attributes as JSON, one array
     #[arg(long)]
     json: bool,
-    /// The directory or file
-    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    /// The directory or file; the image alone means its root directory
+    #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     path: ImagePath,
 }
 

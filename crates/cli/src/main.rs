@@ -9,6 +9,7 @@ mod fallocate;
 mod fiemap;
 mod get;
 mod image;
+mod image_path;
 mod in_use;
 mod info;
 mod install_helper;

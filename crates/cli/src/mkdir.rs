@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 
 /// Permissions of a new directory.
 const MODE: u16 = 0o755;

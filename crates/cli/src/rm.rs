@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use parext4::{FileType, Node, Volume};
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 use crate::tree::{self, Visited};
 
 /// Remove files or trees from a volume

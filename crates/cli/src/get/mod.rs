@@ -13,7 +13,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use parext4::{FileType, Volume};
 
-use crate::image::{self, ImagePath, means_contents};
+use crate::image;
+use crate::image_path::{ImagePath, means_contents};
 use crate::progress::Progress;
 use crate::transfer;
 use walk::Walker;
@@ -25,10 +26,10 @@ use walk::Walker;
 /// are replaced, existing directories merged. IMAGE:/dir/. stands for the contents of /dir.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to copy
-    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    /// What to copy; the image alone means the contents of its root directory
+    #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     src: ImagePath,
-    /// An existing directory, or the name of the copy
+    /// An existing directory, or the path of the copy
     dest: PathBuf,
     /// Threads; as many as there are cores by default
     #[arg(long)]

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use parext4::Volume;
 
-use crate::image::{self, ImagePath};
+use crate::image;
+use crate::image_path::ImagePath;
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::transfer;
@@ -29,11 +30,11 @@ use walk::Walker;
 /// Existing files are replaced, existing directories merged. SRC/. stands for the contents of SRC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to copy
+    /// The files and trees to copy
     #[arg(required = true)]
     src: Vec<PathBuf>,
-    /// An existing directory, or the name of the copy
-    #[arg(value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
+    /// An existing directory, or the path of the copy; the image alone means its root directory
+    #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     dest: ImagePath,
     /// Threads; as many as there are cores by default
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, Node, Volume};
 
-use crate::image::means_contents;
+use crate::image_path::means_contents;
 
 /// Where one source goes.
 pub enum Target {

@@ -31,6 +31,28 @@ fn directories_are_listed() {
 }
 
 #[test]
+fn an_image_alone_means_its_root() {
+    let bench = Bench::new(&[]);
+    let (image, file) = (text(&bench.image()), bench.path("file"));
+    fs::write(&file, "x").unwrap();
+    bench.ok(&["put", &text(&file), &image]);
+    assert_eq!(bench.ok(&["ls", &image]), "file\nlost+found\n");
+    assert_eq!(bench.ok(&["ls", "-l", &image]), bench.ok(&["ls", "-l", &bench.inside("/")]));
+    bench.ok(&["get", &image, &text(&bench.path("out"))]);
+    assert_eq!(fs::read(bench.path("out/file")).unwrap(), b"x");
+    for command in ["cat", "rm", "mkdir", "fiemap"] {
+        let output = run(&[command, &image]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(&format!("expected IMAGE:/PATH, such as {image}:/PATH")), "{errors}");
+    }
+    let output = run(&["ls", &format!("{image}:file")]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains(&format!("such as {image}:/file")), "{errors}");
+    bench.fsck();
+}
+
+#[test]
 fn a_recursive_listing_ends_at_paths_that_are_too_long() {
     let bench = Bench::new(&[]);
     let deep = format!("/{}", "d".repeat(250)).repeat(17);
@@ -58,7 +80,8 @@ fn failures_are_one_line_with_a_reason() {
 
 #[test]
 fn wrong_usage_is_exit_code_2() {
-    for arguments in [&["ls", "image-without-path"][..], &["mkfs"], &["mkfs", "x", "--size", "4Q"], &["frob"]]
+    for arguments in
+        [&["cat", "image-without-path"][..], &["mkfs"], &["mkfs", "x", "--size", "4Q"], &["frob"]]
     {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }

@@ -3,6 +3,7 @@
 //! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and nothing is changed.
 
 mod finding;
+mod modules;
 mod prose;
 mod rust;
 mod tree;
@@ -18,6 +19,12 @@ use tree::Tree;
 /// Runs every rule; each is a case of the report.
 pub fn run(report: &mut Report) -> Result<()> {
     let tree = Tree::read(root())?;
+    let modules = modules::check(&tree);
+    if !modules.unchecked.is_empty() {
+        let crates = modules.unchecked.join(", ");
+        report.skip_allowed("modules", &format!("no block in docs/design.md declares the order of {crates}"));
+    }
+    report.case("modules", || finding::fail_on(modules.findings));
     report.case("phrases", || finding::fail_on(prose::check(&tree)));
     Ok(())
 }

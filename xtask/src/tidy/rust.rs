@@ -10,6 +10,8 @@ use proc_macro2::{TokenStream, TokenTree};
 pub struct Rust {
     /// Its path, relative to the root of the workspace.
     pub path: String,
+    /// Its tokens; doc comments are attributes among them.
+    pub tokens: TokenStream,
     /// Comments and doc comments, as they stand, each with the number of its first line.
     pub comments: Vec<(usize, String)>,
     /// String literals with their quotes, each with the number of its first line.
@@ -21,7 +23,7 @@ impl Rust {
     pub fn read(path: &str, text: &str) -> Result<Self> {
         let tokens = TokenStream::from_str(text).map_err(|error| anyhow!("{error}"))?;
         let mut spans = Vec::new();
-        leaves(text, tokens, &mut spans);
+        leaves(text, tokens.clone(), &mut spans);
         let (mut comments, mut strings) = (Vec::new(), Vec::new());
         let mut lines = Lines::of(text);
         let mut end = 0;
@@ -36,7 +38,7 @@ impl Rust {
             }
         }
         push_comments(text, end..text.len(), &mut lines, &mut comments);
-        Ok(Self { path: path.to_owned(), comments, strings })
+        Ok(Self { path: path.to_owned(), tokens, comments, strings })
     }
 }
 

@@ -9,7 +9,7 @@ mod phrases;
 use super::Finding;
 use super::rust::Rust;
 use super::tree::Tree;
-use phrases::{PHRASES, Phrase};
+use phrases::Phrases;
 
 /// A paragraph in one line, with the lines that it came from.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Returns a finding for each excluded phrase in any file.
 pub fn all(tree: &Tree) -> Vec<Finding> {
-    let phrases: Vec<_> = PHRASES.iter().map(Phrase::compile).collect();
+    let phrases = Phrases::new();
     let rust =
         tree.rust.iter().flat_map(|rust| paragraphs_of_rust(rust).map(|found| (rust.path.as_str(), found)));
     let markdown = tree.markdown.iter().flat_map(|(path, text)| {
@@ -38,16 +38,13 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
     });
     let mut findings = Vec::new();
     for (path, paragraph) in rust.chain(markdown) {
-        for phrase in &phrases {
-            for (offset, text) in phrase.find(&paragraph.text) {
-                let message = format!("\"{}\": {}", text.trim(), phrase.mend);
-                findings.push(Finding {
-                    file: path.to_owned(),
-                    line: paragraph.line(offset),
-                    rule: "phrase",
-                    message,
-                });
-            }
+        for (offset, text, mend) in phrases.find(&paragraph.text) {
+            findings.push(Finding {
+                file: path.to_owned(),
+                line: paragraph.line(offset),
+                rule: "phrase",
+                message: format!("\"{}\": {mend}", text.trim()),
+            });
         }
     }
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));

@@ -1,23 +1,22 @@
 //! The phrases that the prose of this project avoids, each with what to write in its place.
 
-use regex::Regex;
+use regex::{Regex, RegexSet};
 
 /// A pattern that no prose may contain.
-pub struct Phrase {
+struct Phrase {
     /// A regular expression, with the words around that exceptions need. Case does not matter.
     pattern: &'static str,
     /// A match that this expression matches as well is no finding. Empty: no exception.
     except: &'static str,
-    /// What to write in its place.
+    /// The words to write in its place.
     mend: &'static str,
 }
 
-/// A [`Phrase`] ready to search.
-pub struct Compiled {
-    pattern: Regex,
-    except: Option<Regex>,
-    /// What to write in its place.
-    pub mend: &'static str,
+/// The phrases, ready to search.
+pub struct Phrases {
+    /// All patterns in one automaton, which rules most texts out in one pass.
+    any: RegexSet,
+    each: Vec<(Regex, Option<Regex>)>,
 }
 
 const fn phrase(pattern: &'static str, except: &'static str, mend: &'static str) -> Phrase {
@@ -25,7 +24,7 @@ const fn phrase(pattern: &'static str, except: &'static str, mend: &'static str)
 }
 
 /// All of them.
-pub const PHRASES: &[Phrase] = &[
+const PHRASES: &[Phrase] = &[
     phrase(
         r"(\w+,? )?\bwho(ever|m)?\b",
         r"^(user|users|people|readers|maintainers|administrator|administrators|root),? who$",
@@ -96,23 +95,31 @@ pub const PHRASES: &[Phrase] = &[
     phrase(r"\bhear(s|d)? of\b", "", "is notified of, receives"),
 ];
 
-impl Phrase {
-    /// Makes it ready to search.
-    pub fn compile(&self) -> Compiled {
-        let regex =
-            |pattern: &str| Regex::new(&format!("(?i){pattern}")).expect("a pattern of the list is valid");
-        let except = (!self.except.is_empty()).then(|| regex(self.except));
-        Compiled { pattern: regex(self.pattern), except, mend: self.mend }
+impl Phrases {
+    /// Compiles the list.
+    pub fn new() -> Self {
+        let regex = |pattern: &str| Regex::new(&anchored(pattern)).expect("a pattern of the list is valid");
+        let except = |pattern: &str| (!pattern.is_empty()).then(|| regex(pattern));
+        let any = RegexSet::new(PHRASES.iter().map(|phrase| anchored(phrase.pattern)));
+        Self {
+            any: any.expect("the patterns of the list are valid"),
+            each: PHRASES.iter().map(|phrase| (regex(phrase.pattern), except(phrase.except))).collect(),
+        }
+    }
+
+    /// Returns the offset and the text of each excluded phrase in `text`, and the words to write in its place.
+    pub fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str, &'static str)> {
+        let mut found = Vec::new();
+        for index in self.any.matches(text) {
+            let (pattern, except) = &self.each[index];
+            let hits = pattern.find_iter(text).map(|hit| (hit.start(), hit.as_str(), PHRASES[index].mend));
+            found.extend(hits.filter(|hit| except.as_ref().is_none_or(|except| !except.is_match(hit.1))));
+        }
+        found
     }
 }
 
-impl Compiled {
-    /// Returns offset and text of each hit in `text`.
-    pub fn find<'a>(&self, text: &'a str) -> Vec<(usize, &'a str)> {
-        self.pattern
-            .find_iter(text)
-            .filter(|hit| self.except.as_ref().is_none_or(|except| !except.is_match(hit.as_str())))
-            .map(|hit| (hit.start(), hit.as_str()))
-            .collect()
-    }
+/// The pattern without regard to case. Word boundaries are of ASCII words, which the fast automaton can tell.
+fn anchored(pattern: &str) -> String {
+    format!("(?i){}", pattern.replace(r"\b", r"(?-u:\b)"))
 }

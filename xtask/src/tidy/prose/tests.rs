@@ -1,6 +1,6 @@
 //! Excluded phrases are found where prose is, and plain sentences pass.
 
-use super::phrases::{PHRASES, Phrase};
+use super::phrases::Phrases;
 use super::{Rust, Tree, all};
 
 fn findings(rust: &str, markdown: &str) -> Vec<String> {
@@ -12,10 +12,7 @@ fn findings(rust: &str, markdown: &str) -> Vec<String> {
 }
 
 fn hits(text: &str) -> Vec<String> {
-    let phrases = PHRASES.iter().map(Phrase::compile);
-    phrases
-        .flat_map(|phrase| phrase.find(text).into_iter().map(|hit| hit.1.to_owned()).collect::<Vec<_>>())
-        .collect()
+    Phrases::new().find(text).into_iter().map(|hit| hit.1.to_owned()).collect()
 }
 
 #[test]

@@ -1,0 +1,53 @@
+//! The declared order of modules: the blocks of docs/design.md that begin with "```modules CRATE".
+//!
+//! A block has one line for each layer, from top to bottom, with the names of its modules separated by spaces. `room::sub`
+//! names a module inside a module. A `#` begins a comment.
+
+use std::collections::BTreeMap;
+
+use super::crate_tree::Path;
+
+/// The file with the blocks.
+pub const FILE: &str = "docs/design.md";
+
+/// The declared order of one crate's modules.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// The line of the document at which the block begins.
+    pub line: usize,
+    /// The line of the document that declares each module. Modules on a later line lie lower.
+    pub layers: BTreeMap<Path, usize>,
+}
+
+/// Reads the blocks of `document`, by crate.
+pub fn read(document: &str) -> BTreeMap<String, Order> {
+    let mut orders = BTreeMap::new();
+    let mut block: Option<(String, Order)> = None;
+    for (index, text) in document.lines().enumerate() {
+        let line = index + 1;
+        if let Some(name) = text.trim().strip_prefix("```modules ") {
+            block = Some((name.trim().to_owned(), Order { line, ..Order::default() }));
+        } else if text.trim() == "```" {
+            orders.extend(block.take());
+        } else if let Some((_, order)) = &mut block {
+            let names = text.split('#').next().unwrap_or_default().split_whitespace();
+            order.layers.extend(names.map(|name| (Path::parse(name), line)));
+        }
+    }
+    orders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, read};
+
+    #[test]
+    fn layers_and_comments_are_read() {
+        let orders = read("text\n```modules a\nx  y # above\n\nz z::in\n```\nw\n```modules b\nv\n```\n");
+        assert_eq!(orders.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let layers = &orders["a"].layers;
+        assert_eq!(layers.len(), 4);
+        assert_eq!((layers[&Path::parse("y")], layers[&Path::parse("z::in")]), (3, 5));
+        assert_eq!(orders["b"].line, 8);
+    }
+}

@@ -1,124 +1,145 @@
-//! The [`Device`] trait and the argument checks that its implementors share.
+//! The [`Device`] trait: the storage under a volume.
+//!
+//! This module states the contract between a device and its callers, and forwards the trait through pointers. It
+//! knows no particular device.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use crate::iovec;
-use crate::queue::QueueKind;
+use crate::queue::Queue;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
 ///
-/// Offsets and total lengths are multiples of [`sector_size`](Device::sector_size); anything else is
-/// [`io::ErrorKind::InvalidInput`]. A read that ends past [`size`](Device::size) is
-/// [`io::ErrorKind::UnexpectedEof`]; such a write or discard is `InvalidInput`. Calls that overlap in time and
-/// in range have no order between them.
+/// # Contract
+/// An implementation outside this crate must keep all of these rules; callers rely on them.
+///
+/// - **Units.** Offsets and lengths are in bytes. Offsets and total lengths are multiples of
+///   [`sector_size`](Self::sector_size), or the call fails with [`io::ErrorKind::InvalidInput`]. Single buffers may have
+///   any length, and any address.
+/// - **Range.** A read that ends past [`size`](Self::size) fails with [`io::ErrorKind::UnexpectedEof`], a write or discard
+///   with `InvalidInput`. An empty request succeeds. [`check`](crate::check) has functions for these tests.
+/// - **Whole requests.** A call transfers all bytes or fails: it continues a short transfer itself.
+/// - **Blocking.** Each call blocks until the request is done. Calls from several threads run at the same time, and
+///   should not wait for each other.
+/// - **Order.** Calls that overlap in time and in range have no order between them. A sector is written as a whole or
+///   not at all, also by a crash.
+/// - **Durability.** A completed write may be lost by a crash until a [`flush`](Self::flush) that was called after the write
+///   completed has returned.
+/// - **Errors.** An error is reported once, to the caller of the failed call. The engine retries no request: a device on
+///   a network reconnects and retries by itself, and fails the call when it gives up.
+///
+/// # Example
+/// ```
+/// # use parext4_device::{Device, check};
+/// # use std::io::{self, IoSlice, IoSliceMut};
+/// /// A device without contents: reads return zeros, and writes are dropped.
+/// #[derive(Debug)]
+/// struct Null(u64);
+///
+/// impl Device for Null {
+///     fn size(&self) -> u64 { self.0 }
+///     fn sector_size(&self) -> u32 { 512 }
+///     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+///         check::read(self, offset, bufs)?;
+///         bufs.iter_mut().for_each(|buf| buf.fill(0));
+///         Ok(())
+///     }
+///     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> { check::write(self, offset, bufs).map(drop) }
+///     fn flush(&self) -> io::Result<()> { Ok(()) }
+///     fn discard(&self, offset: u64, len: u64) -> io::Result<()> { check::change_range(self, offset, len) }
+/// }
+/// # assert!(Null(4096).write_at(4096, &[IoSlice::new(&[0; 512])]).is_err());
+/// ```
 pub trait Device: Send + Sync + Debug {
-    /// Size in bytes, a multiple of the sector size.
+    /// Returns the size in bytes, a multiple of the sector size. It does not change while the device is open.
     fn size(&self) -> u64;
 
-    /// Smallest unit of reads and writes in bytes, a power of two.
+    /// Returns the smallest unit of reads and writes in bytes, a power of two. A volume needs sectors that are no larger
+    /// than its blocks.
     fn sector_size(&self) -> u32;
 
-    /// Whether writes and discards are refused with `EROFS`.
+    /// Returns whether the device refuses writes and discards with `EROFS`.
     fn read_only(&self) -> bool {
         false
     }
 
-    /// Fills all of `bufs` from byte `offset`, or fails.
+    /// Fills all of `bufs` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// After a failure the contents of `bufs` are unspecified.
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()>;
 
-    /// Writes all of `bufs` at byte `offset`, or fails; after a failure any sectors of the range may be written.
+    /// Writes all of `bufs` at byte `offset`.
+    ///
+    /// # Errors
+    /// After a failure any sectors of the range may be written, and others not.
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// On return, every write and discard that completed before the call is durable.
+    /// Makes durable every write and discard that completed before this call.
     ///
-    /// After a failure nobody knows which of them are; a later success does not change that (I8).
+    /// # Errors
+    /// After a failure it is unknown which of them are durable, and a later success does not change that (I8).
     fn flush(&self) -> io::Result<()>;
 
-    /// Says that `len` bytes at `offset` are no longer needed; reads of them return old bytes or zeros until
-    /// they are written again. A device that cannot discard does nothing and succeeds.
+    /// Releases the storage of `len` bytes at `offset`. Reads return the old bytes or zeros until the range is written
+    /// again.
+    ///
+    /// A device that cannot discard does nothing and succeeds.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// How [`open_queue`](crate::open_queue) serves this device; by default with threads that make the calls
-    /// above, so that a device that wraps another sees all that goes on.
-    fn queue_kind(&self) -> QueueKind<'_> {
-        QueueKind::Threads
+    /// Opens a queue of the device's own, with about `depth` requests on the device at a time. `None` if the device has
+    /// only the blocking calls above.
+    ///
+    /// [`open_queue`](crate::open_queue) calls this. Without a native queue it serves the device with threads that make
+    /// the blocking calls; so a device that wraps another and leaves out this method sees every request. A native queue
+    /// keeps `self`, and so the device stays open until its last queue is dropped. A device may have any number of
+    /// queues at the same time, each used by one thread. They share the device's ranges as blocking calls of several
+    /// threads do.
+    ///
+    /// # Errors
+    /// The queue cannot be opened; [`open_queue`](crate::open_queue) then falls back to threads.
+    fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        let _ = depth;
+        Ok(None)
     }
 }
 
-macro_rules! forward_device {
-    ($($pointer:ty),+) => {$(
-        impl<T: Device + ?Sized> Device for $pointer {
-            fn size(&self) -> u64 {
-                (**self).size()
-            }
-            fn sector_size(&self) -> u32 {
-                (**self).sector_size()
-            }
-            fn read_only(&self) -> bool {
-                (**self).read_only()
-            }
-            fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-                (**self).read_at(offset, bufs)
-            }
-            fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-                (**self).write_at(offset, bufs)
-            }
-            fn flush(&self) -> io::Result<()> {
-                (**self).flush()
-            }
-            fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-                (**self).discard(offset, len)
-            }
-            fn queue_kind(&self) -> QueueKind<'_> {
-                (**self).queue_kind()
-            }
+macro_rules! forward_calls {
+    () => {
+        fn size(&self) -> u64 {
+            (**self).size()
         }
-    )+};
-}
-forward_device!(&T, Box<T>, Arc<T>);
-
-/// Checks a read and returns its length in bytes.
-pub(crate) fn check_read(device: &dyn Device, offset: u64, bufs: &[IoSliceMut<'_>]) -> io::Result<u64> {
-    let len = iovec::total(bufs)?;
-    check_read_range(device, offset, len)?;
-    Ok(len)
-}
-
-/// Checks the range of a read.
-pub(crate) fn check_read_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
-    check_range(device, offset, len, io::ErrorKind::UnexpectedEof)
-}
-
-/// Checks a write and returns its length in bytes.
-pub(crate) fn check_write(device: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<u64> {
-    let len = iovec::total(bufs)?;
-    check_change(device, offset, len)?;
-    Ok(len)
-}
-
-/// Checks the range of a write or discard.
-pub(crate) fn check_change(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
-    if device.read_only() {
-        return Err(rustix::io::Errno::ROFS.into());
-    }
-    check_range(device, offset, len, io::ErrorKind::InvalidInput)
-}
-
-fn check_range(device: &dyn Device, offset: u64, len: u64, past_end: io::ErrorKind) -> io::Result<()> {
-    let sector = u64::from(device.sector_size());
-    if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
-        let message =
-            format!("device request: offset {offset} or len {len} not a multiple of sector {sector}");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    let size = device.size();
-    match offset.checked_add(len) {
-        Some(end) if end <= size => Ok(()),
-        _ => {
-            let message = format!("device request: offset {offset} len {len} ends past size {size}");
-            Err(io::Error::new(past_end, message))
+        fn sector_size(&self) -> u32 {
+            (**self).sector_size()
         }
+        fn read_only(&self) -> bool {
+            (**self).read_only()
+        }
+        fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+            (**self).read_at(offset, bufs)
+        }
+        fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+            (**self).write_at(offset, bufs)
+        }
+        fn flush(&self) -> io::Result<()> {
+            (**self).flush()
+        }
+        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            (**self).discard(offset, len)
+        }
+    };
+}
+
+/// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
+impl<T: Device + ?Sized> Device for &T {
+    forward_calls!();
+}
+
+impl<T: Device + ?Sized> Device for Arc<T> {
+    forward_calls!();
+
+    fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        T::native_queue(Arc::clone(&*self), depth)
     }
 }

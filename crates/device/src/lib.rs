@@ -41,28 +41,40 @@
 //! A sector is written whole or not at all. A write may be lost, alone or with any others, until a flush that
 //! was *issued after the write completed* has completed.
 
-// Allowed in queue/uring/ring.rs and shared.rs only.
+// Allowed in uring/ring.rs and shared.rs only.
 #![deny(unsafe_code)]
 
 mod aligned;
+mod alignment;
+pub mod check;
 mod device;
 mod fault;
 mod file;
+mod inline_queue;
 mod iovec;
 mod mem;
+mod open_queue;
+mod perform;
 mod pool;
 mod queue;
 mod recording;
+mod request;
 pub mod shared;
 pub mod signature;
+mod short_transfer;
 mod sim;
+mod thread_queue;
+mod uring;
 
 pub use aligned::{AlignedBuf, zeros};
 pub use device::Device;
 pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
-pub use file::{Direct, FileDevice, FileOptions};
+pub use file::{Direct, FileDevice, FileOptions, open_file_queue};
+pub use inline_queue::InlineQueue;
 pub use mem::MemDevice;
+pub use open_queue::open_queue;
 pub use pool::{BufferPool, PooledBuf};
-pub use queue::{Done, Op, Queue, QueueKind, QueueWaker, Request, Segment, open_file_queue, open_queue};
+pub use queue::{Queue, QueueWaker};
 pub use recording::{Event, RecordingDevice};
+pub use request::{Done, Op, Request, Segment};
 pub use sim::{SimDevice, SimProfile};

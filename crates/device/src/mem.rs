@@ -10,9 +10,12 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 
 use crate::aligned::zeros;
-use crate::device::{Device, check_change, check_read, check_write};
+use crate::check;
+use crate::device::Device;
+use crate::inline_queue::InlineQueue;
 use crate::iovec::{Gather, Scatter};
-use crate::queue::QueueKind;
+use crate::pool::BufferPool;
+use crate::queue::Queue;
 
 /// Bytes that are allocated, locked and copied on write together.
 const CHUNK: usize = 64 << 10;
@@ -98,7 +101,7 @@ impl MemDevice {
     /// A copy of another device's contents.
     pub fn copy_of(device: &dyn Device) -> io::Result<Self> {
         let copy = Self::new(device.size()).with_sector_size(device.sector_size());
-        let mut buf = crate::BufferPool::global().take(CHUNK);
+        let mut buf = BufferPool::global().take(CHUNK);
         for piece in pieces(0, copy.size) {
             let offset = piece.leaf as u64 * LEAF_BYTES + (piece.slot * CHUNK) as u64;
             let chunk = &mut buf[..piece.len];
@@ -195,7 +198,7 @@ impl Device for MemDevice {
     }
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        let len = check_read(self, offset, bufs)?;
+        let len = check::read(self, offset, bufs)?;
         let mut out = Scatter::new(bufs);
         for piece in pieces(offset, len) {
             let chunk = self.slot(&piece).map(|slot| slot.read());
@@ -208,7 +211,7 @@ impl Device for MemDevice {
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        let len = check_write(self, offset, bufs)?;
+        let len = check::write(self, offset, bufs)?;
         let mut source = Gather::new(bufs);
         for piece in pieces(offset, len) {
             let mut slot = self.slot_or_new(&piece).write();
@@ -222,7 +225,7 @@ impl Device for MemDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        check_change(self, offset, len)?;
+        check::change_range(self, offset, len)?;
         for piece in pieces(offset, len) {
             let Some(slot) = self.slot(&piece) else { continue };
             let mut slot = slot.write();
@@ -234,8 +237,9 @@ impl Device for MemDevice {
         }
         Ok(())
     }
-    fn queue_kind(&self) -> QueueKind<'_> {
-        QueueKind::Inline
+
+    fn native_queue(self: Arc<Self>, _depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        Ok(Some(Box::new(InlineQueue::new(self))))
     }
 }
 

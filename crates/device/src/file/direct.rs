@@ -8,39 +8,15 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, ioctl_bl
 use rustix::io::Errno;
 
 use super::open::{Opened, refuse};
-use super::{Direct, transfer};
+use super::options::Direct;
+use super::transfer;
 use crate::aligned::AlignedBuf;
+use crate::alignment::Alignment;
 use crate::iovec::{Gather, Scatter};
 use crate::pool::BufferPool;
 
-/// The largest sector that a volume can have.
-const MAX_SECTOR: u32 = 4096;
 /// Requests in unaligned memory go through aligned buffers of up to this many bytes.
 const BOUNCE: usize = 1 << 20;
-
-/// What direct I/O on a file demands; both are powers of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alignment {
-    /// Of memory addresses, bytes.
-    pub(crate) memory: u32,
-    /// Of file offsets and of each buffer's length, bytes.
-    pub(crate) offset: u32,
-}
-
-impl Alignment {
-    fn new(memory: u32, offset: u32) -> Option<Self> {
-        let valid = memory.is_power_of_two() && offset.is_power_of_two() && offset <= MAX_SECTOR;
-        // AlignedBuf promises no more than a page.
-        (valid && memory <= 4096).then(|| Self { memory, offset: offset.max(512) })
-    }
-
-    /// Whether the kernel takes this buffer as it is.
-    pub(crate) fn fits(self, buf: &[u8]) -> bool {
-        // Both are at most 4096.
-        let (memory, offset) = (self.memory as usize, self.offset as usize);
-        buf.as_ptr().addr().is_multiple_of(memory) && buf.len().is_multiple_of(offset)
-    }
-}
 
 /// Switches the file to direct I/O if `mode` and the file have it so.
 pub(super) fn set_up(opened: &Opened, path: &Path, mode: Direct) -> io::Result<Option<Alignment>> {

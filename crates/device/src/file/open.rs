@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use super::FileOptions;
+use super::options::FileOptions;
 
 /// A locked file and the volume's place in it.
 pub(super) struct Opened {

@@ -8,13 +8,15 @@ use std::io::{self, IoSlice, IoSliceMut};
 
 use rustix::io::{preadv, pwritev, retry_on_intr};
 
+use crate::short_transfer::{end_of_file, nothing_written};
+
 pub(super) fn read_all(file: &File, mut offset: u64, mut bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
     // Drops empty buffers at the front, so that no call is asked for zero bytes.
     IoSliceMut::advance_slices(&mut bufs, 0);
     while !bufs.is_empty() {
         let n = retry_on_intr(|| preadv(file, bufs, offset))?;
         if n == 0 {
-            return Err(file_ends(offset));
+            return Err(end_of_file(offset));
         }
         offset += n as u64;
         IoSliceMut::advance_slices(&mut bufs, n);
@@ -35,7 +37,7 @@ pub(super) fn write_all(file: &File, offset: u64, bufs: &[IoSlice<'_>]) -> io::R
     while !rest.is_empty() {
         let n = write_some(file, offset, rest)?;
         if n == 0 {
-            return Err(file_takes_nothing(offset));
+            return Err(nothing_written(offset));
         }
         offset += n as u64;
         IoSlice::advance_slices(&mut rest, n);
@@ -45,15 +47,4 @@ pub(super) fn write_all(file: &File, offset: u64, bufs: &[IoSlice<'_>]) -> io::R
 
 fn write_some(file: &File, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(retry_on_intr(|| pwritev(file, bufs, offset))?)
-}
-
-/// The error of a read that the file has no more bytes for.
-pub(crate) fn file_ends(offset: u64) -> io::Error {
-    let message = format!("the file ends at or soon after offset {offset}");
-    io::Error::new(io::ErrorKind::UnexpectedEof, message)
-}
-
-/// The error of a write that writes nothing.
-pub(crate) fn file_takes_nothing(offset: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::WriteZero, format!("the file takes no bytes at offset {offset}"))
 }

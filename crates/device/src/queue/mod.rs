@@ -1,105 +1,114 @@
-//! Asynchronous requests: hand in many, collect the results later.
+//! The [`Queue`] trait: requests that complete later, harvested by the thread that submitted them.
 //!
-//! A queue belongs to one thread at a time and owns the buffers of its requests until they are done. Requests
-//! have no order between them: what must follow another is handed in when that one is done.
+//! This module states the contract between a queue and its owner. The queues themselves live with their devices, in
+//! [`open_queue`](crate::open_queue) and in crates that define devices of their own.
 
-mod inline;
-mod request;
-mod sim;
-mod threads;
-mod uring;
+mod wake_event;
 mod waker;
 
 use std::fmt::Debug;
-use std::fs::File;
 use std::io;
-use std::sync::{Arc, Once};
 
-use crate::device::Device;
-use crate::file::FileDevice;
-use crate::sim::SimDevice;
-pub use request::{Done, Op, Request, Segment};
-use threads::ThreadQueue;
+use crate::request::{Done, Request};
+pub(crate) use wake_event::WakeEvent;
 pub use waker::QueueWaker;
 
-/// Requests under way on a [`Device`].
+/// Requests in flight on a device, for one thread at a time.
 ///
-/// Requests are checked as the device checks its calls; a bad one comes back as a [`Done`] with the error that
-/// the call would give. Dropping a queue waits until nothing is in flight.
+/// The owner submits requests, calls [`harvest`](Self::harvest), and gets each request back as a [`Done`].
+///
+/// # Contract
+/// An implementation outside this crate must keep all of these rules; callers rely on them.
+///
+/// - **Order.** Requests have no order between them and complete in any order, requests of overlapping ranges
+///   included. A caller that needs an order harvests the first request before it submits the second.
+/// - **Completion.** `harvest` returns each submitted request exactly once, with its token and its buffers, whether it
+///   succeeded, failed or was canceled. A request succeeds as a whole or fails: a queue continues a short transfer
+///   itself.
+/// - **Checks.** `submit` accepts every request. A request that the device's blocking call would refuse completes with
+///   the same error; [`Op::check`](crate::Op::check) returns it.
+/// - **Flush.** An [`Op::Flush`](crate::Op::Flush) makes durable every write that `harvest` returned before the flush was
+///   submitted. It need not cover a write that was still in flight then.
+/// - **Buffers.** The queue owns a request's buffers from `submit` until `harvest` returns them. Until then nothing
+///   else writes to a read's buffer, and the bytes of a write's segments do not change. A queue returns a buffer only
+///   after the device, kernel or network has stopped using its memory.
+/// - **Depth.** A queue has about `depth` requests on the device at a time. Further requests wait in the queue, whose
+///   length is not limited: `submit` never blocks on the device.
+/// - **Wakes.** A wake from any thread ends a `harvest` that blocks, or else the next `harvest` that would block.
+///   Wakes are not counted: one return may answer several. A wake after the queue was dropped does nothing.
+/// - **Threads.** The owner may move the queue to another thread between two calls, also with requests in flight.
+/// - **Shutdown.** Dropping a queue starts what still waits, blocks until no request is in flight, and discards the
+///   results. The queue keeps its device open, so it holds a reference to it.
+///
+/// # Example
+/// A queue that performs each request in `submit`, as a device in memory can:
+/// ```
+/// # use parext4_device::*;
+/// # use std::{io, sync::Arc, task::Wake};
+/// #[derive(Debug)]
+/// struct Immediate { device: Arc<MemDevice>, done: Vec<Done>, wake: Arc<Flag> }
+/// # #[derive(Debug, Default)]
+/// # struct Flag(std::sync::Mutex<bool>, std::sync::Condvar);
+/// # impl Wake for Flag {
+/// #     fn wake(self: Arc<Self>) { *self.0.lock().unwrap() = true; self.1.notify_one(); }
+/// # }
+/// impl Queue for Immediate {
+///     fn submit(&mut self, request: Request) { self.done.push(request.perform(&*self.device)); }
+///     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
+///         if wait && self.done.is_empty() {
+///             let woken = self.wake.0.lock().unwrap();
+///             *self.wake.1.wait_while(woken, |woken| !*woken).unwrap() = false;
+///         }
+///         done.append(&mut self.done);
+///         Ok(())
+///     }
+///     fn in_flight(&self) -> usize { self.done.len() }
+///     fn cancel(&mut self, _token: u64) -> bool { false }
+///     fn waker(&self) -> QueueWaker { QueueWaker::new(self.wake.clone()) }
+/// }
+/// # let device = Arc::new(MemDevice::new(4096));
+/// # let mut queue = Immediate { device, done: Vec::new(), wake: Arc::default() };
+/// # queue.submit(Request { token: 7, op: Op::Flush });
+/// # let mut done = Vec::new();
+/// # queue.harvest(true, &mut done)?;
+/// # assert_eq!(done[0].token, 7);
+/// # queue.waker().wake();
+/// # queue.harvest(true, &mut done)?;
+/// # io::Result::Ok(())
+/// ```
 pub trait Queue: Send + Debug {
-    /// Takes a request; its token comes back with its result, and need not be unique.
+    /// Adds a request to the queue. Does not block on the device.
     ///
-    /// Does not wait for the device. The request may not start before the next [`harvest`](Self::harvest).
+    /// The request may not start before the next [`harvest`](Self::harvest).
     fn submit(&mut self, request: Request);
 
-    /// Starts what was submitted and appends what is done to `done`.
+    /// Starts submitted requests and appends completed ones to `done`.
     ///
-    /// With `wait`, returns only when it appended something or was woken; with nothing in flight only a wake
-    /// ends it. May return early. An error is the queue's own, not a request's; requests stay in flight.
+    /// With `wait`, blocks until it has appended a completion or was woken; with nothing in flight only a wake ends it.
+    /// It may also return early with nothing. Without `wait`, it never blocks.
+    ///
+    /// # Errors
+    /// The queue itself cannot make progress; its requests stay in flight. The failure of a request, or of a connection
+    /// that all requests need, is the result of those requests and not an error of `harvest`.
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()>;
 
-    /// Requests submitted and not yet harvested.
+    /// Returns the number of requests that were submitted and not yet harvested.
     fn in_flight(&self) -> usize;
 
-    /// Takes back a request with this token that has not reached the device and never will; it then comes
-    /// back with `ECANCELED`. False if there is none.
+    /// Cancels one request with this token that has not started, and returns whether it found one.
+    ///
+    /// The canceled request never reaches the device, and a later `harvest` returns it with `ECANCELED`. A queue whose
+    /// requests cannot be stopped returns false.
     fn cancel(&mut self, token: u64) -> bool;
 
-    /// Wakes this queue from any thread.
+    /// Returns a handle that wakes this queue from any thread.
     fn waker(&self) -> QueueWaker;
 }
 
-/// How a device wants to be served by [`open_queue`].
-#[derive(Clone, Copy, Debug)]
-pub enum QueueKind<'a> {
-    /// By threads that make the device's blocking calls.
-    Threads,
-    /// At once, as its calls take no time worth waiting for.
-    Inline,
-    /// By the clock of a simulated device.
-    Sim(&'a SimDevice),
-    /// By io_uring on a file, or by threads where that is not to be had.
-    File(&'a FileDevice),
-}
-
-/// The best queue for the device, with at most about `depth` requests on it at a time; more may be submitted.
-pub fn open_queue(device: &Arc<dyn Device>, depth: u32) -> Box<dyn Queue> {
-    match device.queue_kind() {
-        QueueKind::Threads => Box::new(ThreadQueue::new(device.clone(), depth)),
-        QueueKind::Inline => Box::new(inline::InlineQueue::new(device.clone())),
-        QueueKind::Sim(sim) => Box::new(sim::SimQueue::new(sim)),
-        QueueKind::File(file) => match uring::UringQueue::new(device.clone(), file, depth) {
-            Ok(queue) => Box::new(queue),
-            Err(error) => {
-                warn_once(&error);
-                Box::new(ThreadQueue::new(device.clone(), depth))
-            }
-        },
-    }
-}
-
-/// A queue on a plain file of any file system. The file may grow: a write past its end extends it.
-///
-/// `direct` switches the open file, and whoever shares it, to direct I/O; fails with `Unsupported` if it has
-/// none. Requests are then multiples of the file's sectors, else of any length and offset.
-pub fn open_file_queue(file: File, depth: u32, direct: bool) -> io::Result<Box<dyn Queue>> {
-    let device: Arc<dyn Device> = Arc::new(FileDevice::growing(file, direct)?);
-    Ok(open_queue(&device, depth))
-}
-
-fn warn_once(error: &io::Error) {
-    static WARNED: Once = Once::new();
-    WARNED.call_once(|| tracing::warn!("no io_uring ({error}): threads make the device's calls"));
-}
-
-fn canceled(request: Request) -> Done {
-    request.done(Err(rustix::io::Errno::CANCELED.into()))
-}
-
-/// Collects everything, for queues that are dropped.
-fn drain(queue: &mut dyn Queue) {
+/// Blocks until nothing is in flight, for queues that are being dropped.
+pub(crate) fn drain(queue: &mut dyn Queue) {
     let mut done = Vec::new();
-    // An error would repeat itself for ever; the back ends that use this have none.
+    // An error would repeat for ever, so it ends the loop. The queues of this crate that call `drain` have none.
     while queue.in_flight() > 0 && queue.harvest(true, &mut done).is_ok() {
         done.clear();
     }

@@ -13,7 +13,7 @@ const SPIN: u64 = 5_000;
 
 /// The device's time, in nanoseconds since it was made, and its places.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(super) struct Clock {
     start: Instant,
     parallel: usize,
     /// When each place that was ever used becomes free, the earliest on top.
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
 }
 
 /// The places, locked for one batch of requests.
-pub(crate) struct Places<'a> {
+pub(super) struct Places<'a> {
     free_at: MutexGuard<'a, BinaryHeap<Reverse<u64>>>,
     parallel: usize,
 }
@@ -31,16 +31,16 @@ impl Clock {
         Self { start: Instant::now(), parallel: parallel.max(1), places: Mutex::default() }
     }
 
-    pub(crate) fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    pub(crate) fn places(&self) -> Places<'_> {
+    pub(super) fn places(&self) -> Places<'_> {
         Places { free_at: self.places.lock(), parallel: self.parallel }
     }
 
     /// The moment shortly before `time` from which one spins, as sleeps end late; none if that is past.
-    pub(crate) fn spin_from(&self, time: u64, now: u64) -> Option<Instant> {
+    pub(super) fn spin_from(&self, time: u64, now: u64) -> Option<Instant> {
         let far = time.saturating_sub(now) > SPIN;
         far.then(|| self.start + Duration::from_nanos(time - SPIN))
     }
@@ -62,7 +62,7 @@ impl Places<'_> {
     /// Gives a request that takes `latency` the place that is free first; returns when it is done.
     ///
     /// Never earlier than for a request of the same latency before.
-    pub(crate) fn book(&mut self, now: u64, latency: u64) -> u64 {
+    pub(super) fn book(&mut self, now: u64, latency: u64) -> u64 {
         let all_used = self.free_at.len() >= self.parallel;
         if let Some(mut first) = self.free_at.peek_mut()
             && (all_used || first.0 <= now)
@@ -77,7 +77,7 @@ impl Places<'_> {
 }
 
 /// Sets this thread's timer slack to 1 ns.
-pub(crate) fn sharpen_timer() {
+pub(super) fn sharpen_timer() {
     thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
     if !DONE.replace(true) {
         // Where this is refused the sleeps are longer, never shorter.
@@ -86,7 +86,7 @@ pub(crate) fn sharpen_timer() {
 }
 
 /// Saturates at 584 years.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

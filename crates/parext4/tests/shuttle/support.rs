@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use parext4::device::QueueKind;
+use parext4::device::{InlineQueue, Queue};
 use parext4::fault::{Fault, plant};
 use parext4::{Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
 use shuttle::rand::Rng;
@@ -20,7 +20,7 @@ pub const RUBBISH: u8 = 0xaa;
 #[derive(Debug)]
 pub struct Yielding<D>(pub Arc<D>);
 
-impl<D: Device> Device for Yielding<D> {
+impl<D: Device + 'static> Device for Yielding<D> {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -60,8 +60,8 @@ impl<D: Device> Device for Yielding<D> {
         self.0.discard(offset, len)
     }
 
-    fn queue_kind(&self) -> QueueKind<'_> {
-        QueueKind::Inline
+    fn native_queue(self: Arc<Self>, _depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        Ok(Some(Box::new(InlineQueue::new(self))))
     }
 }
 

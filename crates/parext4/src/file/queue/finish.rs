@@ -86,7 +86,7 @@ impl Pending {
                     own[data].copy_from_slice(&buf[..len]);
                 }
             }
-            Op::Write { .. } | Op::Flush => {}
+            _ => {}
         }
     }
 

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::waker::Bell;
-use super::{Done, Op, Queue, QueueWaker, Request, canceled, drain};
+use super::clock::{Clock, sharpen_timer};
 use crate::device::Device;
-use crate::sim::{Clock, SimDevice, nanos, sharpen_timer};
+use crate::queue::{Queue, QueueWaker, WakeEvent, drain};
+use crate::request::{Done, Op, Request};
 
 #[derive(Debug)]
 pub(super) struct SimQueue {
@@ -20,7 +20,7 @@ pub(super) struct SimQueue {
     /// One for each kind of request.
     lines: [Line; 3],
     canceled: Vec<Done>,
-    bell: Arc<Bell>,
+    wake: Arc<WakeEvent>,
 }
 
 /// Requests that take equally long, in order.
@@ -54,16 +54,16 @@ fn kind(op: &Op) -> usize {
 }
 
 impl SimQueue {
-    pub(super) fn new(device: &SimDevice) -> Self {
-        let profile = device.profile();
-        let latencies = [profile.read_latency, profile.write_latency, profile.flush_latency];
+    /// Opens a queue on a device that delays requests to `inner` by `latencies`, in nanoseconds: of a read, a write and a
+    /// flush.
+    pub(super) fn new(inner: Arc<dyn Device>, clock: Arc<Clock>, latencies: [u64; 3]) -> Self {
         Self {
-            inner: device.inner().clone(),
-            clock: device.clock().clone(),
+            inner,
+            clock,
             fresh: Vec::new(),
-            lines: latencies.map(|latency| Line { latency: nanos(latency), booked: VecDeque::new() }),
+            lines: latencies.map(|latency| Line { latency, booked: VecDeque::new() }),
             canceled: Vec::new(),
-            bell: Arc::default(),
+            wake: Arc::default(),
         }
     }
 
@@ -92,19 +92,19 @@ impl SimQueue {
         self.lines.iter().filter_map(|line| line.booked.front()).map(|booked| booked.due).min()
     }
 
-    /// Waits until something is due or the bell rings; returns the time.
+    /// Waits until something is due or the wake rings; returns the time.
     fn sleep(&self) -> u64 {
         let Some(due) = self.next_due() else {
-            self.bell.wait(None);
+            self.wake.wait(None);
             return self.clock.now();
         };
         if let Some(spin_from) = self.clock.spin_from(due, self.clock.now()) {
             sharpen_timer();
-            self.bell.wait(Some(spin_from));
+            self.wake.wait(Some(spin_from));
         }
         loop {
             let now = self.clock.now();
-            if now >= due || self.bell.is_rung() {
+            if now >= due || self.wake.is_set() {
                 return now;
             }
             std::hint::spin_loop();
@@ -123,7 +123,7 @@ impl Queue for SimQueue {
         let mut now = self.clock.now();
         self.start(now);
         self.reap(now, done);
-        while wait && !self.bell.take() && done.len() == before {
+        while wait && !self.wake.take() && done.len() == before {
             now = self.sleep();
             self.reap(now, done);
         }
@@ -145,12 +145,12 @@ impl Queue for SimQueue {
             }
         };
         let found = request.is_some();
-        self.canceled.extend(request.map(canceled));
+        self.canceled.extend(request.map(Request::canceled));
         found
     }
 
     fn waker(&self) -> QueueWaker {
-        QueueWaker::new(self.bell.clone())
+        QueueWaker::new(self.wake.clone())
     }
 }
 

@@ -10,12 +10,13 @@ mod wake_fd;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{Done, Op, Queue, QueueWaker, Request, canceled, drain};
-use crate::device::{Device, check_change, check_read_range};
-use crate::file::{Alignment, FileDevice};
+use crate::alignment::Alignment;
+use crate::device::Device;
+use crate::queue::{Queue, QueueWaker, drain};
+use crate::request::{Done, Op, Request};
 use ring::{Completion, Ring};
 use transfer::{Batch, Transfer};
 use wake_fd::WakeFd;
@@ -23,7 +24,16 @@ use wake_fd::WakeFd;
 /// More at a time does not make a device faster; what goes beyond waits in the backlog.
 const MAX_DEPTH: u32 = 4096;
 
-pub(super) struct UringQueue {
+/// The file that holds a volume, as a ring needs it.
+pub(crate) struct VolumeFile<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Start of the volume in the file, bytes.
+    pub(crate) base: u64,
+    /// What direct I/O demands, if the file is open for it.
+    pub(crate) alignment: Option<Alignment>,
+}
+
+pub(crate) struct UringQueue {
     // First, so that the file stays open until it is dropped.
     ring: Ring,
     device: Arc<dyn Device>,
@@ -40,34 +50,25 @@ pub(super) struct UringQueue {
 }
 
 impl UringQueue {
-    /// A queue on the file of `device`.
-    pub(super) fn new(device: Arc<dyn Device>, file: &FileDevice, depth: u32) -> io::Result<Self> {
+    /// Opens a ring on the file of a volume. `device` is the volume: it checks requests and keeps the file open.
+    ///
+    /// # Errors
+    /// The kernel has no io_uring, forbids it, or lacks one of the operations.
+    pub(crate) fn new(device: Arc<dyn Device>, volume: VolumeFile<'_>, depth: u32) -> io::Result<Self> {
         let wake_fd = Arc::new(WakeFd::new()?);
-        let ring = Ring::new(file.as_fd(), wake_fd.clone(), depth.clamp(1, MAX_DEPTH))?;
-        let (base, alignment) = (file.base_offset(), file.alignment());
+        let ring = Ring::new(volume.fd, wake_fd.clone(), depth.clamp(1, MAX_DEPTH))?;
+        let VolumeFile { base, alignment, .. } = volume;
         let (backlog, ready) = Default::default();
         Ok(Self { ring, device, base, alignment, backlog, started: 0, ready, wake_fd })
     }
 
-    /// Checks a request and returns its length in bytes, or nothing if there is nothing to do.
-    fn check(&self, op: &mut Op) -> io::Result<Option<usize>> {
-        let len = match op {
-            Op::Flush => return Ok((!self.device.read_only()).then_some(0)),
-            Op::Read { offset, buf, len } => {
-                super::request::head(buf, *len)?;
-                check_read_range(&*self.device, *offset, *len as u64)?;
-                *len
-            }
-            Op::Write { offset, segments } => {
-                let mut len = 0usize;
-                for segment in segments.iter() {
-                    len = len.saturating_add(segment.bytes()?.len());
-                }
-                check_change(&*self.device, *offset, len as u64)?;
-                len
-            }
-        };
-        Ok((len > 0).then_some(len))
+    /// Checks a request and returns its length in bytes, or `None` if the kernel has nothing to do for it.
+    fn check(&self, op: &Op) -> io::Result<Option<usize>> {
+        let len = op.check(&*self.device)?;
+        Ok(match op {
+            Op::Flush => (!self.device.read_only()).then_some(0),
+            Op::Read { .. } | Op::Write { .. } => (len > 0).then_some(len),
+        })
     }
 
     /// Moves what fits from the backlog to the ring.
@@ -95,8 +96,8 @@ impl UringQueue {
 }
 
 impl Queue for UringQueue {
-    fn submit(&mut self, mut request: Request) {
-        match self.check(&mut request.op) {
+    fn submit(&mut self, request: Request) {
+        match self.check(&request.op) {
             Ok(Some(len)) => self.backlog.push_back((request, len)),
             Ok(None) => self.ready.push(request.done(Ok(()))),
             Err(error) => self.ready.push(request.done(Err(error))),
@@ -125,7 +126,7 @@ impl Queue for UringQueue {
         let place = self.backlog.iter().position(|(request, _)| request.token == token);
         let request = place.and_then(|place| self.backlog.remove(place));
         let found = request.is_some();
-        self.ready.extend(request.map(|(request, _)| canceled(request)));
+        self.ready.extend(request.map(|(request, _)| request.canceled()));
         found
     }
 

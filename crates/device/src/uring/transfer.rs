@@ -9,10 +9,10 @@ use std::io;
 use rustix::io::Errno;
 use smallvec::{SmallVec, smallvec};
 
-use super::super::{Done, Op, Request};
-use crate::file::Alignment;
-use crate::file::transfer::{file_ends, file_takes_nothing};
+use crate::alignment::Alignment;
 use crate::pool::{BufferPool, PooledBuf};
+use crate::request::{Done, Op, Request};
+use crate::short_transfer::{end_of_file, nothing_written};
 
 /// How often the kernel may put one request off before that is its result.
 const RETRIES: u8 = 100;
@@ -131,8 +131,8 @@ impl Transfer {
         let offset = self.offset + self.moved as u64;
         match self.requests[0].op {
             // A direct read stops inside a sector only where the file does.
-            Op::Read { .. } if moved == 0 || !moved.is_multiple_of(self.unit) => Some(Err(file_ends(offset))),
-            _ if moved == 0 => Some(Err(file_takes_nothing(offset))),
+            Op::Read { .. } if moved == 0 || !moved.is_multiple_of(self.unit) => Some(Err(end_of_file(offset))),
+            _ if moved == 0 => Some(Err(nothing_written(offset))),
             _ => None,
         }
     }
@@ -203,7 +203,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{AlignedBuf, Segment};
+    use crate::aligned::AlignedBuf;
+    use crate::request::Segment;
 
     fn read(len: usize, alignment: Option<Alignment>) -> Transfer {
         let op = Op::Read { offset: 4096, buf: AlignedBuf::zeroed(len), len };

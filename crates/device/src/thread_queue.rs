@@ -9,14 +9,15 @@ use std::thread::{Builder, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Done, Queue, QueueWaker, Request, canceled};
 use crate::device::Device;
+use crate::queue::{Queue, QueueWaker};
+use crate::request::{Done, Request};
 
 const MAX_THREADS: usize = 16;
 
 /// Threads start when there is work for them, and end with the queue.
 #[derive(Debug)]
-pub(super) struct ThreadQueue {
+pub(crate) struct ThreadQueue {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     max_threads: usize,
@@ -42,7 +43,7 @@ struct State {
 }
 
 impl ThreadQueue {
-    pub(super) fn new(device: Arc<dyn Device>, depth: u32) -> Self {
+    pub(crate) fn new(device: Arc<dyn Device>, depth: u32) -> Self {
         let shared = Shared { device, state: Mutex::default(), work: Condvar::new(), news: Condvar::new() };
         let max_threads = usize::try_from(depth).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS);
         Self { shared: Arc::new(shared), threads: Vec::new(), max_threads, in_flight: 0 }
@@ -123,7 +124,7 @@ impl Queue for ThreadQueue {
         let place = state.pending.iter().position(|request| request.token == token);
         let request = place.and_then(|place| state.pending.remove(place));
         let found = request.is_some();
-        state.done.extend(request.map(canceled));
+        state.done.extend(request.map(Request::canceled));
         found
     }
 

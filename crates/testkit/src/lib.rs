@@ -1,8 +1,9 @@
-//! Helpers that the tests of several crates share: random choices, stamped sectors, settings, and the times of slow
-//! calls.
+//! Helpers that the tests of several crates share: random choices, stamped sectors, settings, the times of slow calls,
+//! and a device with a native queue.
 
 #![forbid(unsafe_code)]
 
+pub mod remote_device;
 pub mod rng;
 pub mod sector;
 pub mod settings;

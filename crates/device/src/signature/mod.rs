@@ -8,7 +8,8 @@ mod table;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 
-use crate::{AlignedBuf, Device};
+use crate::aligned::AlignedBuf;
+use crate::device::Device;
 use table::SIGNATURES;
 
 /// A signature on a device.

@@ -131,7 +131,9 @@ impl Transfer {
         let offset = self.offset + self.moved as u64;
         match self.requests[0].op {
             // A direct read stops inside a sector only where the file does.
-            Op::Read { .. } if moved == 0 || !moved.is_multiple_of(self.unit) => Some(Err(end_of_file(offset))),
+            Op::Read { .. } if moved == 0 || !moved.is_multiple_of(self.unit) => {
+                Some(Err(end_of_file(offset)))
+            }
             _ if moved == 0 => Some(Err(nothing_written(offset))),
             _ => None,
         }

@@ -1,6 +1,9 @@
 //! What queues are for, on every back end.
 
+use std::sync::Arc;
+
 use parext4::{File, IoQueue, IoRequest};
+use testkit::remote_device::RemoteDevice;
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, one, read, write};
 use crate::common::rng::Rng;
@@ -55,7 +58,7 @@ fn model(pieces: &[(u64, Vec<u8>)]) -> Vec<u8> {
 
 #[test]
 fn many_operations_are_in_flight_at_once() {
-    for (kind, block_size) in Kind::ALL.into_iter().zip([1024, 4096, 2048, 4096]) {
+    for (kind, block_size) in Kind::ALL.into_iter().zip([1024, 4096, 2048, 4096, 1024]) {
         let mut bed = Bed::new(kind, block_size);
         let file = bed.volume.create("/file", 0o644).unwrap();
         let mut queue = bed.volume.io_queue(8);
@@ -78,6 +81,23 @@ fn many_operations_are_in_flight_at_once() {
         assert!(contents(&bed.volume.open_file("/file").unwrap()) == want, "{kind:?}: another open");
         bed.close();
     }
+}
+
+#[test]
+fn a_device_outside_its_crate_serves_operations_by_its_own_queue() {
+    let mut device = None;
+    let bed = Bed::behind(4096, |memory| {
+        let remote = Arc::new(RemoteDevice::new(memory));
+        device.insert(remote).clone()
+    });
+    let device = device.unwrap();
+    let file = bed.volume.create("/file", 0o644).unwrap();
+    let mut queue = bed.volume.io_queue(8);
+    let before = device.queued();
+    write_pieces(&mut queue, &file, &[(0, vec![1; BLOCK]), (1 << 20, vec![2; BLOCK])]);
+    assert_eq!(device.queued() - before, 2);
+    drop((queue, file));
+    bed.close();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use parext4::{
     Completion, Device, Error, File, FileDevice, FileOptions, IoFlags, IoQueue, IoRequest, MemDevice,
     OpenOptions, Volume,
 };
+use testkit::remote_device::RemoteDevice;
 
 use crate::common::chopped::Chopped;
 use crate::common::memory::{Shape, assert_clean, assert_clean_file, untimed};
@@ -23,10 +24,12 @@ pub enum Kind {
     Uring,
     Threads,
     Sim,
+    /// Native queue of a device that is defined outside the device crate.
+    Remote,
 }
 
 impl Kind {
-    pub const ALL: [Self; 4] = [Self::Inline, Self::Uring, Self::Threads, Self::Sim];
+    pub const ALL: [Self; 5] = [Self::Inline, Self::Uring, Self::Threads, Self::Sim, Self::Remote];
 }
 
 /// Where the bytes are, for e2fsck.
@@ -60,6 +63,7 @@ impl Bed {
         let memory = Arc::new(memory);
         let device: Arc<dyn Device> = match kind {
             Kind::Threads => Arc::new(Chopped::new(Arc::clone(&memory) as _, 1)),
+            Kind::Remote => Arc::new(RemoteDevice::new(Arc::clone(&memory))),
             Kind::Sim => Arc::new(SimDevice::new(Arc::clone(&memory) as _, PROFILE)),
             _ => Arc::clone(&memory) as _,
         };

@@ -1,4 +1,4 @@
-//! Every back end of `open_queue` through one table of behaviours.
+//! Every queue that `open_queue` opens, also that of a device outside the crate, through one table of behaviours.
 
 mod behaviour;
 mod files;
@@ -15,6 +15,7 @@ use parext4_device::{
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use testkit::remote_device::RemoteDevice;
 
 const SIZE: u64 = 4 << 20;
 
@@ -63,6 +64,7 @@ fn on_every_back_end(test: impl Fn(&Arc<dyn Device>)) {
     };
     on("InlineQueue", &(memory() as _));
     on("SimQueue", &simulated(Duration::from_micros(50), 4));
+    on("RemoteQueue", &(Arc::new(RemoteDevice::new(memory())) as _));
     on("ThreadQueue", &(Arc::new(FaultDevice::new(memory(), FaultPlan::default())) as _));
     let back_end = if has_io_uring() { "UringQueue" } else { "ThreadQueue" };
     for direct in [Direct::Never, Direct::Always] {

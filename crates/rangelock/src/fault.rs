@@ -1,51 +1,51 @@
-//! Defects that the models in `tests/shuttle.rs` must find; they can be planted only under `--cfg shuttle`.
+//! Defects that the models in `tests/shuttle` must find. They can be planted only under `--cfg shuttle`.
 
-/// A way in which a lock made by `RangeLock::with_fault` is broken.
+/// A defect of a lock that `RangeLock::with_fault` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Grants every request.
+    /// Every request is granted.
     SkipOverlapCheck,
-    /// Lets a request pass those that wait.
+    /// A request ignores earlier requests that wait.
     PassWaiters,
-    /// Grants waiters without telling them.
-    LoseWakeUps,
-    /// Tells a waiter when the first of its slots has granted it, not the last.
+    /// Waiters are granted but not woken.
+    LoseWakeups,
+    /// A waiter is woken when the first of its slots grants it, not the last.
     WakeAtFirstSlot,
-    /// Takes only the first slot of a range that has several.
-    FirstSlotOnly,
-    /// Takes the slots of a range one by one, not all in the same moment.
-    SlotsOneByOne,
-    /// Forgets those that hold a range when the lock spreads over its slots.
-    SpreadForgetsHolders,
-    /// Forgets those that wait when the lock spreads over its slots.
-    SpreadForgetsWaiters,
-    /// Does not notice that the lock has spread while the mutex was waited for.
-    MissSpread,
-    /// Drops what a slot's word says when its queue is needed.
-    InflateForgetsHolder,
-    /// A release that finds the word of its slot changed does not look into the queue.
+    /// A request with several slots enters only the first.
+    EnterFirstSlotOnly,
+    /// A request enters its slots one at a time, not with all of them locked.
+    EnterSlotsOneByOne,
+    /// An expansion drops the requests that hold a range.
+    ExpandDropsHolders,
+    /// An expansion drops the requests that wait.
+    ExpandDropsWaiters,
+    /// A thread that waited for the mutex of the single slot does not check whether the lock expanded meanwhile.
+    MissExpansion,
+    /// Inflating a slot drops the holders in its word.
+    InflateDropsHolders,
+    /// A release that finds the word of its slot changed does not release in the queue.
     ReleaseIgnoresQueue,
-    /// Makes the word of a slot free while its queue is in use.
-    DeflatePastWaiters,
-    /// The one slot can be taken again after the lock has spread.
-    SpreadReopens,
-    /// A request that could not take the words of all its slots keeps those it has, and queues.
-    KeepSomeSlots,
-    /// A request that has its words does not look whether a wide one is there.
-    IgnoreGate,
-    /// A request that has its slots locked does not look again whether a wide one has come.
-    GateOnlyOnce,
-    /// A wide request does not look for slots in which others are.
-    WideIgnoresSlots,
-    /// A wide request that shrinks moves to the slots of what is left.
+    /// Deflating frees the word of a slot while its queue is in use.
+    DeflateInUse,
+    /// The word of the single slot can be acquired after the lock expanded.
+    ReuseSingleSlot,
+    /// A request that failed to acquire all its words keeps those it acquired when it queues.
+    KeepPartialGrant,
+    /// A request that has acquired its words does not check for wide requests.
+    IgnoreWide,
+    /// A request that has locked its slots does not check again for wide requests.
+    CheckWideOnce,
+    /// A wide request does not enter the slots that are not free.
+    WideSkipsSlots,
+    /// A wide request that shrinks moves to the slots of its new range.
     ShrinkMovesWide,
-    /// A shrink gives back nothing in the slots that it leaves.
+    /// A shrink does not release the slots that it leaves.
     ShrinkKeepsSlots,
-    /// A request that is given up leaves its place to nobody.
-    GiveUpSilently,
+    /// A cancelled request grants none of the requests that it blocked.
+    CancelGrantsNothing,
 }
 
-/// The defect planted in a lock, if any. Outside of the models it is nothing and takes no space.
+/// The defect planted in a lock, if any. Zero-sized except in the models.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Planted {
     #[cfg(shuttle)]
@@ -59,7 +59,7 @@ impl Planted {
     }
 
     #[cfg(not(shuttle))]
-    #[expect(clippy::unused_self, reason = "as in the models")]
+    #[expect(clippy::unused_self, reason = "same signature as under `--cfg shuttle`")]
     pub(crate) const fn is(self, _: Fault) -> bool {
         false
     }

@@ -1,20 +1,22 @@
-//! A set of distinct ranges, each with a value, that finds those overlapping a given range: a hashed grid.
+//! A map from distinct ranges to values that finds the ranges overlapping a given one: a hierarchical hash grid.
 //!
-//! A range of *level* `k` is at most `2^k` long, with `k` odd, and stands in the cell of `2^k` bytes in which it
-//! starts. So it reaches into one more cell at most, and whoever looks for what overlaps some bytes looks into
-//! the cells of those bytes and the one before, once for each level in use. The cells are hashed to buckets.
-//! Finding thus takes a few steps for a short range, however many others there are, and never more than there
-//! are ranges. Nothing is allocated unless there are more ranges than ever before.
+//! Level `k`, always odd, holds the ranges of more than `2^(k-2)` and at most `2^k` bytes. It is divided into cells of
+//! `2^k` bytes, and a range is in the cell in which it starts. A range thus ends in that cell or the next. A search for
+//! a range checks, on each level in use, the cells that the range touches and the one before them. Cells are hashed to
+//! buckets.
+//!
+//! A search for a short range takes a few steps, however many other ranges there are, and at most as many steps as
+//! there are ranges. Nodes are reused: the grid allocates only when it holds more ranges than ever before.
 //!
 //! Invariants:
 //! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is removed.
-//! - G2: there are as many buckets as nodes, a power of two. The list of each holds the nodes of its cells.
-//! - G3: all other nodes are in the list of free ones, with a default value.
-//! - G4: `ids` is the exclusive or of all ids of ranges, so with one range it is that one's.
+//! - G2: there are as many buckets as nodes, a power of two. The list of a bucket links the nodes of its cells.
+//! - G3: all other nodes are in the free list, with a default value.
+//! - G4: `ids` is the exclusive or of the ids of all ranges. With one range it is that range's id.
 
 use crate::ByteRange;
 
-/// Names a range of one grid for as long as it is in it.
+/// Identifies a range of a grid until the range is removed.
 pub(crate) type Id = u32;
 
 const NIL: Id = Id::MAX;
@@ -22,14 +24,14 @@ const FIRST_NODES: usize = 4;
 
 struct Node<T> {
     range: ByteRange,
-    /// In the list of its bucket, or of the free nodes.
+    /// The next node in the list of the bucket, or in the free list.
     next: Id,
-    /// Not of this node: the first node of the bucket with the same number.
+    /// The first node of the bucket with this node's index; unrelated to this node.
     bucket: Id,
     value: T,
 }
 
-/// Small, as each slot has one beside its other fields in one cache line.
+/// Small, because a slot shares one cache line with its grid.
 pub(crate) struct Grid<T> {
     nodes: Box<[Node<T>]>,
     /// Bit `n` is level `2 * n + 1`.
@@ -62,23 +64,23 @@ impl<T: Default> Grid<T> {
         &mut self.nodes[id as usize].value
     }
 
-    /// The only range.
+    /// Returns the only range; `None` if there are none or several.
     pub(crate) fn sole(&self) -> Option<Id> {
         (self.len == 1).then_some(self.ids)
     }
 
-    /// All ranges, and possibly others with default values.
+    /// Returns all ranges, and possibly removed ones with default values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ByteRange, &T)> {
         self.nodes.iter().map(|node| (node.range, &node.value))
     }
 
-    /// Empties the grid; what was in it, and possibly other ranges with default values.
+    /// Empties the grid. Returns all ranges, and possibly removed ones with default values.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (ByteRange, T)> + use<T> {
         std::mem::take(self).nodes.into_vec().into_iter().map(|node| (node.range, node.value))
     }
 
-    /// Whether `found` is true for one that overlaps `range`; asks until it is. May ask about one twice, and
-    /// about default values.
+    /// Calls `found` for ranges that overlap `range`, until it returns true. Returns true if it did. May call it twice
+    /// for one range, and for removed ranges with default values.
     #[inline]
     pub(crate) fn any_overlapping(&self, range: ByteRange, mut found: impl FnMut(Id, &T) -> bool) -> bool {
         let mut levels = self.levels;
@@ -106,7 +108,7 @@ impl<T: Default> Grid<T> {
         false
     }
 
-    /// Exactly this range.
+    /// Finds exactly this range.
     #[inline]
     pub(crate) fn find(&self, range: ByteRange) -> Option<Id> {
         if self.len == 0 {
@@ -119,7 +121,7 @@ impl<T: Default> Grid<T> {
         (at != NIL).then_some(at)
     }
 
-    /// Exactly this range, added with a default value if it is missing.
+    /// Finds exactly this range, or adds it with a default value.
     #[inline]
     pub(crate) fn find_or_add(&mut self, range: ByteRange) -> Id {
         self.find(range).unwrap_or_else(|| self.add(range))
@@ -171,7 +173,7 @@ impl<T: Default> Grid<T> {
         self.nodes[id as usize].next = next;
     }
 
-    /// Doubles the nodes, of which none is free, and the buckets.
+    /// Doubles the number of nodes, none of which is free, and of buckets.
     #[cold]
     fn grow(&mut self) {
         let used = self.nodes.len();
@@ -191,15 +193,15 @@ impl<T: Default> Grid<T> {
 
     #[inline]
     fn bucket_of(&self, cell: u64) -> usize {
-        // Vigna's multiplier for congruential generators (2021). Not that of the slots: of what that tells
-        // apart, only one slot's share gets here.
+        // Vigna's multiplier for congruential generators (2021). It must differ from the multiplier that hashes stripes to
+        // slots: all stripes of one slot have similar products with that one.
         let hash = cell.wrapping_mul(0xd134_2543_de82_ef95);
         (hash >> 32) as usize & (self.nodes.len() - 1)
     }
 }
 
 fn level(range: ByteRange) -> u32 {
-    // Odd ones only, so that the last is 63 and all fit a small word.
+    // Only odd levels, so that 32 bits suffice for `levels`. The last one is 63.
     (u64::BITS - (range.len() - 1).leading_zeros()).min(u64::BITS - 1) | 1
 }
 
@@ -226,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_overlaps(ranges in prop::collection::vec(range(), 1..60), probe in range()) {
+        fn finds_exactly_the_overlapping_ranges(ranges in prop::collection::vec(range(), 1..60), probe in range()) {
             let (mut grid, mut naive) = (Grid::<()>::default(), BTreeSet::new());
             for range in ranges {
                 let key = (range.start(), range.end());
@@ -242,7 +244,7 @@ mod tests {
                     let mut found = BTreeSet::new();
                     grid.any_overlapping(probe, |id, ()| {
                         let range = grid.range(id);
-                        // It may also show what was removed.
+                        // The grid may also report removed ranges.
                         if grid.find(range) == Some(id) {
                             found.insert((range.start(), range.end()));
                         }

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 #[cfg(all(rangelock_unlocked, any(test, shuttle, debug_assertions)))]
-compile_error!("a lock that locks nothing is for measuring what the lock costs, in release builds, only");
+compile_error!(
+    "`--cfg rangelock_unlocked` disables all locking: use it only in release builds, to measure the lock's cost"
+);
 
 mod fault;
 mod grid;
@@ -12,8 +14,10 @@ mod queue;
 mod range;
 mod request;
 mod slot;
+mod slot_set;
 mod slots;
 mod sync;
+mod table;
 mod wake;
 mod word;
 

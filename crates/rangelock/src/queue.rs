@@ -1,21 +1,20 @@
-//! Who is granted when: the pure state machine of one slot, with no threads in it.
+//! Decides which requests of one slot are granted: a state machine without threads.
 //!
-//! A request waits for every earlier one that conflicts with it, whether that one is granted or waits itself;
-//! this makes it FIFO among overlapping requests, and means that a whole-file request cannot be starved by
-//! small ones that keep arriving.
+//! A request waits for every earlier request that conflicts with it, granted or waiting. So overlapping requests are
+//! FIFO, and small requests that keep arriving cannot starve a request for the whole file.
 //!
-//! Requests for exactly the same range form a *class*. It counts those granted, who need no names since they
-//! are all alike, and queues those that wait. The classes stand in a [`Grid`], so requests elsewhere cost next
-//! to nothing, and of a thousand that wait for one range only the first is ever looked at.
+//! Requests for exactly the same range form a *class*. A class counts its granted requests, which are interchangeable,
+//! and queues its waiting ones. Classes are kept in a [`Grid`], so requests for other ranges cost next to nothing, and
+//! of a thousand requests that wait for one range only the first is ever checked.
 //!
 //! Invariants:
-//! - Q1: tickets are in arrival order, and those of a class's waiters rise.
-//! - Q2: the first waiter of each class conflicts with a granted request, or with an earlier waiter. Then those
-//!   behind it wait too: they conflict with the first or, if both are shared, with whatever blocks the first.
+//! - Q1: tickets rise in arrival order, also within the waiters of a class.
+//! - Q2: the first waiter of each class conflicts with a granted request or with an earlier waiter. The waiters behind
+//!   it then wait, too: each conflicts with the first one or, if both are shared, with what blocks the first one.
 //! - Q3: no two granted requests conflict.
-//! - Q4: a granted request that conflicts with a waiter is earlier, as it would have had to wait otherwise.
-//!   So grants need no tickets.
-//! - Q5: a class is neither without grants and waiters, nor has two grants that conflict.
+//! - Q4: a granted request that conflicts with a waiter is earlier than the waiter; otherwise it would wait itself. So
+//!   grants need no tickets.
+//! - Q5: a class has a grant or a waiter, and no two conflicting grants.
 
 use crate::fault::{Fault, Planted};
 use crate::grid::{Grid, Id};
@@ -23,16 +22,16 @@ use crate::{ByteRange, Mode};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// What a request asks for.
+/// The range and mode of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct Access {
     pub(crate) range: ByteRange,
     pub(crate) mode: Mode,
 }
 
 type Ticket = u64;
 
-/// After every ticket given out.
+/// Greater than every ticket in use.
 const LAST: Ticket = Ticket::MAX;
 
 struct Waiting<W> {
@@ -45,26 +44,26 @@ struct Waiting<W> {
 struct Class<W> {
     shared: u32,
     exclusive: u32,
-    /// Boxed, as most classes never need it.
-    line: Option<Box<Line<W>>>,
+    /// Boxed, because most classes never have a waiter.
+    waiters: Option<Box<Waiters<W>>>,
 }
 
-/// Those who wait for one range.
-struct Line<W> {
-    waiting: VecDeque<Waiting<W>>,
+/// The waiting requests of a class, in arrival order.
+struct Waiters<W> {
+    requests: VecDeque<Waiting<W>>,
     /// The ticket of the first exclusive waiter, or `LAST`.
     first_exclusive: Ticket,
 }
 
 impl<W> Default for Class<W> {
     fn default() -> Self {
-        Self { shared: 0, exclusive: 0, line: None }
+        Self { shared: 0, exclusive: 0, waiters: None }
     }
 }
 
-impl<W> Default for Line<W> {
+impl<W> Default for Waiters<W> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), first_exclusive: LAST }
+        Self { requests: VecDeque::new(), first_exclusive: LAST }
     }
 }
 
@@ -76,10 +75,10 @@ impl<W> Class<W> {
         }
     }
 
-    /// Whether it has a grant, or a waiter before `ticket`, that excludes `mode`.
+    /// Returns true if the class has a grant, or a waiter before `ticket`, that excludes `mode`.
     #[inline]
     fn blocks(&self, mode: Mode, ticket: Ticket) -> bool {
-        let waiting = self.line.as_ref().map_or(LAST, |line| line.first(mode));
+        let waiting = self.waiters.as_ref().map_or(LAST, |waiters| waiters.first(mode));
         let granted = match mode {
             Mode::Shared => self.exclusive,
             Mode::Exclusive => self.shared + self.exclusive,
@@ -96,16 +95,16 @@ impl<W> Class<W> {
     }
 
     fn waiting(&self) -> impl Iterator<Item = &Waiting<W>> {
-        self.line.iter().flat_map(|line| &line.waiting)
+        self.waiters.iter().flat_map(|waiters| &waiters.requests)
     }
 }
 
-impl<W> Line<W> {
-    /// The ticket of the first waiter that excludes `mode`, or `LAST`.
+impl<W> Waiters<W> {
+    /// Returns the ticket of the first waiter that excludes `mode`, or `LAST`.
     fn first(&self, mode: Mode) -> Ticket {
         match mode {
             Mode::Shared => self.first_exclusive,
-            Mode::Exclusive => self.waiting.front().map_or(LAST, |first| first.ticket),
+            Mode::Exclusive => self.requests.front().map_or(LAST, |first| first.ticket),
         }
     }
 
@@ -113,21 +112,21 @@ impl<W> Line<W> {
         if waiting.mode == Mode::Exclusive {
             self.first_exclusive = self.first_exclusive.min(waiting.ticket);
         }
-        self.waiting.push_back(waiting);
+        self.requests.push_back(waiting);
     }
 
-    fn take(&mut self, index: usize) -> Option<Waiting<W>> {
-        let taken = self.waiting.remove(index)?;
-        if taken.ticket == self.first_exclusive {
-            // Looks at each shared waiter once for each exclusive one before it that leaves: once, mostly.
-            let exclusive = self.waiting.iter().find(|w| w.mode == Mode::Exclusive);
+    fn remove(&mut self, index: usize) -> Option<Waiting<W>> {
+        let removed = self.requests.remove(index)?;
+        if removed.ticket == self.first_exclusive {
+            // Each shared waiter is visited once for each exclusive waiter removed before it, mostly one.
+            let exclusive = self.requests.iter().find(|w| w.mode == Mode::Exclusive);
             self.first_exclusive = exclusive.map_or(LAST, |w| w.ticket);
         }
-        Some(taken)
+        Some(removed)
     }
 }
 
-/// The requests of one slot. `W` is what the caller wants back when a waiter is granted.
+/// The requests of one slot. `W` is what the caller gets back when a waiter is granted.
 pub(crate) struct Queue<W> {
     classes: Grid<Class<W>>,
     waiting: u32,
@@ -150,124 +149,128 @@ impl<W> Queue<W> {
         self.planted
     }
 
-    /// Whether a request for `claim` would have to wait now.
+    /// Returns true if a request for `access` would have to wait now.
     #[inline]
-    pub(crate) fn blocks(&self, claim: Claim) -> bool {
-        self.blocks_before(claim, LAST)
+    pub(crate) fn blocks(&self, access: Access) -> bool {
+        self.blocks_before(access, LAST)
     }
 
-    /// Grants `claim`, which nothing must block.
+    /// Grants `access`. No request may block it.
     #[inline]
-    pub(crate) fn grant(&mut self, claim: Claim) {
-        self.grant_many(claim, 1);
+    pub(crate) fn grant(&mut self, access: Access) {
+        self.grant_many(access, 1);
     }
 
-    /// Grants `claim` to so many.
-    pub(crate) fn grant_many(&mut self, claim: Claim, count: u32) {
-        let id = self.classes.find_or_add(claim.range);
-        *self.classes.value_mut(id).granted(claim.mode) += count;
+    /// Grants `count` requests for `access`. No request may block them.
+    pub(crate) fn grant_many(&mut self, access: Access, count: u32) {
+        let id = self.classes.find_or_add(access.range);
+        *self.classes.value_mut(id).granted(access.mode) += count;
     }
 
-    /// Makes `claim` wait, which something must block.
-    pub(crate) fn wait(&mut self, claim: Claim, waker: W) {
+    /// Makes a request for `access` wait. Another request must block it.
+    pub(crate) fn wait(&mut self, access: Access, waker: W) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
-        let id = self.classes.find_or_add(claim.range);
-        let line = self.classes.value_mut(id).line.get_or_insert_default();
-        line.push(Waiting { ticket, mode: claim.mode, waker });
+        let id = self.classes.find_or_add(access.range);
+        let waiters = self.classes.value_mut(id).waiters.get_or_insert_default();
+        waiters.push(Waiting { ticket, mode: access.mode, waker });
     }
 
-    /// Takes a grant back, and appends the wakers of the waiters that this grants.
+    /// Releases a granted request, and appends the wakers of the waiters that this grants.
     #[inline]
-    pub(crate) fn release(&mut self, claim: Claim, granted: &mut Vec<W>) {
-        let Some(id) = self.classes.find(claim.range) else { return lost("a granted range has a class") };
+    pub(crate) fn release(&mut self, access: Access, granted: &mut Vec<W>) {
+        let Some(id) = self.classes.find(access.range) else {
+            return invariant_broken("a granted range has a class");
+        };
         let class = self.classes.value_mut(id);
-        let count = class.granted(claim.mode);
+        let count = class.granted(access.mode);
         *count -= 1;
-        // Another just like it blocks whom it blocked.
+        // Another grant of the class blocks the same requests.
         if *count == 0 {
-            self.left(id, granted);
+            self.grant_after_removal(id, granted);
         }
     }
 
-    /// Replaces the grant of `from` by `to`, which must conflict with nothing that `from` does not conflict
-    /// with, and appends the wakers of the waiters that this grants.
-    pub(crate) fn narrow(&mut self, from: Claim, to: Claim, granted: &mut Vec<W>) {
+    /// Replaces the grant of `from` by `to`, and appends the wakers of the waiters that this grants. `to` must conflict
+    /// only with requests that `from` conflicts with.
+    pub(crate) fn narrow(&mut self, from: Access, to: Access, granted: &mut Vec<W>) {
         debug_assert!(from.range.contains(&to.range));
         self.grant(to);
         self.release(from, granted);
     }
 
-    /// Removes a request that may wait or be granted; `is_it` knows its waker. Appends the wakers of the
-    /// waiters that this grants. Takes time linear in the waiters for the same range.
-    pub(crate) fn give_up(&mut self, claim: Claim, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
-        let Some(id) = self.classes.find(claim.range) else { return lost("a request has a class") };
-        let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
-            return self.release(claim, granted);
+    /// Removes a request, waiting or granted, and appends the wakers of the waiters that this grants. `is_it` recognises
+    /// the request's waker. Takes time linear in the waiters for the same range.
+    pub(crate) fn cancel(&mut self, access: Access, is_it: impl Fn(&W) -> bool, granted: &mut Vec<W>) {
+        let Some(id) = self.classes.find(access.range) else {
+            return invariant_broken("a request has a class");
         };
-        self.take(id, index);
-        if !self.planted.is(Fault::GiveUpSilently) {
-            self.left(id, granted);
+        let Some(index) = self.classes.value(id).waiting().position(|w| is_it(&w.waker)) else {
+            return self.release(access, granted);
+        };
+        self.remove_waiter(id, index);
+        if !self.planted.is(Fault::CancelGrantsNothing) {
+            self.grant_after_removal(id, granted);
         }
     }
 
-    /// How many different ranges are held or waited for.
+    /// Returns the number of distinct ranges that are held or waited for.
     pub(crate) fn ranges(&self) -> usize {
         self.classes.len()
     }
 
-    /// What is granted, and to how many, if that is one claim, and nobody waits.
-    pub(crate) fn sole(&self) -> Option<(Claim, u32)> {
+    /// Returns the granted access and the number of its holders, if there is only one access and no waiter.
+    pub(crate) fn sole(&self) -> Option<(Access, u32)> {
         let id = self.classes.sole().filter(|_| self.waiting == 0)?;
         let (range, class) = (self.classes.range(id), self.classes.value(id));
         match (class.shared, class.exclusive) {
-            (count, 0) => Some((Claim { range, mode: Mode::Shared }, count)),
-            (0, count) => Some((Claim { range, mode: Mode::Exclusive }, count)),
+            (count, 0) => Some((Access { range, mode: Mode::Shared }, count)),
+            (0, count) => Some((Access { range, mode: Mode::Exclusive }, count)),
             _ => None,
         }
     }
 
-    /// Empties the queue of the one claim that [`sole`](Self::sole) shows.
-    pub(crate) fn forget_sole(&mut self) {
+    /// Removes all holders of the access that [`sole`](Self::sole) returns.
+    pub(crate) fn clear_sole(&mut self) {
         if let Some(id) = self.classes.sole() {
             self.classes.remove(id);
         }
     }
 
-    /// The waker of each waiter.
+    /// Returns the waker of each waiter.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &W> {
         self.classes.iter().flat_map(|(_, class)| class.waiting()).map(|w| &w.waker)
     }
 
-    /// Empties the queue: what is granted, and who waits, in arrival order.
-    pub(crate) fn take_all(&mut self) -> (Vec<Claim>, Vec<(Claim, W)>) {
+    /// Empties the queue. Returns the granted requests, and the waiting ones in arrival order.
+    pub(crate) fn take_all(&mut self) -> (Vec<Access>, Vec<(Access, W)>) {
         let (mut granted, mut waiting) = (Vec::new(), Vec::new());
         for (range, class) in self.classes.take_all() {
             for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
-                granted.extend((0..count).map(|_| Claim { range, mode }));
+                granted.extend((0..count).map(|_| Access { range, mode }));
             }
-            let line = class.line.map_or_else(VecDeque::new, |line| line.waiting);
-            waiting.extend(line.into_iter().map(|w| (range, w)));
+            let waiters = class.waiters.map_or_else(VecDeque::new, |waiters| waiters.requests);
+            waiting.extend(waiters.into_iter().map(|w| (range, w)));
         }
         self.waiting = 0;
         waiting.sort_unstable_by_key(|(_, w)| w.ticket);
-        let claim = |(range, w): (ByteRange, Waiting<W>)| (Claim { range, mode: w.mode }, w.waker);
-        (granted, waiting.into_iter().map(claim).collect())
+        let access = |(range, w): (ByteRange, Waiting<W>)| (Access { range, mode: w.mode }, w.waker);
+        (granted, waiting.into_iter().map(access).collect())
     }
 
     #[inline]
-    fn blocks_before(&self, claim: Claim, ticket: Ticket) -> bool {
+    fn blocks_before(&self, access: Access, ticket: Ticket) -> bool {
         if self.planted.is(Fault::SkipOverlapCheck) {
             return false;
         }
         let ticket = if self.planted.is(Fault::PassWaiters) { 0 } else { ticket };
-        self.classes.any_overlapping(claim.range, |_, class| class.blocks(claim.mode, ticket))
+        self.classes.any_overlapping(access.range, |_, class| class.blocks(access.mode, ticket))
     }
 
-    /// After a request of class `id` has left: restores Q5 and Q2.
+    /// Restores Q5 and Q2 after a request of class `id` was removed.
     #[inline]
-    fn left(&mut self, id: Id, granted: &mut Vec<W>) {
+    fn grant_after_removal(&mut self, id: Id, granted: &mut Vec<W>) {
         let range = self.classes.range(id);
         if self.classes.value(id).is_empty() {
             self.classes.remove(id);
@@ -280,7 +283,7 @@ impl<W> Queue<W> {
             queued.extend(class.first().map(|first| (first.ticket, id)));
             false
         });
-        // The order makes no difference to who is granted: a grant unblocks nobody of another class.
+        // Any order grants the same requests, because a grant unblocks no request of another class.
         queued.sort_unstable();
         queued.dedup();
         for (_, id) in queued {
@@ -288,67 +291,67 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Grants the waiters of class `id`, from the first up to one that is blocked.
+    /// Grants the waiters of class `id` in arrival order, up to the first that is blocked.
     fn grant_first(&mut self, id: Id, granted: &mut Vec<W>) {
         let range = self.classes.range(id);
         while let Some(&Waiting { ticket, mode, .. }) = self.classes.value(id).first() {
-            if self.blocks_before(Claim { range, mode }, ticket) {
+            if self.blocks_before(Access { range, mode }, ticket) {
                 return;
             }
-            let first = self.take(id, 0);
+            let first = self.remove_waiter(id, 0);
             *self.classes.value_mut(id).granted(mode) += 1;
-            if !self.planted.is(Fault::LoseWakeUps) {
+            if !self.planted.is(Fault::LoseWakeups) {
                 granted.extend(first.map(|w| w.waker));
             }
         }
     }
 
-    fn take(&mut self, id: Id, index: usize) -> Option<Waiting<W>> {
+    fn remove_waiter(&mut self, id: Id, index: usize) -> Option<Waiting<W>> {
         self.waiting -= 1;
-        self.classes.value_mut(id).line.as_mut()?.take(index)
+        self.classes.value_mut(id).waiters.as_mut()?.remove(index)
     }
 }
 
-/// What must be is not. A guard that is dropped by a thread which unwinds already says no more.
+/// Panics, unless the thread already unwinds: a second panic would abort the process.
 #[cold]
-fn lost(what: &str) {
+fn invariant_broken(what: &str) {
     assert!(std::thread::panicking(), "{what}");
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, Queue};
+    use super::{Access, Queue};
     use crate::{ByteRange, Mode};
 
-    fn claim(start: u64, end: u64, mode: Mode) -> Claim {
-        Claim { range: ByteRange::new(start, end), mode }
+    fn access(start: u64, end: u64, mode: Mode) -> Access {
+        Access { range: ByteRange::new(start, end), mode }
     }
 
-    /// Whether it was granted at once.
-    fn request(queue: &mut Queue<&'static str>, claim: Claim, name: &'static str) -> bool {
-        let blocked = queue.blocks(claim);
+    /// Returns true if the request was granted at once.
+    fn request(queue: &mut Queue<&'static str>, access: Access, name: &'static str) -> bool {
+        let blocked = queue.blocks(access);
         if blocked {
-            queue.wait(claim, name)
+            queue.wait(access, name)
         } else {
-            queue.grant(claim)
+            queue.grant(access)
         }
         !blocked
     }
 
-    fn release(queue: &mut Queue<&'static str>, claim: Claim) -> Vec<&'static str> {
+    fn release(queue: &mut Queue<&'static str>, access: Access) -> Vec<&'static str> {
         let mut granted = Vec::new();
-        queue.release(claim, &mut granted);
+        queue.release(access, &mut granted);
         granted
     }
 
     #[test]
     fn a_release_grants_in_arrival_order_and_stops_at_a_conflict() {
         let mut queue = Queue::default();
-        let (all, reader) = (claim(0, 10, Mode::Exclusive), claim(0, 10, Mode::Shared));
-        let writer = claim(5, 6, Mode::Exclusive);
+        let (all, reader) = (access(0, 10, Mode::Exclusive), access(0, 10, Mode::Shared));
+        let writer = access(5, 6, Mode::Exclusive);
         assert!(request(&mut queue, all, "holder"));
-        for (claim, name) in [(reader, "first"), (reader, "second"), (writer, "writer"), (reader, "late")] {
-            assert!(!request(&mut queue, claim, name));
+        for (access, name) in [(reader, "first"), (reader, "second"), (writer, "writer"), (reader, "late")] {
+            assert!(!request(&mut queue, access, name));
         }
         assert_eq!(queue.wakers().count(), 4);
         assert_eq!(release(&mut queue, all), ["first", "second"]);
@@ -360,38 +363,38 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gives_up_blocks_nobody() {
+    fn a_cancelled_waiter_blocks_no_request() {
         let mut queue = Queue::default();
-        let (held, waiter) = (claim(0, 10, Mode::Exclusive), claim(5, 20, Mode::Exclusive));
+        let (held, waiter) = (access(0, 10, Mode::Exclusive), access(5, 20, Mode::Exclusive));
         assert!(request(&mut queue, held, "holder"));
         assert!(!request(&mut queue, waiter, "waiter"));
-        assert!(!request(&mut queue, claim(15, 20, Mode::Exclusive), "behind it"));
-        assert!(!request(&mut queue, claim(0, 5, Mode::Exclusive), "elsewhere"));
+        assert!(!request(&mut queue, access(15, 20, Mode::Exclusive), "behind it"));
+        assert!(!request(&mut queue, access(0, 5, Mode::Exclusive), "elsewhere"));
         let mut granted = Vec::new();
-        queue.give_up(waiter, |name| *name == "waiter", &mut granted);
+        queue.cancel(waiter, |name| *name == "waiter", &mut granted);
         assert_eq!(granted, ["behind it"]);
         assert_eq!(release(&mut queue, held), ["elsewhere"]);
     }
 
     #[test]
-    fn a_waiter_blocks_later_conflicts_but_nobody_else() {
+    fn a_waiter_blocks_later_conflicts_only() {
         let mut queue = Queue::default();
-        assert!(request(&mut queue, claim(0, 10, Mode::Shared), "holder"));
-        assert!(!request(&mut queue, claim(5, 20, Mode::Exclusive), "waiter"));
-        assert!(queue.blocks(claim(15, 25, Mode::Shared)));
-        assert!(!queue.blocks(claim(0, 5, Mode::Shared)));
-        assert!(!queue.blocks(claim(20, 30, Mode::Exclusive)));
+        assert!(request(&mut queue, access(0, 10, Mode::Shared), "holder"));
+        assert!(!request(&mut queue, access(5, 20, Mode::Exclusive), "waiter"));
+        assert!(queue.blocks(access(15, 25, Mode::Shared)));
+        assert!(!queue.blocks(access(0, 5, Mode::Shared)));
+        assert!(!queue.blocks(access(20, 30, Mode::Exclusive)));
     }
 
     #[test]
-    fn narrowing_grants_what_it_gives_back() {
+    fn narrowing_grants_the_waiters_that_it_unblocks() {
         let mut queue = Queue::default();
         let [whole, head, read] = [(30, Mode::Exclusive), (10, Mode::Exclusive), (10, Mode::Shared)]
-            .map(|(end, m)| claim(0, end, m));
+            .map(|(end, m)| access(0, end, m));
         assert!(request(&mut queue, whole, "holder"));
-        assert!(!request(&mut queue, claim(20, 30, Mode::Exclusive), "tail"));
-        assert!(!request(&mut queue, claim(0, 5, Mode::Shared), "reader"));
-        assert!(!request(&mut queue, claim(4, 6, Mode::Exclusive), "writer"));
+        assert!(!request(&mut queue, access(20, 30, Mode::Exclusive), "tail"));
+        assert!(!request(&mut queue, access(0, 5, Mode::Shared), "reader"));
+        assert!(!request(&mut queue, access(4, 6, Mode::Exclusive), "writer"));
         let mut granted = Vec::new();
         queue.narrow(whole, head, &mut granted);
         assert_eq!(granted, ["tail"]);

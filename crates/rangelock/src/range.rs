@@ -1,11 +1,19 @@
-//! Half-open byte ranges and the two ways to hold one.
+//! Half-open byte ranges, and the modes in which they are held.
 
 use std::fmt;
 
 /// A non-empty range of byte offsets: `start..end`, `end` exclusive.
 ///
-/// An `end` of `u64::MAX` means infinity: such a range overlaps every range that ends after its start,
-/// including those past the end of whatever the bytes belong to.
+/// An `end` of `u64::MAX` means infinity: such a range overlaps every range that ends after its start, also ranges past
+/// the end of the file.
+///
+/// ```
+/// use rangelock::ByteRange;
+///
+/// let header = ByteRange::new(0, 512);
+/// assert!(header.overlaps(&ByteRange::ALL) && !header.overlaps(&ByteRange::starting_at(512)));
+/// assert_eq!(header.round_out(4096), ByteRange::new(0, 4096));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ByteRange {
     /// Invariant: `start < end`.
@@ -14,13 +22,13 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Every byte: `[0, infinity)`.
-    pub const ALL: Self = Self::from(0);
+    /// All bytes: `[0, infinity)`.
+    pub const ALL: Self = Self::starting_at(0);
 
-    /// The bytes `start..end`.
+    /// Returns the range `start..end`.
     ///
     /// # Panics
-    /// If the range is empty (`start >= end`): an empty range excludes nobody, so asking for one is a bug.
+    /// If the range is empty (`start >= end`): an empty range excludes no request, so asking for one is a bug.
     #[inline]
     #[must_use]
     pub const fn new(start: u64, end: u64) -> Self {
@@ -28,31 +36,31 @@ impl ByteRange {
         Self { start, end }
     }
 
-    /// The bytes from `start` to infinity.
+    /// Returns the range from `start` to infinity.
     ///
     /// # Panics
     /// If `start` is itself infinity (`u64::MAX`).
     #[inline]
     #[must_use]
-    pub const fn from(start: u64) -> Self {
+    pub const fn starting_at(start: u64) -> Self {
         Self::new(start, u64::MAX)
     }
 
-    /// The first byte.
+    /// Returns the offset of the first byte.
     #[inline]
     #[must_use]
     pub const fn start(&self) -> u64 {
         self.start
     }
 
-    /// The byte after the last; `u64::MAX` means infinity.
+    /// Returns the offset after the last byte; `u64::MAX` means infinity.
     #[inline]
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.end
     }
 
-    /// How many bytes, never zero; meaningless as a count where `end` is infinity.
+    /// Returns the length in bytes, never zero. Not meaningful if `end` is infinity.
     #[expect(clippy::len_without_is_empty, reason = "a byte range is never empty")]
     #[inline]
     #[must_use]
@@ -60,22 +68,21 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// Whether the two ranges share a byte.
+    /// Returns true if the two ranges share a byte.
     #[inline]
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// Whether every byte of `other` lies in `self`.
+    /// Returns true if every byte of `other` is in `self`.
     #[inline]
     #[must_use]
     pub const fn contains(&self, other: &Self) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// The smallest range of whole units that contains this one. An end that would pass `u64::MAX` becomes
-    /// infinity.
+    /// Returns the smallest range of whole units that contains this one. An end above `u64::MAX` becomes infinity.
     ///
     /// # Panics
     /// If `unit_power_of_two` (bytes) is not a power of two.
@@ -100,15 +107,15 @@ impl fmt::Debug for ByteRange {
     }
 }
 
-/// How a range is held.
-// As wide as its neighbours in a guard: to move bytes just written as a word, with padding, takes as long as both
-// compare-and-swaps.
+/// The mode in which a range is held.
+// One word wide: a guard copied right after its creation would otherwise read a byte and its padding as one word, which
+// stalls on store forwarding for as long as both compare-and-swaps take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Mode {
-    /// Together with other shared holders of overlapping ranges.
+    /// Overlapping ranges may be held shared at the same time.
     Shared,
-    /// With no other holder of an overlapping range.
+    /// No overlapping range may be held at the same time.
     Exclusive,
 }
 
@@ -122,7 +129,7 @@ mod tests {
         assert!(!a.overlaps(&b) && !b.overlaps(&a));
         assert!(a.overlaps(&c) && c.overlaps(&a) && b.overlaps(&c));
         assert!(ByteRange::ALL.overlaps(&ByteRange::new(u64::MAX - 1, u64::MAX)));
-        assert!(!ByteRange::from(20).overlaps(&b));
+        assert!(!ByteRange::starting_at(20).overlaps(&b));
     }
 
     #[test]
@@ -130,14 +137,14 @@ mod tests {
         let r = ByteRange::new(10, 20);
         assert!(r.contains(&r) && r.contains(&ByteRange::new(12, 13)));
         assert!(!r.contains(&ByteRange::new(9, 20)) && !r.contains(&ByteRange::new(10, 21)));
-        assert!(ByteRange::from(5).contains(&r) && !r.contains(&ByteRange::from(10)));
+        assert!(ByteRange::starting_at(5).contains(&r) && !r.contains(&ByteRange::starting_at(10)));
     }
 
     #[test]
     fn round_out_keeps_infinity_and_does_not_overflow() {
         assert_eq!(ByteRange::new(1, 4097).round_out(4096), ByteRange::new(0, 8192));
         assert_eq!(ByteRange::new(4096, 8192).round_out(4096), ByteRange::new(4096, 8192));
-        assert_eq!(ByteRange::from(5000).round_out(4096), ByteRange::from(4096));
+        assert_eq!(ByteRange::starting_at(5000).round_out(4096), ByteRange::starting_at(4096));
         assert_eq!(ByteRange::new(5, u64::MAX - 1).round_out(1 << 63), ByteRange::ALL);
         assert_eq!(ByteRange::new(7, 9).round_out(1), ByteRange::new(7, 9));
     }

@@ -1,32 +1,35 @@
-//! A request that has its place in the queue, and its holder something else to do before it waits.
+//! A lock request that is queued but not yet waited for.
 
 use crate::guard::{Guard, RangeGuard};
 use crate::lock::RangeLock;
-use crate::slots::Entry;
+use crate::table::Placement;
 use crate::wake::Waiter;
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in the queue of a [`RangeLock`]; see [`RangeLock::request`]. Dropping it gives the place up.
-#[must_use = "the place in the queue is given up as soon as the request is dropped"]
+/// A request with a fixed place in the queue of a [`RangeLock`]; see [`RangeLock::request`].
+///
+/// [`wait`](Self::wait) turns it into a guard. Dropping it cancels the request, whether it is granted by then or
+/// not. Cancelling a request that waits takes time linear in the number of requests waiting for the same range.
+#[must_use = "dropping the request cancels it"]
 pub struct Request<'a> {
-    /// `None` once a guard has taken over the place.
+    /// `None` once a guard owns the grant.
     lock: Option<&'a RangeLock>,
-    entry: Entry,
+    placement: Placement,
     /// `None` if the range was granted at once.
     waiter: Option<Arc<Waiter>>,
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn new(lock: &'a RangeLock, entry: Entry, waiter: Option<Arc<Waiter>>) -> Self {
-        Self { lock: Some(lock), entry, waiter }
+    pub(crate) fn new(lock: &'a RangeLock, placement: Placement, waiter: Option<Arc<Waiter>>) -> Self {
+        Self { lock: Some(lock), placement, waiter }
     }
 
-    /// Blocks the thread until the range is granted. At once if no earlier request conflicts.
+    /// Blocks the thread until the range is granted. Returns at once if no earlier request conflicts.
     pub fn wait(mut self) -> RangeGuard<'a> {
         let waited = self.waiter.take().map(|waiter| waiter.park());
-        let lock = self.lock.take().expect("only this call takes it");
-        Guard::new(lock, self.entry, waited)
+        let lock = self.lock.take().expect("only `wait` takes the lock, and it consumes the request");
+        Guard::new(lock, self.placement, waited)
     }
 }
 
@@ -34,8 +37,8 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         match (self.lock, &self.waiter) {
             (None, _) => {}
-            (Some(lock), None) => lock.slots().leave(self.entry),
-            (Some(lock), Some(waiter)) => lock.slots().give_up(self.entry, waiter),
+            (Some(lock), None) => lock.slots().release(self.placement),
+            (Some(lock), Some(waiter)) => lock.slots().cancel(self.placement, waiter),
         }
     }
 }
@@ -43,8 +46,8 @@ impl Drop for Request<'_> {
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
-            .field("range", &self.entry.claim.range)
-            .field("mode", &self.entry.claim.mode)
+            .field("range", &self.placement.access.range)
+            .field("mode", &self.placement.access.mode)
             .finish()
     }
 }

@@ -1,16 +1,17 @@
-//! One place where requests meet: a word as long as that can say who is there, and a queue otherwise.
+//! One slot: a word that holds simple states, and a queue for all others.
 //!
-//! A request that finds the word free writes itself into it, and takes itself out again, in one step each.
-//! Whoever finds something else there locks the queue. That *inflates* the slot: what the word says moves into
-//! the queue, and the word says so from then on, so the steps of others fail and they come to the queue too.
-//! Who unlocks the queue *deflates* the slot if nobody is left there, or only readers of one range.
+//! A request acquires a free word by one compare-and-swap, and releases it by another. A request that finds another
+//! value in the word locks the queue. That *inflates* the slot: the holders in the word move to the queue and the word
+//! becomes [`QUEUED`], so that the compare-and-swaps of other threads fail and they use the queue, too. Unlocking the
+//! queue *deflates* the slot if the queue is empty, or holds only shared holders of one range.
 //!
 //! Invariants:
-//! - W1: the word is `QUEUED` while the queue is locked, and otherwise if and only if the queue is not empty.
-//! - W2: whoever waits is in the queue. So nobody passes a waiter by the word.
+//! - W1: the word is `QUEUED` while the queue is locked. While it is unlocked, the word is `QUEUED` if and only if the
+//!   queue is not empty.
+//! - W2: all waiting requests are in the queue, so no request passes a waiter by the word.
 
 use crate::fault::{Fault, Planted};
-use crate::queue::{self, Claim};
+use crate::queue::{self, Access};
 use crate::sync::{self, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wake::Waiter;
 use crate::word::{self, FREE, QUEUED};
@@ -32,53 +33,55 @@ impl Slot {
         Self { word: AtomicU64::new(FREE), queue: Mutex::new(Queue::new(planted)) }
     }
 
-    /// Grants the claim of `word` if the word can say so.
+    /// Grants the access of `word` in the slot's word. Returns false if the slot's word cannot hold it now.
     #[inline(always)]
-    pub(crate) fn take(&self, word: u64) -> bool {
-        word::take(&self.word, word)
+    pub(crate) fn try_acquire(&self, word: u64) -> bool {
+        word::try_acquire(&self.word, word)
     }
 
-    /// Takes back a grant of the claim of `word` if it is in the word.
+    /// Releases the access of `word`. Returns false if it is in the queue instead.
     #[inline(always)]
-    pub(crate) fn leave(&self, word: u64) -> bool {
-        word::leave(&self.word, word)
+    pub(crate) fn try_release(&self, word: u64) -> bool {
+        word::try_release(&self.word, word)
     }
 
-    /// Whether nobody is there. Sequentially consistent, as [`take`](Self::take) is.
+    /// Returns true if no request is in the slot. Sequentially consistent, as [`try_acquire`](Self::try_acquire) is.
     pub(crate) fn is_free(&self) -> bool {
         self.word.load(Ordering::SeqCst) == FREE
     }
 
-    /// What is held, if the word says that.
-    pub(crate) fn held(&self) -> Option<Claim> {
-        word::holders(self.word.load(Ordering::Relaxed)).map(|(claim, _)| claim)
+    /// Returns the access that the word holds, if any.
+    pub(crate) fn held(&self) -> Option<Access> {
+        word::holders(self.word.load(Ordering::Relaxed)).map(|(access, _)| access)
     }
 
-    /// Locks the queue, with everything in it.
+    /// Inflates the slot and locks its queue.
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.inflate(sync::lock(&self.queue))
     }
 
-    /// Locks the queue if the slot has not retired, which `retired` can tell as soon as nobody can change it.
+    /// Like [`lock`](Self::lock), but returns `None` if the slot has retired. Calls `retired` with the queue locked, so
+    /// that its answer cannot change.
     pub(crate) fn lock_unless(&self, retired: impl FnOnce() -> bool) -> Option<Locked<'_>> {
         let queue = sync::lock(&self.queue);
         (!retired()).then(|| self.inflate(queue))
     }
 
     fn inflate<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> Locked<'a> {
-        // Once it is `QUEUED` only who has the lock changes it.
+        // Only the thread that holds the queue's mutex changes a `QUEUED` word.
         if self.word.load(Ordering::Relaxed) != QUEUED {
-            // After those who left by the word; and the gate may be looked at next.
+            // Synchronizes with releases by the word. Sequentially consistent, because the caller may read the count
+            // of wide requests next.
             let found = word::holders(self.word.swap(QUEUED, Ordering::SeqCst));
-            if let Some((claim, count)) = found.filter(|_| !queue.planted().is(Fault::InflateForgetsHolder)) {
-                queue.grant_many(claim, count);
+            if let Some((access, count)) = found.filter(|_| !queue.planted().is(Fault::InflateDropsHolders)) {
+                queue.grant_many(access, count);
             }
         }
         Locked { word: &self.word, queue, retired: false }
     }
 }
 
-/// The locked queue of a slot.
+/// The locked queue of a slot. Dropping it deflates and unlocks the slot.
 pub(crate) struct Locked<'a> {
     word: &'a AtomicU64,
     queue: MutexGuard<'a, Queue>,
@@ -86,21 +89,21 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Leaves the empty slot as if somebody were in its queue for ever: no word is taken here any more.
+    /// Unlocks the empty queue and leaves the word `QUEUED`, so that it can never be acquired again.
     pub(crate) fn retire(mut self) {
-        self.retired = !self.queue.planted().is(Fault::SpreadReopens);
+        self.retired = !self.queue.planted().is(Fault::ReuseSingleSlot);
     }
 
-    /// What the word can say instead of the queue, which is empty then.
+    /// Empties the queue and returns its content as a word, if one word can hold it.
     fn deflate(&mut self) -> Option<u64> {
-        if self.queue.ranges() == 0 || self.queue.planted().is(Fault::DeflatePastWaiters) {
+        if self.queue.ranges() == 0 || self.queue.planted().is(Fault::DeflateInUse) {
             return Some(FREE);
         }
-        // One that is alone would be in the way of the next word as it was of this one. Readers of one range may
-        // never all be gone at once.
-        let (claim, count) = self.queue.sole().filter(|&(_, count)| count > 1)?;
-        let word = word::of_many(claim, count)?;
-        self.queue.forget_sole();
+        // A single holder stays in the queue: the next request for another range would inflate the slot again. Several
+        // shared holders of one range move to the word, because there may never be a moment without one of them.
+        let (access, count) = self.queue.sole().filter(|&(_, count)| count > 1)?;
+        let word = word::of_many(access, count)?;
+        self.queue.clear_sole();
         Some(word)
     }
 }
@@ -110,7 +113,7 @@ impl Drop for Locked<'_> {
         if !self.retired
             && let Some(word) = self.deflate()
         {
-            // What was done under the lock comes before whoever takes the word.
+            // Publishes the changes of the queue to the thread that acquires the word next.
             self.word.store(word, Ordering::Release);
         }
     }

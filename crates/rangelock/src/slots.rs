@@ -1,478 +1,288 @@
-//! Where requests meet: the offsets of a lock are cut into stripes, which are hashed to a few [`Slot`]s. A
-//! request stands in every slot that one of its stripes has.
+//! The queues of a lock: offsets are cut into stripes, and stripes are hashed to [`Slot`]s. A request is in the slot
+//! of each of its stripes.
 //!
-//! Requests that overlap share a byte, hence a stripe, hence a slot. A request enters all its slots while it
-//! has them all locked, so two requests have the same order in each slot they share; it is granted when each
-//! of its slots has granted it. So the queues of the slots, each FIFO by itself, make one FIFO lock.
-//! Everything else, such as a release, goes from slot to slot and has one locked at a time: until it gets to
-//! the last it looks to others as if it had only begun.
+//! Requests that overlap share a byte, hence a stripe, hence a slot. A request enters the queues of its slots while it
+//! has them all locked, so two requests have the same order in each slot that they share. It is granted when each of
+//! its slots has granted it. Each slot is FIFO, so the lock is FIFO.
 //!
-//! A request that finds all its slots free takes their words, one by one, and locks nothing. If one of them is
-//! not free after all, it leaves the others again before it queues; what came behind it meanwhile goes on.
+//! Every other operation, such as a release, locks one slot at a time. Until it reaches the last slot, other threads
+//! see the request as still present.
 //!
-//! A *wide* request, of very many stripes, would spend its time in slots where nobody is. It stands in the
-//! *gate* instead, a slot for all offsets, and in those that are not free when it comes. Others pass the gate,
-//! which is one look, unless a wide request is present: then they queue there too. A wide request counts itself
-//! before it looks for slots that are free, and others look for wide ones after they have their words: so at
-//! least one of two sees the other. Whoever came first, both are then in a queue of both.
+//! A request whose slots are all free acquires their words one by one and locks nothing. If one of the words is not
+//! free, it releases the words that it has acquired before it queues, so that it does not block later requests.
 //!
-//! A lock begins with one slot for all offsets. When that gets crowded its requests move to the others, which
-//! are allocated then, and it is not used again.
+//! A lock starts with a single slot for all offsets. When that slot becomes crowded, the lock *expands*: it allocates
+//! a [`Table`] of slots and moves all requests there. The single slot stays retired.
 //!
 //! Invariants:
-//! - S1: the gate is locked before slots, these in ascending order, and nothing else is locked under them. They
-//!   are locked under nothing but `one`.
-//! - S2: `spread` is set with `one` locked, which retires: it is empty and never free.
-//! - S3: of two conflicting requests both of which came after the lock spread, of which one is wide, the later
-//!   one stands in the gate or in a slot with the other, behind it.
+//! - S1: the wide slot is locked before the slots of the table, these in ascending order. No other lock is acquired
+//!   while one of them is held. They are acquired only with no lock held, or under the single slot's.
+//! - S2: `table` is set while the single slot is locked and retires: its queue is empty, and its word never free.
+//! - S3: of two conflicting requests that arrive after the expansion, one of them wide, the later one enters, behind
+//!   the earlier one, the wide slot or another slot in which the earlier one is.
 
-use crate::ByteRange;
 use crate::fault::{Fault, Planted};
-use crate::queue::Claim;
+use crate::queue::Access;
 use crate::slot::{Locked, Queue, Slot};
+use crate::slot_set::SlotSet;
 use crate::sync::{AtomicUsize, Ordering};
+use crate::table::{Placement, Table};
 use crate::wake::{Waiter, wake_all};
 use crate::word;
-use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 
-/// In the models a stripe is a byte and limits are low, so that a few small requests reach every state.
+/// The models expand early, so that three requests suffice.
 const MODEL: bool = cfg!(shuttle);
-/// 64 KiB: most requests lie in one stripe or two, and threads at work in different parts of a file rarely in
-/// the same.
-const STRIPE_SHIFT: u32 = if MODEL { 0 } else { 16 };
-const SLOTS_SHIFT: u32 = if MODEL { 2 } else { 6 };
-const SLOTS: usize = 1 << SLOTS_SHIFT;
-/// A range of more stripes is wide.
-const MANY_STRIPES: u64 = SLOTS as u64 / 2;
-/// Spread when so many ranges are held or wanted at once,
-const MANY_RANGES: usize = if MODEL { 3 } else { 16 };
-/// or when so often a request has met another range that was held or wanted.
-const MANY_MEETINGS: usize = if MODEL { 3 } else { 8 };
+/// Ranges, held or waited for, at which the lock expands.
+const EXPAND_AT_RANGES: usize = if MODEL { 3 } else { 16 };
+/// Collisions at which the lock expands: requests that met another range, held or waited for, in the single slot.
+const EXPAND_AT_COLLISIONS: usize = if MODEL { 3 } else { 8 };
 
-/// Every request is granted at once and nobody is kept from anything, so that a benchmark can tell what the lock costs.
+/// If true, every request is granted at once and excludes nothing, so that a benchmark can measure the lock's cost.
 const UNLOCKED: bool = cfg!(rangelock_unlocked);
-
-/// One bit for each slot.
-type Set = u64;
-const ALL: Set = Set::MAX >> (Set::BITS - SLOTS as u32);
 
 #[derive(Default)]
 pub(crate) struct Slots {
-    one: Slot,
-    spread: OnceLock<Box<Table>>,
-    meetings: AtomicUsize,
+    single: Slot,
+    table: OnceLock<Box<Table>>,
+    collisions: AtomicUsize,
     planted: Planted,
-}
-
-struct Table {
-    slots: [Slot; SLOTS],
-    gate: Slot,
-    wide: Wide,
-}
-
-/// How many wide requests came since the lock spread and are present. Written only by them, so that to look at
-/// it costs others nothing.
-#[derive(Default)]
-#[repr(align(64))]
-struct Wide(AtomicUsize);
-
-/// A request, and where it stands. As long as the lock has not spread that is where it would be moved to.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    pub(crate) claim: Claim,
-    gate: AtGate,
-    slots: Set,
-}
-
-/// As wide as a word for the reason that [`Mode`](crate::Mode) is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-enum AtGate {
-    Absent,
-    /// A wide one was there.
-    Behind,
-    /// It is counted as a wide one.
-    Wide,
 }
 
 impl Slots {
     #[cfg(shuttle)]
     pub(crate) fn new(planted: Planted) -> Self {
-        Self { one: Slot::new(planted), planted, ..Self::default() }
+        Self { single: Slot::new(planted), planted, ..Self::default() }
     }
 
-    /// Grants `claim` if that takes no queue.
+    /// Returns the table if the lock has expanded.
     #[inline(always)]
-    pub(crate) fn take(&self, claim: Claim) -> Option<Entry> {
+    pub(crate) fn table(&self) -> Option<&Table> {
+        self.table.get().map(|table| &**table)
+    }
+
+    /// Grants `access` by the words of its slots, without a queue. Returns `None` if one of them is not free.
+    #[inline(always)]
+    pub(crate) fn try_acquire(&self, access: Access) -> Option<Placement> {
         if UNLOCKED {
-            return Some(Entry { claim, gate: AtGate::Absent, slots: 0 });
+            return Some(Placement::nowhere(access));
         }
-        let (word, entry) = (word::of(claim)?, self.entry(claim));
-        let taken = match self.spread.get() {
-            None => self.one.take(word),
-            Some(table) => self.take_slots(table, entry, word),
+        let (word, placement) = (word::of(access)?, Placement::of(access, self.planted));
+        let acquired = match self.table() {
+            None => self.single.try_acquire(word),
+            Some(table) => self.try_acquire_slots(table, placement, word),
         };
-        taken.then_some(entry)
+        acquired.then_some(placement)
     }
 
-    /// Whether a slot that could not be taken for `claim` may be free in a moment: its word says who holds it.
-    pub(crate) fn may_be_free_soon(&self, claim: Claim) -> bool {
-        let Some(table) = self.spread.get() else {
-            // Others that want something else should not share the slot for ever. A request that enters a queue
-            // sees to that.
-            return self.one.held().is_some_and(|held| held.range == claim.range || !self.has_met_often());
+    /// Returns true if a slot that `access` failed to acquire may become free soon, because its holder is in its word.
+    pub(crate) fn is_worth_a_retry(&self, access: Access) -> bool {
+        let Some(table) = self.table() else {
+            // Different ranges must not share the single slot for ever. Requests that queue make the lock expand.
+            return self
+                .single
+                .held()
+                .is_some_and(|held| held.range == access.range || !self.count_collision());
         };
-        sole(self.entry(claim).slots).is_some_and(|slot| table.slots[slot].held().is_some())
+        let slots = Placement::of(access, self.planted).slots;
+        slots.sole().is_some_and(|slot| table.slot(slot).held().is_some())
     }
 
     #[inline(always)]
-    fn take_slots(&self, table: &Table, entry: Entry, word: u64) -> bool {
-        let taken = match sole(entry.slots) {
-            Some(slot) => table.slots[slot].take(word),
-            None => self.take_several(table, entry, word),
+    fn try_acquire_slots(&self, table: &Table, placement: Placement, word: u64) -> bool {
+        let acquired = match placement.slots.sole() {
+            Some(slot) => table.slot(slot).try_acquire(word),
+            None => self.try_acquire_several(table, placement, word),
         };
-        if taken && table.wide.any() && !self.planted.is(Fault::IgnoreGate) {
-            self.leave(entry);
+        if acquired && table.has_wide() && !self.planted.is(Fault::IgnoreWide) {
+            self.release(placement);
             return false;
         }
-        taken
+        acquired
     }
 
     #[inline(never)]
-    fn take_several(&self, table: &Table, entry: Entry, word: u64) -> bool {
-        if entry.slots == ALL {
+    fn try_acquire_several(&self, table: &Table, placement: Placement, word: u64) -> bool {
+        if placement.slots == SlotSet::ALL {
             return false;
         }
-        let mut taken = 0;
-        for slot in bits(entry.slots) {
-            if !table.slots[slot].take(word) {
-                if taken != 0 && !self.planted.is(Fault::KeepSomeSlots) {
-                    self.leave_queues(Entry { slots: taken, ..entry });
+        let mut acquired = SlotSet::EMPTY;
+        for slot in placement.slots.iter() {
+            if !table.slot(slot).try_acquire(word) {
+                if acquired != SlotSet::EMPTY && !self.planted.is(Fault::KeepPartialGrant) {
+                    self.release_queued(placement.with_slots(acquired));
                 }
                 return false;
             }
-            taken |= 1 << slot;
+            acquired.insert(slot);
         }
         true
     }
 
-    /// Takes back a grant.
+    /// Releases a granted request.
     #[inline(always)]
-    pub(crate) fn leave(&self, entry: Entry) {
+    pub(crate) fn release(&self, placement: Placement) {
         if UNLOCKED {
             return;
         }
-        let left = word::of(entry.claim).is_some_and(|word| match self.spread.get() {
-            None => self.one.leave(word),
-            Some(table) => match sole(entry.slots) {
-                Some(slot) if entry.gate == AtGate::Absent => table.slots[slot].leave(word),
-                _ => false,
-            },
+        let released = word::of(placement.access).is_some_and(|word| match self.table() {
+            None => self.single.try_release(word),
+            Some(table) => placement.sole_slot().is_some_and(|slot| table.slot(slot).try_release(word)),
         });
-        if !left && !self.planted.is(Fault::ReleaseIgnoresQueue) {
-            self.leave_queues(entry);
+        if !released && !self.planted.is(Fault::ReleaseIgnoresQueue) {
+            self.release_queued(placement);
         }
     }
 
     #[cold]
-    fn leave_queues(&self, entry: Entry) {
+    fn release_queued(&self, placement: Placement) {
         let mut granted = Vec::new();
-        let word = word::of(entry.claim);
-        match self.lock_one() {
-            Ok(mut one) => one.release(entry.claim, &mut granted),
+        let word = word::of(placement.access);
+        match self.lock_single() {
+            Ok(mut single) => single.release(placement.access, &mut granted),
             Err(table) => {
-                for slot in table.places(entry) {
-                    if !word.is_some_and(|word| slot.leave(word)) {
-                        slot.lock().release(entry.claim, &mut granted);
+                for slot in table.slots_of(placement) {
+                    if !word.is_some_and(|word| slot.try_release(word)) {
+                        slot.lock().release(placement.access, &mut granted);
                     }
                 }
-                table.forget_wide(entry);
+                table.uncount_wide(placement);
             }
         }
         wake_all(granted, self.planted);
     }
 
-    /// Gives up the place of a request that `waiter` has waited for, granted meanwhile or not.
-    pub(crate) fn give_up(&self, entry: Entry, waiter: &Arc<Waiter>) {
+    /// Removes a request that `waiter` waited for, whether it has been granted or not.
+    pub(crate) fn cancel(&self, placement: Placement, waiter: &Arc<Waiter>) {
         let mut granted = Vec::new();
-        let mut give_up = |mut queue: Locked<'_>| {
-            queue.give_up(entry.claim, |other| Arc::ptr_eq(other, waiter), &mut granted);
+        let mut cancel = |mut queue: Locked<'_>| {
+            queue.cancel(placement.access, |other| Arc::ptr_eq(other, waiter), &mut granted);
         };
-        match self.lock_one() {
-            Ok(one) => give_up(one),
+        match self.lock_single() {
+            Ok(single) => cancel(single),
             Err(table) => {
-                table.places(entry).for_each(|slot| give_up(slot.lock()));
-                table.forget_wide(entry);
+                table.slots_of(placement).for_each(|slot| cancel(slot.lock()));
+                table.uncount_wide(placement);
             }
         }
         wake_all(granted, self.planted);
     }
 
-    /// Replaces a grant by one of `to`, which it must contain.
-    pub(crate) fn narrow(&self, from: Entry, to: Claim) -> Entry {
+    /// Replaces a granted access by `to`, which it must contain.
+    pub(crate) fn narrow(&self, from: Placement, to: Access) -> Placement {
         if UNLOCKED {
-            return Entry { claim: to, ..from };
+            return Placement::nowhere(to);
         }
         let mut granted = Vec::new();
-        let mut entry = self.entry(to);
-        match self.lock_one() {
-            Ok(mut one) => one.narrow(from.claim, to, &mut granted),
+        let placement = match self.lock_single() {
+            Ok(mut single) => {
+                single.narrow(from.access, to, &mut granted);
+                Placement::of(to, self.planted)
+            }
             Err(table) => {
-                entry.gate = from.gate;
-                // Some who must wait for a wide one stand in a slot of `to` where it does not, granted.
-                let stays = from.gate == AtGate::Wide && !self.planted.is(Fault::ShrinkMovesWide);
-                let slots = if stays { from.slots } else { entry.slots };
-                entry.slots = slots;
-                for slot in table.places(entry) {
-                    slot.lock().narrow(from.claim, to, &mut granted);
+                let placement = from.narrowed(to, self.planted);
+                for slot in table.slots_of(placement) {
+                    slot.lock().narrow(from.access, to, &mut granted);
                 }
                 if !self.planted.is(Fault::ShrinkKeepsSlots) {
-                    for slot in bits(from.slots & !slots) {
-                        table.slots[slot].lock().release(from.claim, &mut granted);
+                    for slot in from.slots.without(placement.slots).iter() {
+                        table.slot(slot).lock().release(from.access, &mut granted);
                     }
                 }
+                placement
             }
-        }
+        };
         wake_all(granted, self.planted);
-        entry
+        placement
     }
 
-    /// Shows `enter` the queues in which a request for `claim` must stand, all locked, so that it can enter them
-    /// in one moment. It may return false if it does not, for which there is no entry then.
+    /// Locks the queues of all slots that a request for `access` must enter, and calls `enter` with them. Returns the
+    /// request's placement, or `None` if `enter` returns false because it did not enter the queues.
     #[cold]
     pub(crate) fn enter(
         &self,
-        claim: Claim,
-        mut enter: impl FnMut(&mut [Locked<'_>], Entry) -> bool,
-    ) -> Option<Entry> {
-        let mut entry = self.entry(claim);
-        let table = match self.lock_one() {
-            Ok(mut one) => {
-                let entered = enter(std::slice::from_mut(&mut one), entry);
-                self.spread_if_crowded(one);
-                return entered.then_some(entry);
+        access: Access,
+        mut enter: impl FnMut(&mut [Locked<'_>], Placement) -> bool,
+    ) -> Option<Placement> {
+        let placement = Placement::of(access, self.planted);
+        match self.lock_single() {
+            Ok(mut single) => {
+                let entered = enter(std::slice::from_mut(&mut single), placement);
+                self.expand_if_crowded(single);
+                entered.then_some(placement)
             }
-            Err(table) => table,
-        };
-        let mut locked = SmallVec::<[Locked<'_>; 4]>::new();
-        loop {
-            if is_wide(claim.range) {
-                locked.push(table.gate.lock());
-                table.wide.0.fetch_add(1, Ordering::SeqCst);
-                entry.gate = AtGate::Wide;
-                entry.slots = if self.planted.is(Fault::WideIgnoresSlots) { 0 } else { table.busy() };
-            } else if table.wide.any() {
-                locked.push(table.gate.lock());
-                entry.gate = AtGate::Behind;
-            }
-            for slot in bits(entry.slots) {
-                if self.planted.is(Fault::SlotsOneByOne) && !locked.is_empty() {
-                    enter(&mut locked, entry);
-                    locked.clear();
-                }
-                locked.push(table.slots[slot].lock());
-            }
-            // A wide one that came just now may have found the slots free.
-            let passed = entry.gate == AtGate::Absent && table.wide.any();
-            if !passed || self.planted.is(Fault::GateOnlyOnce) {
-                break;
-            }
-            locked.clear();
+            Err(table) => table.enter(placement, self.planted, enter),
         }
-        let entered = enter(&mut locked, entry);
-        if !entered {
-            table.forget_wide(entry);
-        }
-        entered.then_some(entry)
     }
 
-    /// Whether nobody is there.
+    /// Returns true if no request is present.
     pub(crate) fn is_idle(&self) -> bool {
-        match self.spread.get() {
-            None => self.one.is_free(),
-            Some(table) => table.gate.is_free() && table.busy() == 0,
+        self.table().map_or_else(|| self.single.is_free(), Table::is_idle)
+    }
+
+    /// Calls `f` with each queue, one after the other.
+    pub(crate) fn for_each_queue(&self, mut f: impl FnMut(&Queue)) {
+        match self.lock_single() {
+            Ok(single) => f(&single),
+            Err(table) => table.all().for_each(|slot| f(&slot.lock())),
         }
     }
 
-    /// Shows `f` every queue, one after the other.
-    pub(crate) fn each(&self, mut f: impl FnMut(&Queue)) {
-        match self.lock_one() {
-            Ok(one) => f(&one),
-            Err(table) => table.slots.iter().chain([&table.gate]).for_each(|slot| f(&slot.lock())),
-        }
-    }
-
-    /// The one queue, or the slots if it is not in use any more.
-    fn lock_one(&self) -> Result<Locked<'_>, &Table> {
-        let spread = || self.spread.get();
-        if let Some(table) = spread() {
+    /// Locks the single slot, or returns the table if the lock has expanded.
+    fn lock_single(&self) -> Result<Locked<'_>, &Table> {
+        if let Some(table) = self.table() {
             return Err(table);
         }
-        let one = self.one.lock_unless(|| spread().is_some() && !self.planted.is(Fault::MissSpread));
-        one.ok_or_else(|| &**spread().expect("the one queue retires when there are slots"))
+        let retired = || self.table().is_some() && !self.planted.is(Fault::MissExpansion);
+        let single = self.single.lock_unless(retired);
+        single.ok_or_else(|| self.table().expect("the single slot retires only when the table is set"))
     }
 
-    fn spread_if_crowded(&self, mut one: Locked<'_>) {
-        // One range that all want would be no better off in a slot.
-        let ranges = one.ranges();
-        if ranges > 1 && (ranges >= MANY_RANGES || self.has_met_often()) {
-            let table = self.spread.get_or_init(|| self.spread_out(&mut one));
-            debug_assert!(table.slots.len() == SLOTS);
-            one.retire();
+    fn expand_if_crowded(&self, mut single: Locked<'_>) {
+        // Requests that all want one range would share a slot of the table as well.
+        let ranges = single.ranges();
+        if ranges > 1 && (ranges >= EXPAND_AT_RANGES || self.count_collision()) {
+            self.table.get_or_init(|| self.expand(&mut single));
+            single.retire();
         }
     }
 
-    fn has_met_often(&self) -> bool {
-        self.meetings.fetch_add(1, Ordering::Relaxed) + 1 >= MANY_MEETINGS
+    /// Counts a collision in the single slot. Returns true if there were enough of them to expand.
+    fn count_collision(&self) -> bool {
+        self.collisions.fetch_add(1, Ordering::Relaxed) + 1 >= EXPAND_AT_COLLISIONS
     }
 
-    /// The slots, with all requests of `one` in them.
+    /// Returns a new table with all requests of `single` in its slots.
     #[cold]
-    fn spread_out(&self, one: &mut Queue) -> Box<Table> {
-        let slot = |_| Slot::new(self.planted);
-        let slots = std::array::from_fn(slot);
-        let table = Box::new(Table { slots, gate: slot(0), wide: Wide::default() });
-        let (granted, waiting) = one.take_all();
-        if !self.planted.is(Fault::SpreadForgetsHolders) {
-            for claim in granted {
-                table.places(self.entry(claim)).for_each(|slot| slot.lock().grant(claim));
+    fn expand(&self, single: &mut Queue) -> Box<Table> {
+        let table = Box::new(Table::new(self.planted));
+        let (granted, waiting) = single.take_all();
+        if !self.planted.is(Fault::ExpandDropsHolders) {
+            for access in granted {
+                let placement = Placement::of(access, self.planted);
+                table.slots_of(placement).for_each(|slot| slot.lock().grant(access));
             }
         }
-        if !self.planted.is(Fault::SpreadForgetsWaiters) {
-            for (claim, waiter) in waiting {
-                let places = table.places(self.entry(claim));
-                let blocked = places.filter(|slot| queue_up(&mut slot.lock(), claim, &waiter)).count();
-                // What blocked it in the one queue does so in at least one slot; that is counted already.
+        if !self.planted.is(Fault::ExpandDropsWaiters) {
+            for (access, waiter) in waiting {
+                let slots = table.slots_of(Placement::of(access, self.planted));
+                let blocked = slots.filter(|slot| grant_or_wait(&mut slot.lock(), access, &waiter)).count();
+                // The waiter has counted the single slot. At least one slot of the table blocks it, too, because
+                // what blocked it there has moved.
                 waiter.add_slots(blocked - 1);
             }
         }
         table
     }
-
-    #[inline(always)]
-    fn entry(&self, claim: Claim) -> Entry {
-        let slots = slots_of(claim.range);
-        let slots = if self.planted.is(Fault::FirstSlotOnly) { slots & slots.wrapping_neg() } else { slots };
-        Entry { claim, gate: AtGate::Absent, slots }
-    }
 }
 
-impl Table {
-    /// The gate, if a request stands there, and its slots.
-    fn places(&self, entry: Entry) -> impl Iterator<Item = &Slot> {
-        let gate = (entry.gate != AtGate::Absent).then_some(&self.gate);
-        gate.into_iter().chain(bits(entry.slots).map(|slot| &self.slots[slot]))
-    }
-
-    /// The slots that are not free.
-    fn busy(&self) -> Set {
-        (0..SLOTS).rev().fold(0, |busy, slot| busy << 1 | Set::from(!self.slots[slot].is_free()))
-    }
-
-    fn forget_wide(&self, entry: Entry) {
-        if entry.gate == AtGate::Wide {
-            // What was done under the range comes before whoever passes the gate now.
-            self.wide.0.fetch_sub(1, Ordering::Release);
-        }
-    }
-}
-
-impl Wide {
-    #[inline(always)]
-    fn any(&self) -> bool {
-        // After the words were written; see the module.
-        self.0.load(Ordering::SeqCst) != 0
-    }
-}
-
-/// Enters `queue`, granted or waiting; whether it waits.
-pub(crate) fn queue_up(queue: &mut Queue, claim: Claim, waiter: &Arc<Waiter>) -> bool {
-    let blocked = queue.blocks(claim);
+/// Enters `queue`, granted or waiting. Returns true if the request waits.
+pub(crate) fn grant_or_wait(queue: &mut Queue, access: Access, waiter: &Arc<Waiter>) -> bool {
+    let blocked = queue.blocks(access);
     if blocked {
-        queue.wait(claim, Arc::clone(waiter));
+        queue.wait(access, Arc::clone(waiter));
     } else {
-        queue.grant(claim);
+        queue.grant(access);
     }
     blocked
-}
-
-#[inline(always)]
-fn stripes(range: ByteRange) -> (u64, u64) {
-    (range.start() >> STRIPE_SHIFT, (range.end() - 1) >> STRIPE_SHIFT)
-}
-
-fn is_wide(range: ByteRange) -> bool {
-    let (first, last) = stripes(range);
-    last - first >= MANY_STRIPES
-}
-
-/// The slots of the stripes of `range`.
-#[inline(always)]
-fn slots_of(range: ByteRange) -> Set {
-    let (first, last) = stripes(range);
-    if first == last { 1 << slot_of(first) } else { slots_of_several(range) }
-}
-
-#[inline(never)]
-fn slots_of_several(range: ByteRange) -> Set {
-    let (first, last) = stripes(range);
-    if is_wide(range) { ALL } else { (first..=last).fold(0, |slots, stripe| slots | 1 << slot_of(stripe)) }
-}
-
-/// Fibonacci hashing (Knuth, volume 3, section 6.4): stripes in a row get different slots, and threads that
-/// advance side by side at some power of two apart do not meet at each step.
-#[inline(always)]
-fn slot_of(stripe: u64) -> usize {
-    (stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOTS_SHIFT)) as usize
-}
-
-/// The only one of `slots`.
-#[inline(always)]
-fn sole(slots: Set) -> Option<usize> {
-    slots.is_power_of_two().then(|| slots.trailing_zeros() as usize % SLOTS)
-}
-
-/// The places of the bits that are set, ascending.
-fn bits(mut set: Set) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = set.trailing_zeros() as usize;
-        (set != 0).then(|| {
-            set &= set - 1;
-            bit
-        })
-    })
-}
-
-#[cfg(all(test, not(shuttle)))]
-mod tests {
-    use super::Entry;
-    use crate::{ByteRange, Mode, RangeLock};
-    use std::sync::atomic::Ordering;
-
-    #[test]
-    fn wide_requests_leave_no_trace() {
-        let (lock, byte) = (RangeLock::new(), |i| ByteRange::new(i, i + 1));
-        drop((0..32).map(|i| lock.shared(byte(i))).collect::<Vec<_>>());
-        let table = lock.slots().spread.get().expect("it has spread");
-        let wide = || table.wide.0.load(Ordering::Relaxed);
-        let small = lock.shared(byte(0));
-        assert!(lock.try_lock(ByteRange::ALL, Mode::Exclusive).is_none());
-        assert_eq!(wide(), 0);
-        let waiting = lock.request(ByteRange::ALL, Mode::Exclusive);
-        let behind = lock.request(byte(1), Mode::Shared);
-        assert_eq!((wide(), lock.waiters()), (1, 2));
-        drop((waiting, behind));
-        let mut all = lock.shared(ByteRange::ALL);
-        all.shrink(byte(0));
-        assert_eq!(wide(), 1);
-        drop((all, small));
-        assert!(wide() == 0 && lock.is_idle());
-    }
-
-    #[test]
-    fn an_entry_moves_no_padding() {
-        // A guard that is moved as soon as it is made would wait for bytes that were written one by one.
-        assert_eq!(size_of::<Entry>(), 5 * size_of::<u64>());
-    }
 }

@@ -1,4 +1,4 @@
-//! How a waiter learns that it was granted.
+//! Wakes waiting requests: unparks threads and runs callbacks.
 
 use crate::fault::{Fault, Planted};
 use crate::sync::{self, AtomicUsize, Condvar, Mutex, Ordering};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// One request that waits, known to each slot in which it does.
+/// A request that waits. Each slot that blocks it has a reference to it.
 pub(crate) struct Waiter {
-    /// In how many slots it still waits. Rises only while those slots are locked.
+    /// Number of slots that still block the request. Rises only while these slots are locked.
     slots: AtomicUsize,
     waker: Waker,
 }
 
-/// What to do when a waiter is granted.
+/// What wakes a waiter that is granted.
 pub(crate) enum Waker {
     Thread(Parker),
     Callback(Mutex<Option<Callback>>),
@@ -39,28 +39,29 @@ impl Waiter {
         Self { slots: AtomicUsize::new(0), waker }
     }
 
-    /// It waits in so many more slots, which the caller has locked.
+    /// Adds `count` slots that block the request. The caller has them locked.
     pub(crate) fn add_slots(&self, count: usize) {
         self.slots.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// One slot has granted it; whether that was the last.
+    /// Counts the grant of one slot. Returns true if it was the last.
     fn granted_by_slot(&self, planted: Planted) -> bool {
-        // What the holders in each slot did before they released it happens before the waiter goes on.
+        // The waiter synchronizes with the release of the last holder in every slot.
         self.slots.fetch_sub(1, Ordering::AcqRel) == 1 || planted.is(Fault::WakeAtFirstSlot)
     }
 
-    /// Sleeps until granted; returns the time since creation. Only for waiters that are threads.
+    /// Blocks the thread until the request is granted. Returns the time since the waiter was made. Panics if the waiter
+    /// has a callback.
     pub(crate) fn park(&self) -> Duration {
         match &self.waker {
             Waker::Thread(parker) => parker.park(),
-            Waker::Callback(_) => unreachable!("nobody parks where a callback is due"),
+            Waker::Callback(_) => unreachable!("no thread parks on a waiter with a callback"),
         }
     }
 }
 
-/// Where one thread waits until it is granted: awake for a moment, as to fall asleep and to be woken takes longer
-/// than many hold their range, and then asleep.
+/// Parks one thread until its request is granted. The thread first spins for about a microsecond: many ranges are
+/// released sooner than a thread can sleep and wake.
 pub(crate) struct Parker {
     state: AtomicUsize,
     asleep: Mutex<()>,
@@ -72,8 +73,8 @@ const AWAKE: usize = 0;
 const ASLEEP: usize = 1;
 const GRANTED: usize = 2;
 
-/// About a microsecond.
-const LOOKS: usize = if cfg!(shuttle) { 1 } else { 100 };
+/// Polls before a thread sleeps; about a microsecond.
+const SPINS: usize = if cfg!(shuttle) { 1 } else { 100 };
 
 impl Parker {
     fn new() -> Self {
@@ -83,13 +84,13 @@ impl Parker {
 
     fn park(&self) -> Duration {
         let granted = || self.state.load(Ordering::Acquire) == GRANTED;
-        let look = |_| {
+        let poll = |_| {
             std::hint::spin_loop();
             granted()
         };
-        if !(0..LOOKS).any(look) {
+        if !(0..SPINS).any(poll) {
             let mut asleep = sync::lock(&self.asleep);
-            // Fails if it was granted just now.
+            // Fails if the request was granted after the last poll.
             let _ = self.state.compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
             while !granted() {
                 asleep = self.wake.wait(asleep).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -100,15 +101,15 @@ impl Parker {
 
     fn unpark(&self) {
         if self.state.swap(GRANTED, Ordering::Release) == ASLEEP {
-            // It has the mutex until it sleeps.
+            // The parking thread holds the mutex until it waits, so the notification cannot be lost.
             drop(sync::lock(&self.asleep));
             self.wake.notify_one();
         }
     }
 }
 
-/// Tells each of `granted` that one more slot has granted it, and wakes those for whom it was the last. Call
-/// with no lock held. Threads first: a callback may take its time.
+/// Counts the grant of one slot for each waiter of `granted`, and wakes the waiters for which it was the last. Wakes
+/// threads before it runs callbacks, which may take long. The caller must hold no lock.
 pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
     let mut callbacks = VecDeque::new();
     for waiter in granted {
@@ -126,34 +127,33 @@ pub(crate) fn wake_all(granted: Vec<Arc<Waiter>>, planted: Planted) {
 }
 
 sync::thread_local! {
-    /// `Some` while this thread runs callbacks: those that became due meanwhile.
+    /// `Some` while this thread runs callbacks: the callbacks that became due meanwhile.
     static DUE: RefCell<Option<VecDeque<Callback>>> = const { RefCell::new(None) };
 }
 
-/// Runs `batch`, or leaves it to the call further up this thread's stack that is running callbacks now.
-///
-/// A callback that drops its guard can make the next callback due. Were that one called from inside the
-/// first, a long queue of callbacks would overflow the stack.
+/// Runs `batch`. If a caller of this function is already running callbacks, appends `batch` to its list instead: a
+/// callback that drops its guard makes the next callback due, and nested calls for a long queue would overflow the
+/// stack.
 fn run_callbacks(mut batch: VecDeque<Callback>) {
-    if leave_to_outer_call(&mut batch) {
+    if append_to_outer_call(&mut batch) {
         return;
     }
     let mut first_panic = None;
     while let Some(callback) = batch.pop_front().or_else(next_due) {
-        // The others hold their ranges already, so they must hear of it even if this one panics.
+        // The remaining callbacks own granted ranges, so they must run even if this one panics.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
             first_panic.get_or_insert(panic);
         }
     }
-    // Fails only while the thread is being torn down, when there is nothing to reset.
+    // Fails only while the thread exits, when there is no list to reset.
     let _ = DUE.try_with(|due| due.take());
     propagate(first_panic);
 }
 
-/// Whether an outer call runs callbacks on this thread, which then took over `batch`. If not, this call is
-/// the outer one from now on.
-fn leave_to_outer_call(batch: &mut VecDeque<Callback>) -> bool {
-    let enlist = |due: &RefCell<Option<VecDeque<Callback>>>| match &mut *due.borrow_mut() {
+/// Appends `batch` to the list of an outer call that runs callbacks on this thread. Returns false if there is none: the
+/// caller becomes the outer call.
+fn append_to_outer_call(batch: &mut VecDeque<Callback>) -> bool {
+    let append = |due: &RefCell<Option<VecDeque<Callback>>>| match &mut *due.borrow_mut() {
         Some(due) => {
             due.append(batch);
             true
@@ -163,16 +163,16 @@ fn leave_to_outer_call(batch: &mut VecDeque<Callback>) -> bool {
             false
         }
     };
-    // While the thread is being torn down there is no list: callbacks nest then.
-    DUE.try_with(enlist).unwrap_or(false)
+    // While the thread exits there is no list, so callbacks nest.
+    DUE.try_with(append).unwrap_or(false)
 }
 
 fn next_due() -> Option<Callback> {
     DUE.try_with(|due| due.borrow_mut().as_mut()?.pop_front()).ok().flatten()
 }
 
-/// Lets a callback's panic go on, unless this thread unwinds already: a second panic would abort, and the
-/// panic hook has reported this one.
+/// Resumes a callback's panic, unless the thread already unwinds: a second panic would abort the process. The panic hook
+/// has reported the dropped one.
 fn propagate(panic: Option<Box<dyn Any + Send>>) {
     if let Some(panic) = panic
         && !std::thread::panicking()

@@ -1,22 +1,22 @@
-//! What one word can say of a slot: that it is free, or which one range is held in it, and by how many.
+//! The word of a slot: free, one held range with its mode and number of holders, or "see the queue".
 //!
-//! | bits | of a range in bytes | of a range in blocks of 4 KiB |
+//! | field | range in bytes | range in blocks of 4 KiB |
 //! |---|---|---|
-//! | 0..4 | holders: 1 exclusive, or 1 + the number of shared ones | the same |
-//! | 4 | 0 | 1 |
-//! | 5.. | 16 bits: length - 1 | 27 bits: length - 1; all set: to infinity |
-//! | ..64 | 43 bits: start | 32 bits: start |
+//! | holders | bits 0 to 3: 1 exclusive, or 1 + the number of shared holders | the same |
+//! | unit | bit 4: 0 | bit 4: 1 |
+//! | length - 1 | bits 5 to 20 | bits 5 to 31; all set: to infinity |
+//! | start | bits 21 to 63 | bits 32 to 63 |
 //!
-//! No holders and nothing else is `FREE`; no holders and bit 4 is `QUEUED`. So a request of up to 64 KiB in the
-//! first 8 TiB fits, and one for whole blocks, such as a file or the rest of it, in the first 16 TiB.
+//! A word of zero is `FREE`; a word with only bit 4 set is `QUEUED`. So a word holds any range of at most 64 KiB that
+//! starts in the first 8 TiB, and any range of whole blocks, also to infinity, that starts in the first 16 TiB.
 
-use crate::queue::Claim;
+use crate::queue::Access;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{ByteRange, Mode};
 
-/// Nobody holds a range here or waits for one.
+/// No request is in the slot.
 pub(crate) const FREE: u64 = 0;
-/// Ask the queue.
+/// The requests of the slot are in its queue.
 pub(crate) const QUEUED: u64 = UNIT;
 
 const HOLDERS: u64 = 0xf;
@@ -35,18 +35,18 @@ const BLOCKS_START_SHIFT: u32 = 32;
 const BLOCKS_MAX_START: u64 = u64::MAX >> BLOCKS_START_SHIFT;
 const TO_INFINITY: u64 = (1 << (BLOCKS_START_SHIFT - LEN_SHIFT)) - 1;
 
-/// The word that says that `claim` is held, once; `None` if it does not fit.
+/// Returns the word for one holder of `access`; `None` if the range does not fit.
 #[inline(always)]
-pub(crate) fn of(claim: Claim) -> Option<u64> {
-    let holder = match claim.mode {
+pub(crate) fn of(access: Access) -> Option<u64> {
+    let holder = match access.mode {
         Mode::Exclusive => EXCLUSIVE,
         Mode::Shared => ONE_SHARED,
     };
-    let (start, len) = (claim.range.start(), claim.range.len());
+    let (start, len) = (access.range.start(), access.range.len());
     if start <= BYTES_MAX_START && len <= BYTES_MAX_LEN {
         return Some(start << BYTES_START_SHIFT | (len - 1) << LEN_SHIFT | holder);
     }
-    of_blocks(claim.range).map(|blocks| blocks | holder)
+    of_blocks(access.range).map(|blocks| blocks | holder)
 }
 
 #[inline(never)]
@@ -64,15 +64,15 @@ fn of_blocks(range: ByteRange) -> Option<u64> {
     fits.then_some(start << BLOCKS_START_SHIFT | len << LEN_SHIFT | UNIT)
 }
 
-/// The word that says that `claim` is held by so many.
-pub(crate) fn of_many(claim: Claim, count: u32) -> Option<u64> {
-    let (word, more) = (of(claim)?, u64::from(count) - 1);
-    let fits = more == 0 || claim.mode == Mode::Shared && more + ONE_SHARED <= HOLDERS;
+/// Returns the word for `count` holders of `access`; `None` if they do not fit.
+pub(crate) fn of_many(access: Access, count: u32) -> Option<u64> {
+    let (word, more) = (of(access)?, u64::from(count) - 1);
+    let fits = more == 0 || access.mode == Mode::Shared && more + ONE_SHARED <= HOLDERS;
     fits.then_some(word + more)
 }
 
-/// What is held, and by how many, if a word says that.
-pub(crate) fn holders(word: u64) -> Option<(Claim, u32)> {
+/// Returns the access in `word` and the number of its holders; `None` if the word is `FREE` or `QUEUED`.
+pub(crate) fn holders(word: u64) -> Option<(Access, u32)> {
     let (mode, count) = match word & HOLDERS {
         0 => return None,
         EXCLUSIVE => (Mode::Exclusive, 1),
@@ -84,26 +84,28 @@ pub(crate) fn holders(word: u64) -> Option<(Claim, u32)> {
     } else {
         let start = word >> BLOCKS_START_SHIFT << BLOCK_SHIFT;
         match word >> LEN_SHIFT & TO_INFINITY {
-            TO_INFINITY => ByteRange::from(start),
+            TO_INFINITY => ByteRange::starting_at(start),
             len => ByteRange::new(start, start + ((len + 1) << BLOCK_SHIFT)),
         }
     };
-    Some((Claim { range, mode }, count as u32))
+    Some((Access { range, mode }, count as u32))
 }
 
-/// Writes into a slot's word that `wanted` is held, once more; false if something else is.
+/// Adds the one holder of `wanted` to a slot's word. Returns false if the word has another value that excludes it, or is
+/// `QUEUED`.
 #[inline(always)]
-pub(crate) fn take(word: &AtomicU64, wanted: u64) -> bool {
-    // After whoever made it free. Sequentially consistent, as the gate is looked at next.
+pub(crate) fn try_acquire(word: &AtomicU64, wanted: u64) -> bool {
+    // Synchronizes with the release that freed the word. Sequentially consistent, because the caller reads the count of
+    // wide requests next.
     match word.compare_exchange(FREE, wanted, Ordering::SeqCst, Ordering::Relaxed) {
         Ok(_) => true,
-        Err(found) => join(word, wanted, found),
+        Err(found) => acquire_shared(word, wanted, found),
     }
 }
 
 #[cold]
-fn join(word: &AtomicU64, wanted: u64, mut found: u64) -> bool {
-    while found == FREE || may_join(wanted, found) {
+fn acquire_shared(word: &AtomicU64, wanted: u64, mut found: u64) -> bool {
+    while found == FREE || has_room_for(wanted, found) {
         let more = if found == FREE { wanted } else { found + 1 };
         match word.compare_exchange(found, more, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => return true,
@@ -113,29 +115,29 @@ fn join(word: &AtomicU64, wanted: u64, mut found: u64) -> bool {
     false
 }
 
-/// Whether the word has room for one more that shares just this range.
-fn may_join(wanted: u64, found: u64) -> bool {
-    share(wanted, found) && found & HOLDERS < HOLDERS
+/// Returns true if the word `found` holds shared holders of exactly the range of `wanted`, and has room for one more.
+fn has_room_for(wanted: u64, found: u64) -> bool {
+    is_one_of(wanted, found) && found & HOLDERS < HOLDERS
 }
 
-/// Whether `one` is one of those who share a range in a word.
-fn share(one: u64, word: u64) -> bool {
+/// Returns true if `one` is a shared holder of the range that `word` holds shared.
+fn is_one_of(one: u64, word: u64) -> bool {
     one & HOLDERS == ONE_SHARED && word & HOLDERS >= ONE_SHARED && one & !HOLDERS == word & !HOLDERS
 }
 
-/// Takes back what [`take`] wrote; false if that stands in the queue by now.
+/// Removes the holder that [`try_acquire`] added. Returns false if it has moved to the queue.
 #[inline(always)]
-pub(crate) fn leave(word: &AtomicU64, held: u64) -> bool {
-    // Before whoever takes it next.
+pub(crate) fn try_release(word: &AtomicU64, held: u64) -> bool {
+    // Publishes what the holder did to the next holder.
     match word.compare_exchange(held, FREE, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => true,
-        Err(found) => part(word, held, found),
+        Err(found) => release_shared(word, held, found),
     }
 }
 
 #[cold]
-fn part(word: &AtomicU64, held: u64, mut found: u64) -> bool {
-    while share(held, found) {
+fn release_shared(word: &AtomicU64, held: u64, mut found: u64) -> bool {
+    while is_one_of(held, found) {
         let fewer = if found == held { FREE } else { found - 1 };
         match word.compare_exchange(found, fewer, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return true,
@@ -154,7 +156,7 @@ mod tests {
     const MODES: [Mode; 2] = [Mode::Shared, Mode::Exclusive];
 
     #[test]
-    fn ranges_that_fit_come_back() {
+    fn ranges_that_fit_round_trip() {
         let fit = [
             (0, 1),
             (4095, 4096),
@@ -167,15 +169,15 @@ mod tests {
         ];
         for (start, end) in fit {
             for mode in MODES {
-                let claim = Claim { range: ByteRange::new(start, end), mode };
-                assert_eq!(of(claim).and_then(holders), Some((claim, 1)));
+                let access = Access { range: ByteRange::new(start, end), mode };
+                assert_eq!(of(access).and_then(holders), Some((access, 1)));
             }
         }
     }
 
     #[test]
-    fn others_are_refused() {
-        let others = [
+    fn ranges_that_do_not_fit_are_refused() {
+        let too_large = [
             (8 * TIB, 8 * TIB + 1),
             (8 * TIB + 1, 8 * TIB + BLOCK),
             (1, 2 + BYTES_MAX_LEN),
@@ -184,38 +186,47 @@ mod tests {
             (0, TIB / 2),
             (u64::MAX - 1, u64::MAX),
         ];
-        for (start, end) in others {
-            assert_eq!(of(Claim { range: ByteRange::new(start, end), mode: Mode::Shared }), None);
+        for (start, end) in too_large {
+            assert_eq!(of(Access { range: ByteRange::new(start, end), mode: Mode::Shared }), None);
         }
     }
 
     #[test]
-    fn readers_of_one_range_are_counted_and_writers_are_not() {
-        let claim = |end, mode| of(Claim { range: ByteRange::new(0, end), mode }).unwrap();
-        let (reader, writer) = (claim(9, Mode::Shared), claim(9, Mode::Exclusive));
+    fn shared_holders_of_one_range_are_counted_and_exclusive_ones_are_not() {
+        let access = |end, mode| of(Access { range: ByteRange::new(0, end), mode }).unwrap();
+        let (reader, writer) = (access(9, Mode::Shared), access(9, Mode::Exclusive));
         let word = AtomicU64::new(FREE);
         for _ in 0..14 {
-            assert!(take(&word, reader));
+            assert!(try_acquire(&word, reader));
         }
-        assert!(!take(&word, reader) && !take(&word, writer) && !take(&word, claim(8, Mode::Shared)));
+        assert!(
+            !try_acquire(&word, reader)
+                && !try_acquire(&word, writer)
+                && !try_acquire(&word, access(8, Mode::Shared))
+        );
         assert_eq!(holders(word.load(Ordering::Relaxed)).unwrap().1, 14);
         for _ in 0..14 {
-            assert!(!leave(&word, writer) && leave(&word, reader));
+            assert!(!try_release(&word, writer) && try_release(&word, reader));
         }
-        assert!(take(&word, writer) && !take(&word, writer) && !take(&word, reader) && !leave(&word, reader));
-        assert!(leave(&word, writer));
+        assert!(
+            try_acquire(&word, writer)
+                && !try_acquire(&word, writer)
+                && !try_acquire(&word, reader)
+                && !try_release(&word, reader)
+        );
+        assert!(try_release(&word, writer));
         assert_eq!(word.into_inner(), FREE);
     }
 
     proptest! {
         #[test]
-        fn no_two_claims_share_a_word(start: u64, shift in 0u32..64, len in 1u64..1 << 40, count in 1u32..20) {
+        fn words_are_unique_and_decode(start: u64, shift in 0u32..64, len in 1u64..1 << 40, count in 1u32..20) {
             let start = (start >> shift).min(u64::MAX - 1);
             let range = ByteRange::new(start, start.saturating_add(len));
-            for range in [range, range.round_out(BLOCK), ByteRange::from(range.start())] {
+            for range in [range, range.round_out(BLOCK), ByteRange::starting_at(range.start())] {
                 for mode in MODES {
-                    if let Some(word) = of_many(Claim { range, mode }, count) {
-                        prop_assert_eq!(holders(word), Some((Claim { range, mode }, count)));
+                    if let Some(word) = of_many(Access { range, mode }, count) {
+                        prop_assert_eq!(holders(word), Some((Access { range, mode }, count)));
                         prop_assert!(word != FREE && word != QUEUED);
                     }
                 }

@@ -1,4 +1,4 @@
-//! What each method promises, one thread at a time.
+//! The contract of each public method, mostly on one thread.
 #![cfg(not(shuttle))]
 
 use rangelock::{ByteRange, Guard, Mode, OwnedRangeGuard, RangeGuard, RangeLock};
@@ -8,13 +8,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 const HEAD: ByteRange = ByteRange::new(0, 10);
-const TAIL: ByteRange = ByteRange::from(10);
+const TAIL: ByteRange = ByteRange::starting_at(10);
 
 fn assert_send<T: Send>() {}
 fn assert_sync<T: Sync>() {}
 
 #[test]
-fn the_lock_is_shared_and_guards_travel() {
+fn the_lock_is_sync_and_guards_are_send() {
     assert_send::<RangeLock>();
     assert_sync::<RangeLock>();
     assert_send::<RangeGuard<'static>>();
@@ -40,7 +40,7 @@ fn disjoint_ranges_are_granted_at_once() {
 }
 
 #[test]
-fn a_blocked_thread_is_granted_by_a_release_elsewhere_and_knows_it_waited() {
+fn a_release_on_another_thread_grants_and_the_guard_says_that_it_waited() {
     let lock = Arc::new(RangeLock::new());
     let head = lock.lock_owned(HEAD, Mode::Exclusive);
     std::thread::scope(|scope| {
@@ -55,12 +55,12 @@ fn a_blocked_thread_is_granted_by_a_release_elsewhere_and_knows_it_waited() {
 }
 
 #[test]
-fn a_waiting_whole_range_holds_up_later_small_ones() {
+fn a_waiting_whole_range_blocks_later_small_ones() {
     let lock = Arc::new(RangeLock::new());
     let head = lock.exclusive(HEAD);
     let (send, granted) = mpsc::channel();
     assert!(!lock.lock_with(ByteRange::ALL, Mode::Exclusive, move |guard| send.send(guard).unwrap()));
-    // This is why a second range must not be blocked for: the holder of HEAD would wait for itself.
+    // This is why a thread must not block for a second range: the holder of HEAD would wait for itself.
     assert!(lock.try_lock(TAIL, Mode::Shared).is_none());
     drop(head);
     assert!(lock.try_lock(TAIL, Mode::Shared).is_none());
@@ -69,7 +69,7 @@ fn a_waiting_whole_range_holds_up_later_small_ones() {
 }
 
 #[test]
-fn downgrade_and_shrink_give_back_and_keep_the_rest() {
+fn downgrade_and_shrink_release_a_part_and_keep_the_rest() {
     let lock = RangeLock::new();
     let mut all = lock.exclusive(ByteRange::ALL);
     all.shrink(HEAD);
@@ -152,10 +152,13 @@ fn a_panicking_holder_releases() {
 }
 
 #[test]
-fn a_request_keeps_its_place_until_it_is_dropped() {
+fn a_request_blocks_later_ones_until_it_is_dropped() {
     let lock = RangeLock::new();
     let first = lock.request(HEAD, Mode::Exclusive);
-    assert!(lock.try_lock(HEAD, Mode::Shared).is_none(), "the place is taken before anybody waits");
+    assert!(
+        lock.try_lock(HEAD, Mode::Shared).is_none(),
+        "a request blocks later ones before it is waited for"
+    );
     let second = lock.request(HEAD, Mode::Exclusive);
     drop(first);
     let guard = second.wait();

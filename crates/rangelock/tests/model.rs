@@ -1,5 +1,5 @@
-//! Random sequences of operations, one thread: the lock grants exactly when a naive model does. The ranges are
-//! made of units of several lengths, so that they fill part of a stripe of the lock, or a few, or all.
+//! Property test on one thread: for random sequences of operations the lock grants exactly when a naive model does.
+//! Ranges are multiples of a unit, so that they lie in one stripe of the lock, in several, or are wide.
 #![cfg(not(shuttle))]
 
 use proptest::prelude::*;
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 enum Op {
     Request(ByteRange, Mode),
     Try(ByteRange, Mode),
-    /// Takes a place in the queue, which is never waited for.
-    Place(ByteRange, Mode),
-    /// Gives up one of these places, granted or not.
-    GiveUp(prop::sample::Index),
-    /// The following act on one of the holders, chosen by the index.
+    /// Makes a `Request` that is never waited for.
+    Enqueue(ByteRange, Mode),
+    /// Cancels one of these requests, granted or not.
+    Cancel(prop::sample::Index),
+    /// Releases one of the holders, chosen by the index; so for the operations below.
     Release(prop::sample::Index),
     Downgrade(prop::sample::Index),
-    /// Shrink to the part of the range held that lies in this one, if there is one.
+    /// Shrinks to the part of the held range that is in this one, if they overlap.
     Shrink(prop::sample::Index, ByteRange),
 }
 
@@ -29,7 +29,7 @@ struct Claim {
     granted: bool,
 }
 
-/// The definition, word for word: a request is granted once no earlier one conflicts with it.
+/// The definition: a request is granted once no earlier request conflicts with it.
 #[derive(Default)]
 struct Model(Vec<Claim>);
 
@@ -53,7 +53,7 @@ impl Model {
     }
 
     fn get(&mut self, id: usize) -> &mut Claim {
-        self.0.iter_mut().find(|c| c.id == id).expect("a holder is in the model")
+        self.0.iter_mut().find(|c| c.id == id).expect("each holder is in the model")
     }
 
     fn holders(&self) -> Vec<(usize, ByteRange, Mode)> {
@@ -66,27 +66,27 @@ type Held = Arc<Mutex<BTreeMap<usize, OwnedRangeGuard>>>;
 struct Pair<'a> {
     lock: &'a Arc<RangeLock>,
     held: Held,
-    places: BTreeMap<usize, Request<'a>>,
+    requests: BTreeMap<usize, Request<'a>>,
     model: Model,
     next_id: usize,
 }
 
 impl<'a> Pair<'a> {
     fn new(lock: &'a Arc<RangeLock>) -> Self {
-        Self { lock, held: Held::default(), places: BTreeMap::new(), model: Model::default(), next_id: 0 }
+        Self { lock, held: Held::default(), requests: BTreeMap::new(), model: Model::default(), next_id: 0 }
     }
 
     fn apply(&mut self, op: Op) {
         match op {
             Op::Request(range, mode) => self.request(range, mode),
             Op::Try(range, mode) => self.try_request(range, mode),
-            Op::Place(range, mode) => {
+            Op::Enqueue(range, mode) => {
                 let id = self.new_id();
-                self.places.insert(id, self.lock.request(range, mode));
+                self.requests.insert(id, self.lock.request(range, mode));
                 self.model.request(id, range, mode);
             }
-            Op::GiveUp(index) => {
-                let ids = self.places.keys().copied().collect();
+            Op::Cancel(index) => {
+                let ids = self.requests.keys().copied().collect();
                 self.release(choose(ids, index));
             }
             Op::Release(index) => self.release(self.choose_holder(index)),
@@ -123,16 +123,16 @@ impl<'a> Pair<'a> {
 
     fn release(&mut self, id: Option<usize>) {
         let Some(id) = id else { return };
-        // Out of the map first: the release runs callbacks that insert into it.
+        // Unlocks the map before the guard is dropped: the release runs callbacks that insert into the map.
         let guard = self.held.lock().unwrap().remove(&id);
-        drop((guard, self.places.remove(&id)));
+        drop((guard, self.requests.remove(&id)));
         self.model.0.retain(|c| c.id != id);
         self.model.regrant();
     }
 
     fn narrow(&mut self, index: prop::sample::Index, change: impl FnOnce(&mut OwnedRangeGuard)) {
         let Some(id) = self.choose_holder(index) else { return };
-        let mut guard = self.held.lock().unwrap().remove(&id).expect("chosen among the holders");
+        let mut guard = self.held.lock().unwrap().remove(&id).expect("the id was chosen from the map");
         change(&mut guard);
         let claim = self.model.get(id);
         claim.range = guard.range();
@@ -154,7 +154,7 @@ impl<'a> Pair<'a> {
             self.held.lock().unwrap().iter().map(|(id, g)| (*id, g.range(), g.mode())).collect();
         let mut holders = self.model.holders();
         let (granted, present) = (holders.len(), self.model.0.len());
-        holders.retain(|(id, ..)| !self.places.contains_key(id));
+        holders.retain(|(id, ..)| !self.requests.contains_key(id));
         assert_eq!(held, holders);
         assert_eq!(self.lock.waiters(), present - granted);
         assert_eq!(self.lock.is_idle(), present == 0);
@@ -165,17 +165,17 @@ fn choose(ids: Vec<usize>, index: prop::sample::Index) -> Option<usize> {
     (!ids.is_empty()).then(|| *index.get(&ids))
 }
 
-/// Within one stripe, across stripes at odd places, whole stripes, and wide.
+/// Units in bytes: ranges within one stripe, across stripes at odd offsets, of whole stripes, and wide.
 const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
 
-/// Many in a row hold ranges at first, so that the lock soon has to spread.
+/// Most ranges that are held before the random operations start, so that the lock expands early.
 const CROWD: u64 = 20;
 
 fn range(unit: u64) -> impl Strategy<Value = ByteRange> {
     prop_oneof![
         8 => (0u64..32, 1u64..12).prop_map(move |(start, len)| (start, start + len)),
         2 => (0u64..32).prop_map(move |start| (start, start + 1)),
-        // Everybody wants this one.
+        // A range that many requests have in common.
         2 => Just((7, 8)),
         1 => (0u64..32).prop_map(move |start| (start, u64::MAX)),
     ]
@@ -191,14 +191,14 @@ fn op(unit: u64) -> impl Strategy<Value = Op> {
         4 => (range(unit), mode()).prop_map(|(r, m)| Op::Request(r, m)),
         1 => (range(unit), mode()).prop_map(|(r, m)| Op::Try(r, m)),
         3 => any::<prop::sample::Index>().prop_map(Op::Release),
-        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Place(r, m)),
-        1 => any::<prop::sample::Index>().prop_map(Op::GiveUp),
+        1 => (range(unit), mode()).prop_map(|(r, m)| Op::Enqueue(r, m)),
+        1 => any::<prop::sample::Index>().prop_map(Op::Cancel),
         1 => any::<prop::sample::Index>().prop_map(Op::Downgrade),
         1 => (any::<prop::sample::Index>(), range(unit)).prop_map(|(i, r)| Op::Shrink(i, r)),
     ]
 }
 
-/// A number of requests that the lock gets before those that are random, and the latter.
+/// A number of shared requests for adjacent ranges, followed by random operations.
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let crowd = prop_oneof![Just(0), 0..=CROWD];
     (prop::sample::select(UNITS.to_vec()), crowd).prop_flat_map(|(unit, count)| {

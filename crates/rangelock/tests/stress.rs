@@ -1,4 +1,4 @@
-//! Threads on an array whose slots notice any two holders that should exclude each other.
+//! Stress test: threads use an array of counters that detect two holders that should exclude each other.
 #![cfg(not(shuttle))]
 
 use rangelock::{ByteRange, Mode, OwnedRangeGuard, RangeLock};
@@ -9,10 +9,10 @@ use std::thread;
 const SLOTS: u64 = 64;
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 3_000;
-/// The bytes that a slot of the array stands for: all slots in one stripe of the lock, stripes apart, and so many
-/// that most requests are wide.
+/// Bytes for each counter: all counters in one stripe of the lock, counters in different stripes, and so far apart that
+/// most requests are wide.
 const UNITS: [u64; 4] = [1, 24 << 10, 64 << 10, 3 << 20];
-/// Added by a writer; readers add 1. So a slot below this has readers only.
+/// Weight of an exclusive holder; shared holders weigh 1. A counter below this has only shared holders.
 const WRITER: u64 = 1 << 32;
 
 struct Slots {
@@ -34,8 +34,8 @@ impl Slots {
         for slot in self.of(guard.range()) {
             let before = slot.fetch_add(weight(guard.mode()), Ordering::Relaxed);
             match guard.mode() {
-                Mode::Exclusive => assert_eq!(before, 0, "{guard:?} is not alone"),
-                Mode::Shared => assert!(before < WRITER, "{guard:?} is with a writer"),
+                Mode::Exclusive => assert_eq!(before, 0, "{guard:?} overlaps another holder"),
+                Mode::Shared => assert!(before < WRITER, "{guard:?} overlaps an exclusive holder"),
             }
         }
     }
@@ -54,7 +54,7 @@ fn weight(mode: Mode) -> u64 {
     }
 }
 
-/// Steele, Lea and Flood's SplitMix64 (2014), enough to spread the requests.
+/// SplitMix64 (Steele, Lea and Flood, 2014): a deterministic sequence for each seed.
 struct Random(u64);
 
 impl Random {
@@ -68,14 +68,14 @@ impl Random {
     fn request(&mut self, unit: u64) -> (ByteRange, Mode) {
         let start = self.below(SLOTS);
         let range = match self.below(40) {
-            0 => ByteRange::from(start * unit),
+            0 => ByteRange::starting_at(start * unit),
             _ => ByteRange::new(start * unit, (start + 1 + self.below(8)).min(SLOTS) * unit),
         };
         (range, if self.below(3) == 0 { Mode::Exclusive } else { Mode::Shared })
     }
 }
 
-/// Uses the slots in each way a guard can be acquired and narrowed; some guards go to `elsewhere`.
+/// Acquires and narrows guards in each way; sends guards of callbacks to `elsewhere`. Returns the number of callbacks.
 fn work(
     seed: u64,
     lock: &Arc<RangeLock>,
@@ -123,7 +123,7 @@ fn work(
 }
 
 #[test]
-fn slots_see_no_two_conflicting_holders() {
+fn no_two_conflicting_holders_overlap() {
     UNITS.into_iter().for_each(stress);
 }
 

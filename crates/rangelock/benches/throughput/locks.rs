@@ -1,4 +1,4 @@
-//! The locks to compare with, each as small as it can be.
+//! The locks that rangelock is compared with, each as small as possible.
 
 use parking_lot::{Condvar, Mutex};
 use rangelock::{ByteRange, Mode};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{OnceLock, RwLock};
 
 pub trait Ranges: Sync {
-    /// What a thread prepares before the clock runs.
+    /// State of one thread, made before the measurement starts.
     type OfThread;
 
     fn of_thread(&self, operations: u64) -> Self::OfThread;
 
-    /// Takes `range` and gives it back.
+    /// Acquires and releases `range`.
     fn visit(&self, own: &mut Self::OfThread, range: ByteRange, mode: Mode);
 }
 
-/// No lock: two compare-and-swaps on a word of the thread's own, which is the least that a lock can do that
-/// knows who holds what.
+/// No lock: two compare-and-swaps on a word of the thread's own. This is the lower bound for a lock that records what is
+/// held.
 #[derive(Default)]
 pub struct CasPair;
 
@@ -65,8 +65,8 @@ impl Ranges for RwLock<()> {
     }
 }
 
-/// A tree of the ranges held, by their starts, under a mutex. Nobody has a place in a queue. Each thread holds one range,
-/// so a tree that knows the last end below each node would save nothing.
+/// A tree of the held ranges, by their starts, under a mutex; unfair. Each thread holds one range, so an interval tree
+/// (with the last end below each node) would save nothing.
 #[derive(Default)]
 pub struct Tree {
     held: Mutex<BTreeMap<(u64, usize), (u64, Mode)>>,
@@ -98,26 +98,26 @@ impl Ranges for Tree {
     }
 }
 
-/// In the manner of Kogan, Dice and Issa (EuroSys 2020): one list of the ranges held, in the order of their starts. A
-/// request enters it by one compare-and-swap, or spins while one is there with which it conflicts; a release marks its
-/// node, which the next to pass unlinks. Alone, it takes and leaves the head of the list.
+/// The list of Kogan, Dice and Issa (EuroSys 2020): all held ranges, sorted by their starts. A request inserts its node by
+/// one compare-and-swap, or spins while it conflicts with a node. A release marks its node, and the next thread that
+/// walks past it unlinks it. A single request acquires and releases the head of the list.
 ///
-/// Nodes are used once, so there is nothing to reclaim: better than the real thing could do.
+/// Each node is used once and never reclaimed, which favours this lock.
 #[derive(Default)]
 pub struct List {
-    /// Marked if the first node is the only one, and nobody has come near it.
+    /// Marked if the first node is the only one and no other thread has visited it.
     head: AtomicU64,
     nodes: OnceLock<Box<[Node]>>,
     used: AtomicU64,
 }
 
-/// Links are numbers of nodes, 1 and up, times 2, plus the mark.
+/// A node. A link is twice the number of a node, from 1, plus the mark.
 #[derive(Default)]
 struct Node {
     start: AtomicU64,
     end: AtomicU64,
     shared: AtomicBool,
-    /// Marked if this node was released.
+    /// Link to the next node. Marked if this node was released.
     next: AtomicU64,
 }
 
@@ -134,7 +134,7 @@ impl Ranges for List {
     }
 
     fn visit(&self, used: &mut u64, range: ByteRange, mode: Mode) {
-        let nodes = self.nodes.get().expect("a thread has come");
+        let nodes = self.nodes.get().expect("`of_thread` allocates the nodes");
         let link = loop {
             *used += 1;
             let link = *used << 1;
@@ -180,13 +180,13 @@ impl Node {
 }
 
 impl List {
-    /// Enters the list; false if the node had to be left there, released.
+    /// Inserts the node. Returns false if the node conflicts and was released in the list.
     fn enter(&self, nodes: &[Node], new: u64) -> bool {
         if self.head.load(Ordering::Relaxed) == 0 && replaced(&self.head, 0, new | MARK) {
             return true;
         }
         while !self.insert(nodes, new) {}
-        // One that conflicts may have entered meanwhile where this one had already passed.
+        // A conflicting node may have been inserted meanwhile in a part of the list that this thread had passed.
         if node(nodes, new).is_shared() {
             Self::wait_for_writers_behind(nodes, new);
             return true;
@@ -198,7 +198,7 @@ impl List {
         fits
     }
 
-    /// Walks the list to the place of a new node; false if it must start again.
+    /// Walks the list and inserts the new node. Returns false if the caller must start again.
     fn insert(&self, nodes: &[Node], new: u64) -> bool {
         let node = |link| node(nodes, link);
         let own = node(new);
@@ -228,7 +228,7 @@ impl List {
                     continue;
                 }
                 if other.start() < own.end() && !both_shared {
-                    // More threads than processors may run.
+                    // Yields, because there may be more threads than processors.
                     std::thread::yield_now();
                     at = link.load(Ordering::Acquire);
                     continue;

@@ -1,9 +1,8 @@
-//! What it costs to take a range and give it back, beside other locks that could stand in its place.
+//! Measures the time to acquire and release a range, with rangelock and with other locks.
 //!
-//! `cargo bench -p rangelock` prints tables; `-- --json` one JSON object for each figure, and `-- --rounds N`
-//! measures longer. A figure is the median of the rounds, in which the locks take turns. It is the time that
-//! passes for each operation of all threads together, so where threads do not hinder each other, and there are as
-//! many processors, it is half as much for 2 threads as for 1.
+//! `cargo bench -p rangelock` prints tables; `-- --json` prints one JSON object for each figure; `-- --rounds N` measures
+//! longer. A figure is the median of the rounds; in each round all locks run in turn. It is elapsed time divided by the
+//! number of operations of all threads, so with perfect scaling 2 threads take half the time of 1.
 
 mod locks;
 mod report;
@@ -18,20 +17,20 @@ use std::time::{Duration, Instant};
 
 const THREADS: [u64; 4] = [1, 2, 4, 8];
 const ROUNDS: usize = 7;
-/// Of one thread alone, in each of more rounds.
+/// Operations of a single thread in each of `ROUNDS_ALONE` rounds.
 const OPERATIONS_ALONE: u64 = 1 << 14;
 const ROUNDS_ALONE: usize = 50;
-/// How long a round takes, or until a thread has done so many operations.
+/// A round ends after this time, or when a thread has done `MOST_OPERATIONS`.
 const ROUND: Duration = Duration::from_millis(8);
 const MOST_OPERATIONS: u64 = 1 << 20;
-/// Between looks at the clock.
+/// Operations between two reads of the clock.
 const BATCH: u64 = 1 << 8;
 
 const KIB: u64 = 1 << 10;
 const BLOCK: u64 = 4 * KIB;
 const GIB: u64 = 1 << 30;
 
-/// Which ranges the threads want, one after the other.
+/// The range that a thread acquires in a turn.
 type Pattern = fn(thread: u64, turn: u64) -> ByteRange;
 
 const PATTERNS: [(&str, Pattern); 5] = [
@@ -50,7 +49,7 @@ fn own_blocks(thread: u64, turn: u64) -> ByteRange {
     block(thread * (GIB / BLOCK) + turn % (GIB / BLOCK))
 }
 
-/// Of a file of 4 GiB.
+/// Random blocks of a file of 4 GiB.
 fn random_blocks(thread: u64, turn: u64) -> ByteRange {
     // Steele, Lea and Flood's SplitMix64 (2014).
     let z = (thread << 32 | turn).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -59,23 +58,23 @@ fn random_blocks(thread: u64, turn: u64) -> ByteRange {
     block((z ^ (z >> 31)) % (4 * GIB / BLOCK))
 }
 
-/// Of four blocks each, of which neighbours share two, within 128 KiB.
+/// Ranges of four blocks within 128 KiB; adjacent ones share two blocks.
 fn overlapping(thread: u64, turn: u64) -> ByteRange {
     let first = (thread + turn) % 15 * 2;
     ByteRange::new(first * BLOCK, (first + 4) * BLOCK)
 }
 
-/// Of 16 requests 14 are for a block, one for a MiB, and one for everything from there on.
+/// Of 16 requests, 14 are for a block, one is for 1 MiB, and one is for all bytes from an offset.
 fn mixed_widths(thread: u64, turn: u64) -> ByteRange {
     let block = own_blocks(thread, turn);
     match turn % 16 {
-        0 => ByteRange::from(block.start()),
+        0 => ByteRange::starting_at(block.start()),
         1 => block.round_out(KIB * KIB),
         _ => block,
     }
 }
 
-/// Nanoseconds for each operation of so many threads together.
+/// Returns nanoseconds per operation of all `threads`.
 fn measure<L: Ranges>(lock: &L, threads: u64, pattern: Pattern, mode: Mode) -> f64 {
     let start = Barrier::new(threads as usize);
     let rate = |thread| {
@@ -102,7 +101,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// One figure of one lock, which is new in each round.
+/// Measures a new lock once.
 type Figure = fn(u64, Pattern, Mode) -> f64;
 
 fn figure<L: Ranges + Default>() -> Figure {
@@ -135,14 +134,14 @@ fn compare(report: &mut Report, rounds: usize) {
     report.ratios();
 }
 
-/// A lock that has seen several ranges at once, and so has spread over its slots.
-fn spread() -> RangeLock {
+/// Returns a lock that has held 32 ranges at once, and so has expanded to a table of slots.
+fn expanded() -> RangeLock {
     let lock = RangeLock::new();
     drop((0..32).map(|i| lock.shared(ByteRange::new(i, i + 1))).collect::<Vec<_>>());
     lock
 }
 
-/// What one thread pays in special places: the best of the rounds, as nothing but other programs disturbs it.
+/// Measures one thread in special cases. Reports the best round, because only other programs disturb a single thread.
 fn alone(report: &mut Report, rounds: usize) {
     let mut each = |name: &str, run: &mut dyn FnMut(u64)| {
         let mut one = || {
@@ -162,7 +161,7 @@ fn alone(report: &mut Report, rounds: usize) {
     let lock = RangeLock::new();
     each("a block, one slot", &mut |turn| drop(black_box(lock.exclusive(own_blocks(0, turn)))));
     each("the file, one slot", &mut |_| drop(black_box(lock.exclusive(ByteRange::ALL))));
-    let lock = spread();
+    let lock = expanded();
     each("a block", &mut |turn| drop(black_box(lock.exclusive(own_blocks(0, turn)))));
     let crossing = |turn| ByteRange::new(turn * 64 * KIB + 62 * KIB, turn * 64 * KIB + 66 * KIB);
     each("a block in two stripes", &mut |turn| drop(black_box(lock.exclusive(crossing(turn)))));
@@ -183,8 +182,7 @@ fn alone(report: &mut Report, rounds: usize) {
     }
 }
 
-/// How long it takes to get into the queue for one byte, and to be granted from it by a release, with so many
-/// others in it.
+/// Measures a release that grants the first of `waiters` callbacks queued for one byte, and the request that queues again.
 fn in_queue_for_a_byte(waiters: usize, measure: impl FnOnce(&mut dyn FnMut(u64))) {
     let (lock, byte) = (Arc::new(RangeLock::new()), ByteRange::new(0, 1));
     let (send, granted) = mpsc::channel::<OwnedRangeGuard>();
@@ -199,7 +197,7 @@ fn in_queue_for_a_byte(waiters: usize, measure: impl FnOnce(&mut dyn FnMut(u64))
         drop(granted.recv());
         enqueue();
     });
-    // Lets the rest go.
+    // Releases the remaining grants.
     while !lock.is_idle() {
         drop(granted.recv());
     }

@@ -1,4 +1,4 @@
-//! The figures, as tables or as JSON.
+//! Prints the figures as tables or as JSON.
 
 use rangelock::Mode;
 
@@ -20,7 +20,7 @@ impl Report {
         Self { json, columns: Vec::new(), rows: Vec::new() }
     }
 
-    /// What one thread pays.
+    /// Prints a figure of one thread.
     pub fn single(&mut self, name: &str, nanoseconds: f64) {
         if self.json {
             println!(r#"{{"one_thread":"{name}","ns":{nanoseconds:.2}}}"#);
@@ -53,12 +53,12 @@ impl Report {
         self.rows.push(Row { pattern, mode, threads, nanoseconds: nanoseconds.to_vec() });
     }
 
-    /// For each row how many times as much the range lock does as the others, and as itself with 1 thread.
+    /// Prints, for each row, the throughput of rangelock divided by that of each other lock, and by its own with one thread.
     pub fn ratios(&self) {
         if self.json {
             return;
         }
-        print!("\n{:42}", "operations of rangelock for one of:");
+        print!("\n{:42}", "throughput of rangelock divided by:");
         self.columns.iter().for_each(|name| print!("{name:>12}"));
         println!("{:>12}", "1 thread");
         let mut of_one = 0.0;

@@ -155,7 +155,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
         }
         Operation::SetLen { size } => {
             let kept = size.min(file.size);
-            (ByteRange::from(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
+            (ByteRange::starting_at(kept - kept % file.block_size), Mode::Exclusive, Reason::SetsSize)
         }
         Operation::Allocate { offset, end, .. } => {
             with_tail(whole_blocks(offset, end, file), Reason::Allocates, file, zero_tail)
@@ -187,7 +187,7 @@ fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
 
 /// All that gets another place when `[offset, end)` is taken out or put in (H20).
 fn behind(offset: u64, end: u64) -> ByteRange {
-    if planted(Fault::ShiftUnheld) { ByteRange::new(offset, end) } else { ByteRange::from(offset) }
+    if planted(Fault::ShiftUnheld) { ByteRange::new(offset, end) } else { ByteRange::starting_at(offset) }
 }
 
 /// The range of a write, the tail of the file left aside.

@@ -36,14 +36,16 @@ impl File {
             }
             // What is behind moves on the device.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
-                self.move_out(pages_of(ByteRange::from(offset)))?;
+                self.move_out(pages_of(ByteRange::starting_at(offset)))?;
             }
             Operation::PunchHole { offset, end } => {
                 // The pages that go will not raise the size when they are written back.
                 self.raise_disk_size(end.min(self.size()))?;
                 self.move_edges_out(ByteRange::new(offset, end))?;
             }
-            Operation::SetLen { size } => self.move_edges_out(ByteRange::from(size.min(self.size())))?,
+            Operation::SetLen { size } => {
+                self.move_edges_out(ByteRange::starting_at(size.min(self.size())))?
+            }
             _ => return Ok(false),
         }
         Ok(true)

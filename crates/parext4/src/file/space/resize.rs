@@ -35,7 +35,7 @@ impl File {
         }
         let result = self.change_size(size, old);
         if result.is_ok() {
-            self.drop_cached(ByteRange::from(size.min(old)));
+            self.drop_cached(ByteRange::starting_at(size.min(old)));
         }
         if size <= old && result.is_ok() {
             self.volume().cut_behind(self.inode());

@@ -67,7 +67,7 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
-    PageCache::with_room(frames, nodes)
+    PageCache::with_capacity(frames, nodes)
 }
 
 /// Does `work` while all memory that the volume's page cache has left for pages is about to be filled by others.

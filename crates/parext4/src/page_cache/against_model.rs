@@ -1,4 +1,4 @@
-//! One thread does anything with a small cache, and a map says what it must find.
+//! Property test: one thread performs random operations on a small cache, and a map says what it must find.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,17 @@ const FILES: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Claims; fills or changes a byte and marks units dirty, with a reservation.
+    /// Claims a page, fills it or changes a byte, and marks units dirty, with a reservation.
     Write(usize, u32, u8, u8),
     Get(usize, u32),
     GiveUp(usize, u32),
-    /// Writes the first dirty page at or behind an index back.
+    /// Writes back the first dirty page at or after an index.
     WriteBack(usize, u32, bool),
     Discard(usize, u32, u32),
     Reopen(usize),
 }
 
-/// Indices close together and far apart.
+/// Indices that are close together and far apart.
 fn index() -> impl Strategy<Value = u32> {
     prop_oneof![0..100_u32, (0..40_u32).prop_map(|nth| nth * 4096), Just(u32::MAX - 1)]
 }
@@ -37,10 +37,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must be there: the dirty pages of a file with their byte, dirty and reserved units.
+/// The pages that must be present: the dirty pages of a file, with their byte, dirty and reserved units.
 type Dirty = BTreeMap<u32, (u8, u8)>;
 
-/// A file, what of it must be in the cache, and what is on its device.
+/// A file, the pages of it that must be in the cache, and the contents of its device.
 struct Bed {
     pages: FilePages,
     dirty: Dirty,
@@ -96,7 +96,7 @@ impl Bed {
         }
     }
 
-    /// What is discarded comes back as the last that was written, here.
+    /// Discards pages, dirty or not. Their next fill is from the device, without the discarded changes.
     fn discard(&mut self, from: u32, len: u32) {
         let range = from..from.saturating_add(len);
         let reserved: u32 = self.dirty.range(range.clone()).map(|(_, marks)| marks.1.count_ones()).sum();

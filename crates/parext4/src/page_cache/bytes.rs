@@ -1,7 +1,8 @@
-//! Copying between bytes and the words of a page, which other threads may use at the same time.
+//! Copies between byte slices and the words of a page, which other threads may access at the same time.
 //!
-//! The copies are relaxed: who may see what is up to the byte ranges that the callers hold. A word that is only
-//! covered in part is changed in one step, so that neighbours in it keep what they write.
+//! All accesses are relaxed atomics. Which bytes a thread may see or change is guarded by the byte ranges that callers
+//! hold, not here. Invariant: a word that a copy covers in part is changed in one step, so bytes of other threads in that
+//! word are kept.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,10 +10,10 @@ use parext4_device::shared;
 
 const WORD: usize = size_of::<u64>();
 
-/// Copies bytes out, from byte `at` on.
+/// Copies `out.len()` bytes out, from byte `at` on.
 ///
 /// # Panics
-/// If the words have not so many.
+/// If the words end before that.
 pub(super) fn load(words: &[AtomicU64], at: usize, out: &mut [u8]) {
     let (head, body) = out.split_at_mut(head(at, out.len()));
     if !head.is_empty() {
@@ -29,10 +30,10 @@ pub(super) fn load(words: &[AtomicU64], at: usize, out: &mut [u8]) {
     }
 }
 
-/// Copies bytes in, from byte `at` on.
+/// Copies `data` in, from byte `at` on.
 ///
 /// # Panics
-/// If the words have not so many.
+/// If the words end before that.
 pub(super) fn store(words: &[AtomicU64], at: usize, data: &[u8]) {
     let (head, body) = data.split_at(head(at, data.len()));
     if !head.is_empty() {
@@ -47,10 +48,10 @@ pub(super) fn store(words: &[AtomicU64], at: usize, data: &[u8]) {
     }
 }
 
-/// Makes `len` bytes from byte `at` on zero.
+/// Overwrites `len` bytes with zeros, from byte `at` on.
 ///
 /// # Panics
-/// If the words have not so many.
+/// If the words end before that.
 pub(super) fn zero(words: &[AtomicU64], at: usize, len: usize) {
     const ZEROS: [u8; 512 * WORD] = [0; 512 * WORD];
     let mut done = 0;
@@ -61,7 +62,7 @@ pub(super) fn zero(words: &[AtomicU64], at: usize, len: usize) {
     }
 }
 
-/// The bytes before the first whole word of `len` from `at` on.
+/// Returns the number of bytes, of `len` from byte `at` on, that lie before the first whole word.
 fn head(at: usize, len: usize) -> usize {
     (at.next_multiple_of(WORD) - at).min(len)
 }

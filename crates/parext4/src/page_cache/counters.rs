@@ -1,33 +1,37 @@
-//! Counting what the cache does: a relaxed addition to a cache line that a thread shares with few others.
+//! The counters of a page cache.
+//!
+//! Responsible for what [`PageCacheStats`] reports and for the number of dirty pages, by which writers are limited. They
+//! are striped: an update is a relaxed addition to a cache line that a thread shares with few other threads. A sum is not
+//! a snapshot: each stripe is read at another moment.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::stripes::Stripes;
 
-/// What a page cache has done, and what it holds.
+/// Counters and size of a volume's page cache, as [`Volume::cache_stats`](crate::Volume::cache_stats) returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageCacheStats {
-    /// The most memory that it takes, in bytes.
+    /// Limit of the memory of the cache, in bytes.
     pub budget: u64,
-    /// Memory that its pages take, in bytes. It grows with the pages, and falls when the cache was
+    /// Memory that pages occupy, in bytes. It grows with the number of pages, and shrinks when the cache was
     /// [idle](crate::OpenOptions::cache_idle).
     pub memory: u64,
-    /// Pages in memory.
+    /// Number of pages in memory.
     pub pages: u64,
-    /// Of them, those that are dirty or being written back.
+    /// Number of pages that are dirty or under write-back.
     pub dirty: u64,
-    /// Nodes of the trees of all files.
+    /// Number of nodes in the trees of all files.
     pub nodes: u64,
-    /// Look-ups that found a page.
+    /// Number of look-ups that found a page.
     pub hits: u64,
-    /// Pages that were claimed to be filled.
+    /// Number of pages that were claimed to be filled.
     pub misses: u64,
-    /// Pages that made room for others.
+    /// Number of pages that were evicted.
     pub evicted: u64,
 }
 
-/// The counters, as [`crate::stats`] has them.
+/// The counters, by stripe.
 #[derive(Debug, Default)]
 pub(super) struct Counters(Stripes<Stripe, 16>);
 
@@ -36,7 +40,8 @@ struct Stripe {
     hits: AtomicU64,
     misses: AtomicU64,
     evicted: AtomicU64,
-    /// What this stripe has seen become dirty less what it has seen become clean, modulo 2^64.
+    /// Pages that threads of this stripe made dirty, less those that they made clean, modulo 2^64. A page may be counted in
+    /// one stripe and out in another.
     dirty: AtomicU64,
 }
 
@@ -54,7 +59,7 @@ impl Counters {
         self.0.mine().evicted.fetch_add(pages, Relaxed);
     }
 
-    /// Look-ups so far.
+    /// Returns the number of look-ups so far.
     pub fn uses(&self) -> u64 {
         self.0.iter().fold(0, |sum, stripe| {
             sum.wrapping_add(stripe.hits.load(Relaxed)).wrapping_add(stripe.misses.load(Relaxed))
@@ -65,14 +70,15 @@ impl Counters {
         self.0.mine().dirty.fetch_add(change.cast_unsigned(), Relaxed);
     }
 
-    /// As of some moment during the call, in each stripe.
+    /// Returns the number of dirty pages. Each stripe is read at some moment during the call.
     pub fn dirty_pages(&self) -> u64 {
         let sum = self.0.iter().fold(0_u64, |sum, stripe| sum.wrapping_add(stripe.dirty.load(Relaxed)));
-        // A page may have been counted out before it was counted in.
+        // The sum may be negative for a moment, if it has read the stripe that counts a page out, but not the one that counted
+        // it in.
         sum.cast_signed().max(0).cast_unsigned()
     }
 
-    /// The sums.
+    /// Returns `stats` with the counters filled in.
     pub fn add_to(&self, mut stats: PageCacheStats) -> PageCacheStats {
         for stripe in self.0.iter() {
             stats.hits += stripe.hits.load(Relaxed);

@@ -1,35 +1,44 @@
-//! Which page is evicted next: S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache
-//! eviction", SOSP 2023).
+//! The order of eviction: S3-FIFO.
 //!
-//! New pages go through a *small* queue, a tenth of all; those that were used more than once when they come to its
-//! end move on to the *main* queue, others are evicted, and remembered for a while as *ghosts*. A page that comes
-//! back while its ghost is there goes to the main queue at once. At the end of the main queue a page that was used
-//! since goes round again, at most three times. So pages that are read once pass through the small queue only.
+//! Responsible for which page is evicted next, and for the free frames. Whether a page may be evicted is decided by its
+//! state, through [`EvictPages`]. Everything here runs under the lock of the eviction; look-ups do not enter it.
 //!
-//! A frame is in one queue as long as a page has it, from the claim on. Pages that cannot be evicted go round.
+//! 1. A new page enters the *small* queue, whose target is a tenth of all frames.
+//! 2. At the end of the small queue, a page that was accessed more than once moves to the *main* queue. Other pages are
+//!    evicted and remembered as *ghosts*.
+//! 3. A page that is claimed again while its ghost is remembered enters the main queue.
+//! 4. At the end of the main queue, a page with accesses goes round again with one access less, so at most three times.
+//!    Other pages are evicted.
+//!
+//! So pages that are read once pass through the small queue only. Pages that cannot be evicted go round.
+//!
+//! Invariant: a frame is in exactly one queue from the claim of its page until the page is evicted or discarded.
+//!
+//! Source: Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023.
 
-use super::nodes::Place;
+use super::nodes::SlotId;
 
-/// The end of a list.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
-/// Pages looked at in one queue before the other gets a turn, as long as none was evicted.
-const PATIENCE: u32 = 128;
+/// Pages that are examined in one queue without an eviction, before the other queue is tried.
+const EXAMINE_LIMIT: u32 = 128;
 
-/// What became of a page at the end of its queue.
+/// The result of an attempt to evict a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It cannot be evicted now.
+pub(super) enum EvictOutcome {
+    /// The page cannot be evicted now.
     Busy,
-    /// It was used more often than it may be.
-    Spared,
-    /// It is gone, and its ghost's number is this.
+    /// The page was accessed more often than the limit and is kept.
+    Kept,
+    /// The page was evicted. The number identifies its ghost.
     Evicted(u64),
 }
 
-/// The pages, for the queues.
-pub(super) trait Pages {
-    /// Evicts a page, if it may be and was accessed at most `most` times; else sets its accesses by `spared`.
-    fn evict(&mut self, place: Place, frame: u32, most: u64, spared: fn(u64) -> u64) -> Fate;
+/// Access of the queues to the states of pages.
+pub(super) trait EvictPages {
+    /// Evicts a page, if that is possible and it was accessed at most `most` times. Otherwise replaces its number of
+    /// accesses by the result of `if_kept`.
+    fn evict(&mut self, id: SlotId, frame: u32, most: u64, if_kept: fn(u64) -> u64) -> EvictOutcome;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +51,14 @@ enum Queue {
 struct Link {
     next: u32,
     prev: u32,
-    place: Place,
+    id: SlotId,
     queue: Queue,
 }
 
-/// Bytes that a frame costs here: its link, and two ghosts at most.
+/// Bytes that a frame costs here: its link, and at most two ghosts.
 pub(super) const LINK: u64 = size_of::<Link>() as u64 + 2 * size_of::<u64>() as u64;
 
-/// A list of frames, by their links.
+/// A doubly linked list of frames, in `links`.
 #[derive(Debug)]
 struct List {
     head: u32,
@@ -61,18 +70,18 @@ struct List {
 pub(super) struct Queues {
     /// By frame.
     links: Vec<Link>,
-    /// Frames without a page; the cold ones have given their memory back, and are used last.
+    /// Frames without a page. Cold frames have no memory and are used last.
     free: Vec<u32>,
     cold: Vec<u32>,
     small: List,
     main: List,
     ghosts: Ghosts,
-    /// The small queue is cut down to so many first.
+    /// Length from which the small queue is evicted from first.
     small_target: u32,
 }
 
 impl Queues {
-    /// For so many frames.
+    /// Returns empty queues for a cache of `frames` frames.
     pub fn new(frames: u32) -> Self {
         let list = || List { head: NONE, tail: NONE, len: 0 };
         Self {
@@ -86,79 +95,81 @@ impl Queues {
         }
     }
 
-    /// Frames that were ever used: the next one is the first that was not.
-    pub fn known(&self) -> u32 {
+    /// Returns the number of frames that were added, which is the number of the next frame.
+    pub fn frame_count(&self) -> u32 {
         u32::try_from(self.links.len()).unwrap_or(NONE)
     }
 
-    /// Pages in all queues.
+    /// Returns the number of pages in both queues.
     pub fn len(&self) -> u32 {
         self.small.len + self.main.len
     }
 
-    /// Gives the page at `place`, whose ghost would be `ghost`, a free frame.
-    pub fn take(&mut self, place: Place, ghost: u64) -> Option<u32> {
+    /// Assigns a free frame to the page in slot `id`, whose ghost would be `ghost`. Returns `None` if no frame is free.
+    pub fn allocate(&mut self, id: SlotId, ghost: u64) -> Option<u32> {
         let frame = self.free.pop().or_else(|| self.cold.pop())?;
-        let queue = if self.ghosts.take(ghost) { Queue::Main } else { Queue::Small };
-        self.links[frame as usize].place = place;
+        let queue = if self.ghosts.remove(ghost) { Queue::Main } else { Queue::Small };
+        self.links[frame as usize].id = id;
         self.push(frame, queue);
         Some(frame)
     }
 
-    /// Adds the next frame.
+    /// Adds the next frame, as a free one.
     pub fn add_frame(&mut self) {
-        self.free.push(self.known());
-        self.links.push(Link { next: NONE, prev: NONE, place: Place::default(), queue: Queue::Small });
+        self.free.push(self.frame_count());
+        self.links.push(Link { next: NONE, prev: NONE, id: SlotId::default(), queue: Queue::Small });
     }
 
-    /// Frames that have memory.
-    pub fn warm(&self) -> u32 {
-        self.known().saturating_sub(u32::try_from(self.cold.len()).unwrap_or(NONE))
+    /// Returns the number of frames that have memory.
+    pub fn resident(&self) -> u32 {
+        self.frame_count().saturating_sub(u32::try_from(self.cold.len()).unwrap_or(NONE))
     }
 
-    /// Sorts the free frames, so that those taken together lie together.
+    /// Sorts the free frames, so that consecutive ones are returned to the system together.
     pub fn sort_free(&mut self) {
         self.free.sort_unstable();
     }
 
-    /// Takes up to `most` free frames out, for the caller to give their memory back and [`add_cold`](Self::add_cold) them.
-    pub fn take_free(&mut self, most: usize) -> Vec<u32> {
+    /// Removes up to `most` free frames from the list. The caller returns their memory to the system, and then calls
+    /// [`add_cold`](Self::add_cold).
+    pub fn remove_free(&mut self, most: usize) -> Vec<u32> {
         self.free.split_off(self.free.len().saturating_sub(most))
     }
 
-    /// Adds free frames without memory.
+    /// Adds free frames that have no memory.
     pub fn add_cold(&mut self, frames: Vec<u32>) {
         self.cold.extend(frames);
     }
 
-    /// Takes a frame back from a page that is gone.
+    /// Frees the frame of a page that was removed.
     pub fn release(&mut self, frame: u32) {
         self.unlink(frame);
         self.free.push(frame);
     }
 
-    /// Evicts one page. `false` if none can be.
-    pub fn evict(&mut self, pages: &mut impl Pages) -> bool {
+    /// Evicts one page. Returns false if no page can be evicted.
+    pub fn evict(&mut self, pages: &mut impl EvictPages) -> bool {
         let first = if self.small.len >= self.small_target { Queue::Small } else { Queue::Main };
         let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
-        self.evict_from(first, PATIENCE, pages)
-            || self.evict_from(second, PATIENCE, pages)
+        self.evict_from(first, EXAMINE_LIMIT, pages)
+            || self.evict_from(second, EXAMINE_LIMIT, pages)
             || self.evict_from(Queue::Small, NONE, pages)
             || self.evict_from(Queue::Main, NONE, pages)
     }
 
-    /// Evicts a page of the small queue that was never used since it came, if one is soon found.
-    pub fn evict_unused(&mut self, pages: &mut impl Pages) -> bool {
-        let most = PATIENCE.min(self.small.len);
+    /// Evicts a page of the small queue that was not accessed since it was filled. Examines at most 128 pages. Returns false
+    /// if it finds none.
+    pub fn evict_unused(&mut self, pages: &mut impl EvictPages) -> bool {
+        let most = EXAMINE_LIMIT.min(self.small.len);
         (0..most).any(|_| {
             let frame = self.small.tail;
-            match pages.evict(self.links[frame as usize].place, frame, 0, |accessed| accessed) {
-                Fate::Evicted(ghost) => {
-                    self.ghosts.put(ghost);
+            match pages.evict(self.links[frame as usize].id, frame, 0, |accessed| accessed) {
+                EvictOutcome::Evicted(ghost) => {
+                    self.ghosts.add(ghost);
                     self.release(frame);
                     true
                 }
-                Fate::Spared | Fate::Busy => {
+                EvictOutcome::Kept | EvictOutcome::Busy => {
                     self.unlink(frame);
                     self.push(frame, Queue::Small);
                     false
@@ -167,9 +178,9 @@ impl Queues {
         })
     }
 
-    /// Looks at up to `most` pages of a queue, as long as that may lead to something.
-    fn evict_from(&mut self, queue: Queue, most: u32, pages: &mut impl Pages) -> bool {
-        // Pages that were busy since one was not.
+    /// Examines up to `most` pages of a queue until one is evicted. Stops early once all pages of the queue are busy.
+    fn evict_from(&mut self, queue: Queue, most: u32, pages: &mut impl EvictPages) -> bool {
+        // Pages found busy in a row.
         let mut busy = 0;
         for _ in 0..most {
             let list = self.list(queue);
@@ -177,34 +188,34 @@ impl Queues {
             if busy >= len {
                 return false;
             }
-            match self.look(frame, queue, pages) {
-                Fate::Evicted(_) => return true,
-                Fate::Spared => busy = 0,
-                Fate::Busy => busy += 1,
+            match self.examine_tail(frame, queue, pages) {
+                EvictOutcome::Evicted(_) => return true,
+                EvictOutcome::Kept => busy = 0,
+                EvictOutcome::Busy => busy += 1,
             }
         }
         false
     }
 
-    fn look(&mut self, frame: u32, queue: Queue, pages: &mut impl Pages) -> Fate {
-        let place = self.links[frame as usize].place;
-        let (fate, next) = match queue {
-            Queue::Small => (pages.evict(place, frame, 1, |_| 0), Queue::Main),
-            Queue::Main => (pages.evict(place, frame, 0, |accessed| accessed - 1), Queue::Main),
+    fn examine_tail(&mut self, frame: u32, queue: Queue, pages: &mut impl EvictPages) -> EvictOutcome {
+        let id = self.links[frame as usize].id;
+        let (outcome, next) = match queue {
+            Queue::Small => (pages.evict(id, frame, 1, |_| 0), Queue::Main),
+            Queue::Main => (pages.evict(id, frame, 0, |accessed| accessed - 1), Queue::Main),
         };
-        match fate {
-            Fate::Evicted(ghost) => {
+        match outcome {
+            EvictOutcome::Evicted(ghost) => {
                 if queue == Queue::Small {
-                    self.ghosts.put(ghost);
+                    self.ghosts.add(ghost);
                 }
                 self.release(frame);
             }
-            Fate::Spared | Fate::Busy => {
+            EvictOutcome::Kept | EvictOutcome::Busy => {
                 self.unlink(frame);
-                self.push(frame, if fate == Fate::Busy { queue } else { next });
+                self.push(frame, if outcome == EvictOutcome::Busy { queue } else { next });
             }
         }
-        fate
+        outcome
     }
 
     fn list(&mut self, queue: Queue) -> &mut List {
@@ -245,16 +256,16 @@ impl Queues {
     }
 }
 
-/// The last pages that were evicted from the small queue, about as many as the main queue holds.
+/// The ghosts: the pages that were last evicted from the small queue, about as many as the main queue holds.
 ///
-/// A table by hash, where a later ghost takes the place of an earlier one. An entry is a part of the number, and
-/// when it came; too old is as good as gone.
+/// A hash table in which a newer ghost overwrites an older one. An entry holds 32 bits of the hash and the value of the
+/// clock when it was added. An entry that is too old counts as missing.
 #[derive(Debug)]
 struct Ghosts {
     table: Vec<u64>,
-    /// Ghosts that came so far.
+    /// Number of ghosts that were added.
     clock: u32,
-    /// How long one stays.
+    /// Age, in ghosts, from which an entry counts as missing.
     most: u32,
 }
 
@@ -263,23 +274,23 @@ impl Ghosts {
         Self { table: vec![0; frames.next_power_of_two() as usize], clock: 0, most: frames - frames / 10 }
     }
 
-    /// The entry of a number, and the part of it that is kept, never 0.
+    /// Returns the index of a ghost's entry, and the part of the hash that the entry keeps, which is never 0.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     fn hash(&self, ghost: u64) -> (usize, u32) {
-        // Multiplied by the golden ratio, the upper bits depend on all.
+        // Fibonacci hashing: the upper bits of the product depend on all bits of the number.
         let hash = (ghost ^ ghost >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((hash >> 32) as usize & (self.table.len() - 1), hash as u32 | 1)
     }
 
-    fn put(&mut self, ghost: u64) {
+    fn add(&mut self, ghost: u64) {
         let (at, part) = self.hash(ghost);
         self.clock = self.clock.wrapping_add(1);
         self.table[at] = u64::from(part) << 32 | u64::from(self.clock);
     }
 
-    /// Whether the ghost was there; it is not after this.
+    /// Removes a ghost. Returns false if it is not remembered.
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-    fn take(&mut self, ghost: u64) -> bool {
+    fn remove(&mut self, ghost: u64) -> bool {
         let (at, part) = self.hash(ghost);
         let entry = self.table[at];
         let there = (entry >> 32) as u32 == part && self.clock.wrapping_sub(entry as u32) < self.most;
@@ -297,7 +308,7 @@ mod tests {
 
     const FRAMES: u32 = 100;
 
-    /// Queues, and pages by number with how often they were accessed.
+    /// The queues, and pages by number with their accesses.
     struct Cache {
         queues: Queues,
         pages: Numbered,
@@ -310,20 +321,20 @@ mod tests {
         busy: HashSet<u64>,
     }
 
-    impl Pages for Numbered {
-        fn evict(&mut self, _: Place, frame: u32, most: u64, spared: fn(u64) -> u64) -> Fate {
+    impl EvictPages for Numbered {
+        fn evict(&mut self, _: SlotId, frame: u32, most: u64, if_kept: fn(u64) -> u64) -> EvictOutcome {
             let number = self.number_in[&frame];
             let accessed = self.accessed.get_mut(&number).unwrap();
             if self.busy.contains(&number) {
-                return Fate::Busy;
+                return EvictOutcome::Busy;
             }
             if *accessed > most {
-                *accessed = spared(*accessed);
-                return Fate::Spared;
+                *accessed = if_kept(*accessed);
+                return EvictOutcome::Kept;
             }
             self.accessed.remove(&number);
             self.number_in.remove(&frame);
-            Fate::Evicted(number)
+            EvictOutcome::Evicted(number)
         }
     }
 
@@ -334,14 +345,14 @@ mod tests {
             Self { queues, pages: Numbered::default() }
         }
 
-        /// Whether the page was there; it is now.
+        /// Accesses a page, and adds it if it is missing. Returns true if it was present.
         fn access(&mut self, number: u64) -> bool {
             if let Some(accessed) = self.pages.accessed.get_mut(&number) {
                 *accessed = (*accessed + 1).min(3);
                 return true;
             }
             let frame = loop {
-                match self.queues.take(Place::default(), number) {
+                match self.queues.allocate(SlotId::default(), number) {
                     Some(frame) => break frame,
                     None => assert!(self.queues.evict(&mut self.pages), "nothing is busy"),
                 }
@@ -368,7 +379,7 @@ mod tests {
         for _ in 0..3 {
             cache.access_all(0..60);
         }
-        // Ten times what the cache holds, each page once.
+        // Ten times as many pages as the cache holds, each of them once.
         (1000..2000).for_each(|number| assert!(!cache.access(number)));
         assert_eq!(cache.holds(0..60), 60);
     }
@@ -378,7 +389,7 @@ mod tests {
         let mut cache = Cache::new();
         cache.access_all(0..150);
         assert_eq!(cache.holds([0]), 0);
-        // Its ghost is there, so it goes to the main queue.
+        // The page's ghost is remembered, so the page enters the main queue.
         assert!(!cache.access(0));
         cache.access_all(1000..1500);
         assert_eq!(cache.holds([0]), 1);

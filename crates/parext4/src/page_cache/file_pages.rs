@@ -1,43 +1,49 @@
-//! The pages of one file.
+//! The pages of one file: look-up, claim, discard, and search for dirty pages.
+//!
+//! Combines the tree of the file with the states of its pages. Which pages exist for good, and when they are written back,
+//! is decided by the file.
+//!
+//! Invariant: a page that a look-up returns belongs to this file. A leaf may be freed and reused by another file during a
+//! look-up, so the leaf's key is checked after the pin.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::nodes::{Key, SLOTS, Slot};
+use super::nodes::{LeafKey, SLOTS, Slot};
 use super::page::{Fill, Page};
 use super::runs::{DirtyRuns, RunFinder, RunLimits};
+use super::state::PageState;
 use super::tree::Tree;
-use super::word::State;
 use super::{NoFrame, PageCache};
 use crate::fault::{Fault, planted};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, spin};
 
-/// The pages of one file, by index: the offset in pages. What is left when this is dropped is discarded.
+/// The pages of one file by index, which is the file offset divided by the page size. Dropping this discards all pages.
 #[derive(Debug)]
 pub struct FilePages {
     cache: Arc<PageCache>,
     tree: Arc<Tree>,
 }
 
-/// What [`FilePages::claim`] gives.
+/// The result of [`FilePages::claim`].
 #[derive(Debug)]
 pub enum PageLookup<'a> {
-    /// The page is there.
+    /// The page has contents.
     Present(Page<'a>),
-    /// It is for the caller to fill.
+    /// The page is missing, and the caller must fill it.
     Vacant(Fill<'a>),
 }
 
 impl FilePages {
-    /// No pages yet.
+    /// Returns an empty set of pages.
     #[must_use]
     pub fn new(cache: &Arc<PageCache>) -> Self {
         Self { cache: Arc::clone(cache), tree: cache.new_tree() }
     }
 
-    /// A page that is there and filled. Never waits.
+    /// Returns a page that has contents, and counts an access to it. Does not block.
     #[inline]
     pub fn get(&self, index: u32) -> Option<Page<'_>> {
         let leaf = self.tree.leaf(&self.cache.nodes, index)?;
@@ -46,52 +52,52 @@ impl FilePages {
         Some(page)
     }
 
-    /// Has the processor bring near what [`get`](Self::get) will find, while the caller sees to the right to look at it.
+    /// Prefetches the page's cache lines, while the caller acquires its range.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         let Some(leaf) = self.tree.leaf(&self.cache.nodes, index) else { return };
-        // Acquire: the memory of the frame is there.
-        let state = State(self.cache.nodes.slot(leaf, index).word.load(Ordering::Acquire));
+        // Acquire: the frame's memory is mapped.
+        let state = PageState(self.cache.nodes.slot(leaf, index).word.load(Ordering::Acquire));
         if state.is_present() {
             self.cache.prefetch(state.frame());
         }
     }
 
-    /// The same; it does not count as an access. For another part of a page that was just found.
+    /// Returns a page that has contents, without counting an access. For another part of a page that was just found.
     pub fn peek(&self, index: u32) -> Option<Page<'_>> {
         self.pin(self.tree.leaf(&self.cache.nodes, index)?, index, false)
     }
 
-    /// The page, or the right to fill it. Waits while another fills it.
+    /// Returns the page, or the right to fill it. Blocks while another thread fills it. May evict other pages.
     ///
     /// # Errors
     /// [`NoFrame`] if all pages are dirty, reserved or in use.
     pub fn claim(&self, index: u32) -> Result<PageLookup<'_>, NoFrame> {
         loop {
-            let leaf = self.provide_leaf(index)?;
+            let leaf = self.leaf_or_insert(index)?;
             let slot = self.cache.nodes.slot(leaf, index);
-            let state = State(slot.word.load(Ordering::Acquire));
+            let state = PageState(slot.word.load(Ordering::Acquire));
             if state.is_filling() {
-                self.cache.parking.sleep_while(slot, State::is_filling);
+                self.cache.wait_queues.wait_while(slot, PageState::is_filling);
             } else if let Some(page) = self.pin(leaf, index, true) {
                 self.cache.counters.hit();
                 return Ok(PageLookup::Present(page));
             } else if let Some(fill) = self.start_filling(slot, index, false)? {
                 return Ok(PageLookup::Vacant(fill));
             } else {
-                // Another thread has just claimed the page, or is taking the leaf out of the tree.
+                // Another thread has just claimed the page, or is freeing the leaf.
                 spin();
             }
         }
     }
 
-    /// The right to fill the page, if it is not there, nobody else fills it, and there is a frame for it without
-    /// evicting what is in use. For reading ahead. Never waits for a page.
+    /// Returns the right to fill a page, for reading ahead. Returns `None` if the page has contents, if another thread fills
+    /// it, or if there is no frame without evicting pages that were used. Does not block on a page.
     pub fn try_claim(&self, index: u32) -> Option<Fill<'_>> {
         let nodes = &self.cache.nodes;
-        let leaf = self.tree.leaf(nodes, index).or_else(|| self.tree.provide(nodes, index))?;
+        let leaf = self.tree.leaf(nodes, index).or_else(|| self.tree.leaf_or_insert(nodes, index))?;
         let slot = nodes.slot(leaf, index);
-        let free = slot.word.load(Ordering::Acquire) == State::EMPTY.0;
+        let free = slot.word.load(Ordering::Acquire) == PageState::EMPTY.0;
         if free { self.start_filling(slot, index, true).ok()? } else { None }
     }
 
@@ -104,37 +110,37 @@ impl FilePages {
 
     /// Returns whether any of `pages` is dirty.
     pub fn has_dirty(&self, pages: Range<u32>) -> bool {
-        let is_dirty = |slot: Slot<'_>| State(slot.word.load(Ordering::Acquire)).dirty() != 0;
+        let is_dirty = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).dirty() != 0;
         self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
     /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
-    /// have clean ones between.
+    /// have clean pages in between.
     pub fn dirty_runs(&self, pages: Range<u32>, limits: RunLimits) -> DirtyRuns {
         let mut finder = RunFinder::new(limits);
         self.scan(pages, |index, slot| {
-            finder.visit(index, State(slot.word.load(Ordering::Acquire)));
+            finder.visit(index, PageState(slot.word.load(Ordering::Acquire)));
             finder.is_full().then_some(())
         });
         finder.runs
     }
 
-    /// The first page at or behind `from`.
+    /// Returns the index of the first page with contents at or after `from`.
     #[cfg(any(test, shuttle))]
     pub fn next_present(&self, from: u32) -> Option<u32> {
-        let present = |slot: Slot<'_>| State(slot.word.load(Ordering::Acquire)).is_present();
+        let present = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).is_present();
         self.scan(from..u32::MAX, |index, slot| present(slot).then_some(index))
     }
 
-    /// Drops pages, dirty or not; waits for their fillings, write-backs and pins. Returns how many units had a
-    /// reservation. The caller sees to it that no pages come into being there.
+    /// Removes pages, dirty or not. Blocks until they are not filled, pinned or under write-back. Returns the number of
+    /// units that were reserved. The caller makes sure that no thread claims pages in the range meanwhile.
     pub fn discard(&self, pages: Range<u32>) -> u64 {
         let mut reserved = 0;
         let mut gone: SmallVec<[_; SLOTS as usize]> = SmallVec::new();
         self.scan(pages, |_, slot| {
             if let Some(state) = self.remove(slot) {
                 reserved += u64::from(state.reserved().count_ones());
-                gone.push((slot.place, Some(state.frame())));
+                gone.push((slot.id, Some(state.frame())));
             }
             if gone.len() == SLOTS as usize {
                 self.cache.release(gone.drain(..));
@@ -147,11 +153,11 @@ impl FilePages {
         reserved
     }
 
-    /// Waits for the write-backs that are under way.
+    /// Blocks until the write-backs that are under way in `pages` have ended.
     pub fn wait_write_back(&self, pages: Range<u32>) {
         self.scan(pages, |_, slot| {
-            if State(slot.word.load(Ordering::Acquire)).is_written_back() {
-                self.cache.parking.sleep_while(slot, State::is_written_back);
+            if PageState(slot.word.load(Ordering::Acquire)).is_in_write_back() {
+                self.cache.wait_queues.wait_while(slot, PageState::is_in_write_back);
             }
             None::<()>
         });
@@ -162,25 +168,26 @@ impl FilePages {
         let cache = &*self.cache;
         let slot = cache.nodes.slot(leaf, index);
         let ours = || cache.nodes.key(leaf) == self.tree.key(index) || planted(Fault::PinUnchecked);
-        // Not needed, but it brings the header's line while the slot's comes.
+        // This check is not needed for correctness. It loads the header's cache line while the slot's is on its way.
         if !ours() {
             return None;
         }
-        let pin = |word| State(word).pinned(counts).map(|state| state.0);
-        // Acquire: the contents are as they were filled.
+        let pin = |word| PageState(word).pinned(counts).map(|state| state.0);
+        // Acquire: the contents are visible as they were filled.
         let before = slot.word.update(Ordering::AcqRel, pin).ok()?;
-        let page = Page::new(cache, slot, State(before));
-        // The path may have been an old one, and the page another's. Now that it is pinned it stays what it is.
+        let page = Page::new(cache, slot, PageState(before));
+        // The path may have been an old one, and the page of another file. A pinned page keeps its leaf's key, so this
+        // check is final.
         ours().then_some(page)
     }
 
-    fn provide_leaf(&self, index: u32) -> Result<u32, NoFrame> {
+    fn leaf_or_insert(&self, index: u32) -> Result<u32, NoFrame> {
         let nodes = &self.cache.nodes;
         if let Some(leaf) = self.tree.leaf(nodes, index) {
             return Ok(leaf);
         }
         loop {
-            if let Some(leaf) = self.tree.provide(nodes, index) {
+            if let Some(leaf) = self.tree.leaf_or_insert(nodes, index) {
                 return Ok(leaf);
             }
             if !self.cache.free_nodes() {
@@ -189,47 +196,52 @@ impl FilePages {
         }
     }
 
-    /// Claims an empty slot. `None` if it is not that any more.
-    fn start_filling(&self, slot: Slot<'_>, index: u32, gently: bool) -> Result<Option<Fill<'_>>, NoFrame> {
+    /// Claims an empty slot. Returns `None` if the slot is not empty, or no longer belongs to this file.
+    fn start_filling(
+        &self,
+        slot: Slot<'_>,
+        index: u32,
+        unused_only: bool,
+    ) -> Result<Option<Fill<'_>>, NoFrame> {
         let (cache, key) = (&*self.cache, self.tree.key(index));
-        if !cache.nodes.enter(slot.place.node(), key) {
+        if !cache.nodes.enter(slot.id.node(), key) {
             return Ok(None);
         }
-        let slot = cache.nodes.slot(slot.place.node(), index);
-        if slot.word.compare_exchange(State::EMPTY.0, State::CLAIMED.0, Ordering::AcqRel).is_err() {
-            cache.release([(slot.place, None)]);
+        let slot = cache.nodes.slot(slot.id.node(), index);
+        if slot.word.compare_exchange(PageState::EMPTY.0, PageState::CLAIMED.0, Ordering::AcqRel).is_err() {
+            cache.release([(slot.id, None)]);
             return Ok(None);
         }
-        let Some(frame) = cache.take_frame(slot.place, key.ghost(slot.place), gently) else {
-            cache.parking.end(slot, |_| State::EMPTY);
-            cache.release([(slot.place, None)]);
+        let Some(frame) = cache.allocate_frame(slot.id, key.ghost(slot.id), unused_only) else {
+            cache.wait_queues.update_and_wake(slot, |_| PageState::EMPTY);
+            cache.release([(slot.id, None)]);
             return Err(NoFrame);
         };
         cache.counters.missed();
         Ok(Some(Fill::new(cache, slot, key, frame)))
     }
 
-    /// Takes the page out, once nobody holds it. Returns what it was.
-    fn remove(&self, slot: Slot<'_>) -> Option<State> {
+    /// Empties a slot, once its page is not in use. Returns the page's last state, or `None` if the slot was empty.
+    fn remove(&self, slot: Slot<'_>) -> Option<PageState> {
         let take = |word: u64| {
-            let held = State(word).is_held() && !planted(Fault::DiscardHeld);
-            (word != State::EMPTY.0 && !held).then_some(State::EMPTY.0)
+            let held = PageState(word).is_in_use() && !planted(Fault::DiscardHeld);
+            (word != PageState::EMPTY.0 && !held).then_some(PageState::EMPTY.0)
         };
         loop {
-            match slot.word.update(Ordering::AcqRel, take).map(State) {
+            match slot.word.update(Ordering::AcqRel, take).map(PageState) {
                 Ok(state) => {
-                    if state.is_unsettled() {
+                    if state.counts_as_dirty() {
                         self.cache.counters.dirty(-1);
                     }
                     return Some(state);
                 }
                 Err(0) => return None,
-                Err(_) => self.cache.parking.sleep_while(slot, State::is_held),
+                Err(_) => self.cache.wait_queues.wait_while(slot, PageState::is_in_use),
             }
         }
     }
 
-    /// Goes through the slots of all leaves in a range, until `visit` returns something.
+    /// Calls `visit` for the slots of all leaves in a range, in ascending order, until it returns a value.
     fn scan<T>(&self, pages: Range<u32>, mut visit: impl FnMut(u32, Slot<'_>) -> Option<T>) -> Option<T> {
         let nodes = &self.cache.nodes;
         let mut from = pages.start;
@@ -238,7 +250,7 @@ impl FilePages {
             let start = first.max(from);
             let end = first.saturating_add(SLOTS).min(pages.end);
             from = end.max(from);
-            let Some(_entered) = Entered::new(&self.cache, leaf, self.tree.key(first)) else { continue };
+            let Some(_entered) = LeafUse::new(&self.cache, leaf, self.tree.key(first)) else { continue };
             let found = (start..end).find_map(|index| visit(index, nodes.slot(leaf, index)));
             if found.is_some() {
                 return found;
@@ -255,24 +267,24 @@ impl Drop for FilePages {
         }
         self.discard(0..u32::MAX);
         self.tree.clear(&self.cache.nodes);
-        self.cache.forget_tree(&self.tree);
+        self.cache.remove_tree(&self.tree);
     }
 }
 
-/// A leaf that is not freed meanwhile.
-struct Entered<'a> {
+/// Prevents a leaf from being freed, until this is dropped.
+struct LeafUse<'a> {
     cache: &'a PageCache,
     leaf: u32,
 }
 
-impl<'a> Entered<'a> {
-    fn new(cache: &'a PageCache, leaf: u32, key: Key) -> Option<Self> {
-        // Made only then: dropping one leaves the leaf.
+impl<'a> LeafUse<'a> {
+    fn new(cache: &'a PageCache, leaf: u32, key: LeafKey) -> Option<Self> {
+        // Constructed only on success, because dropping it leaves the leaf.
         cache.nodes.enter(leaf, key).then(|| Self { cache, leaf })
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for LeafUse<'_> {
     fn drop(&mut self) {
         self.cache.leave(self.leaf);
     }
@@ -290,7 +302,7 @@ mod tests {
         let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
         drop(fill.finish(1, 0));
         let leaf = file.tree.leaf(&cache.nodes, 7).unwrap();
-        assert!(Entered::new(&cache, leaf, file.tree.key(700)).is_none());
+        assert!(LeafUse::new(&cache, leaf, file.tree.key(700)).is_none());
         assert!(!file.tree.prune(&cache.nodes, 7), "a leaf that is used is freed");
         assert_eq!(file.next_dirty(0, 1), Some(7..8));
     }

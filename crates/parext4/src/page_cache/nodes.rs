@@ -1,34 +1,43 @@
-//! The nodes of all files' trees: a pool whose memory never goes back, so that readers need no lock.
+//! The nodes of all files' trees: a pool of nodes, whose memory stays mapped so that readers need no lock.
 //!
-//! A node has a header and 64 slots. The header of a leaf says whose it is and how many slots are used:
+//! Responsible for allocating nodes and for the header of a leaf, which says to which file the leaf belongs and whether it
+//! may be freed. How nodes form a tree is decided by `tree`.
+//!
+//! A node has a header and 64 slots. The header of a leaf:
 //!
 //! | bits | |
 //! |---|---|
-//! | 0-7 | used: slots that are not empty, and threads about to use one |
-//! | 8 | listed among the leaves that have become empty |
-//! | 9-34 | the first index of its pages, in leaves |
-//! | 35-63 | the file; zero for a node that is free or no leaf |
+//! | 0-7 | used: number of slots that are not empty, and of threads that are about to use one |
+//! | 8 | listed: the leaf is on the list of leaves that became empty |
+//! | 9-34 | the index of its first page, divided by 64 |
+//! | 35-63 | the file; zero for a node that is free or not a leaf |
 //!
-//! A reader may come to a node by an old path, when it has been freed and belongs to another file. Reading there does
-//! no harm. Who has pinned a page looks at the header again: if it still names the file, it did while the page was
-//! pinned, as a leaf that is used is not freed. Who wants to use an empty slot counts itself in the header first,
-//! which fails if that names another.
+//! A reader without a lock may reach a node by an old path, after the node was freed and reused by another file. That is
+//! safe, because:
+//!
+//! 1. the memory of a node stays mapped, so the read itself is valid;
+//! 2. a thread that has pinned a page checks the header again. If the header still has the file's key, it had it while
+//!    the page was pinned, because a leaf with a used slot is not freed;
+//! 3. a thread that wants to use an empty slot counts itself in the header first, which fails if the header has another
+//!    key.
+//!
+//! Invariant: a leaf is freed only while `used` is zero.
 
 use std::sync::atomic::AtomicU64;
 
 use smallvec::SmallVec;
 
-use super::memory::Memory;
+use super::arena::Arena;
 use crate::fault::{Fault, planted};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 
-/// The bits of an index that one level of a tree resolves.
+/// Bits of an index that one level of a tree resolves.
 pub(super) const LEVEL: u32 = 6;
 /// Slots of a node.
 pub(super) const SLOTS: u32 = 1 << LEVEL;
-/// Words of a node: the header with a line of its own, and the slots.
+/// Words of a node: the header, on a cache line of its own, and the slots.
 const WORDS: usize = 8 + SLOTS as usize;
 /// Bytes of a node.
 pub(super) const NODE: u64 = 8 * WORDS as u64;
@@ -37,20 +46,23 @@ const USED: u64 = 0xff;
 const LISTED: u64 = 1 << 8;
 const KEY: u32 = 9;
 const BASE: u32 = 26;
-/// The files that a header can name.
-const MOST_FILES: u64 = 1 << (64 - KEY - BASE);
+/// Number of files that a header can refer to.
+const MAX_FILES: u64 = 1 << (64 - KEY - BASE);
 
-/// Nodes are taken from the allocator by so many.
+/// Nodes that are mapped at once.
 const CHUNK: u32 = 1 << 12;
 
-/// The file and the first pages of a leaf.
+/// The identity of a leaf: its file and its first page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key(u64);
+pub(super) struct LeafKey(u64);
 
-impl Key {
-    /// The leaf of `file` that has page `index`.
+impl LeafKey {
+    /// Returns the key of the leaf of `file` that has page `index`.
     pub fn new(file: u32, index: u32) -> Self {
-        debug_assert!(file > 0 && u64::from(file) < MOST_FILES, "memory for so many files does not exist");
+        debug_assert!(
+            file > 0 && u64::from(file) < MAX_FILES,
+            "the number of files fits the bits of a leaf key"
+        );
         Self(u64::from(file) << BASE | u64::from(index >> LEVEL))
     }
 
@@ -63,28 +75,28 @@ impl Key {
         (self.0 >> BASE) as u32
     }
 
-    /// The first page.
-    #[expect(clippy::cast_possible_truncation, reason = "26 bits and 6")]
+    /// Returns the index of the first page.
+    #[expect(clippy::cast_possible_truncation, reason = "26 bits, shifted by 6")]
     pub fn index(self) -> u32 {
         ((self.0 & ((1 << BASE) - 1)) << LEVEL) as u32
     }
 
-    /// A number for the page at `place` in this leaf, which it has again when it comes back.
-    pub fn ghost(self, place: Place) -> u64 {
-        self.0 << LEVEL | u64::from(place.nth())
+    /// Returns a number that identifies the page in slot `id` of this leaf, also after the page was evicted.
+    pub fn ghost(self, id: SlotId) -> u64 {
+        self.0 << LEVEL | u64::from(id.nth())
     }
 }
 
-/// A slot's number among those of all nodes.
+/// The number of a slot, unique among the slots of all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place(u64);
+pub(super) struct SlotId(u64);
 
-impl Place {
+impl SlotId {
     pub fn new(node: u32, index: u32) -> Self {
         Self(u64::from(node) << LEVEL | u64::from(index % SLOTS))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "made of them")]
+    #[expect(clippy::cast_possible_truncation, reason = "a node number has 32 bits")]
     pub fn node(self) -> u32 {
         (self.0 >> LEVEL) as u32
     }
@@ -94,8 +106,8 @@ impl Place {
         self.0 as u32 % SLOTS
     }
 
-    /// A number that differs between neighbours.
-    #[expect(clippy::cast_possible_truncation, reason = "any bits do")]
+    /// Returns a hash that differs between neighbouring slots.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash may drop bits")]
     pub fn spread(self) -> usize {
         self.0 as usize
     }
@@ -104,65 +116,67 @@ impl Place {
 /// A slot and its word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot<'a> {
-    pub place: Place,
+    pub id: SlotId,
     pub word: Word<'a>,
 }
 
-/// Nodes for a tree that grows.
-pub(super) type Supply = SmallVec<[u32; 12]>;
+/// Nodes that were allocated for a tree which is about to grow.
+pub(super) type NodeSupply = SmallVec<[u32; 12]>;
 
 #[derive(Debug)]
 pub(super) struct Nodes {
-    memory: Memory<WORDS>,
-    free: Mutex<Free>,
-    /// Those in use, for who looks without the lock.
+    memory: Arena<WORDS>,
+    free: Mutex<FreeList>,
+    /// Nodes in use. Written under the lock of `free`, and read without it.
     used: AtomicU32,
 }
 
+/// The free nodes.
 #[derive(Debug, Default)]
-struct Free {
+struct FreeList {
     list: Vec<u32>,
-    /// Nodes from here on were never used.
+    /// The first node that was never allocated.
     fresh: u32,
 }
 
 impl Nodes {
     pub fn new(most: u32) -> Self {
-        let free = Mutex::new(Rank::Leaf, Free::default());
-        Self { memory: Memory::new(most, CHUNK), free, used: AtomicU32::new(0) }
+        let free = Mutex::new(Rank::Leaf, FreeList::default());
+        Self { memory: Arena::new(most, CHUNK), free, used: AtomicU32::new(0) }
     }
 
-    /// Takes `count` nodes, whose slots are all empty. `None` if there are not so many.
-    pub fn take(&self, count: usize) -> Option<Supply> {
+    /// Allocates `count` nodes, whose slots are all empty. Returns `None` if fewer are free.
+    pub fn allocate(&self, count: usize) -> Option<NodeSupply> {
         let mut free = self.free.lock();
-        let mut supply = Supply::new();
+        let mut supply = NodeSupply::new();
         while supply.len() < count {
-            let Some(node) = free.take(&self.memory) else {
+            let Some(node) = free.allocate(&self.memory) else {
                 free.list.extend(supply);
                 return None;
             };
             supply.push(node);
         }
-        // What was freed last is used first, and the others lie as before when they are given back.
+        // The caller pops from the end, so it uses the most recently freed node first, and returns unused nodes in the order
+        // in which they were.
         supply.reverse();
         self.used.store(free.used(), Ordering::Relaxed);
         Some(supply)
     }
 
-    /// Gives back nodes whose slots are all empty.
-    pub fn give_back(&self, nodes: Supply) {
+    /// Frees nodes whose slots are all empty.
+    pub fn free(&self, nodes: NodeSupply) {
         let mut free = self.free.lock();
         free.list.extend(nodes);
         self.used.store(free.used(), Ordering::Relaxed);
     }
 
-    /// Nodes in use.
+    /// Returns the number of nodes in use.
     pub fn used(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Nodes that there can be.
-    pub fn most(&self) -> u32 {
+    /// Returns the limit of the number of nodes.
+    pub fn capacity(&self) -> u32 {
         self.memory.items()
     }
 
@@ -171,48 +185,53 @@ impl Nodes {
     }
 
     fn header(&self, node: u32) -> Word<'_> {
-        self.word(node, 0).expect("a node was provided before it was named")
+        self.word(node, 0).expect("a node is mapped before its number is stored")
     }
 
-    /// The slot of `node` where `index` belongs. Nodes are only named where they were provided before.
+    /// Returns the slot of page or child `index` in `node`, which was allocated at least once.
     #[inline]
     pub fn slot(&self, node: u32, index: u32) -> Slot<'_> {
-        let place = Place::new(node, index);
-        Slot { place, word: self.word(node, 8 + place.nth() as usize).expect("see `header`") }
+        let id = SlotId::new(node, index);
+        Slot {
+            id,
+            word: self
+                .word(node, 8 + id.nth() as usize)
+                .expect("a node is mapped before its number is stored"),
+        }
     }
 
-    /// Whose leaf it is.
+    /// Returns the key of a leaf.
     #[inline]
-    pub fn key(&self, node: u32) -> Key {
-        Key::of(self.header(node).load(Ordering::Acquire))
+    pub fn key(&self, node: u32) -> LeafKey {
+        LeafKey::of(self.header(node).load(Ordering::Acquire))
     }
 
-    /// Makes the node a leaf of a file.
-    pub fn set_key(&self, node: u32, key: Key) {
-        // Release: who finds the key finds the slots empty. It may still be listed from an earlier life.
+    /// Makes an allocated node the leaf with this key.
+    pub fn set_key(&self, node: u32, key: LeafKey) {
+        // Release: a thread that finds the key finds the slots empty. The listed bit may remain from the node's last use.
         let named =
             self.header(node).update(Ordering::Release, |header| Some(header & LISTED | key.0 << KEY));
         debug_assert!(named.is_ok_and(|before| before & !LISTED == 0), "the node was free");
     }
 
-    /// Counts a thread that is about to use a slot of this leaf of `key`'s. `false` if it is that no more.
-    pub fn enter(&self, node: u32, key: Key) -> bool {
+    /// Counts a thread that is about to use a slot of the leaf. Returns false if the node no longer has this key.
+    pub fn enter(&self, node: u32, key: LeafKey) -> bool {
         let count = |header: u64| {
-            let may = Key::of(header) == key || planted(Fault::EnterFreedLeaf);
+            let may = LeafKey::of(header) == key || planted(Fault::EnterFreedLeaf);
             (may && header & USED != USED).then(|| header + 1)
         };
         loop {
             match self.header(node).update(Ordering::AcqRel, count) {
                 Ok(_) => return true,
-                // More threads than can be counted.
-                Err(header) if Key::of(header) == key => yield_now(),
+                // The counter is at its maximum of 255. Retry until another thread leaves.
+                Err(header) if LeafKey::of(header) == key => yield_now(),
                 Err(_) => return false,
             }
         }
     }
 
-    /// Ends what [`Self::enter`] began, after the slot has become empty again. Returns whether the leaf is empty now and
-    /// the caller has to list it.
+    /// Ends what [`Self::enter`] began, or the use of a slot that has become empty. Returns true if the leaf is empty now
+    /// and the caller must add it to the list of empty leaves.
     pub fn leave(&self, node: u32) -> bool {
         let leave = |header: u64| {
             let last = header & USED == 1;
@@ -222,32 +241,32 @@ impl Nodes {
         before & USED == 1 && before & LISTED == 0
     }
 
-    /// Takes a leaf that was listed off the list; returns whose it is, if it is empty.
-    pub fn unlist(&self, node: u32) -> Option<Key> {
+    /// Clears the listed bit of a leaf that the caller has removed from the list. Returns its key if it is still empty.
+    pub fn unlist(&self, node: u32) -> Option<LeafKey> {
         let header = self.header(node).fetch_and(!LISTED, Ordering::AcqRel);
-        (header & USED == 0 && header >> KEY != 0).then(|| Key::of(header))
+        (header & USED == 0 && header >> KEY != 0).then(|| LeafKey::of(header))
     }
 
-    /// Ends the life of a leaf of `key`'s, if it is empty.
-    pub fn retire(&self, node: u32, key: Key) -> bool {
+    /// Removes the key of a leaf, so that the node can be freed. Returns false if the leaf is in use or has another key.
+    pub fn retire(&self, node: u32, key: LeafKey) -> bool {
         let end = |header: u64| {
             let empty = header & USED == 0 || planted(Fault::FreeUsedLeaf);
-            (Key::of(header) == key && empty).then_some(header & LISTED)
+            (LeafKey::of(header) == key && empty).then_some(header & LISTED)
         };
         self.header(node).update(Ordering::AcqRel, end).is_ok()
     }
 }
 
-impl Free {
+impl FreeList {
     fn used(&self) -> u32 {
         self.fresh - self.list.len() as u32
     }
 
-    fn take(&mut self, memory: &Memory<WORDS>) -> Option<u32> {
+    fn allocate(&mut self, memory: &Arena<WORDS>) -> Option<u32> {
         if let Some(node) = self.list.pop() {
             return Some(node);
         }
-        let fresh = self.fresh < memory.items() && memory.provide(self.fresh);
+        let fresh = self.fresh < memory.items() && memory.ensure_mapped(self.fresh);
         fresh.then(|| {
             self.fresh += 1;
             self.fresh - 1

@@ -1,9 +1,15 @@
-//! What callers hold of a page: its use, the right to fill it, or its write-back.
+//! The guards of a page: a pin ([`Page`]), the right to fill it ([`Fill`]), and its write-back ([`WriteBack`]).
+//!
+//! Responsible for ending each of them when the guard is dropped, with the wake-ups and counters that belong to it. Which
+//! bytes a caller may copy is not checked here: it follows from the byte range that the caller holds.
+//!
+//! Invariant: dropping a guard without finishing it is safe. An unfinished fill leaves no page, and an unfinished
+//! write-back leaves its units dirty.
 
 use std::sync::atomic::AtomicU64;
 
-use super::nodes::{Key, Slot};
-use super::word::{ALL_UNITS, PAGE, PIN, State, WAITERS, units};
+use super::nodes::{LeafKey, Slot};
+use super::state::{ALL_UNITS, PAGE, PIN, PageState, WAITERS, units};
 use super::{PageCache, bytes};
 use crate::fault::{Fault, planted};
 use crate::sync::atomic::Ordering;
@@ -11,7 +17,7 @@ use crate::sync::atomic::Ordering;
 /// The words of a page's contents.
 type Contents = [AtomicU64; PAGE / 8];
 
-/// A page with contents, pinned until this is dropped.
+/// A page with contents. It stays pinned until this is dropped.
 #[derive(Debug)]
 pub struct Page<'a> {
     cache: &'a PageCache,
@@ -20,64 +26,63 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(cache: &'a PageCache, slot: Slot<'a>, state: State) -> Self {
+    pub(super) fn new(cache: &'a PageCache, slot: Slot<'a>, state: PageState) -> Self {
         Self { cache, slot, words: cache.contents(state.frame()) }
     }
 
-    /// Copies bytes out, from byte `at` of the page on.
+    /// Copies bytes out of the page, from byte `at` on.
     ///
     /// # Panics
-    /// If that goes beyond the page, here and below.
+    /// If the range exceeds the page, as in all methods here that copy.
     pub fn read(&self, at: usize, buf: &mut [u8]) {
         bytes::load(self.words, at, buf);
     }
 
-    /// Copies bytes in. Call [`Self::mark_dirty`] before the page is dropped.
+    /// Copies bytes into the page, from byte `at` on. The caller marks them dirty before it drops the page.
     pub fn write(&self, at: usize, data: &[u8]) {
         if cfg!(shuttle) {
-            // The models change threads at what is theirs, which the contents are not.
+            // The contents are no word of the model checker. This load lets it switch threads here.
             self.slot.word.load(Ordering::Relaxed);
         }
         bytes::store(self.words, at, data);
     }
 
-    /// Makes bytes zero.
+    /// Overwrites `len` bytes with zeros, from byte `at` on.
     pub fn zero(&self, at: usize, len: usize) {
         bytes::zero(self.words, at, len);
     }
 
-    /// Notes, by unit of a KiB, what was changed, and what has a reservation now. Returns the dirty and the reserved
-    /// units as they were before.
+    /// Marks units (KiB) as dirty and as reserved. Returns the dirty and the reserved units of before.
     pub fn mark_dirty(&self, dirty: u8, reserved: u8) -> (u8, u8) {
-        // Release: who writes the page back sees what was written.
-        let before = State(self.slot.word.fetch_or(units(dirty, reserved), Ordering::AcqRel));
-        if dirty != 0 && !before.is_unsettled() {
+        // Release: the thread that writes the page back sees the bytes.
+        let before = PageState(self.slot.word.fetch_or(units(dirty, reserved), Ordering::AcqRel));
+        if dirty != 0 && !before.counts_as_dirty() {
             self.cache.counters.dirty(1);
         }
         (before.dirty(), before.reserved())
     }
 
-    /// The units that are dirty, and those that are reserved.
+    /// Returns the dirty and the reserved units.
     pub fn marks(&self) -> (u8, u8) {
-        let state = State(self.slot.word.load(Ordering::Acquire));
+        let state = PageState(self.slot.word.load(Ordering::Acquire));
         (state.dirty(), state.reserved())
     }
 
-    /// Takes the dirty units to write them back. `None` if there are none, or the page is being written back.
+    /// Begins a write-back of the dirty units. Returns `None` if there are none, or if a write-back is under way.
     pub fn begin_write_back(&self) -> Option<WriteBack<'a>> {
-        let begin = |word| State(word).in_write_back().map(|state| state.0);
-        let before = State(self.slot.word.update(Ordering::AcqRel, begin).ok()?);
+        let begin = |word| PageState(word).begin_write_back().map(|state| state.0);
+        let before = PageState(self.slot.word.update(Ordering::AcqRel, begin).ok()?);
         let (dirty, reserved) = (before.dirty(), before.reserved());
         let Self { cache, slot, words } = *self;
         Some(WriteBack { cache, slot, words, dirty, reserved, failed: true })
     }
 
-    /// Takes a clean page to write it again, together with dirty ones around it. `None` if it is not clean.
+    /// Begins a write-back of a clean page, which is written again with dirty neighbours. Returns `None` if it is not clean.
     pub fn begin_rewrite(&self) -> Option<WriteBack<'a>> {
-        let begin = |word| State(word).in_rewrite().map(|state| state.0);
+        let begin = |word| PageState(word).begin_rewrite().map(|state| state.0);
         self.slot.word.update(Ordering::AcqRel, begin).ok()?;
         let Self { cache, slot, words } = *self;
-        // It counts as dirty until then.
+        // A page under write-back counts as dirty.
         cache.counters.dirty(1);
         Some(WriteBack { cache, slot, words, dirty: 0, reserved: 0, failed: true })
     }
@@ -88,60 +93,60 @@ impl Drop for Page<'_> {
         if cfg!(shuttle) && std::thread::panicking() {
             return;
         }
-        // Release: who discards or evicts the page does it after its use.
-        let before = State(self.slot.word.fetch_sub(PIN, Ordering::Release));
+        // Release: a thread that then discards or evicts the page does so after this thread's copies.
+        let before = PageState(self.slot.word.fetch_sub(PIN, Ordering::Release));
         if before.has_waiters() && before.pins() == 1 {
             let before = self.slot.word.fetch_and(!WAITERS, Ordering::AcqRel);
-            self.cache.parking.wake(self.slot, State(before));
+            self.cache.wait_queues.wake(self.slot, PageState(before));
         }
     }
 }
 
-/// The right and the duty to bring a page's contents, while others wait. Dropped without [`Self::finish`], the page is
-/// not there, and one of the others may try.
+/// The right to fill a claimed page, while other threads wait for it. Dropped without [`Self::finish`], it leaves no page,
+/// and one of the waiting threads may claim it.
 #[derive(Debug)]
 #[must_use]
 pub struct Fill<'a> {
     cache: &'a PageCache,
     slot: Slot<'a>,
-    key: Key,
+    key: LeafKey,
     frame: u32,
     words: &'a Contents,
 }
 
 impl<'a> Fill<'a> {
-    pub(super) fn new(cache: &'a PageCache, slot: Slot<'a>, key: Key, frame: u32) -> Self {
+    pub(super) fn new(cache: &'a PageCache, slot: Slot<'a>, key: LeafKey, frame: u32) -> Self {
         Self { cache, slot, key, frame, words: cache.contents(frame) }
     }
 
-    /// The page's index.
+    /// Returns the page's index.
     #[must_use]
     pub fn index(&self) -> u32 {
-        self.key.index() + self.slot.place.nth()
+        self.key.index() + self.slot.id.nth()
     }
 
-    /// Copies bytes in. What is not written holds rubbish, maybe of other files.
+    /// Copies bytes into the page. The caller writes all bytes: the frame may hold data of other files.
     ///
     /// # Panics
-    /// If that goes beyond the page, here and below.
+    /// If the range exceeds the page, here and below.
     pub fn write(&self, at: usize, data: &[u8]) {
         bytes::store(self.words, at, data);
     }
 
-    /// Makes bytes zero.
+    /// Overwrites `len` bytes with zeros, from byte `at` on.
     pub fn zero(&self, at: usize, len: usize) {
         bytes::zero(self.words, at, len);
     }
 
-    /// Shows the page to all, with these units dirty and reserved.
+    /// Makes the page visible to other threads, with these units dirty and reserved, and wakes the threads that wait for it.
     pub fn finish(self, dirty: u8, reserved: u8) -> Page<'a> {
         let Self { cache, slot, frame, .. } = self;
         std::mem::forget(self);
         if dirty & ALL_UNITS != 0 {
             cache.counters.dirty(1);
         }
-        let state = State::filled(frame, dirty, reserved);
-        cache.parking.end(slot, |_| state);
+        let state = PageState::filled(frame, dirty, reserved);
+        cache.wait_queues.update_and_wake(slot, |_| state);
         Page::new(cache, slot, state)
     }
 }
@@ -151,12 +156,12 @@ impl Drop for Fill<'_> {
         if cfg!(shuttle) && std::thread::panicking() {
             return;
         }
-        self.cache.parking.end(self.slot, |_| State::EMPTY);
-        self.cache.release([(self.slot.place, Some(self.frame))]);
+        self.cache.wait_queues.update_and_wake(self.slot, |_| PageState::EMPTY);
+        self.cache.release([(self.slot.id, Some(self.frame))]);
     }
 }
 
-/// A page that is being written to the device. Dropped without [`Self::finish`], its dirty units are dirty again.
+/// A page under write-back. Dropped without [`Self::finish`], its units become dirty again.
 #[derive(Debug)]
 #[must_use]
 pub struct WriteBack<'a> {
@@ -169,34 +174,34 @@ pub struct WriteBack<'a> {
 }
 
 impl WriteBack<'_> {
-    /// The units that were dirty.
+    /// Returns the units that were dirty when the write-back began.
     #[must_use]
     pub fn dirty(&self) -> u8 {
         self.dirty
     }
 
-    /// The units that were reserved.
+    /// Returns the units that are reserved and not yet allocated by this write-back.
     #[must_use]
     pub fn reserved(&self) -> u8 {
         self.reserved
     }
 
-    /// Copies bytes out, from byte `at` of the page on.
+    /// Copies bytes out of the page, from byte `at` on.
     ///
     /// # Panics
-    /// If that goes beyond the page.
+    /// If the range exceeds the page.
     pub fn read(&self, at: usize, buf: &mut [u8]) {
         bytes::load(self.words, at, buf);
     }
 
-    /// These units have blocks now: their reservations are used up, however the write ends.
+    /// Notes that these units have blocks now. Their reservations are used up, whether or not the write succeeds.
     pub fn allocated(&mut self, units_with_blocks: u8) {
         self.slot.word.fetch_and(!units(0, units_with_blocks), Ordering::AcqRel);
         self.reserved &= !units_with_blocks;
     }
 
-    /// The write is over. If `ok`, its units are clean unless they were changed meanwhile, and those that were
-    /// reserved when it began are no more; else they are dirty again.
+    /// Ends the write-back. If `ok`, its units are clean unless they were changed meanwhile, and those that were reserved
+    /// when it began are no longer reserved. Otherwise its units are dirty again.
     pub fn finish(mut self, ok: bool) {
         self.failed = !ok;
     }
@@ -208,12 +213,12 @@ impl Drop for WriteBack<'_> {
             return;
         }
         let (dirty, allocated) = if self.failed { (self.dirty, 0) } else { (0, self.reserved) };
-        let end = |state: State| {
-            let after = state.written_back(dirty, allocated);
-            if planted(Fault::WriteBackCleansAll) { State(after.0 & !units(ALL_UNITS, 0)) } else { after }
+        let end = |state: PageState| {
+            let after = state.end_write_back(dirty, allocated);
+            if planted(Fault::WriteBackCleansAll) { PageState(after.0 & !units(ALL_UNITS, 0)) } else { after }
         };
-        let before = self.cache.parking.end(self.slot, end);
-        if !end(before).is_unsettled() {
+        let before = self.cache.wait_queues.update_and_wake(self.slot, end);
+        if !end(before).counts_as_dirty() {
             self.cache.counters.dirty(-1);
         }
     }

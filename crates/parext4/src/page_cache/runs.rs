@@ -1,23 +1,25 @@
-//! Runs of dirty pages, as write-back takes them: joined over few clean pages, because a device writes one long run faster
-//! than two short ones.
+//! Runs of dirty pages for write-back.
+//!
+//! Finds the runs; does not change any page. A run continues over a limited number of clean pages between dirty ones,
+//! because a device writes one long run faster than two short ones.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::word::State;
+use super::state::PageState;
 
-/// Runs of pages in ascending order.
+/// Runs of pages, in ascending order.
 pub type DirtyRuns = SmallVec<[Range<u32>; 16]>;
 
-/// How much [`FilePages::dirty_runs`](super::FilePages::dirty_runs) returns.
+/// Limits of what [`FilePages::dirty_runs`](super::FilePages::dirty_runs) returns.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimits {
-    /// The most pages in all runs, clean ones included.
+    /// Limit of pages in all runs, clean pages included.
     pub pages: u32,
-    /// The most pages in one run.
+    /// Limit of pages in one run.
     pub run: u32,
-    /// The most clean pages between two dirty ones of a run.
+    /// Limit of clean pages between two dirty pages of a run.
     pub gap: u32,
 }
 
@@ -26,9 +28,9 @@ pub struct RunLimits {
 pub(super) struct RunFinder {
     pub runs: DirtyRuns,
     limits: RunLimits,
-    /// Pages in the runs.
+    /// Pages in all runs.
     pages: u32,
-    /// The first page after the last run and the clean pages that follow it.
+    /// The page after the last run and the clean pages that follow it.
     next: u32,
 }
 
@@ -37,13 +39,13 @@ impl RunFinder {
         Self { runs: DirtyRuns::new(), limits, pages: 0, next: 0 }
     }
 
-    /// Returns whether the runs have as many pages as they may have.
+    /// Returns true if the runs have reached the limit of pages.
     pub fn is_full(&self) -> bool {
         self.pages >= self.limits.pages
     }
 
-    /// Adds the page `index` to the last run, or begins a run, if it is dirty.
-    pub fn visit(&mut self, index: u32, state: State) {
+    /// Adds a dirty page to the last run or begins a new run with it. Notes a clean page, over which a run may continue.
+    pub fn visit(&mut self, index: u32, state: PageState) {
         let Self { limits, pages, .. } = *self;
         let last = self.runs.last_mut().filter(|_| self.next == index);
         if state.dirty() != 0 {
@@ -71,11 +73,11 @@ impl RunFinder {
 mod tests {
     use super::*;
 
-    /// The runs of pages that are named by a letter each: dirty, clean, or missing.
+    /// Returns the runs of pages that are given by a letter each: `d` dirty, `c` clean, `.` missing.
     fn runs(pages: &str, (most, run, gap): (u32, u32, u32)) -> String {
         let mut finder = RunFinder::new(RunLimits { pages: most, run, gap });
         for (index, letter) in (0..).zip(pages.chars()).filter(|&(_, letter)| letter != '.') {
-            finder.visit(index, State::filled(7, u8::from(letter == 'd'), 0));
+            finder.visit(index, PageState::filled(7, u8::from(letter == 'd'), 0));
             if finder.is_full() {
                 break;
             }

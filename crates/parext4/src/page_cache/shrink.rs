@@ -1,30 +1,34 @@
-//! Giving the memory of an idle cache back to the system.
+//! Returns the memory of an idle page cache to the system.
+//!
+//! When the cache is idle is decided by its owner, which compares [`PageCache::uses`] over time. Invariant: memory is
+//! returned only for frames that were removed from the free list, so that no thread fills such a frame meanwhile.
 
-use super::{BATCH, PageCache};
+use super::PageCache;
+use super::evict::BATCH;
 
-/// The most free frames that are withheld from other threads while their memory is given back: 4096 frames, 16 MiB.
+/// Limit of free frames that are unavailable to other threads while their memory is returned: 4096 frames, 16 MiB.
 const AT_ONCE: usize = 4096;
 
 impl PageCache {
-    /// Look-ups so far: a cache whose number does not change is idle.
+    /// Returns the number of look-ups so far. A cache is idle while it does not change.
     pub fn uses(&self) -> u64 {
         self.counters.uses()
     }
 
-    /// Evicts all clean pages that nobody uses, and gives the memory of free frames back to the system. Returns how many
-    /// frames that were.
+    /// Evicts all clean pages that are not in use, and returns the memory of free frames to the system. Returns the number
+    /// of these frames. Does not block look-ups.
     pub fn shrink(&self) -> usize {
         while self.evict(&mut self.eviction.lock(), BATCH, false) > 0 {}
         self.eviction.lock().queues.sort_free();
         let mut count = 0;
         loop {
-            let frames = self.eviction.lock().queues.take_free(AT_ONCE);
+            let frames = self.eviction.lock().queues.remove_free(AT_ONCE);
             if frames.is_empty() {
                 return count;
             }
             count += frames.len();
             for run in frames.chunk_by(|frame, next| frame + 1 == *next) {
-                self.frames.give_back(run[0]..run[run.len() - 1] + 1);
+                self.frames.release(run[0]..run[run.len() - 1] + 1);
             }
             self.eviction.lock().queues.add_cold(frames);
         }
@@ -37,7 +41,7 @@ mod tests {
 
     #[test]
     fn an_idle_cache_keeps_dirty_pages_only_and_works_on() {
-        let cache = PageCache::with_room(5000, 256);
+        let cache = PageCache::with_capacity(5000, 256);
         let file = FilePages::new(&cache);
         let fill = |index: u32, dirty: u8, byte: u8| {
             let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("page {index} is there") };

@@ -1,16 +1,16 @@
-//! Tests of the whole cache by one thread, and some by several.
+//! Tests of the whole cache, with one thread and with several.
 
 use std::sync::mpsc;
 use std::thread;
 
 use super::*;
 
-/// The smallest cache there is.
+/// Returns a cache of the smallest size.
 pub(super) fn small() -> Arc<PageCache> {
     PageCache::new(0)
 }
 
-/// The page, filled with its index if it is not there.
+/// Returns the page, filled with its index if it was missing.
 fn use_page(file: &FilePages, index: u32) -> Page<'_> {
     match file.claim(index).unwrap() {
         PageLookup::Present(page) => page,
@@ -170,10 +170,10 @@ fn pages_far_apart_stay_within_the_budget() {
 fn clean_pages_make_way_for_nodes_and_dirty_ones_do_not() {
     let cache = small();
     let file = FilePages::new(&cache);
-    // Each takes four nodes.
+    // Each of them needs four nodes.
     let lone = || (0..60_u32).map(|nth| nth << 24);
     lone().for_each(|index| drop(use_page(&file, index)));
-    let free = || cache.nodes.most() - cache.nodes.used();
+    let free = || cache.nodes.capacity() - cache.nodes.used();
     assert!(free() < cache.spare_nodes());
     assert!(cache.ensure_spare_nodes() && free() >= cache.spare_nodes());
     lone().for_each(|index| {

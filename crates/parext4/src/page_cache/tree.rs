@@ -1,31 +1,33 @@
 //! The tree of one file's pages: a radix tree of [`super::nodes`] that grows upwards with the largest index.
 //!
-//! Its shape changes under a mutex; readers take no lock. A page that is there all the time is always found: its
-//! leaf is used, so neither that nor a node above is freed. About other pages a reader may be told anything, and looks
-//! at the leaf's key where that matters.
+//! Responsible for the shape of the tree. The states of pages, in the slots of the leaves, belong to `state` and `page`.
+//!
+//! The shape changes under a mutex; look-ups acquire no lock. Invariant: a look-up finds every page that is present from its
+//! start to its end, because a leaf with a used slot is not freed, nor are the nodes above it. A look-up of any other page
+//! may return a leaf that belongs to another file by now. The caller checks the leaf's key where that matters.
 
-use super::nodes::{Key, LEVEL, Nodes, SLOTS, Supply};
-use super::word::CHILD;
+use super::nodes::{LEVEL, LeafKey, NodeSupply, Nodes, SLOTS};
+use super::state::CHILD;
 use crate::fault::{Fault, planted};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
 
-/// Nodes that one index may need: five new roots and five below, or six in all.
-const MOST_NEW: usize = 10;
+/// Nodes that one index may need: five new roots and five nodes below them, or six nodes in an empty tree.
+const MAX_NEW: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// From 1.
+    /// Number of the file, from 1.
     file: u32,
-    /// 0, or the root's number and, above 32 bits, its height: that of a leaf is 1.
+    /// 0 for an empty tree. Otherwise the root's number and, from bit 32 on, its height. A leaf has height 1.
     root: AtomicU64,
-    /// Who changes the shape.
+    /// Held while the shape changes.
     shape: Mutex<()>,
 }
 
 /// A node of the tree and its height.
-type Top = (u32, u32);
+type Subtree = (u32, u32);
 
 impl Tree {
     pub fn new(file: u32) -> Self {
@@ -36,23 +38,23 @@ impl Tree {
         self.file
     }
 
-    pub fn key(&self, index: u32) -> Key {
-        Key::new(self.file, index)
+    pub fn key(&self, index: u32) -> LeafKey {
+        LeafKey::new(self.file, index)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-    fn root(&self) -> Option<Top> {
-        // Acquire pairs with the Release in `set_root`: the nodes are as they were made.
+    fn root(&self) -> Option<Subtree> {
+        // Acquire pairs with the Release in `set_root`: the node's words are as they were when it became the root.
         let root = self.root.load(Ordering::Acquire);
         (root != 0).then_some((root as u32, (root >> 32) as u32))
     }
 
-    fn set_root(&self, root: Option<Top>) {
+    fn set_root(&self, root: Option<Subtree>) {
         let root = root.map_or(0, |(node, height)| u64::from(node) | u64::from(height) << 32);
         self.root.store(root, Ordering::Release);
     }
 
-    /// The leaf of a page, if there is one.
+    /// Returns the leaf of page `index`, or `None` if there is none.
     #[inline]
     pub fn leaf(&self, nodes: &Nodes, index: u32) -> Option<u32> {
         let (mut node, mut height) = self.root()?;
@@ -66,19 +68,19 @@ impl Tree {
         Some(node)
     }
 
-    /// The leaf of a page, made if there is none. `None` if there are no nodes for it.
-    pub fn provide(&self, nodes: &Nodes, index: u32) -> Option<u32> {
+    /// Returns the leaf of page `index`, and adds it if there is none. Returns `None` if too few nodes are free.
+    pub fn leaf_or_insert(&self, nodes: &Nodes, index: u32) -> Option<u32> {
         let _shape = self.shape.lock();
         if let Some(leaf) = self.leaf(nodes, index) {
             return Some(leaf);
         }
-        let mut supply = nodes.take(MOST_NEW)?;
+        let mut supply = nodes.allocate(MAX_NEW)?;
         let leaf = self.grow(nodes, index, &mut supply);
-        nodes.give_back(supply);
+        nodes.free(supply);
         leaf
     }
 
-    fn grow(&self, nodes: &Nodes, index: u32, supply: &mut Supply) -> Option<u32> {
+    fn grow(&self, nodes: &Nodes, index: u32, supply: &mut NodeSupply) -> Option<u32> {
         let mut root = self.root();
         while root.is_none_or(|(_, height)| !covers(height, index)) {
             let new = supply.pop()?;
@@ -104,45 +106,53 @@ impl Tree {
                 Some(node) => node,
                 None => {
                     let new = supply.pop()?;
-                    // Release: who comes this way finds the slots empty.
+                    // Release: a look-up that follows this pointer finds the node's slots empty.
                     word.store(CHILD | u64::from(new), Ordering::Release);
                     new
                 }
             };
         }
-        // Only now: who comes here by an old path may fill a page, and others must find that by the tree.
+        // The key is set last. A thread that reaches the leaf by an old path may fill a page as soon as the leaf has its
+        // key, and other threads must then find that page by the tree.
         if !planted(Fault::LeafNamedFirst) {
             nodes.set_key(node, self.key(index));
         }
         Some(node)
     }
 
-    /// The first leaf whose pages are not all before `from`, and its first page.
+    /// Returns the first leaf that has a page at or after `from`, and the index of the leaf's first page.
     pub fn next_leaf(&self, nodes: &Nodes, from: u32) -> Option<(u32, u32)> {
         let (root, height) = self.root()?;
         search(nodes, (root, height), 0, u64::from(from))
     }
 
-    /// Frees the leaf of a page if it is empty, and what is empty above it. Returns whether it did.
+    /// Frees the leaf of page `index` if it is empty, and the nodes above it that become empty. Returns true if any node
+    /// was freed.
     pub fn prune(&self, nodes: &Nodes, index: u32) -> bool {
         let _shape = self.shape.lock();
         let Some((root, height)) = self.root() else { return false };
         if !covers(height, index) {
             return false;
         }
-        let mut freed = Supply::new();
+        let mut freed = NodeSupply::new();
         let empty = self.prune_below(nodes, (root, height), index, &mut freed);
         if empty {
             self.set_root(None);
             freed.push(root);
         }
         let any = !freed.is_empty();
-        nodes.give_back(freed);
+        nodes.free(freed);
         any
     }
 
-    /// Whether the node has become empty and is to be unlinked.
-    fn prune_below(&self, nodes: &Nodes, (node, height): Top, index: u32, freed: &mut Supply) -> bool {
+    /// Returns true if the node has become empty and the caller must unlink it.
+    fn prune_below(
+        &self,
+        nodes: &Nodes,
+        (node, height): Subtree,
+        index: u32,
+        freed: &mut NodeSupply,
+    ) -> bool {
         if height == 1 {
             return nodes.retire(node, self.key(index));
         }
@@ -156,10 +166,11 @@ impl Tree {
         (0..SLOTS).all(|nth| nodes.slot(node, nth).word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Frees all nodes. No page is left, and nobody looks for any.
+    /// Frees all nodes. The file has no pages left, and no thread looks for any. Spins while the eviction is about to leave a
+    /// leaf.
     pub fn clear(&self, nodes: &Nodes) {
         while let Some((_, first)) = self.next_leaf(nodes, 0) {
-            // The eviction may be about to leave it.
+            // The eviction may still count as a user of the leaf.
             if !self.prune(nodes, first) {
                 yield_now();
             }
@@ -177,8 +188,8 @@ fn child(word: Word<'_>) -> Option<u32> {
     (word & CHILD != 0).then_some(word as u32)
 }
 
-/// The first leaf whose pages are not all before `from`, below a node whose first page is `first`.
-fn search(nodes: &Nodes, (node, height): Top, first: u64, from: u64) -> Option<(u32, u32)> {
+/// Returns the first leaf at or after `from` below a node whose first page is `first`, and the leaf's first page.
+fn search(nodes: &Nodes, (node, height): Subtree, first: u64, from: u64) -> Option<(u32, u32)> {
     if height == 1 {
         let reaches = from < first + u64::from(SLOTS);
         return if reaches { Some((node, u32::try_from(first).ok()?)) } else { None };

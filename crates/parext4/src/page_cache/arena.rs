@@ -1,4 +1,7 @@
-//! Memory that is mapped bit by bit, and stays where it is.
+//! Memory that is mapped in chunks when first needed and whose addresses do not change.
+//!
+//! Responsible for mapping and unmapping. Which items are in use is recorded by the owner of the arena. Invariant: an item
+//! that was provided once stays readable, so threads without a lock may read an item that is no longer in use.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -6,20 +9,21 @@ use std::sync::atomic::AtomicU64;
 
 use parext4_device::shared::SharedMemory;
 
-/// Items of `N` zeroed words each, in chunks that are taken when first needed.
+/// Items of `N` zeroed words each, in chunks.
 ///
-/// The words are those of [`std`] also under the model checker, which cannot be bothered with contents; what are
-/// states among them is looked at through [`crate::sync::Word`].
+/// The words are those of [`std`] also under the model checker, so that copies of contents do not count as steps of a
+/// model. Words that are states are accessed through [`crate::sync::Word`], which the model checker schedules.
 #[derive(Debug)]
-pub(super) struct Memory<const N: usize> {
+pub(super) struct Arena<const N: usize> {
     chunks: Box<[OnceLock<SharedMemory>]>,
     items: u32,
-    /// Of the items of a chunk, the binary logarithm: a division would cost as much as the rest of a look-up.
+    /// Binary logarithm of the number of items of a chunk. A shift replaces a division, which would double the cost of a
+    /// look-up.
     chunk_log: u32,
 }
 
-impl<const N: usize> Memory<N> {
-    /// Room for so many items, in chunks of `chunk`, a power of two.
+impl<const N: usize> Arena<N> {
+    /// Returns an arena of `items` items, in chunks of `chunk` items, a power of two. Maps nothing yet.
     pub fn new(items: u32, chunk: u32) -> Self {
         debug_assert!(chunk.is_power_of_two());
         let chunks = (0..items.div_ceil(chunk)).map(|_| OnceLock::new()).collect();
@@ -30,23 +34,23 @@ impl<const N: usize> Memory<N> {
         self.items
     }
 
-    /// Sees to it that the item is there. `false` if the system has no memory for it. Not to be called by two
-    /// threads at once.
-    pub fn provide(&self, item: u32) -> bool {
+    /// Maps the chunk of an item unless it is mapped. Returns false if the system has no memory for it. The caller
+    /// serializes calls.
+    pub fn ensure_mapped(&self, item: u32) -> bool {
         if self.get(item).is_some() {
             return true;
         }
         let nth = item >> self.chunk_log;
         let Some(cell) = self.chunks.get(nth as usize) else { return false };
-        // The last one may be shorter. Zeroed pages cost nothing until they are used.
+        // The last chunk may be shorter. Zeroed memory is allocated by the system when it is first written.
         let items = (1 << self.chunk_log).min(self.items - (nth << self.chunk_log));
         let Ok(memory) = SharedMemory::zeroed(items as usize * N) else { return false };
         cell.set(memory).is_ok()
     }
 
-    /// Gives the memory of provided items back to the system until they are used again. Nobody uses them; their contents
-    /// may be lost.
-    pub fn give_back(&self, items: Range<u32>) {
+    /// Returns the memory of mapped items to the system until they are used again. The caller makes sure that no thread uses
+    /// them. Their contents may be lost.
+    pub fn release(&self, items: Range<u32>) {
         let mut first = items.start;
         while first < items.end {
             let chunk_end = ((first >> self.chunk_log) + 1) << self.chunk_log;
@@ -60,7 +64,7 @@ impl<const N: usize> Memory<N> {
         }
     }
 
-    /// The words of an item, if it was provided.
+    /// Returns the words of an item, or `None` if its chunk is not mapped.
     #[inline]
     pub fn get(&self, item: u32) -> Option<&[AtomicU64; N]> {
         let words = self.chunks.get((item >> self.chunk_log) as usize)?.get()?.words();

@@ -1,0 +1,143 @@
+//! Eviction: frees frames and nodes for pages that are claimed.
+//!
+//! Responsible for the free frames and for the leaves that became empty. Which page is tried next is decided by [`fifo`],
+//! and whether it may be evicted by its state. All of this runs in the thread that needs the frame or the node.
+//!
+//! Invariants: a page's slot becomes empty in one step with the check that the page may be evicted. A frame is reused only
+//! after its page's slot is empty.
+//!
+//! [`fifo`]: super::fifo
+
+use smallvec::SmallVec;
+
+use super::PageCache;
+use super::fifo::{EvictOutcome, EvictPages, Queues};
+use super::nodes::{LeafKey, SlotId};
+use super::state::{EvictDecision, PageState};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+
+/// Pages that are evicted at once.
+pub(super) const BATCH: usize = 16;
+
+/// State of the eviction, under one lock.
+#[derive(Debug)]
+pub(super) struct Eviction {
+    pub queues: Queues,
+    /// Leaves that were listed when they became empty. They may be in use again.
+    emptied: Vec<u32>,
+}
+
+impl Eviction {
+    pub fn new(frames: u32) -> Self {
+        Self { queues: Queues::new(frames), emptied: Vec::new() }
+    }
+}
+
+impl PageCache {
+    /// Allocates a frame for a claimed page, and evicts pages if none is free. With `unused_only`, evicts only pages that
+    /// were never found by a look-up.
+    pub(super) fn allocate_frame(&self, id: SlotId, ghost: u64, unused_only: bool) -> Option<u32> {
+        let mut eviction = self.eviction.lock();
+        let eviction = &mut *eviction;
+        if let Some(frame) = eviction.queues.allocate(id, ghost) {
+            return Some(frame);
+        }
+        let next = eviction.queues.frame_count();
+        if next < self.frames.items() && self.frames.ensure_mapped(next) {
+            eviction.queues.add_frame();
+        } else {
+            self.evict(eviction, BATCH, unused_only);
+        }
+        eviction.queues.allocate(id, ghost)
+    }
+
+    /// Evicts up to `most` pages and returns their number.
+    pub(super) fn evict(&self, eviction: &mut Eviction, most: usize, unused_only: bool) -> usize {
+        let mut pages = Evictor { cache: self, emptied: &mut eviction.emptied };
+        let queues = &mut eviction.queues;
+        let one =
+            |_: &usize| if unused_only { queues.evict_unused(&mut pages) } else { queues.evict(&mut pages) };
+        let evicted = (0..most).take_while(one).count();
+        self.counters.evicted(evicted as u64);
+        evicted
+    }
+
+    /// Frees the slots of removed pages, and the frames of those that had one.
+    pub(super) fn release(&self, gone: impl IntoIterator<Item = (SlotId, Option<u32>)>) {
+        let mut eviction = self.eviction.lock();
+        for (id, frame) in gone {
+            if let Some(frame) = frame {
+                eviction.queues.release(frame);
+            }
+            if self.nodes.leave(id.node()) {
+                eviction.emptied.push(id.node());
+            }
+        }
+    }
+
+    /// Frees at least one node, and evicts pages if no leaf is empty. Returns false if that is not possible.
+    pub(super) fn free_nodes(&self) -> bool {
+        loop {
+            let mut eviction = self.eviction.lock();
+            if eviction.emptied.is_empty() && self.evict(&mut eviction, BATCH, false) == 0 {
+                return false;
+            }
+            let from = eviction.emptied.len().saturating_sub(BATCH);
+            let unlist = |leaf| self.nodes.unlist(leaf);
+            let empty: SmallVec<[LeafKey; BATCH]> =
+                eviction.emptied.drain(from..).filter_map(unlist).collect();
+            drop(eviction);
+            // The count visits every key: the leaves are no longer listed, so this is the only chance to free them.
+            if empty.into_iter().filter(|&key| self.prune(key)).count() > 0 {
+                return true;
+            }
+        }
+    }
+
+    fn prune(&self, key: LeafKey) -> bool {
+        let tree = self.trees.lock().get(key.file() as usize - 1).map(Arc::clone);
+        tree.is_some_and(|tree| tree.prune(&self.nodes, key.index()))
+    }
+
+    /// Ends the use of a leaf that was only visited.
+    pub(super) fn leave(&self, leaf: u32) {
+        if self.nodes.leave(leaf) {
+            self.eviction.lock().emptied.push(leaf);
+        }
+    }
+}
+
+/// Lets the eviction queues evict pages.
+struct Evictor<'a> {
+    cache: &'a PageCache,
+    emptied: &'a mut Vec<u32>,
+}
+
+impl EvictPages for Evictor<'_> {
+    fn evict(&mut self, id: SlotId, frame: u32, most: u64, if_kept: fn(u64) -> u64) -> EvictOutcome {
+        let nodes = &self.cache.nodes;
+        let change = |word| {
+            let state = PageState(word);
+            match state.evict_decision(frame, most) {
+                EvictDecision::Busy => None,
+                EvictDecision::Keep => Some(state.with_accesses(if_kept(state.accessed())).0),
+                EvictDecision::Evict => Some(PageState::EMPTY.0),
+            }
+        };
+        // Acquire: the threads that had the page pinned have finished their copies.
+        match nodes.slot(id.node(), id.nth()).word.update(Ordering::AcqRel, change) {
+            Err(_) => EvictOutcome::Busy,
+            Ok(before) if PageState(before).evict_decision(frame, most) == EvictDecision::Keep => {
+                EvictOutcome::Kept
+            }
+            Ok(_) => {
+                let ghost = nodes.key(id.node()).ghost(id);
+                if nodes.leave(id.node()) {
+                    self.emptied.push(id.node());
+                }
+                EvictOutcome::Evicted(ghost)
+            }
+        }
+    }
+}

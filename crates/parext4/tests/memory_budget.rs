@@ -3,16 +3,14 @@
 //!
 //! `PAREXT4_MEMORY_MIB` is the size of the file in MiB.
 
-mod common;
-
 use std::sync::Arc;
 
 use parext4::{
     BufferedFile, BufferedOptions, FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume, mkfs,
 };
 
-use common::rng::Rng;
-use common::settings;
+use testkit::rng::Rng;
+use testkit::settings;
 
 const MIB: u64 = 1 << 20;
 /// What the cache may take: contents of pages, their states, and the nodes by which they are found.
@@ -81,7 +79,7 @@ fn a_volume_takes_no_more_memory_than_it_may() {
     let device = Arc::new(FileDevice::open(dir.path().join("image"), &image).unwrap());
     mkfs(&*device, &MkfsOptions::default()).unwrap();
     let Some(before) = status("VmRSS") else {
-        common::skipped("what memory takes: the system does not say");
+        testkit::skipped("what memory takes: the system does not say");
         return;
     };
     let options = OpenOptions {

@@ -1,10 +1,34 @@
-//! Helpers that the tests of several crates share: random choices, stamped sectors, settings, the times of slow calls,
-//! and a device with a native queue.
+//! What the tests of several crates share. Part of no program.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`rng`], [`settings`] | random choices from a seed; what the environment asks of a test run |
+//! | [`sector`] | sectors that name the operation that wrote them |
+//! | [`watchdog`], [`slowest`] | operations that do not return; the slowest calls |
+//! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
+//! | [`device`] | devices that forward to another and interfere with its requests |
+//! | [`file_op`], [`workload`] | random operations on one file, and on a volume, with a model of the latter |
+//! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
+//! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
 
 #![forbid(unsafe_code)]
 
-pub mod remote_device;
+pub mod crash_states;
+pub mod device;
+pub mod durability;
+pub mod file_op;
+pub mod full_volume;
+pub mod history;
+pub mod image;
+pub mod linearizability;
 pub mod rng;
 pub mod sector;
 pub mod settings;
 pub mod slowest;
+pub mod tool;
+pub mod volume;
+pub mod watchdog;
+pub mod workload;
+
+pub use image::Image;
+pub use tool::{skipped, tool};

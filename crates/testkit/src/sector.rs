@@ -1,36 +1,36 @@
-//! Sectors that say who wrote them: file, writer, operation and place, under a checksum.
+//! Sectors that name the operation that wrote them: file, writer, sequence number and offset, with a checksum.
 
 /// Bytes in a sector of the test devices.
 pub const SECTOR: usize = 512;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PAREXT4!");
 const BODY: usize = SECTOR - 4;
-/// Set in the number of a sector that counts from the start of its append.
+/// Flag in the number of a sector that is relative to the start of its append.
 const APPENDED: u64 = 1 << 63;
 
-/// Who wrote a sector.
+/// The operation that wrote a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp {
-    /// The file it belongs to, as the test counts files.
+    /// Number of the file, assigned by the test.
     pub file: u32,
-    /// The thread that wrote it.
+    /// Number of the thread.
     pub writer: u32,
-    /// The writer's operation.
+    /// Number of the operation among those of the thread.
     pub sequence: u64,
-    /// For an append the sector at which it went into the file, else 0.
+    /// For an append, the sector of the file at which it begins; otherwise 0.
     pub origin: u64,
 }
 
-/// What a sector holds.
+/// The content of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// Zeros: never written, or zeroed.
     Zero,
-    /// What an operation wrote.
+    /// Data that an operation wrote.
     Data(Stamp),
 }
 
-/// Fills `bytes`, whole sectors that belong at `first_sector` of the file.
+/// Fills `bytes`, which must be whole sectors, for sector `first_sector` of the file.
 pub fn fill(bytes: &mut [u8], first_sector: u64, stamp: Stamp) {
     assert!(bytes.len().is_multiple_of(SECTOR));
     for (number, sector) in (first_sector..).zip(bytes.chunks_exact_mut(SECTOR)) {
@@ -46,20 +46,23 @@ pub fn fill(bytes: &mut [u8], first_sector: u64, stamp: Stamp) {
     }
 }
 
-/// Fills `bytes`, whole sectors that are appended where the caller does not know yet; the stamp's origin is
-/// left to whoever reads them.
+/// Fills `bytes`, which must be whole sectors, for an append whose offset is not known yet. [`identify`] determines the
+/// origin of the stamp.
 pub fn fill_append(bytes: &mut [u8], stamp: Stamp) {
     fill(bytes, APPENDED, stamp);
 }
 
-/// `sectors` whole sectors that belong at `first_sector` of the file.
+/// Returns `sectors` sectors for sector `first_sector` of the file.
 pub fn filled(first_sector: u64, sectors: u64, stamp: Stamp) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(sectors).unwrap() * SECTOR];
     fill(&mut bytes, first_sector, stamp);
     bytes
 }
 
-/// What the sector that was read as number `number` of file `file` holds, or what is wrong with it.
+/// Returns the content of a sector that was read as sector `number` of file `file`.
+///
+/// # Errors
+/// If the sector is torn, or belongs elsewhere.
 pub fn identify(sector: &[u8], file: u32, number: u64) -> Result<Seen, String> {
     if sector.iter().all(|&byte| byte == 0) {
         return Ok(Seen::Zero);
@@ -83,7 +86,10 @@ pub fn identify(sector: &[u8], file: u32, number: u64) -> Result<Seen, String> {
     Ok(Seen::Data(stamp))
 }
 
-/// What whole sectors hold that were read from `first_sector` on.
+/// Returns the content of sectors that were read from sector `first_sector` on.
+///
+/// # Errors
+/// If a sector is torn, or belongs elsewhere.
 pub fn identify_all(bytes: &[u8], file: u32, first_sector: u64) -> Result<Vec<Seen>, String> {
     if !bytes.len().is_multiple_of(SECTOR) {
         return Err(format!("{} bytes are not whole sectors", bytes.len()));

@@ -1,44 +1,43 @@
-//! What the environment may ask of the tests: how long, how much, and with which choices.
+//! Settings of the tests from the environment: durations, numbers of operations, seeds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long one configuration runs: `PAREXT4_STRESS_SECONDS`, else `default`.
+/// Returns the duration of one configuration: `PAREXT4_STRESS_SECONDS`, else `default`.
 pub fn seconds(default: f64) -> Duration {
     Duration::from_secs_f64(number("PAREXT4_STRESS_SECONDS").unwrap_or(default))
 }
 
-/// Whether to try every case rather than a sample: `PAREXT4_STRESS_ALL=1`.
+/// Returns true if tests should try every case instead of a sample: `PAREXT4_STRESS_ALL=1`.
 pub fn all() -> bool {
     number::<u32>("PAREXT4_STRESS_ALL").is_some_and(|value| value != 0)
 }
 
-/// How many operations each configuration of the random tests of one file does: `PAREXT4_FSX_OPS`.
+/// Returns the number of operations in each configuration of the random tests of one file: `PAREXT4_FSX_OPS`.
 pub fn fsx_ops() -> u64 {
     number("PAREXT4_FSX_OPS").unwrap_or(2000)
 }
 
-/// How many operations each thread does that works on names of a mount: `PAREXT4_NAMES_OPS`.
+/// Returns the number of operations of each thread that works on names of a mount: `PAREXT4_NAMES_OPS`.
 pub fn names_ops() -> u64 {
     number("PAREXT4_NAMES_OPS").unwrap_or(1000)
 }
 
-/// How often the server of a mount is killed: `PAREXT4_KILL_ROUNDS`.
+/// Returns how often tests kill the server of a mount: `PAREXT4_KILL_ROUNDS`.
 pub fn kill_rounds() -> u64 {
     number("PAREXT4_KILL_ROUNDS").unwrap_or(6)
 }
 
-/// How long each test of mixed handles on a mount goes on: `PAREXT4_MIXED_SECONDS`.
+/// Returns the duration of each test of mixed handles on a mount: `PAREXT4_MIXED_SECONDS`.
 pub fn mixed_seconds() -> Duration {
     Duration::from_secs_f64(number("PAREXT4_MIXED_SECONDS").unwrap_or(2.0))
 }
 
-/// How large the file is by which memory is measured, in MiB: `PAREXT4_MEMORY_MIB`.
+/// Returns the size in MiB of the file with which memory use is measured: `PAREXT4_MEMORY_MIB`.
 pub fn memory_mib() -> u64 {
     number("PAREXT4_MEMORY_MIB").unwrap_or(256)
 }
 
-/// The seed of every random choice of the test called `name`, which is printed: `PAREXT4_STRESS_SEED`, else
-/// the clock.
+/// Returns the seed of all random choices of the test `name`, and prints it: `PAREXT4_STRESS_SEED`, or else the clock.
 pub fn seed(name: &str) -> u64 {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the random ones")]

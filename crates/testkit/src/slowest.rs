@@ -1,7 +1,7 @@
-//! The slowest calls of a test program, for the report of `cargo xtask test`.
+//! Records the slowest calls of a test program for the report of `cargo xtask test`.
 //!
-//! `PAREXT4_SLOWEST` names a file. A call that is slower than every earlier one of its kind in this process appends a line
-//! of its kind and its nanoseconds. Without the variable nothing is noted.
+//! `PAREXT4_SLOWEST` names a file. A call that is slower than all earlier calls of its kind in this process appends a line
+//! with its kind and its nanoseconds. Without the variable nothing is recorded.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The kinds of calls that are told apart.
+/// Kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A call that makes changes durable.
@@ -18,15 +18,15 @@ pub enum Kind {
     Request,
 }
 
-/// The longest time of each kind so far, in nanoseconds.
+/// The longest call of each kind so far, in nanoseconds.
 static LONGEST: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Runs a call that makes changes durable, and notes how long it took.
+/// Runs a call that makes changes durable, and records its duration.
 pub fn fsync<R>(call: impl FnOnce() -> R) -> R {
     timed(Kind::Fsync, call)
 }
 
-/// Runs any other call, and notes how long it took.
+/// Runs any other call, and records its duration.
 pub fn request<R>(call: impl FnOnce() -> R) -> R {
     timed(Kind::Request, call)
 }
@@ -34,20 +34,20 @@ pub fn request<R>(call: impl FnOnce() -> R) -> R {
 fn timed<R>(kind: Kind, call: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = call();
-    note(kind, start.elapsed());
+    record(kind, start.elapsed());
     result
 }
 
-/// Notes how long a call took. A sync is a request, too.
-pub fn note(kind: Kind, took: Duration) {
+/// Records the duration of a call. A sync counts as a request, too.
+pub fn record(kind: Kind, took: Duration) {
     let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     if kind == Kind::Fsync {
-        note_longest(Kind::Fsync, nanoseconds);
+        record_longest(Kind::Fsync, nanoseconds);
     }
-    note_longest(Kind::Request, nanoseconds);
+    record_longest(Kind::Request, nanoseconds);
 }
 
-fn note_longest(kind: Kind, nanoseconds: u64) {
+fn record_longest(kind: Kind, nanoseconds: u64) {
     // Relaxed: the maximum publishes nothing but itself.
     if LONGEST[kind as usize].fetch_max(nanoseconds, Ordering::Relaxed) >= nanoseconds {
         return;
@@ -57,7 +57,7 @@ fn note_longest(kind: Kind, nanoseconds: u64) {
             Kind::Fsync => "fsync",
             Kind::Request => "request",
         };
-        // One write call, so that the lines of processes that share the file stay whole.
+        // One call of write(2), so that lines of several processes do not mix.
         file.write_all(format!("{name} {nanoseconds}\n").as_bytes()).expect("PAREXT4_SLOWEST can be written");
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::bed::Bed;
 use crate::mapping::Mapping;
-use crate::op::{MOST, Op, Shape, Way};
+use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 
 /// Operations that are shown when something is wrong.
 const SHOWN: usize = 40;
@@ -60,8 +60,8 @@ impl Open {
         let cached = [open(false, OFlags::empty())?, open(true, OFlags::empty())?];
         let direct = [open(false, OFlags::DIRECT)?, open(true, OFlags::DIRECT)?];
         let size = cached[ANYWHERE].metadata()?.len();
-        cached[ANYWHERE].set_len(MOST)?;
-        let mapping = Mapping::new(&path, MOST);
+        cached[ANYWHERE].set_len(MAX_SIZE)?;
+        let mapping = Mapping::new(&path, MAX_SIZE);
         cached[ANYWHERE].set_len(size)?;
         Ok(Self { cached, direct, mapping })
     }
@@ -278,7 +278,7 @@ impl Tested {
     /// Compares all of the file, in every way.
     pub fn check_all(&mut self) {
         for way in [Way::Buffered, Way::Direct] {
-            if let Err(error) = self.read(way, 0, MOST) {
+            if let Err(error) = self.read(way, 0, MAX_SIZE) {
                 self.fail(&format!("{way:?}: {error}"));
             }
         }

@@ -9,15 +9,13 @@ mod bed;
 mod common;
 mod file;
 mod mapping;
-#[path = "../../../parext4/tests/fsx/op.rs"]
-mod op;
 
 use bed::Bed;
 use common::rng::Rng;
 use common::settings;
 use file::Tested;
 use mapping::Mapping;
-use op::Op;
+use testkit::file_op::Op;
 
 /// Operations between two looks at the whole file, and between two at the whole volume.
 const LOOK: u64 = 500;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use parext4::{Device, OpenOptions, Volume};
 
-use super::common::gated::Gated;
-use super::common::memory::{Shape, assert_clean, untimed};
 use super::{create, open};
+use testkit::device::GatedDevice;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 #[test]
 fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
@@ -62,7 +62,7 @@ fn data_is_written_back_after_a_while_and_when_there_is_much() {
 #[test]
 fn many_small_files_are_written_back_together() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
-    let gate = Arc::new(Gated::new(Arc::clone(&device) as Arc<dyn Device>));
+    let gate = Arc::new(GatedDevice::new(Arc::clone(&device) as Arc<dyn Device>));
     // Nothing waits long enough to be written back but by a sync.
     let options = OpenOptions { write_back_interval: Some(Duration::from_secs(3600)), ..untimed() };
     let volume = Volume::open(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();

@@ -1,6 +1,6 @@
 //! Write-back of many runs of a file at once.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
 use parext4::{BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, Volume};
 
-use super::common::gated::Gated;
-use super::common::memory::{Shape, assert_clean, untimed};
 use super::create;
+use testkit::device::{GatedDevice, HookedDevice, Hooks};
+use testkit::volume::{Shape, assert_clean, untimed};
 
 const PAGE: u64 = 4096;
 
@@ -49,7 +49,7 @@ fn read(file: &BufferedFile, pages: impl IntoIterator<Item = u64>) {
 
 #[test]
 fn runs_that_lie_apart_are_on_the_device_together() {
-    let gate = Arc::new(Gated::new(Arc::new(Shape::new(64, 4096, true).make())));
+    let gate = Arc::new(GatedDevice::new(Arc::new(Shape::new(64, 4096, true).make())));
     let volume = on(gate.clone());
     let (file, _) = written_file(&volume, 400);
     dirty(&file, (0..40).map(|nth| nth * 10));
@@ -109,43 +109,22 @@ fn runs_are_joined_over_few_clean_pages_and_no_others() {
     assert_clean(&inner, "joined");
 }
 
-/// A device that notes how many bytes of writes were under way at most.
-#[derive(Debug)]
-struct UnderWay {
-    inner: MemDevice,
+/// Counts the bytes of writes in flight, and their maximum.
+#[derive(Debug, Default)]
+struct InFlight {
     now: AtomicU64,
     most: AtomicU64,
 }
 
-impl Device for UnderWay {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_at(offset, bufs)
-    }
-
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+impl Hooks for InFlight {
+    fn write_at(&self, inner: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         let now = self.now.fetch_add(len, Ordering::SeqCst) + len;
         self.most.fetch_max(now, Ordering::SeqCst);
-        // Long enough for other writers to come to the limit.
+        // Long enough for other writers to reach the limit.
         std::thread::sleep(Duration::from_millis(1));
         self.now.fetch_sub(len, Ordering::SeqCst);
-        self.inner.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
+        inner.write_at(offset, bufs)
     }
 }
 
@@ -155,11 +134,11 @@ fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
     const THREADS: u64 = 32;
     const PAGES: u64 = 4096;
     let inner = Shape::new(64, 4096, true).make();
-    let device = Arc::new(UnderWay { inner, now: AtomicU64::new(0), most: AtomicU64::new(0) });
+    let device = Arc::new(HookedDevice::new(inner, InFlight::default()));
     let options = OpenOptions { dirty_limit: Some(LIMIT), ..options() };
     let volume = Volume::open(device.clone(), &options).unwrap();
     let (file, _) = written_file(&volume, PAGES);
-    device.most.store(0, Ordering::SeqCst);
+    device.hooks().most.store(0, Ordering::SeqCst);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let file = &file;
@@ -167,7 +146,7 @@ fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
             scope.spawn(move || dirty(file, thread * each..(thread + 1) * each));
         }
     });
-    let most = device.most.load(Ordering::SeqCst);
+    let most = device.hooks().most.load(Ordering::SeqCst);
     assert!((1..=LIMIT / 4).contains(&most), "{most} bytes");
     assert!(volume.cache_stats().dirty * PAGE <= LIMIT + THREADS * PAGE);
     drop(file);

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::common::full::{BLOCK, Full, SMALL};
-use super::common::memory::{Shape, untimed};
-use super::common::watchdog::Watchdog;
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{BufferedFile, BufferedOptions, Device, Error, File, OpenOptions, Policy, Result, Volume};
+use testkit::full_volume::{BLOCK, FullVolume, SMALL};
+use testkit::volume::{Shape, untimed};
+use testkit::watchdog::Watchdog;
 
 /// So little may be dirty that few writes must wait, and only who waits writes back.
 fn little_memory(policy: Policy) -> OpenOptions {
@@ -25,8 +25,8 @@ fn buffered(file: &File) -> BufferedFile {
 }
 
 /// A file of blocks allocated ahead on a full volume, whose tree takes no more of them written among the others.
-fn full(policy: Policy) -> Full {
-    Full::new(SMALL, &little_memory(policy), 0, 0)
+fn full(policy: Policy) -> FullVolume {
+    FullVolume::new(SMALL, &little_memory(policy), 0, 0)
 }
 
 /// Writes every fourth block until that fails; which were taken, and why no more.

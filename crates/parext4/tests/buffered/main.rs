@@ -1,8 +1,5 @@
 //! Buffered I/O against a model of bytes, mixed with direct I/O, on volumes that are checked afterwards.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod background;
 mod batches;
 mod errors;
@@ -10,13 +7,13 @@ mod errors;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use common::memory::{Shape, assert_clean, recover, untimed};
-use common::rng::Rng;
-use common::{Image, settings};
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
     Atomicity, BufferedFile, BufferedOptions, Device, Error, MemDevice, OpenOptions, Policy, SyncMode, Volume,
 };
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_clean, recover, untimed};
+use testkit::{Image, settings};
 
 /// A cache so small that pages come and go, and nobody but the test's calls writes back.
 fn small() -> OpenOptions {

@@ -10,10 +10,10 @@ use parext4::{Device, Error, MemDevice, SetAttributes, Volume};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
-use crate::common::gated::Gated;
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, assert_clean, assert_recovers, journal_offset, untimed};
-use crate::common::rng::Rng;
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::device::GatedDevice;
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_clean, assert_recovers, journal_offset, untimed};
 
 /// A log of 1024 blocks.
 const SHAPE: Shape = Shape::new(16, 4096, true);
@@ -55,7 +55,8 @@ fn mode(volume: &Volume, file: u16) -> u16 {
 fn a_sync_waits_for_no_checkpoint() {
     let memory = Arc::new(prepare());
     let journal = journal_offset(&memory);
-    let device = Arc::new(Gated::beside(Arc::clone(&memory) as _, journal..journal + 1024 * BLOCK));
+    let device =
+        Arc::new(GatedDevice::with_exempt(Arc::clone(&memory) as _, journal..journal + 1024 * BLOCK));
     let volume = open(Arc::clone(&device) as _);
     // In memory, since reads wait, too.
     (0..FILES).for_each(|file| assert_eq!(mode(&volume, file), 0));
@@ -96,7 +97,7 @@ fn a_sync_waits_for_no_checkpoint() {
 #[test]
 fn errors_are_recorded_after_the_round_under_way() {
     let memory = Arc::new(prepare());
-    let device = Arc::new(Gated::new(Arc::clone(&memory) as _));
+    let device = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
     let volume = open(Arc::clone(&device) as _);
     // The superblock's counters change, so that its block, the first, has to go home.
     volume.create("/more", 0).expect("create");
@@ -134,7 +135,7 @@ fn crashes_beside_checkpoints() {
     assert!(device.log().iter().filter(moves).count() >= 3, "nothing came home");
 
     let mut count = 0;
-    crashes(&device, &base, &mut Rng::new(1, 1), |Crash { epoch, image, what }| {
+    for_each_crash_state(&device, &base, &mut Rng::new(1, 1), |CrashState { epoch, image, what }| {
         count += 1;
         if count % 12 != 0 {
             return;

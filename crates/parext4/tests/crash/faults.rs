@@ -11,10 +11,10 @@ use parext4::{Device, Error, MemDevice, Volume};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::{STATE_ERROR, Superblock};
 
-use crate::common::durable::{Story, read};
-use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use crate::common::settings;
-use crate::common::workload::{Name, Operation, State, Workload, run};
+use testkit::durability::{DurabilityModel, read};
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::workload::{Name, Operation, State, Workload, run};
 
 const OPERATIONS: usize = 300;
 /// Seed of the workload unless the environment says otherwise, so that every run fails the same calls.
@@ -22,7 +22,7 @@ const SEED: u64 = 20;
 
 /// What became of a run.
 struct Outcome {
-    story: Story,
+    story: DurabilityModel,
     /// What the first call that failed was told.
     error: Option<Error>,
     /// What was going on when the device failed.
@@ -40,7 +40,8 @@ struct Case<'a> {
 impl Case<'_> {
     /// Runs the workload until a call fails, and checks how the volume takes it.
     fn outcome(&self, device: &Arc<FaultDevice>) -> Outcome {
-        let mut outcome = Outcome { story: Story::new(self.shape.block_size), error: None, during: None };
+        let mut outcome =
+            Outcome { story: DurabilityModel::new(self.shape.block_size), error: None, during: None };
         let volume = match Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()) {
             Ok(volume) => volume,
             Err(error) => return Outcome { error: Some(error), during: Some("open".into()), ..outcome },
@@ -169,7 +170,7 @@ fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u6
     let device = Arc::new(FaultDevice::new(memory, FaultPlan { kind, ..FaultPlan::default() }));
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
     let mut workload = Workload::new(seed);
-    let mut story = Story::new(4096);
+    let mut story = DurabilityModel::new(4096);
     let mut operations = Vec::new();
     for _ in 0..OPERATIONS {
         let operation = workload.next(story.state());

@@ -1,8 +1,5 @@
 //! Crashes, devices that fail, and what a volume is recovered from.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod buffered;
 mod checkpoint;
 mod faults;

@@ -7,8 +7,8 @@ use parext4::{Device, Error, MemDevice, Volume};
 use parext4_format::features::RoCompat;
 use parext4_format::superblock::{STATE_ERROR, Superblock};
 
-use crate::common::memory::{assert_clean, recover, untimed};
-use crate::common::{Image, tool};
+use testkit::volume::{assert_clean, recover, untimed};
+use testkit::{Image, tool};
 
 /// Volumes whose orphans are in the list, and in the orphan file.
 const PLACES: [&str; 2] = ["^orphan_file", "orphan_file"];

@@ -13,12 +13,12 @@ use parext4::{
     OpenOptions, SplitAt, Volume,
 };
 
-use crate::common::history::Clock;
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
-use crate::common::settings;
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::history::Clock;
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
@@ -317,12 +317,17 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
         run.over(What::Sync { file: number, began }, 0);
     }
     let mut count = 0;
-    crashes(&run.device, &run.base, &mut Rng::new(seed, 1), |Crash { epoch, image, what }| {
-        count += 1;
-        let what = format!("seed {seed}, {what}");
-        let sampled = count % SAMPLE == 0 || settings::all();
-        run.check_image(&Arc::new(image), &run.durable(epoch.start), sampled, &what);
-    });
+    for_each_crash_state(
+        &run.device,
+        &run.base,
+        &mut Rng::new(seed, 1),
+        |CrashState { epoch, image, what }| {
+            count += 1;
+            let what = format!("seed {seed}, {what}");
+            let sampled = count % SAMPLE == 0 || settings::all();
+            run.check_image(&Arc::new(image), &run.durable(epoch.start), sampled, &what);
+        },
+    );
     let written = run.log.lock().unwrap().written.len();
     assert_eq!(run.durable(usize::MAX).len(), written, "the last syncs cover everything");
     eprintln!("{name}: {} events, {written} writes, {count} crashes", run.device.events());

@@ -12,7 +12,7 @@ use parext4_format::jbd2::{self, JournalCompat, JournalIncompat, JournalSuperblo
 use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo};
 
-use crate::common::memory::{Shape, assert_clean, recover, untimed};
+use testkit::volume::{Shape, assert_clean, recover, untimed};
 
 const BLOCK: usize = 4096;
 /// Blocks of the volumes.

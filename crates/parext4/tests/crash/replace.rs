@@ -10,9 +10,9 @@ use parext4::{
     BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, RenameMode, SetAttributes, Volume,
 };
 
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, assert_recovers, untimed};
-use crate::common::rng::Rng;
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_recovers, untimed};
 
 const TARGET: &str = "/d/target";
 const NEW: &str = "/d/new";
@@ -82,7 +82,7 @@ fn check(options: &OpenOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Vo
     commit(&volume);
     let committed = device.events();
     let mut count = 0;
-    crashes(&device, &base, &mut Rng::new(1, 1), |Crash { epoch, image, what }| {
+    for_each_crash_state(&device, &base, &mut Rng::new(1, 1), |CrashState { epoch, image, what }| {
         count += 1;
         check_state(&Arc::new(image), then, epoch, committed, &format!("{what} ({count})"));
     });

@@ -12,10 +12,10 @@ use parext4_format::features::Incompat;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, journal_offset, untimed};
-use crate::common::rng::Rng;
-use crate::common::{Image, tool};
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::rng::Rng;
+use testkit::volume::{Shape, journal_offset, untimed};
+use testkit::{Image, tool};
 
 const FILE: &str = "/file";
 /// Transactions in the log that is left.
@@ -68,7 +68,7 @@ fn flag_and_log_agree(device: &MemDevice) -> bool {
         || JournalSuperblock::parse(journal).unwrap().start() == 0
 }
 
-/// Opens what a crash left, syncs a change, crashes, and returns what is on the device.
+/// Opens what a crash left, syncs a change, for_each_crash_state, and returns what is on the device.
 fn change_and_crash(image: &MemDevice) -> MemDevice {
     let device = Arc::new(image.fork());
     let volume = open(&device);
@@ -114,7 +114,7 @@ fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     work(&device);
     let mut count = 0;
-    crashes(&device, base, &mut Rng::new(1, 1), |Crash { image, what, .. }| {
+    for_each_crash_state(&device, base, &mut Rng::new(1, 1), |CrashState { image, what, .. }| {
         count += 1;
         assert!(flag_and_log_agree(&image), "{what}: there is a log, and no flag");
         assert_changed(&change_and_crash(&image), count % 24 == 1, &what);
@@ -152,7 +152,7 @@ fn an_old_log_is_left_behind() {
     let synced = device.events();
     volume.close().expect("close");
     let mut count = 0;
-    crashes(&device, &base, &mut Rng::new(1, 1), |Crash { epoch, image, what }| {
+    for_each_crash_state(&device, &base, &mut Rng::new(1, 1), |CrashState { epoch, image, what }| {
         count += 1;
         if epoch.start >= synced {
             assert_changed(&image, count % 24 == 1, &what);

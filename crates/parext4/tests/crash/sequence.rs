@@ -11,18 +11,18 @@ use std::sync::Arc;
 use parext4::device::RecordingDevice;
 use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
-use crate::common::durable::{Story, read};
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled};
-use crate::common::settings;
-use crate::common::workload::{FILE, Operation, Workload, run};
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::durability::{DurabilityModel, read};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled};
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::workload::{FILE, Operation, Workload, run};
 
 const OPERATIONS: usize = 240;
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
-/// The recovery crashes, too, in one of this many consecutive crash states.
+/// In one of this many consecutive crash states, the recovery crashes too.
 const AGAIN: usize = 250;
 /// What is made, and synced, after such a recovery.
 const LATER: &str = "/later";
@@ -36,7 +36,7 @@ const SYNCS: u32 = 8;
 struct Mark {
     /// Events recorded when the story had come so far.
     events: usize,
-    story: Story,
+    story: DurabilityModel,
 }
 
 /// A run on a recording device.
@@ -62,13 +62,13 @@ impl Recording {
         Self { base, device, shape, free_inodes, seed, begun: Vec::new(), ended: Vec::new() }
     }
 
-    fn mark(&self, story: &Story) -> Mark {
+    fn mark(&self, story: &DurabilityModel) -> Mark {
         Mark { events: self.device.events(), story: story.clone() }
     }
 
     /// Runs the workload and records it.
     fn record(&mut self) {
-        let mut story = Story::new(self.shape.block_size);
+        let mut story = DurabilityModel::new(self.shape.block_size);
         self.ended.push(self.mark(&story));
         let volume = Volume::open(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
         let mut workload = Workload::new(self.seed);
@@ -84,7 +84,7 @@ impl Recording {
         self.ended.push(self.mark(&story));
     }
 
-    fn step(&mut self, volume: &Volume, story: &mut Story, operation: &Operation) {
+    fn step(&mut self, volume: &Volume, story: &mut DurabilityModel, operation: &Operation) {
         let events = self.device.events();
         story.begin(operation);
         self.begun.push(Mark { events, story: story.clone() });
@@ -94,7 +94,7 @@ impl Recording {
     }
 
     /// Several threads write into blocks allocated ahead, append to the same file, and sync it, all at once.
-    fn parallel(&mut self, volume: &Volume, story: &mut Story, number: u64) {
+    fn parallel(&mut self, volume: &Volume, story: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
         self.step(volume, story, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
         let ahead = Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false };
@@ -127,7 +127,7 @@ impl Recording {
 
     /// What may be found after a crash when everything before event `durable` is on the device for sure, and
     /// nothing from event `last` on has begun.
-    fn story(&self, durable: usize, last: usize) -> Story {
+    fn story(&self, durable: usize, last: usize) -> DurabilityModel {
         let ended =
             self.ended.iter().rev().find(|mark| mark.events <= durable).expect("the first mark is at 0");
         let begun = self.begun.iter().rev().find(|mark| mark.events <= last);
@@ -138,20 +138,25 @@ impl Recording {
     fn check(&self) -> usize {
         let mut count = 0;
         let again = if settings::all() { AGAIN / 10 } else { AGAIN };
-        crashes(&self.device, &self.base, &mut Rng::new(self.seed, 1), |Crash { epoch, image, what }| {
-            count += 1;
-            let story = self.story(epoch.start, epoch.end);
-            let what = format!("seed {}, {what}", self.seed);
-            if count % again == again / 2 {
-                self.crash_again(&image, &story, &what);
-            }
-            self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
-        });
+        for_each_crash_state(
+            &self.device,
+            &self.base,
+            &mut Rng::new(self.seed, 1),
+            |CrashState { epoch, image, what }| {
+                count += 1;
+                let story = self.story(epoch.start, epoch.end);
+                let what = format!("seed {}, {what}", self.seed);
+                if count % again == again / 2 {
+                    self.crash_again(&image, &story, &what);
+                }
+                self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
+            },
+        );
         count
     }
 
     /// Checks all states that a crash could leave while the volume in `base` recovers and is used again.
-    fn crash_again(&self, base: &MemDevice, story: &Story, what: &str) {
+    fn crash_again(&self, base: &MemDevice, story: &DurabilityModel, what: &str) {
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         let open = || Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed());
         let volume = open().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -161,17 +166,28 @@ impl Recording {
         volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
 
         let mut count = 0;
-        crashes(&device, base, &mut Rng::new(self.seed, 2), |Crash { epoch, image, what: again }| {
-            count += 1;
-            let what = format!("{what}, then {again}");
-            let with_e2fsck = count % SAMPLE == 0 || settings::all();
-            let has_later = self.check_image(&Arc::new(image), story, with_e2fsck, &what);
-            assert!(epoch.start < synced || has_later, "{what}: a directory that was synced is lost");
-        });
+        for_each_crash_state(
+            &device,
+            base,
+            &mut Rng::new(self.seed, 2),
+            |CrashState { epoch, image, what: again }| {
+                count += 1;
+                let what = format!("{what}, then {again}");
+                let with_e2fsck = count % SAMPLE == 0 || settings::all();
+                let has_later = self.check_image(&Arc::new(image), story, with_e2fsck, &what);
+                assert!(epoch.start < synced || has_later, "{what}: a directory that was synced is lost");
+            },
+        );
     }
 
     /// Checks one state; whether it has the directory that is made after a recovery.
-    fn check_image(&self, image: &Arc<MemDevice>, story: &Story, with_e2fsck: bool, what: &str) -> bool {
+    fn check_image(
+        &self,
+        image: &Arc<MemDevice>,
+        story: &DurabilityModel,
+        with_e2fsck: bool,
+        what: &str,
+    ) -> bool {
         if with_e2fsck {
             assert_recovers(image, what);
         }

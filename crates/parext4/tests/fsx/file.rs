@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parext4::{BufferedFile, BufferedOptions, Error, File, MemDevice, OpenOptions, Volume};
 
-use crate::common::memory::{Shape as VolumeShape, assert_clean, untimed};
-use crate::common::slowest;
-use crate::op::{MOST, Op, Shape, Way};
+use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
+use testkit::slowest;
+use testkit::volume::{Shape as VolumeShape, assert_clean, untimed};
 
 /// Operations that are shown when something is wrong.
 const SHOWN: usize = 40;
@@ -177,7 +177,7 @@ impl Tested {
     /// Compares all of the file, in both ways.
     pub fn check_all(&self) {
         for way in [Way::Buffered, Way::Direct] {
-            if let Err(error) = self.read(way, 0, MOST) {
+            if let Err(error) = self.read(way, 0, MAX_SIZE) {
                 self.fail(&format!("{way:?}: {error}"));
             }
         }

@@ -4,16 +4,13 @@
 //! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is how many operations each
 //! configuration does.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod file;
-mod op;
 
-use common::rng::Rng;
-use common::settings;
-use common::watchdog::Watchdog;
 use file::Tested;
-use op::Op;
+use testkit::file_op::Op;
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::watchdog::Watchdog;
 
 /// Operations between two looks at the whole file, and between two at the whole volume.
 const LOOK: u64 = 500;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parext4::device::{Event, RecordingDevice};
 use parext4::{Device, Error, File, MemDevice, MkfsOptions, Volume, mkfs};
 
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{assert_clean, assert_recovers, untimed};
-use crate::common::rng::Rng;
-use crate::common::settings;
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::{assert_clean, assert_recovers, untimed};
 
 const BLOCK: usize = 1024;
 /// e2fsck checks one of this many consecutive crash states.
@@ -89,7 +89,7 @@ fn crash(
     volume.sync().unwrap();
     let steps = recording.log().iter().filter(|event| matches!(event, Event::Flush { .. })).count() / 2;
     let mut count = 0;
-    crashes(&recording, &base, &mut Rng::new(seed, 1), |Crash { image, what, .. }| {
+    for_each_crash_state(&recording, &base, &mut Rng::new(seed, 1), |CrashState { image, what, .. }| {
         let image = Arc::new(image);
         count += 1;
         let sampled = count % SAMPLE == 0 || settings::all();

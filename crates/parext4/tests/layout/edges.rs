@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parext4::{Device, Error, File, FileExtent, Volume};
 
-use crate::common::Image;
-use crate::common::memory::{Shape, untimed};
+use testkit::Image;
+use testkit::volume::{Shape, untimed};
 
 const BLOCK: u64 = 4096;
 

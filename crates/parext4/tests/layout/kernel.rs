@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
-use crate::common::rng::Rng;
-use crate::common::{Image, settings};
+use testkit::rng::Rng;
+use testkit::{Image, settings};
 
 use super::model::{Change, Model};
 

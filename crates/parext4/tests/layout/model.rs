@@ -2,8 +2,8 @@
 
 use parext4::{Error, File};
 
-use crate::common::rng::Rng;
-use crate::common::sector::SECTOR;
+use testkit::rng::Rng;
+use testkit::sector::SECTOR;
 
 /// A change of a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use parext4::{Device, File, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
-use crate::common::settings;
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 use super::model::{Change, Model};
 

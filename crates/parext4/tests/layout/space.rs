@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parext4::{Device, Error, File, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 use super::model::{Change, Model};
 use super::random::chessboard;

@@ -1,8 +1,5 @@
 //! The namespace against a model and against others' programs.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod aliases;
 mod basics;
 mod collisions;
@@ -13,8 +10,8 @@ mod model;
 mod paths;
 mod rename;
 
-use common::Image;
 use parext4::{Error, NewInode, Node, Volume};
+use testkit::Image;
 
 /// A kind of volume: its name, options for mke2fs, its directory hash if it is not the usual one.
 type Kind = (&'static str, &'static [&'static str], Option<&'static str>);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use parext4::{File, IoQueue, IoRequest};
-use testkit::remote_device::RemoteDevice;
+use testkit::device::RemoteDevice;
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, one, read, write};
-use crate::common::rng::Rng;
+use testkit::rng::Rng;
 
 const BLOCK: usize = 4096;
 

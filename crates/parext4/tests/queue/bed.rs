@@ -8,11 +8,10 @@ use parext4::{
     Completion, Device, Error, File, FileDevice, FileOptions, IoFlags, IoQueue, IoRequest, MemDevice,
     OpenOptions, Volume,
 };
-use testkit::remote_device::RemoteDevice;
+use testkit::device::{RemoteDevice, SplittingDevice};
 
-use crate::common::chopped::Chopped;
-use crate::common::memory::{Shape, assert_clean, assert_clean_file, untimed};
-use crate::common::watchdog::Watchdog;
+use testkit::volume::{Shape, assert_clean, assert_clean_file, untimed};
+use testkit::watchdog::Watchdog;
 
 pub const NOWAIT: IoFlags = IoFlags { nowait: true };
 pub const WAIT: IoFlags = IoFlags { nowait: false };
@@ -62,7 +61,7 @@ impl Bed {
         }
         let memory = Arc::new(memory);
         let device: Arc<dyn Device> = match kind {
-            Kind::Threads => Arc::new(Chopped::new(Arc::clone(&memory) as _, 1)),
+            Kind::Threads => Arc::new(SplittingDevice::new(Arc::clone(&memory) as _, 1)),
             Kind::Remote => Arc::new(RemoteDevice::new(Arc::clone(&memory))),
             Kind::Sim => Arc::new(SimDevice::new(Arc::clone(&memory) as _, PROFILE)),
             _ => Arc::clone(&memory) as _,

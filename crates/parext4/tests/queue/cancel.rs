@@ -7,14 +7,14 @@ use std::time::Duration;
 use parext4::{Error, File, IoRequest, OpenOptions, SplitAt, Volume};
 
 use super::bed::{WAIT, append, contents, harvest_all, read, write};
-use crate::common::gated::Gated;
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::watchdog::Watchdog;
+use testkit::device::GatedDevice;
+use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::watchdog::Watchdog;
 
 /// A volume behind a gate.
-fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<Gated>, Volume) {
+fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volume) {
     let memory = Arc::new(Shape::new(16, 4096, true).make_poisoned());
-    let gate = Arc::new(Gated::new(Arc::clone(&memory) as _));
+    let gate = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
     let volume = Volume::open(Arc::clone(&gate) as _, &OpenOptions { split_at, ..untimed() }).unwrap();
     (memory, gate, volume)
 }

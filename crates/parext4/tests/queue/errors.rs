@@ -6,8 +6,8 @@ use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
 use parext4::{Error, InodeFlags, IoRequest, OpenOptions, SplitAt, Volume};
 
 use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
-use crate::common::Image;
-use crate::common::memory::{Shape, assert_recovers, untimed};
+use testkit::Image;
+use testkit::volume::{Shape, assert_recovers, untimed};
 
 type Check = fn(&Error) -> bool;
 

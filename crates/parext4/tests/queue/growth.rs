@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use parext4::{BufferedFile, BufferedOptions, File, OpenOptions};
 
 use super::bed::{Bed, WAIT, harvest_all, read};
-use crate::common::gated::Gated;
-use crate::common::memory::untimed;
+use testkit::device::GatedDevice;
+use testkit::volume::untimed;
 
 const PAGE: usize = 4096;
 
 /// A volume whose writes can be caught, with a page cache of 256 KiB.
-fn gated() -> (Bed, Arc<Gated>) {
+fn gated() -> (Bed, Arc<GatedDevice>) {
     let mut gate = None;
     let options = OpenOptions { cache_size: 256 << 10, ..untimed() };
     let bed = Bed::behind_with(4096, &options, |memory| {
-        let device = Arc::new(Gated::new(memory));
+        let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));
         device
     });
@@ -25,7 +25,7 @@ fn gated() -> (Bed, Arc<Gated>) {
 
 /// Reads 64 pages by a queue, from a file of one page that is dirty. While the read writes that page back, `grow` makes
 /// the file grow; then the read goes on. Returns what it saw.
-fn read_while(gate: &Gated, bed: &Bed, buffered: &BufferedFile, grow: impl FnOnce()) -> Vec<u8> {
+fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &BufferedFile, grow: impl FnOnce()) -> Vec<u8> {
     std::thread::scope(|scope| {
         let file: &File = buffered.file();
         let reader = scope.spawn(|| {

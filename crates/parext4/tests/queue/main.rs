@@ -2,9 +2,6 @@
 //!
 //! Run with `cargo test -p parext4 --profile stress --test queue`.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod basics;
 mod bed;
 mod cancel;

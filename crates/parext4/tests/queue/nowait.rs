@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parext4::{Error, File, IoQueue, IoRequest, Volume};
 
 use super::bed::{Bed, Kind, NOWAIT, WAIT, append, at_once, contents, harvest_all, one, read, write};
-use crate::common::Image;
-use crate::common::gated::Gated;
+use testkit::Image;
+use testkit::device::GatedDevice;
 
 /// Asserts that a request is refused without a trace.
 fn refused(volume: &Volume, queue: &mut IoQueue, file: &File, request: IoRequest) {
@@ -135,7 +135,7 @@ fn appends_go_on_into_blocks_mapped_ahead() {
 fn a_range_that_is_held_is_refused() {
     let mut gate = None;
     let bed = Bed::behind(4096, |memory| {
-        let device = Arc::new(Gated::new(memory));
+        let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));
         device
     });

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use parext4::{File, IoRequest};
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, read, write};
-use crate::common::gated::Gated;
-use crate::common::rng::Rng;
-use crate::common::watchdog::Watchdog;
+use testkit::device::GatedDevice;
+use testkit::rng::Rng;
+use testkit::watchdog::Watchdog;
 
 #[test]
 fn a_queue_asleep_is_woken_by_another_thread() {
     let mut gate = None;
     let bed = Bed::behind(4096, |memory| {
-        let device = Arc::new(Gated::new(memory));
+        let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));
         device
     });

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parext4::{Device, File, MemDevice, OpenOptions, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 const WRITERS: usize = 32;
 const KIB: u64 = 1 << 10;

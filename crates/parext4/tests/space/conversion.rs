@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parext4::device::AlignedBuf;
 use parext4::{Error, File, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
 
-use crate::common::full::{BEHIND, BLOCK, Full, LARGE, SMALL, Size};
-use crate::common::memory::untimed;
-use crate::common::rng::Rng;
-use crate::common::settings;
-use crate::common::watchdog::Watchdog;
+use testkit::full_volume::{BEHIND, BLOCK, FullVolume, LARGE, SMALL, Size};
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::untimed;
+use testkit::watchdog::Watchdog;
 
 fn options(split_at: SplitAt, policy: Policy) -> OpenOptions {
     OpenOptions { split_at, policy, ..untimed() }
@@ -78,7 +78,7 @@ fn choose(rng: &mut Rng, blocks: u64, number: u64, count: u64) -> Vec<(u64, Vec<
 }
 
 /// Random writes all over the file.
-fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
+fn scribble(full: &mut FullVolume, way: &mut Way, rng: &mut Rng, what: &str) {
     let watchdog = Watchdog::start(what, 0, 1);
     for round in 0..40 {
         let writes = choose(rng, full.model.len() as u64 / BLOCK, round * 6, 6);
@@ -96,7 +96,7 @@ fn scribble(full: &mut Full, way: &mut Way, rng: &mut Rng, what: &str) {
 
 fn with(size: Size, split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &mut Rng) {
     let what = format!("{free} blocks free, {cuts} cuts, split at {split_at}, queue: {queue}");
-    let mut full = Full::new(size, &options(split_at, Policy::Range), free, cuts);
+    let mut full = FullVolume::new(size, &options(split_at, Policy::Range), free, cuts);
     let mut way = if queue { Way::Queue(Box::new(full.volume.io_queue(8))) } else { Way::Call };
     scribble(&mut full, &mut way, rng, &what);
     drop(way);
@@ -136,7 +136,7 @@ fn large_extents_too() {
 fn a_long_extent_is_converted_in_one_piece() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let what = format!("split at {split_at}");
-        let mut full = Full::new(LARGE, &options(split_at, Policy::Range), 0, 0);
+        let mut full = FullVolume::new(LARGE, &options(split_at, Policy::Range), 0, 0);
         // Two cuts fill the root, so that the third write is widened to the first half of the file.
         for (block, len) in [(LARGE.blocks / 2, 1024), (LARGE.blocks - 1, 1024), (LARGE.blocks / 4, 512)] {
             let at = usize::try_from(block * BLOCK).unwrap();
@@ -161,7 +161,7 @@ fn threads_write_the_same_extents_on_a_full_volume() {
             (Policy::SharedOverwrite, 42),
         ] {
             let what = format!("{policy}, {cuts} cuts, split at {split_at}");
-            let mut full = Full::new(SMALL, &options(split_at, policy), 0, cuts);
+            let mut full = FullVolume::new(SMALL, &options(split_at, policy), 0, cuts);
             let mut writes: Vec<_> = (0..SMALL.blocks)
                 .filter(|block| block % 4 != 3)
                 .map(|block| match block % 3 {
@@ -199,7 +199,7 @@ fn threads_write_the_same_extents_on_a_full_volume() {
 /// hear of it: they leave no gap for it.
 #[test]
 fn a_refused_append_leaves_no_gap_on_a_full_volume() {
-    let full = Full::new(SMALL, &untimed(), 0, 0);
+    let full = FullVolume::new(SMALL, &untimed(), 0, 0);
     let behind = full.volume.open_file("/behind").unwrap();
     let (over, begun) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Files in very many pieces, and pieces over very many groups: what one change of the extent tree may need.
 
-use crate::common::Image;
 use parext4::{File, Volume};
+use testkit::Image;
 
 /// Writes, reads back from a fresh volume, and has e2fsck look.
 fn write_and_check(image: &Image, volume: Volume, file: File, len: usize) {

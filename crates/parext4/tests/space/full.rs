@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use parext4::{Error, File, MemDevice, Volume};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::common::memory::{Shape, assert_clean, assert_recovers, recover, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
-use crate::common::watchdog::Watchdog;
-use crate::common::{settings, tool};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
+use testkit::volume::{Shape, assert_clean, assert_recovers, recover, untimed};
+use testkit::watchdog::Watchdog;
+use testkit::{settings, tool};
 
 const THREADS: usize = 8;
 /// Sectors of the largest request.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::{BufferedOptions, Device, Error, Result, Volume, without_reserved_blocks};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
+use testkit::volume::{Shape, assert_clean, untimed};
 
 const PIECE: usize = 64 << 10;
 

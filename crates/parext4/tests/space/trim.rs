@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parext4::{Device, Error, MemDevice, OpenOptions, Volume};
 
-use crate::common::gated::Gated;
-use crate::common::memory::{Shape, assert_clean, untimed};
+use testkit::device::GatedDevice;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 const MIB: u64 = 1 << 20;
 
@@ -109,7 +109,7 @@ fn nothing_is_lost_beside_writers() {
 
 #[test]
 fn a_discard_that_takes_long_holds_up_no_commit() {
-    let device = Arc::new(Gated::new(Arc::new(Shape::new(32, 4096, true).make())));
+    let device = Arc::new(GatedDevice::new(Arc::new(Shape::new(32, 4096, true).make())));
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(&vec![1; MIB as usize], 0).unwrap();

@@ -11,14 +11,14 @@ use parext4::{BufferedFile, BufferedOptions, Device, OpenOptions, Policy, Volume
 
 use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
-use crate::common::chopped::Chopped;
-use crate::common::explain::explain;
-use crate::common::history::{Clock, Effect, Log};
-use crate::common::memory::{Shape, assert_clean};
-use crate::common::rng::Rng;
-use crate::common::sector::{Seen, Stamp, filled, identify_all};
-use crate::common::watchdog::Watchdog;
-use crate::common::{settings, slowest};
+use testkit::device::SplittingDevice;
+use testkit::history::{Clock, Effect, Log};
+use testkit::linearizability::explain;
+use testkit::rng::Rng;
+use testkit::sector::{Seen, Stamp, filled, identify_all};
+use testkit::volume::{Shape, assert_clean};
+use testkit::watchdog::Watchdog;
+use testkit::{settings, slowest};
 
 /// Files, each with threads for its bursts and others in front of them.
 const FILES: usize = 2;
@@ -224,7 +224,7 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
     let memory = Arc::new(Shape::new(64, block_size, journal).make());
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
-        device = Arc::new(Chopped::new(device, u64::from(block_size)));
+        device = Arc::new(SplittingDevice::new(device, u64::from(block_size)));
     }
     // So little that pages come and go, and are written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));

@@ -4,8 +4,8 @@
 use parext4::{BufferedFile, Error, File};
 
 use super::one_file::{FILE, bytes, offset};
-use crate::common::sector::{Seen, Stamp, fill_append, identify_all};
 use std::io::{IoSlice, IoSliceMut};
+use testkit::sector::{Seen, Stamp, fill_append, identify_all};
 
 /// Sectors at the start of the file that no call touches. Writes are no longer, so that a sector's number in its write is
 /// never more than its place.

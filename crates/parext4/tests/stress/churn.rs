@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use parext4::{Error, File, FileType, Volume};
 
-use crate::common::memory::{Shape, assert_clean};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Stamp, fill_append, filled, identify_all};
-use crate::common::watchdog::Watchdog;
-use crate::common::{settings, slowest};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Stamp, fill_append, filled, identify_all};
+use testkit::volume::{Shape, assert_clean};
+use testkit::watchdog::Watchdog;
+use testkit::{settings, slowest};
 
 const THREADS: usize = 16;
 /// Names that one thread uses for files of its own, and names that all threads share.

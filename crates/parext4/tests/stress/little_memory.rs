@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use parext4::{BufferedOptions, OpenOptions, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
-use crate::common::settings;
-use crate::common::watchdog::Watchdog;
+use testkit::rng::Rng;
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::watchdog::Watchdog;
 
 /// More than the smaller cache has pages.
 const WRITERS: usize = 96;

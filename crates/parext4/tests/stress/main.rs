@@ -4,9 +4,6 @@
 //! configuration runs, `PAREXT4_STRESS_SEED` repeats the choices of a run. ThreadSanitizer takes the
 //! suppressions in `tests/tsan.supp`.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bursts;
 mod calls;
 mod churn;

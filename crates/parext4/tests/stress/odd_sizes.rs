@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use parext4::{Error, File, MemDevice, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::SECTOR;
-use crate::common::settings;
-use crate::common::watchdog::Watchdog;
+use testkit::rng::Rng;
+use testkit::sector::SECTOR;
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::watchdog::Watchdog;
 
 const THREADS: usize = 8;
 const SPAN: u64 = 256 << 10;

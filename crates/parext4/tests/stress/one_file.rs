@@ -13,14 +13,14 @@ use parext4::{
 
 use super::queued::Queued;
 
-use crate::common::chopped::Chopped;
-use crate::common::explain::{Overwrites, explain};
-use crate::common::history::{Clock, Effect, Log};
-use crate::common::memory::{Shape, assert_clean, assert_clean_file};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
-use crate::common::watchdog::Watchdog;
-use crate::common::{settings, skipped, slowest};
+use testkit::device::SplittingDevice;
+use testkit::history::{Clock, Effect, Log};
+use testkit::linearizability::{Overwrites, explain};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
+use testkit::volume::{Shape, assert_clean, assert_clean_file};
+use testkit::watchdog::Watchdog;
+use testkit::{settings, skipped, slowest};
 
 const THREADS: usize = 16;
 /// Writes and sizes stay below this many sectors; appends may go beyond.
@@ -368,7 +368,7 @@ fn with(name: &str, ways: Ways, block_size: u32, journal: bool, chopped: bool) {
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
-        device = Arc::new(Chopped::new(device, u64::from(block_size)));
+        device = Arc::new(SplittingDevice::new(device, u64::from(block_size)));
     }
     run(name, &device, shape, ways);
     assert_clean(&memory, name);

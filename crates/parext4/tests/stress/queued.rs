@@ -6,9 +6,9 @@ use parext4::device::AlignedBuf;
 use parext4::{Completion, Error, IoFlags, IoQueue, IoRequest};
 
 use super::one_file::{FILE, LONGEST, ROUND, ROUND_OPERATIONS, Run, SPAN, bytes, offset, place};
-use crate::common::history::{Effect, Log};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Stamp, fill, fill_append};
+use testkit::history::{Effect, Log};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Stamp, fill, fill_append};
 
 const DEPTH: usize = 8;
 

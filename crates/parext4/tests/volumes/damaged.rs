@@ -7,8 +7,8 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo, inode};
 
-use crate::common::Image;
-use crate::common::memory::untimed;
+use testkit::Image;
+use testkit::volume::untimed;
 
 /// Where the descriptors of a volume with 1 KiB blocks lie.
 const DESCRIPTORS: usize = 2048;

@@ -1,8 +1,5 @@
 //! Volumes as a whole: made, opened and closed, and with another policy.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod damaged;
 mod lifecycle;
 mod metadata_cache;

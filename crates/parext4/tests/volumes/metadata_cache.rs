@@ -1,6 +1,6 @@
 //! The cache of inodes, directories and other metadata: its budget, inodes by number, and reads beside each other.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parext4::{
     Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, OpenOptions, SetAttributes, Volume, mkfs,
 };
 
-use crate::common::gated::Gated;
+use testkit::device::{GatedDevice, HookedDevice, Hooks};
 
 const BUDGET: usize = 1 << 20;
 
@@ -101,7 +101,7 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
 
 #[test]
 fn an_inode_that_is_being_read_holds_up_no_other() {
-    let device = Arc::new(Gated::new(with_directories(0)));
+    let device = Arc::new(GatedDevice::new(with_directories(0)));
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
     let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
@@ -129,39 +129,16 @@ fn an_inode_that_is_being_read_holds_up_no_other() {
     });
 }
 
-/// A device that fails one read.
-#[derive(Debug)]
-struct FailingOnce {
-    inner: Arc<MemDevice>,
-    fails: AtomicBool,
-}
+/// Fails one read.
+#[derive(Debug, Default)]
+struct FailOneRead(AtomicBool);
 
-impl Device for FailingOnce {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        if self.fails.swap(false, Ordering::SeqCst) {
-            return Err(io::Error::other("a read that fails"));
+impl Hooks for FailOneRead {
+    fn read_at(&self, inner: &dyn Device, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        match self.0.swap(false, Ordering::SeqCst) {
+            true => Err(io::Error::other("a read that fails")),
+            false => inner.read_at(offset, bufs),
         }
-        self.inner.read_at(offset, bufs)
-    }
-
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
     }
 }
 
@@ -169,8 +146,8 @@ impl Device for FailingOnce {
 #[test]
 fn a_block_is_in_memory_once_after_a_read_that_failed() {
     let memory = with_directories(0);
-    let failing = Arc::new(FailingOnce { inner: Arc::clone(&memory), fails: AtomicBool::new(false) });
-    let device = Arc::new(Gated::new(Arc::clone(&failing) as _));
+    let failing = Arc::new(HookedDevice::new(Arc::clone(&memory), FailOneRead::default()));
+    let device = Arc::new(GatedDevice::new(Arc::clone(&failing) as _));
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
     let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
@@ -191,7 +168,7 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
         let waits = scope.spawn(|| volume.node(other));
         // Long enough to come to the block.
         std::thread::sleep(Duration::from_millis(200));
-        failing.fails.store(true, Ordering::SeqCst);
+        failing.hooks().0.store(true, Ordering::SeqCst);
         device.open();
         assert!(matches!(fails.join().unwrap(), Err(Error::Device { .. })));
         waits.join().unwrap().unwrap()

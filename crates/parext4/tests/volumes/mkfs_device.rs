@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parext4::mkfs::{MkfsOptions, mkfs};
 use parext4_device::{Device, FaultDevice, FaultPlan, MemDevice};
 use parext4_format::superblock::Superblock;
+use testkit::device::{HookedDevice, Hooks};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -32,42 +33,28 @@ fn a_failed_write_leaves_no_volume() {
     }
 }
 
-/// A device whose sectors are larger than the volume's blocks.
+/// Sectors of 4 KiB, to which all requests must be aligned.
 #[derive(Debug)]
-struct LargeSectors(MemDevice);
+struct LargeSectors;
 
-impl Device for LargeSectors {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn sector_size(&self) -> u32 {
+impl Hooks for LargeSectors {
+    fn sector_size(&self, _: &dyn Device) -> u32 {
         4096
     }
 
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.check(offset, bufs.iter().map(|buf| buf.len()).sum());
-        self.0.read_at(offset, bufs)
+    fn read_at(&self, inner: &dyn Device, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        assert_aligned(offset, bufs.iter().map(|buf| buf.len()).sum());
+        inner.read_at(offset, bufs)
     }
 
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.check(offset, bufs.iter().map(|buf| buf.len()).sum());
-        self.0.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.discard(offset, len)
+    fn write_at(&self, inner: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        assert_aligned(offset, bufs.iter().map(|buf| buf.len()).sum());
+        inner.write_at(offset, bufs)
     }
 }
 
-impl LargeSectors {
-    fn check(&self, offset: u64, len: usize) {
-        assert!(offset.is_multiple_of(4096) && len.is_multiple_of(4096), "{len} bytes at {offset}");
-    }
+fn assert_aligned(offset: u64, len: usize) {
+    assert!(offset.is_multiple_of(4096) && len.is_multiple_of(4096), "{len} bytes at {offset}");
 }
 
 #[test]
@@ -81,11 +68,11 @@ fn sectors_larger_than_blocks() {
             ..MkfsOptions::default()
         };
         let small = MemDevice::new(8 * MIB);
-        let large = LargeSectors(MemDevice::new(8 * MIB));
+        let large = HookedDevice::new(MemDevice::new(8 * MIB), LargeSectors);
         let summary = mkfs(&small, &options).unwrap();
         assert_eq!(mkfs(&large, &options).unwrap(), summary);
         assert_eq!(summary.block_size, 1024);
-        assert!(small.snapshot() == large.0.snapshot());
+        assert!(small.snapshot() == large.inner().snapshot());
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use parext4::device::{SimDevice, SimProfile};
 use parext4::{Admissions, Device, File, MemDevice, OpenOptions, Policy, Reason, Stats, Volume};
 
-use crate::common::memory::{Shape, assert_clean, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
-use crate::common::settings;
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, untimed};
 
 const BLOCK: u64 = 4096;
 const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR as u64;

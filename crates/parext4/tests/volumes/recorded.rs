@@ -9,8 +9,8 @@ use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, Error, FileDevice, FileOptions, MemDevice, OpenOptions, Volume};
 use parext4_format::superblock::Superblock;
 
-use crate::common::memory::{Shape, untimed};
-use crate::common::{Image, tool};
+use testkit::volume::{Shape, untimed};
+use testkit::{Image, tool};
 
 /// What dumpe2fs says of a volume's superblock: the state and the errors on record, in one line each without the gaps.
 fn record(image: &Path) -> Option<String> {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parext4::device::{Event, RecordingDevice};
 use parext4::{File, SetAttributes, Volume};
 
-use crate::common::gated::Gated;
-use crate::common::memory::{Shape, untimed};
+use testkit::device::GatedDevice;
+use testkit::volume::{Shape, untimed};
 
 const SHAPE: Shape = Shape::new(16, 4096, true);
 
@@ -20,7 +20,7 @@ fn set_mode(file: &File, mode: u16) {
 #[test]
 fn a_sync_that_shares_a_commit_does_not_flush_again() {
     let recording = Arc::new(RecordingDevice::new(Arc::new(SHAPE.make())));
-    let device = Arc::new(Gated::new(Arc::clone(&recording) as _));
+    let device = Arc::new(GatedDevice::new(Arc::clone(&recording) as _));
     let volume = Volume::open(Arc::clone(&device) as _, &untimed()).expect("the volume opens");
     let files = ["/a", "/b", "/c"].map(|path| volume.create(path, 0).expect("create"));
     volume.sync().expect("sync");

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::file;
-use crate::common::lost::crashes;
-use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use crate::common::rng::Rng;
 use parext4::device::RecordingDevice;
 use parext4::{Device, MemDevice, Node, Volume, XattrMode};
+use testkit::crash_states::for_each_crash_state;
+use testkit::rng::Rng;
+use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 
 const NAMES: u64 = 6;
 const CHANGES: usize = 60;
@@ -58,7 +58,7 @@ fn a_change_is_whole_after_a_crash() {
         volume.close().unwrap();
 
         let mut nth = 0;
-        crashes(&device, &base, &mut rng, |crash| {
+        for_each_crash_state(&device, &base, &mut rng, |crash| {
             if crash.epoch.start < states[0].0 {
                 return;
             }

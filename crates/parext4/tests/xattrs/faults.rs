@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::names;
 use super::shared::{path, shared};
-use crate::common::memory::{assert_clean, assert_recovers, recover, untimed};
 use parext4::device::{FaultDevice, FaultPlan};
 use parext4::{Device, MemDevice, Result, Volume, XattrMode};
+use testkit::volume::{assert_clean, assert_recovers, recover, untimed};
 
 /// Takes the block apart in every way.
 fn exercise(device: Arc<FaultDevice>) -> Result<()> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Image, file, full_list, new};
-use crate::common::rng::Rng;
 use parext4::device::MemDevice;
 use parext4::{Error, Node, OpenOptions, SetAttributes, Volume, XattrMode};
+use testkit::rng::Rng;
 
 /// Does everything to the attributes of an inode, whatever comes of it.
 fn exercise(node: &Node) {

@@ -1,8 +1,5 @@
 //! Extended attributes, access control lists and flags, against a model and against others' programs.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod acl;
 mod basics;
 mod crash;
@@ -14,8 +11,8 @@ mod kernel;
 mod model;
 mod shared;
 
-use common::Image;
 use parext4::{NewInode, Node, Volume};
+use testkit::Image;
 
 /// Kinds of volumes that differ in where attributes find room and what is checked: options for mke2fs.
 const KINDS: &[&[&str]] = &[

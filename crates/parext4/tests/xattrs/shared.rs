@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::{Image, names, new};
-use crate::common::tool;
 use parext4::XattrMode;
+use testkit::tool;
 
 const THREADS: usize = 4;
 const FILES: usize = THREADS * 30;

@@ -15,7 +15,7 @@ use parext4_device::{
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use testkit::remote_device::RemoteDevice;
+use testkit::device::RemoteDevice;
 
 const SIZE: u64 = 4 << 20;
 

@@ -15,13 +15,13 @@ use std::time::Duration;
 use parext4::device::RecordingDevice;
 use parext4::{BufferedFile, BufferedOptions, Device, File, MemDevice, OpenOptions, SyncMode, Volume};
 
-use crate::common::lost::{Crash, crashes};
-use crate::common::memory::{Shape, assert_clean, assert_recovers, untimed};
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Stamp};
-use crate::common::settings;
 use op::{Handles, MOST, Op};
 use story::{Story, contents};
+use testkit::crash_states::{CrashState, for_each_crash_state};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Stamp};
+use testkit::settings;
+use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 
 /// Files, each with a thread that changes it and one that reads it.
 const FILES: u32 = 2;
@@ -178,7 +178,7 @@ fn crash(name: &str, shape: Shape) {
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let stories = record(&device, shape.block_size, seed);
     let mut count = 0;
-    crashes(&device, &base, &mut Rng::new(seed, 1), |Crash { epoch, image, what }| {
+    for_each_crash_state(&device, &base, &mut Rng::new(seed, 1), |CrashState { epoch, image, what }| {
         count += 1;
         let what = format!("seed {seed}, {what}");
         check_image(&Arc::new(image), &stories, (&epoch, &what), count % SAMPLE == 0 || settings::all());

@@ -2,8 +2,8 @@
 
 use parext4::{BufferedFile, Error, File};
 
-use crate::common::rng::Rng;
-use crate::common::sector::{SECTOR, Stamp, filled};
+use testkit::rng::Rng;
+use testkit::sector::{SECTOR, Stamp, filled};
 
 /// The sectors that a file grows to, about.
 pub const MOST: u64 = 400;

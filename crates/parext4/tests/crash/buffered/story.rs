@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::op::{Op, Way};
-use crate::common::sector::{SECTOR, Seen, identify};
+use testkit::sector::{SECTOR, Seen, identify};
 
 /// What a cell holds: zeros, or what operation `sequence` wrote into sector `number`.
 pub type Content = Option<(u64, u64)>;

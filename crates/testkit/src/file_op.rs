@@ -1,10 +1,12 @@
-//! What is done to the file.
+//! Random operations on one file, in the manner of fsx.
 
-use crate::common::rng::Rng;
+#![allow(missing_docs, reason = "the fields and variants explain themselves")]
 
-/// The largest the file gets, in bytes.
-pub const MOST: u64 = 4 << 20;
-/// The longest read or write, in bytes.
+use crate::rng::Rng;
+
+/// The largest size of the file in bytes.
+pub const MAX_SIZE: u64 = 4 << 20;
+/// Length of the longest read or write in bytes.
 const LONGEST: u64 = 256 << 10;
 const SECTOR: u64 = 512;
 
@@ -15,7 +17,7 @@ pub enum Way {
     Direct,
 }
 
-/// What of the file an operation is chosen by, in bytes.
+/// The properties of the file on which the choice depends, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub size: u64,
@@ -41,7 +43,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// An operation that is allowed on a file of this shape.
+    /// Returns an operation that is allowed on a file of this shape.
     pub fn random(rng: &mut Rng, shape: &Shape) -> Self {
         let way = if rng.chance(60) { Way::Buffered } else { Way::Direct };
         let (offset, len) = extent(rng, shape.size);
@@ -63,14 +65,14 @@ impl Op {
     }
 }
 
-/// Any bytes, mostly of the file.
+/// Returns an offset and a length, mostly within the file.
 fn extent(rng: &mut Rng, size: u64) -> (u64, u64) {
-    let limit = if rng.chance(80) { size.max(1) } else { MOST };
-    let offset = rng.below(limit.min(MOST));
-    (offset, rng.log_uniform(LONGEST).min(MOST - offset))
+    let limit = if rng.chance(80) { size.max(1) } else { MAX_SIZE };
+    let offset = rng.below(limit.min(MAX_SIZE));
+    (offset, rng.log_uniform(LONGEST).min(MAX_SIZE - offset))
 }
 
-/// The request rounded out to sectors, unless it ends with the file.
+/// Rounds a request out to sectors, unless it ends at the end of the file.
 fn aligned(offset: u64, len: u64, size: u64) -> (u64, u64) {
     let start = offset - offset % SECTOR;
     let end = (offset + len).next_multiple_of(SECTOR);
@@ -89,22 +91,22 @@ fn write(rng: &mut Rng, shape: &Shape, way: Way) -> Op {
     Op::Write { way, offset, len }
 }
 
-/// Direct ones take whole sectors.
+/// Returns an append. Direct appends need whole sectors.
 fn append(rng: &mut Rng, shape: &Shape, way: Way) -> Op {
     let way = if shape.size.is_multiple_of(SECTOR) { way } else { Way::Buffered };
     let len = rng.log_uniform(LONGEST);
-    match shape.size + len <= MOST {
+    match shape.size + len <= MAX_SIZE {
         true => Op::Append { way, len },
         false => Op::SetLen { size: size(rng, shape) },
     }
 }
 
-/// Now and then small, so that the file does not stay large.
+/// Returns a new size. Small ones are likely enough that the file does not stay large.
 fn size(rng: &mut Rng, shape: &Shape) -> u64 {
     match rng.below(4) {
-        0 => rng.below(MOST),
-        1 => rng.log_uniform(MOST),
-        2 => (shape.size + rng.log_uniform(LONGEST)).min(MOST),
+        0 => rng.below(MAX_SIZE),
+        1 => rng.log_uniform(MAX_SIZE),
+        2 => (shape.size + rng.log_uniform(LONGEST)).min(MAX_SIZE),
         _ => shape.size - rng.below(shape.size + 1).min(LONGEST),
     }
 }
@@ -119,5 +121,5 @@ fn collapse(rng: &mut Rng, shape: &Shape) -> Option<Op> {
 fn insert(rng: &mut Rng, shape: &Shape) -> Option<Op> {
     let offset = rng.below(shape.size.div_ceil(shape.block).max(1)) * shape.block;
     let len = rng.log_uniform(64) * shape.block;
-    (offset < shape.size && shape.size + len <= MOST).then_some(Op::InsertRange { offset, len })
+    (offset < shape.size && shape.size + len <= MAX_SIZE).then_some(Op::InsertRange { offset, len })
 }

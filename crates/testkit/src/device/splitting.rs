@@ -1,4 +1,4 @@
-//! A device without any atomicity: requests go piece by piece, in any order, and others come in between.
+//! A device without atomicity: it splits requests into pieces, in random order, with other requests between them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parext4::Device;
 
-use super::rng::Rng;
+use crate::rng::Rng;
 
-/// Another device whose requests are torn apart at sectors. What the engine's locks do not keep together
-/// will be seen apart.
+/// Forwards to another device, and splits each request at sectors. Tests then see every request that the engine's locks do
+/// not make atomic.
 #[derive(Debug)]
-pub struct Chopped {
+pub struct SplittingDevice {
     inner: Arc<dyn Device>,
     seed: u64,
     calls: AtomicU64,
 }
 
-impl Chopped {
-    /// Chops `inner` by choices from `seed`.
+impl SplittingDevice {
+    /// Returns a device that splits the requests for `inner` by random choices from `seed`.
     pub fn new(inner: Arc<dyn Device>, seed: u64) -> Self {
         Self { inner, seed, calls: AtomicU64::new(0) }
     }
 
-    /// Runs `part` on pieces of `[0, len)` in random order, and yields between them.
-    fn chop(&self, len: usize, mut part: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
+    /// Calls `part` for the pieces of `[0, len)` in random order, and yields between them.
+    fn split(&self, len: usize, mut part: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
         let sector = self.sector_size() as usize;
         let mut rng = Rng::new(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
         let mut pieces = Vec::new();
@@ -48,7 +48,7 @@ impl Chopped {
     }
 }
 
-impl Device for Chopped {
+impl Device for SplittingDevice {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -59,7 +59,7 @@ impl Device for Chopped {
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let mut bytes = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
-        self.chop(bytes.len(), |start, end| {
+        self.split(bytes.len(), |start, end| {
             self.inner.read_at(offset + start as u64, &mut [IoSliceMut::new(&mut bytes[start..end])])
         })?;
         let mut rest = &bytes[..];
@@ -73,7 +73,7 @@ impl Device for Chopped {
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-        self.chop(bytes.len(), |start, end| {
+        self.split(bytes.len(), |start, end| {
             self.inner.write_at(offset + start as u64, &[IoSlice::new(&bytes[start..end])])
         })
     }

@@ -1,38 +1,40 @@
-//! A sequence of operations of all kinds, the same for the same seed, with a model of what each leaves behind.
+//! A sequence of operations of all kinds, determined by a seed, with a model of the state after each.
+
+#![allow(missing_docs, reason = "the fields and variants explain themselves")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parext4::{Error, File, Volume};
 
-use super::rng::Rng;
-use super::sector::{SECTOR, Seen, Stamp, filled};
+use crate::rng::Rng;
+use crate::sector::{SECTOR, Seen, Stamp, filled};
 
-/// All sectors carry this file number: what belongs where is told by the sequence numbers.
+/// The file number of all sectors. Their sequence numbers tell the files apart.
 pub const FILE: u32 = 1;
 
 /// Sectors of the longest request.
 const LONGEST: u64 = 128;
 const DIRECTORIES: [&str; 4] = ["/a", "/a/b", "/c", "/c/d"];
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     Directory,
-    /// A file, which keeps its number when it is renamed.
+    /// A file; a rename keeps its number.
     File(u64),
 }
 
-/// A volume as it stands between two operations.
+/// The state of a volume between two operations.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// All names but `/` and `/lost+found`.
     pub names: BTreeMap<String, Name>,
-    /// The sectors of every file, those without a name included.
+    /// The sectors of every file, including files without a name.
     pub files: BTreeMap<u64, Arc<Vec<Seen>>>,
 }
 
-/// One call, or a few that belong together.
+/// One call, or several that belong together.
 #[derive(Clone, Debug)]
 pub enum Operation {
     MakeDirectory(String),
@@ -81,12 +83,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The workload of a seed.
+    /// Returns the workload of a seed.
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed, 0), sequence: 0 }
     }
 
-    /// An operation that succeeds on a volume in `state`.
+    /// Returns an operation that succeeds on a volume in `state`.
     pub fn next(&mut self, state: &State) -> Operation {
         loop {
             if let Some(operation) = self.choose(state) {
@@ -129,7 +131,7 @@ impl Workload {
         })
     }
 
-    /// A name for a file.
+    /// Returns a name for a file.
     fn path(&mut self) -> String {
         let directory = DIRECTORIES[usize::try_from(self.rng.below(4)).unwrap()];
         format!("{directory}/{}", self.rng.below(3))
@@ -162,7 +164,7 @@ fn stamp(sequence: u64) -> Stamp {
 /// Runs `operation` on the volume.
 ///
 /// # Errors
-/// Those of the first call that fails.
+/// The error of the first call that fails.
 pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
     let bytes = |sectors: u64| sectors * SECTOR as u64;
     let open = |path: &str| volume.open_file(path);
@@ -195,7 +197,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
     }
 }
 
-/// The state that `operation` leaves behind.
+/// Returns the state after `operation`.
 pub fn after(state: &State, operation: &Operation) -> State {
     let mut state = state.clone();
     match operation {
@@ -232,7 +234,7 @@ pub fn after(state: &State, operation: &Operation) -> State {
 }
 
 impl State {
-    /// The number of the file called `path`.
+    /// Returns the number of the file `path`.
     pub fn number(&self, path: &str) -> u64 {
         match self.names.get(path) {
             Some(Name::File(number)) => *number,
@@ -240,7 +242,7 @@ impl State {
         }
     }
 
-    /// The sectors of the file called `path`.
+    /// Returns the sectors of the file `path`.
     pub fn file(&mut self, path: &str) -> &mut Vec<Seen> {
         let number = self.number(path);
         Arc::make_mut(self.files.get_mut(&number).expect("a file has sectors"))

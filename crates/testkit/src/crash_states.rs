@@ -1,5 +1,5 @@
-//! States that a crash could have left: of the writes since the last flush any may be lost, and the last one torn.
-//! Of a few writes all subsets are tried, of many a sample.
+//! The states that a crash can leave on a device: any writes since the last flush may be lost, and the last one torn.
+//! Of at most 3 such writes all subsets are tried, of more a random sample.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -7,24 +7,31 @@ use std::ops::Range;
 use parext4::device::{Event, RecordingDevice};
 use parext4::{Device, MemDevice};
 
-use super::rng::Rng;
-use super::sector::SECTOR;
-use super::settings;
+use crate::rng::Rng;
+use crate::sector::SECTOR;
+use crate::settings;
 
-/// Up to this many writes since a flush all subsets are tried.
-const FEW: usize = 3;
+/// The most writes since a flush of which all subsets are tried.
+const MAX_EXHAUSTIVE: usize = 3;
 
-/// One such state.
-pub struct Crash {
-    /// The events between two flushes in which it happened; all before are on the device.
+/// A state that a crash can leave.
+pub struct CrashState {
+    /// Indices of the events between the two flushes around the crash. All earlier events are on the device.
     pub epoch: Range<usize>,
+    /// The device after the crash.
     pub image: MemDevice,
-    /// What was lost.
+    /// Which writes were lost, for messages.
     pub what: String,
 }
 
-/// Shows `check` states of a device that was recorded from `base` on: a sample, or more if the environment says so.
-pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut check: impl FnMut(Crash)) {
+/// Calls `check` with crash states of a device that was recorded from `base` on: a sample, larger with
+/// `PAREXT4_STRESS_ALL=1`.
+pub fn for_each_crash_state(
+    device: &RecordingDevice,
+    base: &MemDevice,
+    rng: &mut Rng,
+    mut check: impl FnMut(CrashState),
+) {
     let log = device.log();
     let subsets = if settings::all() { 12 } else { 3 };
     let state = base.fork();
@@ -34,10 +41,10 @@ pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut ch
         done = done.max(epoch.start);
         let mut check = |image: MemDevice, what: &str| {
             let what = format!("a crash in events {epoch:?}, {what}");
-            check(Crash { epoch: epoch.clone(), image, what });
+            check(CrashState { epoch: epoch.clone(), image, what });
         };
         check(state.fork(), "with none of them");
-        if epoch.len() <= FEW {
+        if epoch.len() <= MAX_EXHAUSTIVE {
             for chosen in subsets_of(&epoch) {
                 check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
                 check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
@@ -48,7 +55,6 @@ pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut ch
             let keep = 20 + rng.below(70);
             let chosen: Vec<_> = epoch.clone().filter(|_| rng.chance(keep)).collect();
             check(subset(&state, &log, &chosen, false), &format!("with {chosen:?}"));
-            // And the last of them torn.
             check(subset(&state, &log, &chosen, true), &format!("with {chosen:?}, the last torn"));
             let prefix: Vec<_> = (epoch.start
                 ..epoch.start + usize::try_from(rng.below(epoch.len() as u64)).unwrap())
@@ -60,7 +66,7 @@ pub fn crashes(device: &RecordingDevice, base: &MemDevice, rng: &mut Rng, mut ch
     }
 }
 
-/// All subsets of a few events but the empty one.
+/// Returns all subsets of the events except the empty one.
 fn subsets_of(events: &Range<usize>) -> impl Iterator<Item = Vec<usize>> {
     let events = events.clone();
     (1..1_usize << events.len()).map(move |mask| {
@@ -68,7 +74,7 @@ fn subsets_of(events: &Range<usize>) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// `base` and the chosen events, of the last only the first half if it is `torn`.
+/// Returns `base` with the chosen events applied; of the last write only the first half if `torn`.
 fn subset(base: &MemDevice, log: &[Event], chosen: &[usize], torn: bool) -> MemDevice {
     let state = base.fork();
     let last_write = chosen.iter().rev().find(|&&index| matches!(log[index], Event::Write { .. }));
@@ -82,7 +88,8 @@ fn subset(base: &MemDevice, log: &[Event], chosen: &[usize], torn: bool) -> MemD
     state
 }
 
-/// The superblock takes two sectors of 512 bytes, with the checksum in the second: half of it opens for nobody.
+/// Returns true for a write of the superblock. It spans two sectors, with the checksum in the second, so a volume with a torn
+/// superblock cannot be opened.
 fn is_superblock(offset: u64, bytes: &[u8]) -> bool {
     offset == 1024 && bytes.len() == 1024
 }

@@ -1,40 +1,23 @@
-//! Volumes for tests: made by mke2fs, checked by e2fsck, looked into by debugfs and the kernel.
-#![allow(dead_code, reason = "each test binary uses a part")]
-
-pub mod chopped;
-pub mod durable;
-pub mod explain;
-pub mod full;
-pub mod gated;
-pub mod history;
-pub mod lost;
-pub mod memory;
-pub mod watchdog;
-pub mod workload;
-
-pub use testkit::{rng, sector, settings, slowest};
+//! Volumes in image files: made by mke2fs, checked by e2fsck, read by debugfs and mounted by the kernel.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::{FileDevice, FileOptions, OpenOptions, Volume};
 
-/// Says that something was not tested.
-pub fn skipped(why: &str) {
-    eprintln!("SKIPPED: {why}");
-}
+use crate::tool::{skipped, text, tool};
 
-/// A volume in a sparse file, which goes with this.
+/// A volume in a sparse file; removed when dropped.
 pub struct Image {
     dir: tempfile::TempDir,
 }
 
 impl Image {
-    /// A volume of `mib` MiB that `mke2fs -t ext4` made with further options. `None`, with a loud word, if
-    /// there is no mke2fs.
+    /// Makes a volume of `mib` MiB with `mke2fs -t ext4` and further options. `None`, after a call of [`skipped`], if mke2fs
+    /// is not installed.
     pub fn mke2fs(mib: u64, options: &[&str]) -> Option<Self> {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::File::create(image.path()).unwrap().set_len(mib << 20).unwrap();
@@ -45,21 +28,21 @@ impl Image {
         Some(image)
     }
 
-    /// What a device holds.
+    /// Writes the content of a device to an image.
     pub fn of(device: &parext4::MemDevice) -> Self {
         let image = Self { dir: tempfile::tempdir().unwrap() };
         device.save(image.path()).unwrap();
         image
     }
 
-    /// Changes settings; says whether there was a tune2fs to do it.
+    /// Changes settings. Returns false if tune2fs is not installed.
     pub fn tune2fs(&self, options: &[&str]) -> bool {
         let Some(output) = tool(Command::new("tune2fs").args(options).arg(self.path())) else { return false };
         assert!(output.status.success(), "tune2fs {options:?}: {}", text(&output));
         true
     }
 
-    /// Where the volume lies.
+    /// Returns the path of the image.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("image")
     }
@@ -70,8 +53,8 @@ impl Image {
         Volume::open(Arc::new(self.device()), &options).unwrap()
     }
 
-    /// Opens the image. Another test may just be starting a tool: until that has replaced the forked process,
-    /// it holds this process's files, with the locks that were given up here meanwhile.
+    /// Opens the image. Retries while another test is starting a program: between fork and exec, the child still holds
+    /// copies of this process's files, and with them locks that this process has released.
     fn device(&self) -> FileDevice {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -84,13 +67,13 @@ impl Image {
         }
     }
 
-    /// Asserts that e2fsck finds nothing wrong.
+    /// Asserts that e2fsck finds no error.
     pub fn fsck(&self) {
         let Some(output) = tool(Command::new("e2fsck").arg("-fn").arg(self.path())) else { return };
         assert!(output.status.code() == Some(0), "e2fsck: {}", text(&output));
     }
 
-    /// What a debugfs request prints; empty, with a loud word, if there is no debugfs.
+    /// Returns the output of a debugfs request; empty if debugfs is not installed.
     pub fn debugfs(&self, request: &str) -> String {
         let output = tool(Command::new("debugfs").args(["-R", request]).arg(self.path()));
         output.map_or_else(String::new, |output| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -101,7 +84,7 @@ impl Image {
         tool(Command::new("debugfs").args(["-w", "-R", request]).arg(self.path()));
     }
 
-    /// Runs `look` over the volume as the kernel mounts it. Does nothing, with a loud word, if it cannot.
+    /// Mounts the volume with the kernel and calls `look` with the directory. Skips it if the kernel cannot mount images.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
         let Some(mount) = Mount::new(&self.path(), &self.dir.path().join("mount")) else {
             return skipped("the kernel does not mount images here");
@@ -110,7 +93,7 @@ impl Image {
     }
 }
 
-/// A mounted image, unmounted in the end.
+/// A mounted image; unmounted when dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -126,18 +109,4 @@ impl Drop for Mount {
         let unmounted = Command::new("umount").arg(&self.0).status();
         assert!(unmounted.is_ok_and(|status| status.success()), "cannot unmount {}", self.0.display());
     }
-}
-
-/// Runs a tool; `None`, with a loud word, if it is not there.
-pub fn tool(command: &mut Command) -> Option<Output> {
-    let output = command.env("LC_ALL", "C").output();
-    if output.is_err() {
-        skipped(&format!("{} is not installed", command.get_program().to_string_lossy()));
-    }
-    output.ok()
-}
-
-fn text(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{out}{err}")
 }

@@ -7,20 +7,23 @@ use std::sync::Arc;
 
 use parext4::{Device, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
 
-use super::tool;
+use crate::tool;
 
-/// What a test volume is like.
+/// The format of a test volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Size in MiB.
     pub mib: u64,
+    /// Bytes of a block.
     pub block_size: u32,
+    /// Whether the volume has a journal.
     pub journal: bool,
-    /// Bytes of the volume for each inode; what mke2fs takes if `None`.
+    /// Bytes of the volume for each inode; the default of mke2fs if `None`.
     pub inode_ratio: Option<u64>,
 }
 
 impl Shape {
-    /// A volume of `mib` MiB with blocks of `block_size` bytes.
+    /// Returns the format of a volume of `mib` MiB with blocks of `block_size` bytes.
     pub const fn new(mib: u64, block_size: u32, journal: bool) -> Self {
         Self { mib, block_size, journal, inode_ratio: None }
     }
@@ -34,19 +37,19 @@ impl Shape {
         }
     }
 
-    /// An empty volume on a device of zeros.
+    /// Makes an empty volume on a new device.
     pub fn make(self) -> MemDevice {
         let device = MemDevice::new(self.mib << 20);
         self.make_on(&device);
         device
     }
 
-    /// An empty volume on a device that reads as zeros.
+    /// Makes an empty volume on a device that reads as zeros.
     pub fn make_on(self, device: &dyn Device) {
         mkfs(device, &MkfsOptions { device_is_zero: true, ..self.options() }).unwrap();
     }
 
-    /// An empty volume on a device full of old bytes, so that any that show through are noticed.
+    /// Makes an empty volume on a device full of old bytes, so that tests notice any that become visible.
     pub fn make_poisoned(self) -> MemDevice {
         let device = MemDevice::new(self.mib << 20);
         let poison = vec![0xa5; 1 << 20];
@@ -58,7 +61,7 @@ impl Shape {
     }
 }
 
-/// Options under which only syncs, closing and full transactions commit, so that a run repeats.
+/// Returns options with which only syncs, closing and full transactions commit, so that runs are reproducible.
 pub fn untimed() -> OpenOptions {
     OpenOptions { commit_interval: None, ..OpenOptions::default() }
 }
@@ -69,26 +72,25 @@ pub fn recover(device: &Arc<MemDevice>) {
     volume.close().expect("the volume closes");
 }
 
-/// Runs e2fsck over a copy of the volume; its exit status and what it said. `None`, with a loud word, if it
-/// is not installed.
+/// Runs e2fsck on a copy of the volume. Returns its exit status and messages, or `None` if it is not installed.
 pub fn e2fsck(device: &MemDevice, flags: &str) -> Option<(Option<i32>, String)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     device.save(file.path()).unwrap();
-    // A tree that could be shorter is no error.
+    // An extent tree that could be shorter is no error.
     let output = tool(Command::new("e2fsck").args([flags, "-E", "no_optimize_extents"]).arg(file.path()))?;
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Some((output.status.code(), text))
 }
 
-/// The byte at which the journal of a volume with blocks of 4 KiB begins.
+/// Returns the byte offset of the journal of a volume with blocks of 4 KiB.
 pub fn journal_offset(device: &MemDevice) -> u64 {
     let is_superblock = |block: &[u8]| block[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
     let at = device.snapshot().chunks(4096).position(is_superblock).expect("the journal's superblock");
     at as u64 * 4096
 }
 
-/// Asserts that e2fsck finds nothing wrong with the volume in a file.
+/// Asserts that e2fsck finds no error in the volume in a file.
 pub fn assert_clean_file(path: &Path, what: &str) {
     if let Some(output) = tool(Command::new("e2fsck").arg("-fn").arg(path)) {
         assert!(
@@ -99,15 +101,15 @@ pub fn assert_clean_file(path: &Path, what: &str) {
     }
 }
 
-/// Asserts that e2fsck finds nothing wrong with a volume that was closed.
+/// Asserts that e2fsck finds no error in a volume that was closed.
 pub fn assert_clean(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fn") {
         assert!(status == Some(0), "{what}: e2fsck -fn: {text}");
     }
 }
 
-/// Asserts that e2fsck finds nothing wrong with a volume as a crash left it, once it has replayed the journal
-/// and deleted the orphans, which it does without asking.
+/// Asserts that e2fsck finds no error in a volume after a crash, once it has replayed the journal and deleted the orphans,
+/// which it does without asking.
 pub fn assert_recovers(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fy") {
         let repaired = text.lines().any(|line| line.contains("? yes") || line.contains("IGNORED"));

@@ -1,4 +1,4 @@
-//! A device whose reads and writes, or whose discards, wait at a gate.
+//! A device whose reads and writes, or whose discards, a test can hold back.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use parext4::Device;
 use parking_lot::{Condvar, Mutex};
 
-/// Another device behind a gate. Open at first.
+/// Forwards to another device. While the gate is shut, requests block. The gate is open at first.
 #[derive(Debug)]
-pub struct Gated {
+pub struct GatedDevice {
     inner: Arc<dyn Device>,
-    /// Requests that begin in these bytes never wait.
-    beside: Range<u64>,
+    /// Requests that begin in these bytes never block.
+    exempt: Range<u64>,
     state: Mutex<State>,
     news: Condvar,
 }
@@ -24,37 +24,38 @@ struct State {
     shut: bool,
     shut_to_discards: bool,
     waiting: usize,
-    /// The next writes that wait although the gate is open.
+    /// Number of next writes that block although the gate is open.
     to_catch: usize,
-    /// The next write at this offset waits although the gate is open.
+    /// The next write at this offset blocks although the gate is open.
     to_catch_at: Option<u64>,
-    /// Numbers of writes, in the order in which they came, that were caught and wait.
+    /// Numbers of the caught writes that are blocked, in the order of their arrival.
     caught: VecDeque<usize>,
     /// Writes caught so far.
     catches: usize,
 }
 
-impl Gated {
+impl GatedDevice {
+    /// Returns a device that forwards to `inner`.
     pub fn new(inner: Arc<dyn Device>) -> Self {
-        Self::beside(inner, 0..0)
+        Self::with_exempt(inner, 0..0)
     }
 
-    /// As [`new`](Self::new), with bytes of the device that lie beside the gate.
-    pub fn beside(inner: Arc<dyn Device>, beside: Range<u64>) -> Self {
-        Self { inner, beside, state: Mutex::default(), news: Condvar::new() }
+    /// Like [`new`](Self::new), but requests that begin in the bytes `exempt` never block.
+    pub fn with_exempt(inner: Arc<dyn Device>, exempt: Range<u64>) -> Self {
+        Self { inner, exempt, state: Mutex::default(), news: Condvar::new() }
     }
 
-    /// Reads and writes that begin from now on wait.
+    /// Blocks reads and writes that begin from now on.
     pub fn shut(&self) {
         self.state.lock().shut = true;
     }
 
-    /// Discards that begin from now on wait.
+    /// Blocks discards that begin from now on.
     pub fn shut_to_discards(&self) {
         self.state.lock().shut_to_discards = true;
     }
 
-    /// Lets all go that wait.
+    /// Opens the gate and wakes all blocked requests.
     pub fn open(&self) {
         let mut state = self.state.lock();
         (state.shut, state.shut_to_discards) = (false, false);
@@ -63,12 +64,12 @@ impl Gated {
         self.news.notify_all();
     }
 
-    /// Holds the next `count` writes, while all other calls pass.
+    /// Blocks the next `count` writes. All other requests pass.
     pub fn catch_writes(&self, count: usize) {
         self.state.lock().to_catch = count;
     }
 
-    /// Holds the next write that begins at `offset`, while all other calls pass.
+    /// Blocks the next write that begins at `offset`. All other requests pass.
     pub fn catch_write_at(&self, offset: u64) {
         self.state.lock().to_catch_at = Some(offset);
     }
@@ -89,7 +90,7 @@ impl Gated {
     }
 
     fn pass(&self, offset: u64, is_shut: impl Fn(&State) -> bool) {
-        if self.beside.contains(&offset) {
+        if self.exempt.contains(&offset) {
             return;
         }
         let mut state = self.state.lock();
@@ -101,8 +102,8 @@ impl Gated {
         state.waiting -= 1;
     }
 
-    /// Waits if this write is to be caught.
-    fn be_caught(&self, offset: u64) {
+    /// Blocks if this write is to be caught.
+    fn block_if_caught(&self, offset: u64) {
         let mut state = self.state.lock();
         if state.to_catch_at == Some(offset) {
             state.to_catch_at = None;
@@ -121,7 +122,7 @@ impl Gated {
     }
 }
 
-impl Device for Gated {
+impl Device for GatedDevice {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -136,7 +137,7 @@ impl Device for Gated {
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.be_caught(offset);
+        self.block_if_caught(offset);
         self.pass(offset, |state| state.shut);
         self.inner.write_at(offset, bufs)
     }

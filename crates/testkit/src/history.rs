@@ -1,16 +1,18 @@
 //! The record of what threads did to one file: every change and every read, with the times between which it
-//! took effect. Places and sizes are in sectors.
+//! took effect. Offsets and sizes are in sectors.
+
+#![allow(missing_docs, reason = "the fields and variants explain themselves")]
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
-use super::sector::{SECTOR, Seen, Stamp, identify_all};
+use crate::sector::{SECTOR, Seen, Stamp, identify_all};
 
-/// Time as the order of events, shared by all threads.
+/// A logical clock, shared by all threads.
 #[derive(Debug, Default)]
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// The next moment.
+    /// Returns the next time.
     ///
     /// Relaxed, and fenced for the compiler only: stronger orderings would order the threads for
     /// ThreadSanitizer, and hide from it the races of the engine. On x86-64 the instruction is a full fence.
@@ -22,21 +24,21 @@ impl Clock {
     }
 }
 
-/// What a change did.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Sectors `first..end` became the change's stamp.
+    /// Sectors `first..end` were overwritten with the change's stamp.
     Write { first: u64, end: u64, stamp: Stamp, append: bool },
-    /// Everything from `size` on became nothing, or zeros up to there.
+    /// The file was truncated to `size`, or extended with zeros up to it.
     SetLen { size: u64 },
-    /// The size grew to `end`, if it was less.
+    /// The size grew to `end`, if it was smaller.
     Allocate { end: u64 },
-    /// Sectors `first..end` became zeros; if it `grows`, as [`Effect::Allocate`] too.
+    /// Sectors `first..end` became zeros. If `grows`, the size changed as by [`Effect::Allocate`].
     Zero { first: u64, end: u64, grows: bool },
 }
 
 impl Effect {
-    /// The size that the file has at least after this; for [`Effect::SetLen`] exactly.
+    /// Returns the minimum size of the file after the change; for [`Effect::SetLen`] the exact size.
     pub fn end(&self) -> u64 {
         match *self {
             Self::Write { end, .. } | Self::Allocate { end } | Self::Zero { end, grows: true, .. } => end,
@@ -46,18 +48,17 @@ impl Effect {
     }
 }
 
-/// A change that succeeded, between two moments.
+/// A change that succeeded. It took effect between `start` and `end`.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// How it was done, for people.
+    /// The call, for messages.
     pub way: &'static str,
     pub effect: Effect,
     pub start: u64,
-    /// It took effect before this.
     pub end: u64,
 }
 
-/// Sectors `first..end` that all held the same.
+/// Sectors `first..end` with the same content.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub first: u64,
@@ -65,25 +66,25 @@ pub struct Run {
     pub seen: Seen,
 }
 
-/// A read that succeeded, between two moments.
+/// A read that succeeded. It took effect between `start` and `end`.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// How it was done, for people.
+    /// The call, for messages.
     pub way: &'static str,
     pub first: u64,
-    /// Where it would have ended but for the end of the file.
+    /// End of the request.
     pub wanted: u64,
-    /// Where it ended.
+    /// End of the data that was returned.
     pub end_of_data: u64,
     pub runs: Vec<Run>,
     pub start: u64,
     pub end: u64,
 }
 
-/// What one thread did.
+/// The changes and reads of one thread.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// How what comes next is done.
+    /// The call that comes next.
     pub way: &'static str,
     pub changes: Vec<Change>,
     pub reads: Vec<Read>,
@@ -119,7 +120,7 @@ impl Log {
         Ok(())
     }
 
-    /// Adds what another thread did.
+    /// Adds the log of another thread.
     pub fn append(&mut self, mut other: Self) {
         self.changes.append(&mut other.changes);
         self.reads.append(&mut other.reads);

@@ -1,44 +1,52 @@
-//! Volumes with no block left, or with so many.
+//! Volumes with an exact number of free blocks, including none.
 
 use std::sync::Arc;
 
 use parext4::{Error, File, MemDevice, OpenOptions, Volume};
 
-use super::memory::{Shape, assert_clean, untimed};
+use crate::volume::{Shape, assert_clean, untimed};
 
+/// Bytes of a block.
 pub const BLOCK: u64 = 1024;
-/// A file of so many blocks allocated ahead takes a block for its tree when every other block is written.
-const EATER: u64 = 12;
+/// Blocks allocated ahead in a file that uses up free blocks. The file needs one more block, for its extent tree, once every
+/// other block is written.
+const ABSORBER_BLOCKS: u64 = 12;
 
-/// Blocks behind the end of an empty file, /behind.
+/// Blocks allocated past the end of the empty file `/behind`.
 pub const BEHIND: u64 = 400;
 
-/// How large everything is.
+/// The sizes of a volume and its files.
 #[derive(Clone, Copy)]
 pub struct Size {
+    /// The volume.
     pub shape: Shape,
-    /// Blocks of the file that is written.
+    /// Blocks of the file under test.
     pub blocks: u64,
-    /// Files that take a block each.
-    pub eaters: u32,
+    /// Files that use up one free block each.
+    pub absorbers: u32,
 }
 
-pub const SMALL: Size = Size { shape: Shape::new(4, 1024, false), blocks: 700, eaters: 120 };
-pub const LARGE: Size = Size { shape: Shape::new(8, 1024, false), blocks: 4000, eaters: 200 };
+/// A small volume.
+pub const SMALL: Size = Size { shape: Shape::new(4, 1024, false), blocks: 700, absorbers: 120 };
+/// A volume on which the file has several leaves of extents.
+pub const LARGE: Size = Size { shape: Shape::new(8, 1024, false), blocks: 4000, absorbers: 200 };
 
-/// A full volume.
-pub struct Full {
+/// A full volume with a file under test.
+pub struct FullVolume {
+    /// The device.
     pub device: Arc<MemDevice>,
+    /// The volume.
     pub volume: Volume,
+    /// The file under test.
     pub file: File,
-    /// What the file holds.
+    /// The expected content of the file.
     pub model: Vec<u8>,
 }
 
-impl Full {
-    /// Exactly `free` blocks are left, and the file has `cuts` written blocks among the others.
+impl FullVolume {
+    /// Makes a volume with exactly `free` free blocks. The file has `cuts` written blocks among its unwritten ones.
     pub fn new(size: Size, options: &OpenOptions, free: u64, cuts: u64) -> Self {
-        let Size { shape, blocks, eaters } = size;
+        let Size { shape, blocks, absorbers } = size;
         let device = Arc::new(shape.make_poisoned());
         let volume = Volume::open(Arc::clone(&device) as Arc<_>, options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
@@ -51,24 +59,25 @@ impl Full {
         }
         let behind = volume.create("/behind", 0o644).unwrap();
         behind.allocate(0, BEHIND * BLOCK, true).unwrap();
-        let eaters: Vec<File> =
-            (0..eaters).map(|number| volume.create(format!("/eater-{number}"), 0o644).unwrap()).collect();
-        eaters.iter().for_each(|eater| eater.allocate(0, EATER * BLOCK, false).unwrap());
+        let absorbers: Vec<File> = (0..absorbers)
+            .map(|number| volume.create(format!("/absorber-{number}"), 0o644).unwrap())
+            .collect();
+        absorbers.iter().for_each(|absorber| absorber.allocate(0, ABSORBER_BLOCKS * BLOCK, false).unwrap());
         fill(&volume);
         volume.sync().unwrap();
-        for eater in &eaters {
-            for block in (1..EATER).step_by(2) {
+        for absorber in &absorbers {
+            for block in (1..ABSORBER_BLOCKS).step_by(2) {
                 if volume.space().free_blocks <= free {
                     break;
                 }
-                eater.write_at(&[2; 1024], block * BLOCK).unwrap();
+                absorber.write_at(&[2; 1024], block * BLOCK).unwrap();
             }
         }
-        assert_eq!(volume.space().free_blocks, free, "blocks that could not be used up");
+        assert_eq!(volume.space().free_blocks, free, "free blocks that could not be used up");
         Self { device, volume, file, model }
     }
 
-    /// Checks what the file holds.
+    /// Asserts that the file holds what the model says.
     pub fn check(&self, what: &str) {
         let mut bytes = vec![0; self.model.len()];
         assert_eq!(self.file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{what}");
@@ -78,7 +87,7 @@ impl Full {
         }
     }
 
-    /// Closes the volume, asks e2fsck, and looks again.
+    /// Closes the volume, checks it with e2fsck, and checks the file once more.
     pub fn close(self, what: &str) {
         let Self { device, volume, file, model } = self;
         drop(file);
@@ -90,7 +99,7 @@ impl Full {
     }
 }
 
-/// Takes all blocks that data may have.
+/// Allocates all blocks that data may use.
 fn fill(volume: &Volume) {
     let filler = volume.create("/filler", 0o644).unwrap();
     let (mut at, mut len) = (0, 1 << 20);

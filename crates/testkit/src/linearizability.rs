@@ -1,15 +1,14 @@
-//! Whether a history can be explained by operations that each took effect at one moment.
+//! Checks that a history is linearizable: that each operation took effect at one moment between its start and its end.
 //!
-//! Every operation on a file holds its range from its first look to its last change, so there is one order of
-//! all operations, in which each lies between its start and its end, that explains every read. The rules
-//! below follow from that; none of them needs the order itself, but for the last, which builds it:
+//! Every operation on a file holds its range from its first lookup to its last change. So one order of all operations
+//! explains every read. The rules below follow from that. Only rule 6 builds the order:
 //!
 //! 1. a sector holds zeros, or what an operation wrote there that began before the read ended;
 //! 2. not stale: nothing that wrote the sector after that operation ended was over before the read began;
 //! 3. not torn: a read that shows an operation in one sector shows nothing older than it in another;
 //! 4. the size that a read met is the end of an operation, and no older than the read;
 //! 5. an append went to the end of the file, and where no other went;
-//! 6. all "was overwritten by" that the reads showed, and all "was over before the other began", form no circle.
+//! 6. all "was overwritten by" that the reads showed, and all "was over before the other began", form no cycle.
 //!
 //! An operation is over when it returns, or when a read that shows it returns.
 //!
@@ -20,13 +19,15 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use super::history::{Change, Effect, Log, Read};
-use super::sector::{Seen, Stamp};
+use crate::history::{Change, Effect, Log, Read};
+use crate::sector::{Seen, Stamp};
 
-/// Whether overwrites take effect at one moment, or sector by sector.
+/// How overwrites take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrites {
+    /// Each at one moment.
     Whole,
+    /// Sector by sector.
     BySector,
 }
 

@@ -1,4 +1,4 @@
-//! Ends the test when an operation does not come back.
+//! Aborts the test if an operation does not return.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::slowest;
+use crate::slowest;
 
-/// How often the watch looks.
+/// Time between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The looks in a row that one operation may last. Looks are counted, not time: while the whole process, or the
-/// machine, is stopped, nobody looks.
+/// Consecutive checks that one operation may last. Checks are counted instead of time, because a process or machine that is
+/// stopped makes none.
 const LIMIT: u32 = 120;
 
-/// Watches the operations of a number of threads. Stops when dropped.
+/// Watches the operations of several threads. Stops when dropped.
 pub struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// By thread: goes up when an operation begins and when it ends, so it is odd meanwhile.
+    /// By thread: incremented when an operation begins and when it ends, so it is odd during an operation.
     slots: Vec<AtomicU64>,
     stop: AtomicU64,
 }
@@ -37,9 +37,9 @@ impl Watchdog {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Runs an operation of `thread` under the watch.
+    /// Runs an operation of `thread`, which the watchdog aborts if it does not return.
     pub fn watch<R>(&self, thread: usize, operation: impl FnOnce() -> R) -> R {
-        // Relaxed: the counts order nothing, and the watch must not order what it watches.
+        // Relaxed: the counts order nothing, and the watchdog must not order the operations.
         let slot = &self.shared.slots[thread];
         slot.fetch_add(1, Ordering::Relaxed);
         let result = slowest::request(operation);
@@ -50,7 +50,7 @@ impl Watchdog {
 
 impl Shared {
     fn watch(&self, name: &str, seed: u64) {
-        // What was seen last of each thread, and how often in a row.
+        // The last count of each thread, and the number of consecutive checks that found it.
         let mut seen = vec![(0, 0); self.slots.len()];
         while self.stop.load(Ordering::Relaxed) == 0 {
             std::thread::park_timeout(INTERVAL);
@@ -58,7 +58,7 @@ impl Shared {
                 let now = slot.load(Ordering::Relaxed);
                 *seen = (now, if seen.0 == now { seen.1 + 1 } else { 1 });
                 if now % 2 == 1 && seen.1 > LIMIT {
-                    // Not by `eprintln`: what a test says is kept until it ends, and this one does not.
+                    // Not `eprintln`: the output of a test is captured until it ends, and this one does not end.
                     let mut stderr = std::io::stderr();
                     let _ = writeln!(
                         stderr,

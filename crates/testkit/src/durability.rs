@@ -1,32 +1,32 @@
-//! What must be found on a volume after a crash or a fault, given what was done and what was synced.
+//! A model of what a volume may hold after a crash or a fault, given the operations and the syncs before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parext4::{File, FileType, Volume};
 
-use super::sector::{SECTOR, Seen, identify_all};
-use super::workload::{FILE, Name, Operation, State, after};
+use crate::sector::{SECTOR, Seen, identify_all};
+use crate::workload::{FILE, Name, Operation, State, after};
 
-/// The states that a workload went through, and what its syncs made durable.
+/// The states of a volume during a workload, and which of them its syncs made durable.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct DurabilityModel {
     /// The state before the first operation, and after each.
     states: Vec<Arc<State>>,
-    /// Everything up to this state is durable.
+    /// Index of the state up to which everything is durable.
     durable: usize,
-    /// The sectors of these files, by number, are durable as they were in this state.
+    /// By file number: index of the state in which the sectors of the file became durable.
     files: BTreeMap<u64, usize>,
-    /// The state in which a name came to mean what it means.
+    /// By name: index of the state in which the name got its present meaning.
     births: BTreeMap<String, usize>,
-    /// The state before the operation that began last.
+    /// Index of the state before the last operation.
     last_whole: usize,
-    /// Sectors in a block.
+    /// Sectors per block.
     block: usize,
 }
 
-impl Story {
-    /// A story that begins with an empty volume with blocks of `block_size` bytes.
+impl DurabilityModel {
+    /// Returns the model of an empty volume with blocks of `block_size` bytes.
     pub fn new(block_size: u32) -> Self {
         let block = block_size as usize / SECTOR;
         Self {
@@ -39,16 +39,16 @@ impl Story {
         }
     }
 
-    /// The state after the last operation.
+    /// Returns the state after the last operation.
     pub fn state(&self) -> &State {
-        self.states.last().expect("a story has a beginning")
+        self.states.last().expect("a model has a first state")
     }
 
-    /// An operation begins: from now on all, some or nothing of it may be found.
+    /// Notes that an operation begins: from now on all, a part or nothing of it may be found.
     pub fn begin(&mut self, operation: &Operation) {
         self.last_whole = self.states.len() - 1;
         if let Operation::SetLen { path, sectors } = operation {
-            self.push(self.cut_but_for_the_size(path, usize::try_from(*sectors).unwrap()));
+            self.push(self.zeroed_before_truncation(path, usize::try_from(*sectors).unwrap()));
         }
         self.push(after(self.state(), operation));
         let now = self.states.len() - 1;
@@ -59,8 +59,8 @@ impl Story {
         }
     }
 
-    /// The state in which the rest of the block is zeros where a file is about to end, but it does not yet.
-    fn cut_but_for_the_size(&self, path: &str, size: usize) -> State {
+    /// Returns the state in which the rest of the new last block is zeroed, but the size is still the old one.
+    fn zeroed_before_truncation(&self, path: &str, size: usize) -> State {
         let mut state = self.state().clone();
         let sectors = state.file(path);
         let end = size.next_multiple_of(self.block).min(sectors.len());
@@ -73,7 +73,7 @@ impl Story {
         self.states.push(Arc::new(state));
     }
 
-    /// The operation that began last has succeeded.
+    /// Notes that the last operation succeeded.
     pub fn succeeded(&mut self, operation: &Operation) {
         match operation {
             Operation::SyncVolume | Operation::RemoveOpen(_) => self.all_durable(),
@@ -85,17 +85,17 @@ impl Story {
         }
     }
 
-    /// This story, of which only what the syncs of the `earlier` part of it had done is sure to be durable.
+    /// Returns this model with only the syncs of `earlier`, a former state of the same model.
     pub fn with_syncs_of(&self, earlier: &Self) -> Self {
         Self { durable: earlier.durable, files: earlier.files.clone(), ..self.clone() }
     }
 
-    /// Everything so far is durable.
+    /// Notes that everything so far is durable.
     pub fn all_durable(&mut self) {
         self.durable = self.states.len() - 1;
     }
 
-    /// Everything so far is durable, but for the last operation if it has `failed`.
+    /// Notes that everything so far is durable, except the last operation if it has `failed`.
     pub fn all_durable_but_the_last(&mut self, failed: bool) {
         self.all_durable();
         if failed {
@@ -103,20 +103,20 @@ impl Story {
         }
     }
 
-    /// The state that a sync has made durable last.
+    /// Returns the last state that a sync made durable.
     pub fn durable_state(&self) -> &State {
         &self.states[self.durable]
     }
 
-    /// Checks an open volume, and returns how many names it has.
+    /// Checks an open volume, and returns the number of its names.
     ///
     /// # Errors
-    /// What must be there and is not, or is there and must not be.
+    /// A description of what is missing, or should not be there.
     pub fn check(&self, volume: &Volume) -> Result<usize, String> {
         let mut found = BTreeMap::new();
         walk(volume, "", &mut found)?;
         let names = |found: &BTreeMap<String, Option<File>>| found.keys().cloned().collect::<Vec<_>>();
-        let mut last = format!("the names {:?} never were there together", names(&found));
+        let mut last = format!("the names {:?} never existed together", names(&found));
         for state in &self.states[self.durable..] {
             if !same_names(state, &found) {
                 continue;
@@ -129,7 +129,7 @@ impl Story {
         Err(last)
     }
 
-    /// Checks the files, if the names mean what they do in `state`.
+    /// Checks the files, given that the names have their meaning in `state`.
     fn check_files(&self, state: &State, found: &BTreeMap<String, Option<File>>) -> Result<(), String> {
         for (path, file) in found {
             if let Some(file) = file {
@@ -139,7 +139,7 @@ impl Story {
         Ok(())
     }
 
-    /// Checks that a file holds, sector by sector, what it held since it was durable.
+    /// Checks that each sector of a file holds what it held at a time since the file was durable.
     fn check_file(&self, number: u64, file: &File) -> Result<(), String> {
         let since = self.durable.max(self.files.get(&number).copied().unwrap_or(0));
         let possible: Vec<_> =
@@ -161,7 +161,7 @@ impl Story {
     }
 }
 
-/// Whether what was found has the names and kinds of `state`.
+/// Returns true if the names found, and their kinds, are those of `state`.
 fn same_names(state: &State, found: &BTreeMap<String, Option<File>>) -> bool {
     state.names.len() == found.len()
         && state.names.iter().zip(found).all(|((path, name), (found_path, file))| {
@@ -169,17 +169,17 @@ fn same_names(state: &State, found: &BTreeMap<String, Option<File>>) -> bool {
         })
 }
 
-/// What a file holds.
+/// Returns the sectors of a file.
 ///
 /// # Errors
-/// If it holds anything but zeros and sectors of its own.
+/// If the file holds anything but zeros and its own sectors.
 pub fn read(file: &File) -> Result<Vec<Seen>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap().next_multiple_of(SECTOR)];
     let count = file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
     identify_all(&bytes[..count], FILE, 0)
 }
 
-/// All names below `directory`, with what is a file.
+/// Adds all names below `directory`; those of files with the open file.
 fn walk(volume: &Volume, directory: &str, found: &mut BTreeMap<String, Option<File>>) -> Result<(), String> {
     let failed = |e: parext4::Error| format!("{directory}/: {e}");
     for item in volume.read_dir(format!("{directory}/")).map_err(failed)? {

@@ -2,30 +2,41 @@
 //!
 //! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and nothing is changed.
 
+mod citations;
+mod files;
 mod finding;
+mod locks;
 mod modules;
 mod prose;
-mod rust;
-mod tree;
+mod source;
 
 pub use finding::Finding;
+
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 
 use crate::report::Report;
 use crate::workspace::root;
-use tree::Tree;
+use finding::fail_on;
+use source::Tree;
 
 /// Runs every rule; each is a case of the report.
 pub fn run(report: &mut Report) -> Result<()> {
     let tree = Tree::read(root())?;
-    let modules = modules::check(&tree);
+    let crates = tree.crates();
+    let modules = modules::check(&tree, &crates);
     if !modules.unchecked.is_empty() {
         let crates = modules.unchecked.join(", ");
         report.skip_allowed("modules", &format!("no block in docs/design.md declares the order of {crates}"));
     }
-    report.case("modules", || finding::fail_on(modules.findings));
-    report.case("phrases", || finding::fail_on(prose::check(&tree)));
+    report.case("modules", || fail_on(modules.findings));
+    report.case("locks", || fail_on(locks::check(&crates)));
+    let citations = citations::check(&tree);
+    citations.uncited.iter().for_each(|row| println!("  note  no comment cites {row}"));
+    report.case("citations", || fail_on(citations.findings));
+    report.case("files", || fail_on(files::check(&tree.rust)));
+    report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())
 }
 
@@ -38,7 +49,7 @@ pub fn all_prose(paths: &[String]) -> Result<bool> {
         paths.is_empty() || paths.iter().any(|path| finding.file.starts_with(path.as_str()))
     });
     findings.iter().for_each(|finding| println!("{finding}"));
-    let mut counts = std::collections::BTreeMap::<&str, usize>::new();
+    let mut counts = BTreeMap::<&str, usize>::new();
     findings.iter().for_each(|finding| *counts.entry(&finding.file).or_default() += 1);
     counts.iter().for_each(|(file, count)| println!("{count:6}  {file}"));
     println!("{:6}  phrases in {} of {} files", findings.len(), counts.len(), tree.len());

@@ -1,3 +1,5 @@
+//! Tests of `FaultDevice`: which calls fail, and which data they leave.
+
 use super::{pattern, read, write};
 use parext4_device::{CallInfo, CallKind, Device, FaultDevice, FaultKind, FaultPlan, MemDevice};
 use std::io::IoSlice;

@@ -1,3 +1,5 @@
+//! Tests of `FileDevice`, through the page cache and with direct I/O.
+
 use super::{pattern, read, refuses_bad_requests, threads_do_not_disturb_each_other, write};
 use parext4_device::{Device, Direct, FileDevice, FileOptions};
 use std::io::{IoSlice, IoSliceMut};

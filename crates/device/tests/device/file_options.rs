@@ -1,3 +1,5 @@
+//! Tests of the options that open a file as a device.
+
 use super::{read, write};
 use parext4_device::{Device, Direct, FileDevice, FileOptions};
 use std::io::ErrorKind;

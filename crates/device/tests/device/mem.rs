@@ -1,3 +1,5 @@
+//! Tests of `MemDevice`.
+
 use super::{pattern, read, refuses_bad_requests, threads_do_not_disturb_each_other, write};
 use parext4_device::{Device, MemDevice};
 use std::io::{IoSlice, IoSliceMut};

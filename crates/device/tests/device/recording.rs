@@ -1,3 +1,5 @@
+//! Tests of `RecordingDevice`: the recorded calls, and the states that a crash may leave.
+
 use super::{read, write};
 use parext4_device::{Device, Event, MemDevice, RecordingDevice};
 use std::io::{self, IoSlice, IoSliceMut};

@@ -1,3 +1,5 @@
+//! Tests of `SimDevice`: the latencies that it simulates.
+
 use super::{read, write};
 use parext4_device::{Device, MemDevice, SimDevice, SimProfile};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Tests of linear directory blocks.
+
 use proptest::prelude::*;
 
 use super::*;

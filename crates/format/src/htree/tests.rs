@@ -1,3 +1,5 @@
+//! Tests of hash tree blocks.
+
 use proptest::prelude::*;
 
 use super::*;

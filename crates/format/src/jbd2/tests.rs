@@ -1,3 +1,5 @@
+//! Tests of journal blocks.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::crate_tree::{CrateTree, Edge, Path};
 use crate::tidy::Finding;
+use crate::tidy::source::{CrateTree, Edge, Path};
 
 /// Returns a finding for each set of modules that all reach each other, with a shortest cycle among them.
 pub fn check(tree: &CrateTree, edges: &[Edge]) -> Vec<Finding> {
@@ -78,35 +78,34 @@ fn finding(cycle: &[&Edge], modules: usize) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::tidy::modules::crate_tree::CrateTree;
-    use crate::tidy::rust::Rust;
+    use crate::tidy::source::{CrateTree, Rust};
 
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| Rust::read(path, text).unwrap()).collect();
-        let tree = CrateTree::read("src/", files.iter());
+        let tree = CrateTree::read("x", &files);
         check(&tree, &tree.edges()).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_cycle_of_three_modules_is_found_once() {
         let found = findings(&[
-            ("src/lib.rs", "mod a; mod b; mod c; mod d;"),
-            ("src/a.rs", "use crate::d::D;\nuse crate::b::B;"),
-            ("src/b.rs", "fn f() { crate::c::f() }"),
-            ("src/c.rs", "use crate::a::A;"),
-            ("src/d.rs", ""),
+            ("x/src/lib.rs", "mod a; mod b; mod c; mod d;"),
+            ("x/src/a.rs", "use crate::d::D;\nuse crate::b::B;"),
+            ("x/src/b.rs", "fn f() { crate::c::f() }"),
+            ("x/src/c.rs", "use crate::a::A;"),
+            ("x/src/d.rs", ""),
         ]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("src/a.rs:2: cycle: 3 modules use each other: a uses b"), "{found:?}");
+        assert!(found[0].starts_with("x/src/a.rs:2: cycle: 3 modules use each other: a uses b"), "{found:?}");
     }
 
     #[test]
     fn a_cycle_inside_a_module_is_found() {
         let found = findings(&[
-            ("src/lib.rs", "mod a;"),
-            ("src/a/mod.rs", "mod b; mod c;"),
-            ("src/a/b.rs", "use super::c::C;"),
-            ("src/a/c.rs", "use super::b::B;"),
+            ("x/src/lib.rs", "mod a;"),
+            ("x/src/a/mod.rs", "mod b; mod c;"),
+            ("x/src/a/b.rs", "use super::c::C;"),
+            ("x/src/a/c.rs", "use super::b::B;"),
         ]);
         assert_eq!(found.len(), 1, "{found:?}");
     }
@@ -114,9 +113,9 @@ mod tests {
     #[test]
     fn a_module_and_its_own_parts_may_use_each_other() {
         let found = findings(&[
-            ("src/lib.rs", "mod a; pub use a::A;"),
-            ("src/a/mod.rs", "mod b; use b::B;"),
-            ("src/a/b.rs", "use super::A; use crate::A as Root;"),
+            ("x/src/lib.rs", "mod a; pub use a::A;"),
+            ("x/src/a/mod.rs", "mod b; use b::B;"),
+            ("x/src/a/b.rs", "use super::A; use crate::A as Root;"),
         ]);
         assert!(found.is_empty(), "{found:?}");
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::crate_tree::Path;
+use crate::tidy::source::Path;
 
 /// The file with the blocks.
 pub const FILE: &str = "docs/design.md";

@@ -2,43 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use super::crate_tree::{CrateTree, Edge, Path};
 use super::declared::{FILE, Order};
 use crate::tidy::Finding;
+use crate::tidy::source::{CrateTree, Edge, Path};
 
 /// Modules that may stay undeclared: like the root of the crate, they may use every module.
 const EXEMPT: &[&str] = &["tests", "models"];
 
 /// Returns a finding for each import of the crate against `order`, and for each module missing in either.
-pub fn check(name: &str, tree: &CrateTree, edges: &[Edge], order: &Order) -> Vec<Finding> {
-    let mut findings = unknown(name, tree, order);
+pub fn check(tree: &CrateTree, edges: &[Edge], order: &Order) -> Vec<Finding> {
+    let mut findings = unknown(tree, order);
     let mut outers: Vec<Path> = order.layers.keys().map(Path::parent).collect();
     outers.push(Path::default());
     outers.sort();
     outers.dedup();
     for outer in outers {
-        findings.extend(undeclared(name, tree, &outer, order));
+        findings.extend(undeclared(tree, &outer, order));
         findings.extend(against(&tree.edges_inside(&outer, edges), order));
     }
     findings
 }
 
 /// Declared modules that do not exist.
-fn unknown(name: &str, tree: &CrateTree, order: &Order) -> Vec<Finding> {
+fn unknown(tree: &CrateTree, order: &Order) -> Vec<Finding> {
     let unknown = order.layers.iter().filter(|(module, _)| {
         let is_root = ["lib", "main"].iter().any(|root| **module == Path::parse(root));
         !is_root && !is_exempt(module) && !tree.modules.contains(module)
     });
-    let message = |module| format!("{name} has no module {module}; delete the name or correct it");
+    let message = |module| format!("{} has no module {module}; delete the name or correct it", tree.name());
     unknown.map(|(module, line)| finding(FILE, *line, message(module))).collect()
 }
 
 /// Modules directly inside `outer` that are not declared.
-fn undeclared(name: &str, tree: &CrateTree, outer: &Path, order: &Order) -> Vec<Finding> {
+fn undeclared(tree: &CrateTree, outer: &Path, order: &Order) -> Vec<Finding> {
     let children = tree.children(outer).into_iter();
     let undeclared = children.filter(|module| !is_exempt(module) && !order.layers.contains_key(module));
-    let message =
-        |module| format!("module {module} of {name} is not declared; put it on the line of its layer");
+    let message = |module| {
+        format!("module {module} of {} is not declared; put it on the line of its layer", tree.name())
+    };
     undeclared.map(|module| finding(FILE, order.line, message(module))).collect()
 }
 
@@ -56,7 +57,7 @@ fn against(edges: &[Edge], order: &Order) -> Vec<Finding> {
         let (low, high) = (order.layers[from], order.layers[to]);
         let place = if low == high { "on the same line" } else { "above it" };
         let message = format!(
-            "{from} uses {to}, which {FILE} declares {place} (lines {low} and {high}; {count} such imports); \
+            "{from} uses {to}, which {FILE} declares {place} (lines {low} and {high}; {count} references); \
              move the item to a lower module or pass it in"
         );
         finding(&edge.file, edge.line, message)
@@ -75,41 +76,41 @@ fn finding(file: &str, line: usize, message: String) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::check;
-    use crate::tidy::modules::crate_tree::CrateTree;
     use crate::tidy::modules::declared;
-    use crate::tidy::rust::Rust;
+    use crate::tidy::source::{CrateTree, Rust};
 
     /// Checks a crate with the modules `top`, `middle`, `beside` and `low` in this order of layers.
     fn findings(declared: &str, files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| Rust::read(path, text).unwrap()).collect();
-        let tree = CrateTree::read("src/", files.iter());
+        let tree = CrateTree::read("x", &files);
         let orders = declared::read(&format!("```modules x\n{declared}\n```\n"));
-        check("x", &tree, &tree.edges(), &orders["x"]).iter().map(ToString::to_string).collect()
+        check(&tree, &tree.edges(), &orders["x"]).iter().map(ToString::to_string).collect()
     }
 
-    const ROOT: (&str, &str) = ("src/lib.rs", "mod top; mod middle; mod beside; mod low;\npub use low::Low;");
+    const ROOT: (&str, &str) =
+        ("x/src/lib.rs", "mod top; mod middle; mod beside; mod low;\npub use low::Low;");
     const ORDER: &str = "lib\ntop\nmiddle beside\nlow";
 
     #[test]
     fn imports_from_lower_lines_pass() {
         let found = findings(
             ORDER,
-            &[ROOT, ("src/top.rs", "use crate::{middle::M, Low};"), ("src/beside.rs", "use super::low;")],
+            &[ROOT, ("x/src/top.rs", "use crate::{middle::M, Low};"), ("x/src/beside.rs", "use super::low;")],
         );
         assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]
     fn an_import_from_a_higher_line_is_found() {
-        let found = findings(ORDER, &[ROOT, ("src/low.rs", "\nuse crate::top::T;\nuse crate::top::U;")]);
+        let found = findings(ORDER, &[ROOT, ("x/src/low.rs", "\nuse crate::top::T;\nuse crate::top::U;")]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("src/low.rs:2: order: low uses top"), "{found:?}");
-        assert!(found[0].contains("2 such imports"), "{found:?}");
+        assert!(found[0].starts_with("x/src/low.rs:2: order: low uses top"), "{found:?}");
+        assert!(found[0].contains("2 references"), "{found:?}");
     }
 
     #[test]
     fn an_import_from_the_same_line_is_found() {
-        let found = findings(ORDER, &[ROOT, ("src/middle.rs", "fn f() { crate::beside::f() }")]);
+        let found = findings(ORDER, &[ROOT, ("x/src/middle.rs", "fn f() { crate::beside::f() }")]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("on the same line"), "{found:?}");
     }
@@ -124,13 +125,13 @@ mod tests {
     #[test]
     fn modules_inside_a_module_have_an_order_too() {
         let files = [
-            ("src/lib.rs", "mod a;"),
-            ("src/a/mod.rs", "mod up; mod down;"),
-            ("src/a/down.rs", "use super::up::U;"),
+            ("x/src/lib.rs", "mod a;"),
+            ("x/src/a/mod.rs", "mod up; mod down;"),
+            ("x/src/a/down.rs", "use super::up::U;"),
         ];
         let found = findings("a\na::up\na::down", &files);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("src/a/down.rs:1: order: a::down uses a::up"), "{found:?}");
+        assert!(found[0].starts_with("x/src/a/down.rs:1: order: a::down uses a::up"), "{found:?}");
         assert!(findings("a", &files).is_empty());
     }
 }

@@ -7,8 +7,7 @@ mod finished;
 mod phrases;
 
 use super::Finding;
-use super::rust::Rust;
-use super::tree::Tree;
+use super::source::{Rust, Tree};
 use phrases::Phrases;
 
 /// A paragraph in one line, with the lines that it came from.

@@ -10,6 +10,8 @@ use proc_macro2::{TokenStream, TokenTree};
 pub struct Rust {
     /// Its path, relative to the root of the workspace.
     pub path: String,
+    /// The number of its lines.
+    pub lines: usize,
     /// Its tokens; doc comments are attributes among them.
     pub tokens: TokenStream,
     /// Comments and doc comments, as they stand, each with the number of its first line.
@@ -38,7 +40,7 @@ impl Rust {
             }
         }
         push_comments(text, end..text.len(), &mut lines, &mut comments);
-        Ok(Self { path: path.to_owned(), tokens, comments, strings })
+        Ok(Self { path: path.to_owned(), lines: text.lines().count(), tokens, comments, strings })
     }
 }
 

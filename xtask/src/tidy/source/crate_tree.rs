@@ -1,75 +1,10 @@
 //! The modules of one crate, and the references between them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display, Formatter};
 
-use super::reader::{self, Use};
-use crate::tidy::rust::Rust;
-
-/// The path of a module or an item from the root of its crate, which is the empty path.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path(Vec<String>);
-
-impl Path {
-    /// Splits `a::b`.
-    pub fn parse(text: &str) -> Self {
-        Self(text.split("::").filter(|segment| !segment.is_empty()).map(str::to_owned).collect())
-    }
-
-    /// The module of a file, given by its path below `src/`.
-    fn of_file(file: &str) -> Self {
-        let stem = file.strip_suffix(".rs").unwrap_or(file).replace('/', "::");
-        let stem = stem.strip_suffix("::mod").unwrap_or(&stem);
-        if stem == "lib" || stem == "main" { Self::default() } else { Self::parse(stem) }
-    }
-
-    /// The path of `name` in this module.
-    pub fn child(&self, name: &str) -> Self {
-        Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
-    }
-
-    /// The module around this one. The root is its own parent.
-    pub fn parent(&self) -> Self {
-        Self(self.0[..self.0.len().saturating_sub(1)].to_vec())
-    }
-
-    /// The number of segments.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The first `len` segments.
-    fn prefix(&self, len: usize) -> Self {
-        Self(self.0[..len].to_vec())
-    }
-
-    /// Returns true if this module is `outer` or lies in it.
-    fn starts_with(&self, outer: &Path) -> bool {
-        self.0.starts_with(&outer.0)
-    }
-
-    /// The path that `segments` mean in this module, with `crate`, `self` and `super` resolved. A path that begins with
-    /// another name is taken to begin with an item of this module; it resolves to nothing if it names another crate.
-    pub fn resolve_keywords(&self, segments: &[String]) -> Option<Self> {
-        let mut at = self.clone();
-        for (index, segment) in segments.iter().enumerate() {
-            match segment.as_str() {
-                "crate" if index == 0 => at = Self::default(),
-                "self" => {}
-                "super" if at.0.is_empty() => return None,
-                "super" => at = at.parent(),
-                name => at = at.child(name),
-            }
-        }
-        Some(at)
-    }
-}
-
-impl Display for Path {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("::"))
-    }
-}
+use super::imports::{self, Use};
+use super::path::Path;
+use super::rust::Rust;
 
 /// One module refers to another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,21 +22,25 @@ pub struct Edge {
 /// The modules of a crate.
 #[derive(Debug, Default)]
 pub struct CrateTree {
+    /// The folder of the crate, relative to the root of the workspace.
+    pub folder: String,
     /// All modules except the root and test modules.
     pub modules: BTreeSet<Path>,
     /// Imports by module and name.
     names: BTreeMap<(Path, String), Path>,
-    uses: Vec<(String, Use)>,
+    /// Imports and paths in code, each with its file.
+    pub uses: Vec<(String, Use)>,
 }
 
 impl CrateTree {
-    /// Reads the files of a crate whose sources lie in the folder `src`, which ends in a slash.
-    pub fn read<'a>(src: &str, files: impl Iterator<Item = &'a Rust>) -> Self {
-        let mut tree = Self::default();
+    /// Reads the modules of the crate in `folder` from the files in its `src/`.
+    pub fn read<'a>(folder: &str, files: impl IntoIterator<Item = &'a Rust>) -> Self {
+        let mut tree = Self { folder: folder.to_owned(), ..Self::default() };
+        let src = format!("{folder}/src/");
         let mut test_modules = Vec::new();
         for rust in files {
-            let Some(file) = rust.path.strip_prefix(src) else { continue };
-            let contents = reader::read(&Path::of_file(file), rust.tokens.clone());
+            let Some(file) = rust.path.strip_prefix(&src) else { continue };
+            let contents = imports::read(&Path::of_file(file), rust.tokens.clone());
             tree.modules.extend(contents.modules);
             test_modules.extend(contents.test_modules);
             tree.uses.extend(contents.uses.into_iter().map(|found| (rust.path.clone(), found)));
@@ -115,6 +54,11 @@ impl CrateTree {
             }
         }
         tree
+    }
+
+    /// The name of the folder.
+    pub fn name(&self) -> &str {
+        self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
 
     /// The references between modules, in the order of the sources.
@@ -174,12 +118,11 @@ impl CrateTree {
 
 #[cfg(test)]
 mod tests {
-    use super::{CrateTree, Path};
-    use crate::tidy::rust::Rust;
+    use super::{CrateTree, Rust};
 
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| Rust::read(path, text).unwrap()).collect();
-        let tree = CrateTree::read("src/", files.iter());
+        let tree = CrateTree::read("x", &files);
         tree.edges()
             .iter()
             .map(|edge| format!("{}:{} {} -> {}", edge.file, edge.line, edge.from, edge.to))
@@ -189,18 +132,18 @@ mod tests {
     #[test]
     fn an_import_of_a_name_of_the_root_leads_to_the_module_that_defines_it() {
         let found = edges(&[
-            ("src/lib.rs", "mod a;\nmod b;\npub use b::inner::B;"),
-            ("src/a.rs", "\nuse crate::B;"),
-            ("src/b/mod.rs", "mod inner;"),
-            ("src/b/inner.rs", "pub struct B;"),
+            ("x/src/lib.rs", "mod a;\nmod b;\npub use b::inner::B;"),
+            ("x/src/a.rs", "\nuse crate::B;"),
+            ("x/src/b/mod.rs", "mod inner;"),
+            ("x/src/b/inner.rs", "pub struct B;"),
         ]);
-        assert_eq!(found, ["src/lib.rs:3  -> b::inner", "src/a.rs:2 a -> b::inner"]);
+        assert_eq!(found, ["x/src/lib.rs:3  -> b::inner", "x/src/a.rs:2 a -> b::inner"]);
     }
 
     #[test]
     fn names_of_other_crates_lead_nowhere() {
         assert!(
-            edges(&[("src/lib.rs", "mod a;"), ("src/a.rs", "use std::fmt; use anyhow::{Result, bail};")])
+            edges(&[("x/src/lib.rs", "mod a;"), ("x/src/a.rs", "use std::fmt; use anyhow::{Result, bail};")])
                 .is_empty()
         );
     }
@@ -208,19 +151,10 @@ mod tests {
     #[test]
     fn modules_for_tests_do_not_count() {
         let found = edges(&[
-            ("src/lib.rs", "mod a;\n#[cfg(test)]\nmod tests;"),
-            ("src/a.rs", ""),
-            ("src/tests.rs", "use crate::a;"),
+            ("x/src/lib.rs", "mod a;\n#[cfg(test)]\nmod tests;"),
+            ("x/src/a.rs", ""),
+            ("x/src/tests.rs", "use crate::a;"),
         ]);
         assert!(found.is_empty(), "{found:?}");
-    }
-
-    #[test]
-    fn files_are_modules() {
-        for (file, module) in
-            [("lib.rs", ""), ("main.rs", ""), ("a.rs", "a"), ("a/mod.rs", "a"), ("a/b.rs", "a::b")]
-        {
-            assert_eq!(Path::of_file(file), Path::parse(module), "{file}");
-        }
     }
 }

@@ -1,12 +1,12 @@
-//! Reads from the tokens of one file which modules it declares, which names it imports, and which paths it follows.
+//! Reads the tokens of one file: the modules that it declares, its imports, and the paths in its code.
 //!
 //! Code under `#[cfg(test)]` is skipped: tests may use any module.
 
 use std::iter::Peekable;
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree, token_stream::IntoIter};
+use proc_macro2::{Delimiter, Group, Punct, Spacing, TokenStream, TokenTree, token_stream::IntoIter};
 
-use super::crate_tree::Path;
+use super::path::Path;
 
 /// A path that code follows, with `crate`, `self` and `super` resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,13 @@ pub struct Use {
     pub name: Option<String>,
     /// The line, counted from 1.
     pub line: usize,
+}
+
+impl Use {
+    /// The path as the code has it, if it begins with a name: that of another crate, or of an item in scope.
+    pub fn relative(&self) -> Option<&[String]> {
+        self.to.0.strip_prefix(self.from.0.as_slice())
+    }
 }
 
 /// The contents of a file that concern modules.
@@ -120,19 +127,14 @@ impl Contents {
         }
     }
 
-    /// Reads a path in code that begins with `start`, if that is `crate`, `self` or `super`.
+    /// Reads a path in code that begins with `start`; a single name is no path.
     fn path(&mut self, module: &Path, start: &str, line: usize, tokens: &mut Tokens) {
-        if !["crate", "self", "super"].contains(&start) {
-            return;
-        }
         let mut segments = vec![start.to_owned()];
-        while is_colon(tokens.peek()) {
+        while next_is_separator(tokens) {
             tokens.next();
-            tokens.next_if(|next| is_colon(Some(next)));
-            match tokens.peek() {
-                Some(TokenTree::Ident(ident)) => segments.push(ident.to_string()),
-                _ => break,
-            }
+            tokens.next();
+            let Some(TokenTree::Ident(ident)) = tokens.peek() else { break };
+            segments.push(ident.to_string());
             tokens.next();
         }
         if segments.len() > 1
@@ -185,8 +187,10 @@ fn group_of(token: &TokenTree, delimiter: Delimiter) -> Option<Group> {
     }
 }
 
-fn is_colon(token: Option<&TokenTree>) -> bool {
-    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
+/// Returns true if `::` follows.
+fn next_is_separator(tokens: &mut Tokens) -> bool {
+    let is_first = |punct: &Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
+    matches!(tokens.peek(), Some(TokenTree::Punct(punct)) if is_first(punct))
 }
 
 fn until_semicolon(tokens: &mut Tokens) -> TokenStream {
@@ -229,7 +233,7 @@ mod tests {
     #[test]
     fn paths_in_code_and_macros_are_read() {
         let source = "fn f(a: &crate::a::A) -> super::B { assert!(crate::c::d(), \"crate::no\"); x::y() }";
-        assert_eq!(targets("m", source), ["a::A", "B", "c::d"]);
+        assert_eq!(targets("m", source), ["a::A", "B", "c::d", "m::x::y"]);
     }
 
     #[test]

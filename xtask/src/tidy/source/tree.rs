@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::crate_tree::CrateTree;
 use super::rust::Rust;
 
 /// Folders that hold no sources.
@@ -25,6 +26,19 @@ impl Tree {
         let mut tree = Self::default();
         tree.read_dir(root, "")?;
         Ok(tree)
+    }
+
+    /// Reads the modules of all crates.
+    pub fn crates(&self) -> Vec<CrateTree> {
+        let folders = self.rust.iter().filter_map(|rust| rust.path.split_once("/src/"));
+        let mut folders: Vec<&str> = folders.map(|(folder, _)| folder).collect();
+        folders.dedup();
+        folders.into_iter().map(|folder| CrateTree::read(folder, &self.rust)).collect()
+    }
+
+    /// The text of a Markdown file.
+    pub fn document(&self, path: &str) -> &str {
+        self.markdown.iter().find(|(name, _)| name == path).map_or("", |(_, text)| text)
     }
 
     /// The number of files.

@@ -1,14 +1,14 @@
 //! The command line.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    bench, cat, demo, fallocate, fiemap, get, info, install_helper, ls, mkdir, mkfs, mount, put, recover, rm,
-    stat, umount,
+    bench, cat, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
+    put, recover, rm, stat, umount,
 };
 
-/// ext4 images and devices without root: make, look into, fill and empty them.
+/// Make, read, write and mount ext4 images and devices in user space, without root
 ///
 /// IMAGE is an image file or a block device. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
 /// IMAGE:/.
@@ -39,6 +39,8 @@ enum Command {
     InstallHelper(install_helper::Args),
     Stat(stat::Args),
     Recover(recover::Args),
+    Completions(completions::Args),
+    Man(man::Args),
     Demo(demo::Args),
     Bench(bench::Args),
 }
@@ -63,6 +65,8 @@ impl Cli {
             Command::InstallHelper(args) => install_helper::run(&args),
             Command::Stat(args) => stat::run(&args),
             Command::Recover(args) => recover::run(&args),
+            Command::Completions(args) => completions::run(&args, Self::command()),
+            Command::Man(args) => man::run(&args, Self::command(), mount::helper_commands()),
             Command::Demo(args) => demo::run(&args),
             Command::Bench(args) => bench::run(&args),
         }
@@ -71,10 +75,31 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_has_a_help_text() {
+        let mut waiting = mount::helper_commands();
+        waiting.push(Cli::command());
+        while let Some(mut command) = waiting.pop() {
+            command.build();
+            let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+            check(&name, command.get_about());
+            for argument in command.get_arguments() {
+                check(&format!("{name} {}", argument.get_id()), argument.get_help());
+            }
+            waiting.extend(command.get_subcommands().filter(|command| command.get_name() != "help").cloned());
+        }
+    }
+
+    /// A help text is not empty; its first line has no full stop.
+    fn check(name: &str, help: Option<&clap::builder::StyledStr>) {
+        let help = help.map(ToString::to_string).unwrap_or_default();
+        assert!(!help.is_empty() && !help.ends_with('.') && help.trim() == help, "{name}: {help:?}");
     }
 }

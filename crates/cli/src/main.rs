@@ -4,6 +4,7 @@
 mod bench;
 mod cat;
 mod cli;
+mod completions;
 mod demo;
 mod fallocate;
 mod fiemap;
@@ -14,6 +15,7 @@ mod in_use;
 mod info;
 mod install_helper;
 mod ls;
+mod man;
 mod mkdir;
 mod mkfs;
 mod mode;

@@ -27,6 +27,7 @@ enum Command {
     /// Mount on a directory a file system that answers at once and stores no data: the fastest that FUSE allows
     #[command(hide = true)]
     Null {
+        /// The directory to mount it on
         dir: PathBuf,
     },
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use parext4_mount::{MountOptions, OptionError, unmount};
 
 use super::Args;
@@ -77,6 +77,11 @@ pub struct UmountHelper {
     /// Has no effect
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
+}
+
+/// Returns the command lines of the helpers, for manual pages.
+pub fn commands() -> Vec<clap::Command> {
+    vec![MountHelper::command(), UmountHelper::command()]
 }
 
 impl Helper {

@@ -15,7 +15,7 @@ use parext4_mount::{MountOptions, Mounted, remount, unmount};
 use crate::{image, recorded};
 use guard::Guard;
 pub use guard::run as guard;
-pub use helper::{Helper, MOUNT_NAMES, UMOUNT_NAME};
+pub use helper::{Helper, MOUNT_NAMES, UMOUNT_NAME, commands as helper_commands};
 
 /// Mount an image on a directory, for every program
 ///

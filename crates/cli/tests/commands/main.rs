@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod manual;
 mod mkfs;
 
 use std::fs;

@@ -1,0 +1,61 @@
+//! Manual pages and shell completions.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{Bench, text};
+
+/// Runs a program on `path`. Returns what it prints, `None` if it is not installed.
+fn checked_by(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
+    let output = Command::new(program).args(arguments).arg(path).stdin(Stdio::null()).output();
+    let Ok(output) = output else {
+        eprintln!("SKIPPED: {program} is not installed");
+        return None;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{program} on {}: {errors}", path.display());
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn every_command_has_a_page_that_renders() {
+    let bench = Bench::empty();
+    let dir = bench.path("man/pages");
+    bench.ok(&["man", "--dir", &text(&dir)]);
+    let pages = |section| fs::read_dir(dir.join(section)).unwrap().map(|entry| entry.unwrap().path());
+    let pages: Vec<_> = pages("man1").chain(pages("man8")).collect();
+    let help = bench.ok(&["--help"]);
+    let commands = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
+        assert!(
+            command == "help" || pages.contains(&dir.join(format!("man1/parext4-{command}.1"))),
+            "{command}"
+        );
+    }
+    for page in ["man1/parext4.1", "man8/mount.fuse.parext4.8", "man8/umount.fuse.parext4.8"] {
+        assert!(pages.contains(&dir.join(page)), "{page}");
+    }
+    assert!(!pages.contains(&dir.join("man1/parext4-guard.1")));
+    for page in &pages {
+        checked_by("groff", &["-man", "-ww", "-z", "-Tutf8"], page);
+        checked_by("mandoc", &["-T", "lint", "-W", "error"], page);
+        if let Some(text) = checked_by("man", &["--warnings", "-l"], page) {
+            assert!(["NAME", "SYNOPSIS", "DESCRIPTION"].iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+}
+
+#[test]
+fn shells_accept_the_completions() {
+    let bench = Bench::empty();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = bench.ok(&["completions", shell]);
+        assert!(script.contains("fallocate") && script.contains("inode-ratio"), "{shell}");
+        if matches!(shell, "bash" | "zsh" | "fish") {
+            let path = bench.path(shell);
+            fs::write(&path, script).unwrap();
+            checked_by(shell, &["-n"], &path);
+        }
+    }
+}

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use parext4::device::{Direct, SimDevice, SimProfile};
-use parext4::{Device, FileDevice, FileOptions, MemDevice};
+use parext4::device::{Direct, SimDevice, SimProfile, open_device};
+use parext4::{Device, DeviceOptions, FileDevice, MemDevice};
 
 use super::target::fill;
 
@@ -25,7 +25,7 @@ impl Image {
         let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
         let image = Self { path: path.to_owned() };
         file.set_len(size)?;
-        let device = open(path, true)?;
+        let device = FileDevice::open(path, &DeviceOptions::new())?;
         device.allocate().with_context(|| format!("allocating {}", path.display()))?;
         write_all(&device)?;
         device.flush()?;
@@ -40,9 +40,9 @@ impl Drop for Image {
 }
 
 /// Opens an image or device, past the page cache if `direct` and where that is possible.
-pub fn open(path: &Path, direct: bool) -> Result<FileDevice> {
+pub fn open(path: &Path, direct: bool) -> Result<Arc<dyn Device>> {
     let direct = if direct { Direct::Auto } else { Direct::Never };
-    Ok(FileDevice::open(path, &FileOptions::new().direct(direct))?)
+    Ok(open_device(path, &DeviceOptions::new().direct(direct))?)
 }
 
 /// A volume in memory that has taken all of its memory.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::FileDevice;
-use parext4::device::signature;
+use parext4::Device;
+use parext4::device::{Location, signature};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
@@ -45,16 +45,16 @@ fn measure(run: &SingleRun) -> Result<Outcome> {
         Spec::Raw(path) => {
             let (device, _made) = open_or_make(path, job, job.direct)?;
             if job.rw.writes() && !run.force {
-                refuse_to_destroy(&device)?;
+                refuse_to_destroy(&*device)?;
             }
-            RawTarget::new(Arc::new(device)).run(job)
+            RawTarget::new(device).run(job)
         }
         Spec::Lib(path) => {
             // The volume's own cache is the only one.
             let (device, made) = open_or_make(path, job, true)?;
             let target = match made {
-                Some(_) => LibTarget::make(Arc::new(device), engine)?,
-                None => LibTarget::open(Arc::new(device), engine)?,
+                Some(_) => LibTarget::make(device, engine)?,
+                None => LibTarget::open(device, engine)?,
             };
             target.run_and_close(job)
         }
@@ -69,15 +69,15 @@ fn measure(run: &SingleRun) -> Result<Outcome> {
 }
 
 /// The image or device at `path`; an image that does not exist is made for the time of the run.
-fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(FileDevice, Option<Image>)> {
-    let made = match path.exists() {
-        true => None,
-        false => Some(Image::make(path, volume_size(job))?),
+fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(Arc<dyn Device>, Option<Image>)> {
+    let made = match Location::parse(path)?.path() {
+        Some(path) if !path.exists() => Some(Image::make(path, volume_size(job))?),
+        _ => None,
     };
     Ok((ground::open(path, direct)?, made))
 }
 
-fn refuse_to_destroy(device: &FileDevice) -> Result<()> {
+fn refuse_to_destroy(device: &dyn Device) -> Result<()> {
     match signature::find(device)? {
         Some(what) => bail!("holds {what}, which the job would destroy; --force does it"),
         None => Ok(()),

@@ -1,29 +1,36 @@
 //! Opens and closes images.
 
 use std::io::IoSliceMut;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4::device::{AlignedBuf, Direct};
-use parext4::{Device, FileDevice, FileOptions, OpenOptions, Volume};
+use parext4::device::{AlignedBuf, Location, open_device_with_sectors};
+use parext4::{Device, DeviceOptions, OpenOptions, Volume};
 
-/// Opens the image as a device: direct where possible, locked against other writers.
+/// Opens the device of a volume that a user named: direct where possible, locked against other writers.
 ///
 /// A device whose sectors are larger than the volume's blocks is opened through the page cache, which has no
 /// such limit.
-pub fn open_device(image: &Path, options: FileOptions) -> Result<Arc<dyn Device>> {
-    let device = FileDevice::open(image, &options)?;
-    let block_size = block_size(&device).with_context(|| format!("reading {}", image.display()))?;
-    if device.is_direct() && block_size.is_some_and(|size| device.sector_size() > size) {
-        // The lock is the open file's: it must be given up first.
-        drop(device);
-        return Ok(Arc::new(FileDevice::open(image, &options.direct(Direct::Never))?));
-    }
-    Ok(Arc::new(device))
+pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+    let largest_sector = |device: &dyn Device| {
+        block_size(device).map_err(|error| {
+            std::io::Error::new(error.kind(), format!("reading {}: {error}", image.display()))
+        })
+    };
+    Ok(open_device_with_sectors(image, options, largest_sector)?)
 }
 
-/// The block size that the superblock states, in bytes. Whether it is a superblock is for the engine to say.
+/// Returns the image as other processes find it: an absolute path, or else what the user typed.
+pub fn absolute(image: &Path) -> Result<PathBuf> {
+    match Location::parse(image)?.path() {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
+        None => Ok(image.to_owned()),
+    }
+}
+
+/// Returns the block size in bytes that a superblock states, `None` if there is none or it is not plausible. The engine
+/// checks the superblock itself.
 fn block_size(device: &dyn Device) -> std::io::Result<Option<u32>> {
     // kernel documentation, "The Super Block": s_log_block_size, at 0x18 of the superblock at 1024.
     const LOG_BLOCK_SIZE: usize = 1024 + 0x18;
@@ -52,7 +59,7 @@ pub fn with_volume<R>(
     options: &OpenOptions,
     work: impl FnOnce(&Volume) -> Result<R>,
 ) -> Result<R> {
-    let device = open_device(image, FileOptions::new().read_only(options.read_only))?;
+    let device = open_device(image, &DeviceOptions::new().read_only(options.read_only))?;
     let volume = Volume::open(device, options).with_context(|| image.display().to_string())?;
     let result = work(&volume);
     let closed = volume.close().with_context(|| format!("closing {}", image.display()));

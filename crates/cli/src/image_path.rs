@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use parext4::device::scheme;
 
 /// A path inside an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +33,13 @@ impl ImagePath {
         })
     }
 
-    /// Splits at the first `:/`.
+    /// Splits at the first `:/` after the `scheme://` of a URL.
     fn split(text: &OsStr) -> Option<Self> {
         let bytes = text.as_bytes();
-        let colon = bytes.windows(2).position(|pair| pair == b":/").filter(|&colon| colon > 0)?;
+        let url = scheme(text).map(|scheme| scheme.len()).filter(|&colon| bytes[colon..].starts_with(b"://"));
+        let start = url.map_or(0, |colon| colon + "://".len());
+        let colon = bytes[start..].windows(2).position(|pair| pair == b":/").map(|colon| start + colon);
+        let colon = colon.filter(|&colon| colon > 0)?;
         let (image, path) = (&bytes[..colon], &bytes[colon + 1..]);
         Some(Self { image: OsStr::from_bytes(image).into(), path: OsStr::from_bytes(path).into() })
     }
@@ -113,7 +117,9 @@ mod tests {
         assert_eq!(split("a.img:/"), pair("a.img", "/"));
         assert_eq!(split("/x/a.img:/dir/file"), pair("/x/a.img", "/dir/file"));
         assert_eq!(split("a:b.img:/c:/d"), pair("a:b.img", "/c:/d"));
-        for text in ["", "a.img", "a.img:file", ":/file", "/a/b"] {
+        assert_eq!(split("nbd://host/disk:/c"), pair("nbd://host/disk", "/c"));
+        assert_eq!(split("rbd:pool/disk:/c"), pair("rbd:pool/disk", "/c"));
+        for text in ["nbd://host/disk", "", "a.img", "a.img:file", ":/file", "/a/b"] {
             assert_eq!(split(text), None, "{text}");
         }
     }

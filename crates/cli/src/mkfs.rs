@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::device::{Direct, signature};
+use parext4::device::{Direct, Location, open_device, signature};
 use parext4::mkfs::Summary;
-use parext4::{FileDevice, FileOptions, MkfsOptions};
+use parext4::{Device, DeviceOptions, MkfsOptions};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -55,10 +56,10 @@ pub fn run(args: Args) -> Result<()> {
         journal: !args.no_journal,
         ..MkfsOptions::default()
     };
-    let created = !args.image.exists();
+    let created = !exists(&args.image)?;
     let (device, is_zero) = open(&args.image, args.size, args.force)?;
     options.device_is_zero = is_zero;
-    let summary = match parext4::mkfs(&device, &options) {
+    let summary = match parext4::mkfs(&*device, &options) {
         Ok(summary) => summary,
         Err(error) => {
             if created {
@@ -73,29 +74,34 @@ pub fn run(args: Args) -> Result<()> {
 /// Opens what the volume goes on, and says whether it is known to read as zeros.
 ///
 /// Through the page cache: a volume may have smaller blocks than the device has sectors.
-fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(FileDevice, bool)> {
-    let options = FileOptions::new().direct(Direct::Never);
-    if !image.exists() {
+fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>, bool)> {
+    let options = DeviceOptions::new().direct(Direct::Never);
+    if !exists(image)? {
         let Some(size) = size else { bail!("{}: does not exist; say its --size", image.display()) };
-        return Ok((FileDevice::open(image, &options.create(size))?, true));
+        return Ok((open_device(image, &options.create(size))?, true));
     }
     if let Some(user) = in_use::describe(image) {
         bail!("{}: {user}", image.display());
     }
-    let device = FileDevice::open(image, &options)?;
+    let device = open_device(image, &options)?;
     if !force {
-        refuse_to_overwrite(image, &device)?;
+        refuse_to_overwrite(image, &*device)?;
     }
     let Some(size) = size else { return Ok((device, false)) };
     let is_file = image.metadata().is_ok_and(|metadata| metadata.is_file());
     // The lock is the open file's: it must be given up first.
     drop(device);
     let options = if is_file { options.create(size) } else { options.len(size) };
-    Ok((FileDevice::open(image, &options)?, is_file))
+    Ok((open_device(image, &options)?, is_file))
+}
+
+/// Returns false if the image is a file that mkfs must create.
+fn exists(image: &Path) -> Result<bool> {
+    Ok(Location::parse(image)?.path().is_none_or(Path::exists))
 }
 
 /// Fails if the device holds a file system, a partition table or the like.
-fn refuse_to_overwrite(image: &Path, device: &FileDevice) -> Result<()> {
+fn refuse_to_overwrite(image: &Path, device: &dyn Device) -> Result<()> {
     match signature::find(device).with_context(|| format!("reading {}", image.display()))? {
         Some(contents) => bail!("{}: holds {contents}; use --force to overwrite it", image.display()),
         None => Ok(()),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use parext4::FileOptions;
+use parext4::DeviceOptions;
 
 use crate::image;
 
@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let device = image::open_device(&args.image, FileOptions::new())?;
+    let device = image::open_device(&args.image, &DeviceOptions::new())?;
     let replayed = parext4::replay_journal(device).with_context(|| args.image.display().to_string())?;
     if !args.journal_only {
         image::write(&args.image, |_| Ok(()))?;

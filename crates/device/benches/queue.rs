@@ -9,8 +9,8 @@ use std::time::Duration;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use parext4_device::{
-    AlignedBuf, Device, Direct, Done, FaultDevice, FaultPlan, FileDevice, FileOptions, MemDevice, Op, Queue,
-    Request, SimDevice, SimProfile, open_queue,
+    AlignedBuf, Device, DeviceOptions, Direct, Done, FaultDevice, FaultPlan, FileDevice, MemDevice, Op,
+    Queue, Request, SimDevice, SimProfile, open_queue,
 };
 
 const SIZE: u64 = 4 << 20;
@@ -55,7 +55,7 @@ fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
 
 fn file() -> FileDevice {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let options = FileOptions::new().create(SIZE).direct(Direct::Never);
+    let options = DeviceOptions::new().create(SIZE).direct(Direct::Never);
     FileDevice::open(file.path(), &options).expect("an image")
 }
 

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use parext4::{FileDevice, FileOptions, needs_recovery};
+use parext4::device::open_device;
+use parext4::{DeviceOptions, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
@@ -112,9 +113,9 @@ impl LastWords {
         if let Some(why) = self.lost {
             return not_durable(why);
         }
-        let device = FileDevice::open(&self.image, &FileOptions::new().read_only(true).offset(self.offset));
+        let device = open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset));
         // If the image cannot be opened, it is in use again or was removed, so nothing can be said.
-        if device.is_ok_and(|device| needs_recovery(&device).unwrap_or(false)) {
+        if device.is_ok_and(|device| needs_recovery(&*device).unwrap_or(false)) {
             return not_durable("the server did not close the volume in good order".to_owned());
         }
         Ok(())

@@ -52,7 +52,7 @@ pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttribu
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;
-pub use parext4_device::{AlignedBuf, Device, FileDevice, FileOptions, MemDevice};
+pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, SplitAt};

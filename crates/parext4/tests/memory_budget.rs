@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use parext4::{
-    BufferedFile, BufferedOptions, FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume, mkfs,
+    BufferedFile, BufferedOptions, DeviceOptions, FileDevice, MkfsOptions, OpenOptions, Volume, mkfs,
 };
 
 use testkit::rng::Rng;
@@ -75,7 +75,7 @@ fn work(file: &BufferedFile, thread: u64, size: u64) {
 fn a_volume_takes_no_more_memory_than_it_may() {
     let size = settings::memory_mib() * MIB;
     let dir = tempfile::tempdir().unwrap();
-    let image = FileOptions::new().create(size + size / 8 + 64 * MIB);
+    let image = DeviceOptions::new().create(size + size / 8 + 64 * MIB);
     let device = Arc::new(FileDevice::open(dir.path().join("image"), &image).unwrap());
     mkfs(&*device, &MkfsOptions::default()).unwrap();
     let Some(before) = status("VmRSS") else {

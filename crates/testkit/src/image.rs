@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{FileDevice, FileOptions, OpenOptions, Volume};
+use parext4::{DeviceOptions, FileDevice, OpenOptions, Volume};
 
 use crate::tool::{skipped, text, tool};
 
@@ -58,7 +58,7 @@ impl Image {
     fn device(&self) -> FileDevice {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            match FileDevice::open(self.path(), &FileOptions::new()) {
+            match FileDevice::open(self.path(), &DeviceOptions::new()) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -5,11 +5,10 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use parext4::device::{AlignedBuf, Direct};
-use parext4::{File, FileDevice, FileOptions, OpenOptions, Volume};
+use parext4::device::{AlignedBuf, Direct, open_device};
+use parext4::{DeviceOptions, File, OpenOptions, Volume};
 
 use super::BLOCK;
 use super::lane::Lane;
@@ -63,9 +62,8 @@ impl fmt::Display for Checked {
 /// Opens the image anew, reads everything back, and runs e2fsck on it.
 pub fn check(image: &Path, lanes: &[Lane], direct: bool) -> Result<Checked> {
     let direct = if direct { Direct::Always } else { Direct::Never };
-    let device = FileDevice::open(image, &FileOptions::new().read_only(true).direct(direct))?;
-    let volume =
-        Volume::open(Arc::new(device), &OpenOptions::read_only()).context("opening the volume again")?;
+    let device = open_device(image, &DeviceOptions::new().read_only(true).direct(direct))?;
+    let volume = Volume::open(device, &OpenOptions::read_only()).context("opening the volume again")?;
     let mut files = BTreeMap::<&Path, Vec<Stamp>>::new();
     for lane in lanes {
         files.entry(&lane.path).or_default().extend(lane.written());

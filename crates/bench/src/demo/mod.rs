@@ -8,11 +8,11 @@ mod place;
 mod report;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use parext4::{FileDevice, FileOptions, MkfsOptions, OpenOptions, Volume};
+use parext4::device::open_device;
+use parext4::{DeviceOptions, MkfsOptions, OpenOptions, Volume};
 
 use crate::explain;
 use lane::Lane;
@@ -67,10 +67,10 @@ impl Demo {
 
     /// Makes a volume, measures on it, and closes it. Returns what was measured, and what must now be in the files.
     fn measure_on(&self, place: &Place) -> Result<(Measured, Vec<Lane>)> {
-        let device = FileDevice::open(place.image(), &FileOptions::new().direct(place.direct()))?;
+        let device = open_device(place.image(), &DeviceOptions::new().direct(place.direct()))?;
         let options = MkfsOptions { block_size: Some(4096), label: "demo".into(), ..MkfsOptions::default() };
-        parext4::mkfs(&device, &options)?;
-        let volume = Volume::open(Arc::new(device), &self.options)?;
+        parext4::mkfs(&*device, &options)?;
+        let volume = Volume::open(device, &self.options)?;
         let measured = measure::measure(&volume, self.time);
         if self.options.explain {
             eprint!("{}", explain::describe(&volume));

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::BinaryBytes;
-use parext4::device::Direct;
-use parext4::{FileDevice, FileOptions};
+use parext4::device::{Direct, Location};
+use parext4::{DeviceOptions, FileDevice};
 use tempfile::TempDir;
 
 /// Size of the image if the disk has room for it.
@@ -31,6 +31,7 @@ impl Place {
     /// Makes an empty image file whose space is reserved.
     pub fn new(image: Option<&Path>, size: Option<u64>, keep: bool) -> Result<Self> {
         if let Some(image) = image {
+            Location::parse(image)?;
             ensure!(!image.exists(), "{}: exists; the demo makes a new image", image.display());
             return Self { image: image.to_owned(), size: 0, direct: false, keep, dir: None }.reserve(size);
         }
@@ -57,7 +58,7 @@ impl Place {
             BinaryBytes(MIN_SIZE),
             BinaryBytes(SPARE)
         );
-        let device = FileDevice::open(&self.image, &FileOptions::new().create(self.size))?;
+        let device = FileDevice::open(&self.image, &DeviceOptions::new().create(self.size))?;
         self.direct = device.is_direct();
         device.allocate().with_context(|| format!("reserving space for {}", self.image.display()))?;
         Ok(self)
@@ -112,7 +113,7 @@ fn allows_direct(dir: &Path) -> bool {
         let on_disk = rustix::fs::statfs(dir).is_ok_and(|statfs| statfs.f_type != TMPFS_MAGIC);
         let file = tempfile::NamedTempFile::new_in(dir).ok().filter(|_| on_disk)?;
         file.as_file().set_len(1 << 20).ok()?;
-        FileDevice::open(file.path(), &FileOptions::new()).ok().filter(FileDevice::is_direct)
+        FileDevice::open(file.path(), &DeviceOptions::new()).ok().filter(FileDevice::is_direct)
     };
     probe().is_some()
 }

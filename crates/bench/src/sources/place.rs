@@ -95,7 +95,7 @@ impl Places {
         ensure!(is_block_device, "{}: is not a block device", path.display());
         let least = image_size(scale);
         ensure!(device.size() >= least, "{}: needs {}", path.display(), BinaryBytes(least));
-        if let Some(what) = signature::find(&device)?
+        if let Some(what) = signature::find(&*device)?
             && !force
         {
             bail!("{}: holds {what}, which would be destroyed; --force does it", path.display());
@@ -177,7 +177,7 @@ impl Places {
         match place {
             Place::Memory => Ok(self.memory()?),
             Place::Simulated => Ok(ground::simulated(self.memory()?, self.latency(row)?, PARALLEL)),
-            Place::Plain | Place::Loop => Ok(Arc::new(ground::open(self.path_of(On::Lib(place)), true)?)),
+            Place::Plain | Place::Loop => ground::open(self.path_of(On::Lib(place)), true),
         }
     }
 

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
-use parext4::{FileOptions, Volume};
+use parext4::{DeviceOptions, Volume};
 use parext4_mount::{MountOptions, Mounted, remount, unmount};
 
 use crate::{image, recorded};
@@ -59,8 +59,8 @@ pub fn run(args: &Args) -> Result<()> {
     if options.remount {
         return Ok(remount(&args.dir, &args.options)?);
     }
-    let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
-    let (image, dir) = (absolute(&args.image)?, absolute(&args.dir)?);
+    let image = image::absolute(&args.image)?;
+    let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
     check_dir(&dir)?;
     if !args.foreground && !args.daemon {
         return daemon::start(&image, &dir, &args.options);
@@ -113,8 +113,8 @@ fn check_dir(dir: &Path) -> Result<()> {
 }
 
 fn open(image: &Path, options: &MountOptions) -> Result<Volume> {
-    let file_options = FileOptions::new().read_only(options.read_only).offset(options.offset);
-    let device = image::open_device(image, file_options)?;
+    let device_options = DeviceOptions::new().read_only(options.read_only).offset(options.offset);
+    let device = image::open_device(image, &device_options)?;
     Volume::open(device, &options.open_options()).with_context(|| image.display().to_string())
 }
 

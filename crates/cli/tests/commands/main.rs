@@ -80,6 +80,38 @@ fn failures_are_one_line_with_a_reason() {
 }
 
 #[test]
+fn unknown_schemes_are_refused_by_name() {
+    let bench = Bench::empty();
+    let (url, dir) = ("tape://host/disk", text(&bench.path("dir")));
+    fs::create_dir(&dir).unwrap();
+    let inside = format!("{url}:/file");
+    let commands: &[&[&str]] = &[
+        &["info", url],
+        &["recover", url],
+        &["mkfs", "--size=64M", url],
+        &["mount", url, &dir],
+        &["ls", url],
+        &["ls", &inside],
+        &["cat", &inside],
+        &["get", &inside, &dir],
+        &["put", &dir, &inside],
+        &["rm", &inside],
+        &["mkdir", &inside],
+        &["fiemap", &inside],
+        &["fallocate", "--length=4k", &inside],
+        &["demo", "--image", url],
+        &["bench", "--size=1m", "--target", &format!("lib:{url}")],
+    ];
+    for command in commands {
+        let errors = bench.fails(command);
+        let refusal = format!("{url}: unknown scheme \"tape\"; if it is the name of a file, type ./{url}");
+        assert!(errors.contains(&refusal), "{command:?}: {errors}");
+    }
+    // A path is never read as a URL once a slash comes before its colon.
+    assert!(bench.fails(&["info", "./tape:disk"]).contains("./tape:disk: No such file"));
+}
+
+#[test]
 fn wrong_usage_is_exit_code_2() {
     for arguments in
         [&["cat", "image-without-path"][..], &["mkfs"], &["mkfs", "x", "--size", "4Q"], &["frob"]]

@@ -10,11 +10,11 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
 use super::open::Opened;
-use super::options::{Direct, FileOptions};
 use super::{direct, open, transfer};
 use crate::alignment::Alignment;
 use crate::check;
 use crate::device::Device;
+use crate::options::{DeviceOptions, Direct};
 use crate::queue::Queue;
 use crate::uring::{UringQueue, VolumeFile};
 
@@ -40,7 +40,7 @@ impl FileDevice {
     ///
     /// Fails with [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it, and with `InvalidInput`
     /// if the path or the options do not name a volume; messages name the path.
-    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> io::Result<Self> {
+    pub fn open(path: impl AsRef<Path>, options: &DeviceOptions) -> io::Result<Self> {
         let path = path.as_ref();
         let opened = open::open(path, options)?;
         let direct = direct::set_up(&opened, path, options.direct)?;

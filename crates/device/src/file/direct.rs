@@ -8,11 +8,11 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, ioctl_bl
 use rustix::io::Errno;
 
 use super::open::{Opened, refuse};
-use super::options::Direct;
 use super::transfer;
 use crate::aligned::AlignedBuf;
 use crate::alignment::Alignment;
 use crate::iovec::{Gather, Scatter};
+use crate::options::Direct;
 use crate::pool::BufferPool;
 
 /// Requests in unaligned memory go through aligned buffers of up to this many bytes.

@@ -3,10 +3,8 @@
 mod device;
 mod direct;
 mod open;
-mod options;
 mod plain_queue;
 mod transfer;
 
 pub use device::FileDevice;
-pub use options::{Direct, FileOptions};
 pub use plain_queue::open_file_queue;

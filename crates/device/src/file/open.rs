@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use super::options::FileOptions;
+use crate::options::DeviceOptions;
 
 /// A locked file and the volume's place in it.
 pub(super) struct Opened {
@@ -23,7 +23,7 @@ pub(super) struct Opened {
     pub(super) size: u64,
 }
 
-pub(super) fn open(path: &Path, options: &FileOptions) -> io::Result<Opened> {
+pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     if options.create.is_some() && options.read_only {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "cannot create a file read-only"));
     }
@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> io::Result<Opened> {
 }
 
 /// Looks before opening, as the flags depend on the type and opening a FIFO would wait.
-fn is_block_device(path: &Path, options: &FileOptions) -> io::Result<bool> {
+fn is_block_device(path: &Path, options: &DeviceOptions) -> io::Result<bool> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create.is_some() => {
@@ -74,7 +74,7 @@ fn is_block_device(path: &Path, options: &FileOptions) -> io::Result<bool> {
     Ok(kind.is_block_device())
 }
 
-fn open_file(path: &Path, options: &FileOptions, is_block_device: bool) -> io::Result<File> {
+fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io::Result<File> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if options.create.is_some() {
@@ -112,7 +112,7 @@ fn patiently<T>(
 }
 
 /// flock(2) locks belong to the open file description, so two opens in one process exclude each other too.
-fn lock(file: &File, path: &Path, options: &FileOptions, is_block_device: bool) -> io::Result<()> {
+fn lock(file: &File, path: &Path, options: &DeviceOptions, is_block_device: bool) -> io::Result<()> {
     let operation = if options.read_only {
         FlockOperation::NonBlockingLockShared
     } else {
@@ -125,7 +125,7 @@ fn lock(file: &File, path: &Path, options: &FileOptions, is_block_device: bool) 
     }
 }
 
-fn volume_size(path: &Path, options: &FileOptions, file_size: u64) -> io::Result<u64> {
+fn volume_size(path: &Path, options: &DeviceOptions, file_size: u64) -> io::Result<u64> {
     let available = file_size.checked_sub(options.offset);
     match (available, options.len) {
         (Some(available), None) => Ok(available),

@@ -1,7 +1,7 @@
 //! On a loop device; needs root.
 
 use super::{pattern, read, refuses_bad_requests, write};
-use parext4_device::{Device, FileDevice, FileOptions};
+use parext4_device::{Device, DeviceOptions, FileDevice};
 use std::io::ErrorKind;
 use std::process::Command;
 use tempfile::TempDir;
@@ -43,7 +43,7 @@ impl Drop for Loop {
 #[test]
 fn a_block_device_is_a_volume() {
     let Some(lo) = Loop::attach(8 << 20) else { return };
-    let device = FileDevice::open(&lo.path, &FileOptions::new()).unwrap();
+    let device = FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap();
     eprintln!("{device:?}");
     assert_eq!(device.size(), 8 << 20);
     assert!(device.is_direct());
@@ -62,9 +62,9 @@ fn a_block_device_is_a_volume() {
 #[test]
 fn a_block_device_has_one_writer_and_is_never_truncated() {
     let Some(lo) = Loop::attach(1 << 20) else { return };
-    let kind = |options: &FileOptions| FileDevice::open(&lo.path, options).unwrap_err().kind();
-    let _writer = FileDevice::open(&lo.path, &FileOptions::new()).unwrap();
-    assert_eq!(kind(&FileOptions::new()), ErrorKind::ResourceBusy);
-    assert_eq!(kind(&FileOptions::new().read_only(true)), ErrorKind::ResourceBusy);
-    assert_eq!(kind(&FileOptions::new().create(4096)), ErrorKind::InvalidInput);
+    let kind = |options: &DeviceOptions| FileDevice::open(&lo.path, options).unwrap_err().kind();
+    let _writer = FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap();
+    assert_eq!(kind(&DeviceOptions::new()), ErrorKind::ResourceBusy);
+    assert_eq!(kind(&DeviceOptions::new().read_only(true)), ErrorKind::ResourceBusy);
+    assert_eq!(kind(&DeviceOptions::new().create(4096)), ErrorKind::InvalidInput);
 }

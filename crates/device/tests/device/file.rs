@@ -1,7 +1,7 @@
 //! Tests of `FileDevice`, through the page cache and with direct I/O.
 
 use super::{pattern, read, refuses_bad_requests, threads_do_not_disturb_each_other, write};
-use parext4_device::{Device, Direct, FileDevice, FileOptions};
+use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ const SIZE: u64 = 4 << 20;
 fn on_both_paths(test: impl Fn(&FileDevice)) {
     for direct in [Direct::Never, Direct::Always] {
         let dir = TempDir::new().unwrap();
-        match FileDevice::open(dir.path().join("image"), &FileOptions::new().create(SIZE).direct(direct)) {
+        match FileDevice::open(dir.path().join("image"), &DeviceOptions::new().create(SIZE).direct(direct)) {
             Ok(device) => {
                 assert_eq!(device.is_direct(), direct == Direct::Always);
                 assert_eq!(device.size(), SIZE);

@@ -1,7 +1,7 @@
 //! Tests of the options that open a file as a device.
 
 use super::{read, write};
-use parext4_device::{Device, Direct, FileDevice, FileOptions};
+use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ fn image(len: u64) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-fn refusal(path: &Path, options: &FileOptions) -> ErrorKind {
+fn refusal(path: &Path, options: &DeviceOptions) -> ErrorKind {
     let error = FileDevice::open(path, options).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error} names no path");
     error.kind()
@@ -22,7 +22,7 @@ fn refusal(path: &Path, options: &FileOptions) -> ErrorKind {
 #[test]
 fn writers_exclude_all_and_readers_exclude_writers() {
     let (_dir, path) = image(1 << 20);
-    let (writer, reader) = (FileOptions::new(), FileOptions::new().read_only(true));
+    let (writer, reader) = (DeviceOptions::new(), DeviceOptions::new().read_only(true));
     let open = FileDevice::open(&path, &writer).unwrap();
     assert_eq!(refusal(&path, &writer), ErrorKind::ResourceBusy);
     assert_eq!(refusal(&path, &reader), ErrorKind::ResourceBusy);
@@ -38,12 +38,12 @@ fn writers_exclude_all_and_readers_exclude_writers() {
 #[test]
 fn a_locked_image_is_not_truncated() {
     let (_dir, path) = image(1 << 20);
-    let open = FileDevice::open(&path, &FileOptions::new()).unwrap();
+    let open = FileDevice::open(&path, &DeviceOptions::new()).unwrap();
     write(&open, 0, &[1; 4096]).unwrap();
-    assert_eq!(refusal(&path, &FileOptions::new().create(4096)), ErrorKind::ResourceBusy);
+    assert_eq!(refusal(&path, &DeviceOptions::new().create(4096)), ErrorKind::ResourceBusy);
     assert_eq!(read(&open, 0, 4096).unwrap()[0], 1);
     drop(open);
-    let created = FileDevice::open(&path, &FileOptions::new().create(8192)).unwrap();
+    let created = FileDevice::open(&path, &DeviceOptions::new().create(8192)).unwrap();
     assert_eq!(created.size(), 8192);
     assert_eq!(read(&created, 0, 4096).unwrap()[0], 0);
 }
@@ -51,18 +51,18 @@ fn a_locked_image_is_not_truncated() {
 #[test]
 fn a_read_only_device_is_not_written() {
     let (_dir, path) = image(1 << 20);
-    let device = FileDevice::open(&path, &FileOptions::new().read_only(true)).unwrap();
+    let device = FileDevice::open(&path, &DeviceOptions::new().read_only(true)).unwrap();
     assert!(device.read_only());
     assert_eq!(write(&device, 0, &[1; 4096]).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(device.discard(0, 4096).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     device.flush().unwrap();
-    assert_eq!(refusal(&path, &FileOptions::new().read_only(true).create(1)), ErrorKind::InvalidInput);
+    assert_eq!(refusal(&path, &DeviceOptions::new().read_only(true).create(1)), ErrorKind::InvalidInput);
 }
 
 #[test]
 fn a_volume_may_lie_inside_the_file() {
     let (_dir, path) = image(1 << 20);
-    let part = FileOptions::new().offset(64 << 10).len(128 << 10);
+    let part = DeviceOptions::new().offset(64 << 10).len(128 << 10);
     let device = FileDevice::open(&path, &part).unwrap();
     assert_eq!((device.size(), device.base_offset()), (128 << 10, 64 << 10));
     write(&device, (128 << 10) - 4096, &[3; 4096]).unwrap();
@@ -78,29 +78,29 @@ fn a_volume_may_lie_inside_the_file() {
 #[test]
 fn a_volume_past_the_file_is_refused() {
     let (_dir, path) = image(1 << 20);
-    assert_eq!(refusal(&path, &FileOptions::new().offset(2 << 20)), ErrorKind::InvalidInput);
-    assert_eq!(refusal(&path, &FileOptions::new().offset(4096).len(1 << 20)), ErrorKind::InvalidInput);
-    assert_eq!(refusal(&path, &FileOptions::new().offset(4096).len(u64::MAX)), ErrorKind::InvalidInput);
-    assert_eq!(FileDevice::open(&path, &FileOptions::new().offset(1 << 20)).unwrap().size(), 0);
+    assert_eq!(refusal(&path, &DeviceOptions::new().offset(2 << 20)), ErrorKind::InvalidInput);
+    assert_eq!(refusal(&path, &DeviceOptions::new().offset(4096).len(1 << 20)), ErrorKind::InvalidInput);
+    assert_eq!(refusal(&path, &DeviceOptions::new().offset(4096).len(u64::MAX)), ErrorKind::InvalidInput);
+    assert_eq!(FileDevice::open(&path, &DeviceOptions::new().offset(1 << 20)).unwrap().size(), 0);
 }
 
 #[test]
 fn what_direct_io_cannot_reach_goes_through_the_page_cache() {
     let (_dir, path) = image((1 << 20) + 100);
-    let odd = FileOptions::new().offset(100);
+    let odd = DeviceOptions::new().offset(100);
     let device = FileDevice::open(&path, &odd).unwrap();
     assert!(!device.is_direct());
     assert_eq!((device.size(), device.sector_size(), device.memory_alignment()), (1 << 20, 512, 1));
     write(&device, (1 << 20) - 512, &[1; 512]).unwrap();
     drop(device);
     assert_eq!(refusal(&path, &odd.direct(Direct::Always)), ErrorKind::Unsupported);
-    assert_eq!(FileDevice::open(&path, &FileOptions::new()).unwrap().size(), 1 << 20);
+    assert_eq!(FileDevice::open(&path, &DeviceOptions::new()).unwrap().size(), 1 << 20);
 }
 
 #[test]
 fn only_files_and_block_devices_are_volumes() {
     let (dir, path) = image(0);
-    assert_eq!(refusal(dir.path(), &FileOptions::new()), ErrorKind::InvalidInput);
-    assert_eq!(refusal(Path::new("/dev/null"), &FileOptions::new()), ErrorKind::InvalidInput);
-    assert_eq!(refusal(&path.with_extension("missing"), &FileOptions::new()), ErrorKind::NotFound);
+    assert_eq!(refusal(dir.path(), &DeviceOptions::new()), ErrorKind::InvalidInput);
+    assert_eq!(refusal(Path::new("/dev/null"), &DeviceOptions::new()), ErrorKind::InvalidInput);
+    assert_eq!(refusal(&path.with_extension("missing"), &DeviceOptions::new()), ErrorKind::NotFound);
 }

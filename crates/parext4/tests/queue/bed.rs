@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parext4::device::{AlignedBuf, SimDevice, SimProfile};
 use parext4::{
-    Completion, Device, Error, File, FileDevice, FileOptions, IoFlags, IoQueue, IoRequest, MemDevice,
+    Completion, Device, DeviceOptions, Error, File, FileDevice, IoFlags, IoQueue, IoRequest, MemDevice,
     OpenOptions, Volume,
 };
 use testkit::device::{RemoteDevice, SplittingDevice};
@@ -56,7 +56,7 @@ impl Bed {
         if kind == Kind::Uring {
             let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             memory.save(dir.path().join("image")).unwrap();
-            let device = Arc::new(FileDevice::open(dir.path().join("image"), &FileOptions::new()).unwrap());
+            let device = Arc::new(FileDevice::open(dir.path().join("image"), &DeviceOptions::new()).unwrap());
             return Self::with(Store::File(dir), device, options, name);
         }
         let memory = Arc::new(memory);

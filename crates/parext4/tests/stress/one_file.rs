@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    BufferedFile, BufferedOptions, Device, Error, File, FileDevice, FileOptions, MemDevice, OpenOptions,
+    BufferedFile, BufferedOptions, Device, DeviceOptions, Error, File, FileDevice, MemDevice, OpenOptions,
     Policy, SplitAt, Volume,
 };
 
@@ -378,7 +378,7 @@ fn in_a_file(name: &str, queues: bool, block_size: u32, journal: bool) {
     let shape = Shape::new(64, block_size, journal);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("image");
-    let device = FileDevice::open(&path, &FileOptions::new().create(shape.mib << 20)).unwrap();
+    let device = FileDevice::open(&path, &DeviceOptions::new().create(shape.mib << 20)).unwrap();
     if !device.is_direct() {
         skipped("O_DIRECT: the directory of the test images does not support it");
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use parext4::mkfs::{MkfsOptions, Summary, mkfs};
-use parext4_device::{FileDevice, FileOptions, MemDevice};
+use parext4_device::{DeviceOptions, FileDevice, MemDevice};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -26,7 +26,7 @@ impl Images {
     /// A sparse image with a volume of ours.
     fn ours(&self, size: u64, options: &MkfsOptions) -> (PathBuf, Summary) {
         let path = self.path("ours");
-        let device = FileDevice::open(&path, &FileOptions::new().create(size)).unwrap();
+        let device = FileDevice::open(&path, &DeviceOptions::new().create(size)).unwrap();
         let summary =
             mkfs(&device, options).unwrap_or_else(|error| panic!("{size} bytes, {options:?}: {error}"));
         (path, summary)
@@ -261,7 +261,7 @@ fn identity_and_owner_are_as_asked() {
     fsck(&path);
     // The same options make the same bytes.
     let twin = images.path("twin");
-    mkfs(&FileDevice::open(&twin, &FileOptions::new().create(8 * MIB)).unwrap(), &options).unwrap();
+    mkfs(&FileDevice::open(&twin, &DeviceOptions::new().create(8 * MIB)).unwrap(), &options).unwrap();
     assert!(std::fs::read(&path).unwrap() == std::fs::read(&twin).unwrap());
 }
 
@@ -276,7 +276,7 @@ fn rubbish_on_the_device_does_not_show() {
         let rubbish: Vec<u8> =
             (0..size / 8).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
         std::fs::write(&path, rubbish).unwrap();
-        let device = FileDevice::open(&path, &FileOptions::new()).unwrap();
+        let device = FileDevice::open(&path, &DeviceOptions::new()).unwrap();
         let options = MkfsOptions { block_size: Some(block_size), ..MkfsOptions::default() };
         mkfs(&device, &options).unwrap();
         drop(device);

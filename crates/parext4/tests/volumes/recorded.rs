@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, Error, FileDevice, FileOptions, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, OpenOptions, Volume};
 use parext4_format::superblock::Superblock;
 
 use testkit::volume::{Shape, untimed};
@@ -44,7 +44,7 @@ fn damaged() -> Option<(Image, u64)> {
 }
 
 fn open(image: &Image, options: &OpenOptions) -> Volume {
-    Volume::open(Arc::new(FileDevice::open(image.path(), &FileOptions::new()).unwrap()), options).unwrap()
+    Volume::open(Arc::new(FileDevice::open(image.path(), &DeviceOptions::new()).unwrap()), options).unwrap()
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_read_only_file_is_not_written() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("image");
     File::create(&path).unwrap().set_len(SIZE).unwrap();
-    let device = FileDevice::open(&path, &FileOptions::new().read_only(true)).unwrap();
+    let device = FileDevice::open(&path, &DeviceOptions::new().read_only(true)).unwrap();
     let mut queue = open_queue(&(Arc::new(device) as Arc<dyn Device>), 4);
     let error = one(&mut *queue, write(1, 0, &[1; 4096])).result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
@@ -79,7 +79,7 @@ fn a_volume_inside_a_file_stays_there() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("image");
     File::create(&path).unwrap().set_len(SIZE).unwrap();
-    let device = FileDevice::open(&path, &FileOptions::new().offset(64 << 10).len(64 << 10)).unwrap();
+    let device = FileDevice::open(&path, &DeviceOptions::new().offset(64 << 10).len(64 << 10)).unwrap();
     let mut queue = open_queue(&(Arc::new(device) as Arc<dyn Device>), 4);
     succeed(&mut *queue, write(1, (64 << 10) - 4096, &[1; 4096]));
     assert!(one(&mut *queue, write(1, 64 << 10, &[1; 4096])).result.is_err());
@@ -103,7 +103,7 @@ fn a_file_truncated_behind_our_back_is_an_error() {
 fn a_volume_can_be_opened_again_when_its_queue_is_dropped() {
     let again = |path: &Path| {
         for round in 0..50 {
-            let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, &FileOptions::new()).unwrap());
+            let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, &DeviceOptions::new()).unwrap());
             let mut queue = open_queue(&device, 8);
             (0..4).for_each(|token| queue.submit(write(token, token * 4096, &pattern(round, 4096))));
             (4..8).for_each(|token| queue.submit(flush(token)));

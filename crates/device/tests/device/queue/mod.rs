@@ -9,8 +9,8 @@ mod uring;
 use super::block_device::Loop;
 use super::pattern;
 use parext4_device::{
-    AlignedBuf, Device, Direct, Done, FaultDevice, FaultPlan, FileDevice, FileOptions, MemDevice, Op, Queue,
-    Request, Segment, SimDevice, SimProfile, open_file_queue, open_queue,
+    AlignedBuf, Device, DeviceOptions, Direct, Done, FaultDevice, FaultPlan, FileDevice, MemDevice, Op,
+    Queue, Request, Segment, SimDevice, SimProfile, open_file_queue, open_queue,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
 /// A volume in a temporary file.
 fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
     let dir = TempDir::new().unwrap();
-    match FileDevice::open(dir.path().join("image"), &FileOptions::new().create(SIZE).direct(direct)) {
+    match FileDevice::open(dir.path().join("image"), &DeviceOptions::new().create(SIZE).direct(direct)) {
         Ok(device) => Some((dir, Arc::new(device))),
         Err(error) => {
             eprintln!("SKIPPED with {direct:?}: {error}");
@@ -73,7 +73,7 @@ fn on_every_back_end(test: impl Fn(&Arc<dyn Device>)) {
         }
     }
     if let Some(lo) = Loop::attach(SIZE) {
-        on(back_end, &(Arc::new(FileDevice::open(&lo.path, &FileOptions::new()).unwrap()) as _));
+        on(back_end, &(Arc::new(FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap()) as _));
     }
 }
 

@@ -1,48 +1,49 @@
-//! How a [`FileDevice`](super::FileDevice) is opened.
+//! How a device is opened: mode, place of the volume, page cache, lock, creation.
 
-/// Whether the page cache of the operating system is bypassed (`O_DIRECT`).
+/// Whether I/O bypasses the operating system's page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Where the file allows it for all of the volume, with sectors of 4096 bytes or less.
+    /// Bypass it if the file supports that for all of the volume, with sectors of at most 4096 bytes.
     #[default]
     Auto,
-    /// Or fail to open.
+    /// Bypass it, or fail to open.
     Always,
     /// Go through the page cache.
     Never,
 }
 
-/// How a [`FileDevice`](super::FileDevice) is opened.
+/// How a device is opened, by [`open_device`](crate::open_device) or [`FileDevice::open`](crate::FileDevice::open).
 ///
 /// ```
-/// use parext4_device::{Direct, FileOptions};
-/// let options = FileOptions::new().offset(1 << 20).direct(Direct::Never);
+/// use parext4_device::{DeviceOptions, Direct};
+/// let options = DeviceOptions::new().offset(1 << 20).direct(Direct::Never);
 /// assert!(options.lock && !options.read_only);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileOptions {
-    /// Refuse writes, and lock against writers only.
+#[non_exhaustive]
+pub struct DeviceOptions {
+    /// Refuse writes and discards, and exclude only writers.
     pub read_only: bool,
-    /// Byte offset of the volume in the file (a partition's start, say).
+    /// Offset of the volume in the file in bytes, such as the start of a partition.
     pub offset: u64,
-    /// Length of the volume in bytes; `None`: up to the end of the file.
+    /// Length of the volume in bytes. `None` means up to the end of the file.
     pub len: Option<u64>,
-    /// Whether to use `O_DIRECT`.
+    /// Whether to bypass the page cache.
     pub direct: Direct,
-    /// Fail to open what another opener uses: writers exclude everybody, readers exclude writers. On by default.
+    /// Lock the file: a writer excludes all other openers that lock, a reader excludes writers. On by default.
     pub lock: bool,
-    /// Create the file, or truncate it, as a hole of this many bytes. Refused for block devices.
+    /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it.
     pub create: Option<u64>,
 }
 
-impl Default for FileOptions {
+impl Default for DeviceOptions {
     fn default() -> Self {
         Self { read_only: false, offset: 0, len: None, direct: Direct::Auto, lock: true, create: None }
     }
 }
 
-impl FileOptions {
-    /// The defaults: the whole file, for reading and writing, locked, direct where possible.
+impl DeviceOptions {
+    /// Returns the defaults: the whole file, for reading and writing, locked, direct where possible.
     pub fn new() -> Self {
         Self::default()
     }

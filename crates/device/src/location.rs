@@ -1,0 +1,88 @@
+//! What a user types to name a device: a path, or a URL whose scheme says how to reach the device.
+//!
+//! This module reads names. [`open_device`](crate::open_device) opens the device that a name stands for.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Place of a device, read from what a user typed.
+///
+/// ```
+/// use parext4_device::Location;
+/// assert_eq!(Location::parse("./a:b.img")?, Location::Path("./a:b.img".into()));
+/// let error = Location::parse("tape:one").unwrap_err();
+/// assert!(error.to_string().starts_with("tape:one: unknown scheme \"tape\""));
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Location {
+    /// An image file or block device of this machine.
+    Path(PathBuf),
+}
+
+impl Location {
+    /// Reads a name. Text that begins with a scheme and a colon is a URL; other text is a path.
+    ///
+    /// A scheme has at least two letters, digits, `+` or `-`, and begins with a letter. So a path whose first colon follows
+    /// a slash or a dot is never read as a URL.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for an unknown scheme; the message names it. No scheme is known yet.
+    pub fn parse(typed: impl AsRef<OsStr>) -> io::Result<Self> {
+        let typed = typed.as_ref();
+        match scheme(typed) {
+            None => Ok(Self::Path(typed.into())),
+            Some(scheme) => Err(unknown_scheme(typed, scheme)),
+        }
+    }
+
+    /// Returns the path of a device of this machine.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+        }
+    }
+}
+
+/// Returns the scheme of a name that a user typed, without its colon, or `None` if the name is a path.
+pub fn scheme(typed: &OsStr) -> Option<&str> {
+    // All bytes of a scheme are ASCII, so text after the first invalid byte does not matter.
+    let valid = typed.as_encoded_bytes().utf8_chunks().next()?.valid();
+    let (scheme, _) = valid.split_once(':')?;
+    let is_scheme = scheme.len() >= 2
+        && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+' || c == '-');
+    is_scheme.then_some(scheme)
+}
+
+fn unknown_scheme(typed: &OsStr, scheme: &str) -> io::Error {
+    let typed = typed.display();
+    let message = format!("{typed}: unknown scheme {scheme:?}; if it is the name of a file, type ./{typed}");
+    io::Error::new(io::ErrorKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn schemes_are_told_from_paths() {
+        for (typed, found) in
+            [("nbd:export", "nbd"), ("nbd+unix:///x", "nbd+unix"), ("RBD:pool/image", "RBD")]
+        {
+            assert_eq!(scheme(typed.as_ref()), Some(found));
+            let error = Location::parse(typed).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{typed}: unknown scheme \"{found}\"")), "{text}");
+        }
+        let paths =
+            ["", "a.img", "a:b", "disk.img:etc", "./nbd:x", "/dev/disk/by-path/pci-0:1", ":x", "2a:b"];
+        for typed in paths.map(OsStr::new).into_iter().chain([OsStr::from_bytes(b"n\xffd:x")]) {
+            assert_eq!(Location::parse(typed).unwrap().path(), Some(Path::new(typed)), "{typed:?}");
+        }
+    }
+}

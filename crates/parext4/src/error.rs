@@ -1,4 +1,7 @@
-//! One error by meaning, and its errno.
+//! The error type of the engine: one variant for each meaning, and its errno.
+//!
+//! Errors of the parsers (`FormatError`) become [`Error::Corrupt`]. Invariant: the text names what was wrong and where, and
+//! is kept when an error becomes an [`io::Error`].
 
 use std::fmt;
 use std::io;
@@ -15,21 +18,21 @@ pub enum Error {
     /// The device failed a read, write, flush or discard.
     #[error("{what}: {cause}")]
     Device {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// The device's own error.
+        /// The error that the device returned.
         cause: Arc<io::Error>,
     },
-    /// A structure on the device fails a check; nothing was changed on its account.
+    /// A structure on the device fails a check. The operation has changed nothing because of it.
     #[error("corrupt volume: {0}")]
     Corrupt(String),
-    /// The volume or file uses a feature that parext4 does not support; the text names it.
+    /// The volume or the file uses a feature that parext4 does not support. The text names it.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The volume was opened read-only, or cannot be opened otherwise.
     #[error("the volume is read-only: {0}")]
     ReadOnly(String),
-    /// An earlier error latched the volume read-only (I8); the text is that error.
+    /// An earlier failure has stopped the volume: it accepts no changes until it is opened again. The text is that error.
     #[error("the volume was stopped by an earlier error: {0}")]
     Stopped(Arc<str>),
     /// No such file or directory.
@@ -38,10 +41,10 @@ pub enum Error {
     /// The name exists already.
     #[error("file exists: {0}")]
     Exists(String),
-    /// A directory was needed.
+    /// The operation needs a directory.
     #[error("not a directory: {0}")]
     NotDirectory(String),
-    /// Something other than a directory was needed.
+    /// The operation needs something other than a directory.
     #[error("is a directory: {0}")]
     IsDirectory(String),
     /// The directory still has entries.
@@ -62,7 +65,7 @@ pub enum Error {
     /// The inode has no such extended attribute.
     #[error("no such attribute: {0}")]
     NoAttribute(String),
-    /// A value is longer than any that can be passed.
+    /// A value is longer than the limit of the system call.
     #[error("too big: {0}")]
     TooBig(String),
     /// A length is out of range.
@@ -74,14 +77,14 @@ pub enum Error {
     /// The file would exceed the largest size that the format can map.
     #[error("file too large")]
     FileTooLarge,
-    /// Nothing of what was asked for is at or behind this byte of the file.
-    #[error("nothing there at or behind byte {0}")]
-    NothingBehind(u64),
+    /// The file has no data, or no hole, at or after this byte offset.
+    #[error("no data or hole at or after byte {0}")]
+    NothingAfter(u64),
     /// The object is in use.
     #[error("in use: {0}")]
     Busy(String),
-    /// The operation would have to wait, which it was told not to.
-    #[error("would wait: {0}")]
+    /// The operation would block, and the caller has asked for an error in that case.
+    #[error("would block: {0}")]
     WouldWait(&'static str),
     /// The operation was cancelled before it began.
     #[error("cancelled")]
@@ -95,30 +98,29 @@ pub enum Error {
 }
 
 impl Error {
-    /// A device error while doing `what`.
+    /// Returns a device error. `what` names the operation that failed.
     pub(crate) fn device(what: impl fmt::Display, cause: io::Error) -> Self {
         Self::Device { what: what.to_string(), cause: Arc::new(cause) }
     }
 
-    /// A corruption found in `what`.
+    /// Returns a corruption error. `what` names the structure and its fault.
     pub(crate) fn corrupt(what: impl fmt::Display) -> Self {
         Self::Corrupt(what.to_string())
     }
 
-    /// An argument that is not valid.
+    /// Returns an error for an argument that is not valid. `what` names the argument and the reason.
     pub(crate) fn invalid(what: impl fmt::Display) -> Self {
         Self::Invalid(what.to_string())
     }
 
-    /// The errno that a system call would report for this error.
+    /// Returns the errno that a system call would report for this error.
     #[must_use]
     pub fn to_errno(&self) -> i32 {
         match self {
             Self::Device { cause, .. } => cause.raw_os_error().unwrap_or(libc::EIO),
             Self::Corrupt(_) => libc::EUCLEAN,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
-            // The kernel's ext4 refuses changes with the same error after an error has stopped it
-            // (`EXT4_FLAGS_EMERGENCY_RO`).
+            // The kernel's ext4 refuses changes with the same errno after an error has stopped it (`EXT4_FLAGS_EMERGENCY_RO`).
             Self::ReadOnly(_) | Self::Stopped(_) => libc::EROFS,
             Self::NotFound(_) => libc::ENOENT,
             Self::Exists(_) => libc::EEXIST,
@@ -133,7 +135,7 @@ impl Error {
             Self::OutOfRange(_) => libc::ERANGE,
             Self::Invalid(_) => libc::EINVAL,
             Self::FileTooLarge => libc::EFBIG,
-            Self::NothingBehind(_) => libc::ENXIO,
+            Self::NothingAfter(_) => libc::ENXIO,
             Self::Busy(_) => libc::EBUSY,
             Self::WouldWait(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
@@ -151,7 +153,7 @@ impl From<FormatError> for Error {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        // Keep the text: `from_raw_os_error` would lose what is wrong and where.
+        // `io::Error::from_raw_os_error` would discard the text.
         let kind = io::Error::from_raw_os_error(error.to_errno()).kind();
         io::Error::new(kind, error)
     }

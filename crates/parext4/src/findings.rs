@@ -1,4 +1,7 @@
-//! Errors found in an open volume: each is logged once, and all are counted for the record in the superblock.
+//! The errors found in an open volume, for the log and for the record in the superblock.
+//!
+//! Responsible for logging each error once, and for the count, the first and the last error. Who may record them, and when,
+//! is decided by `health` and the commit. Invariant: memory is bounded, whatever a hostile volume contains (I9).
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -9,45 +12,44 @@ use parext4_format::{FsBlock, InodeNo};
 use crate::clock::now;
 use crate::error::Error;
 
-/// Limit of distinct errors that are logged. Further ones are only counted, because a hostile volume may have any
-/// number.
+/// Limit of distinct errors that are logged. Further errors are only counted.
 const MAX_LOGGED: usize = 1024;
 
-/// What an error concerns; 0 for no inode or no block in particular.
+/// The inode and block that an error concerns; 0 for none in particular.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ErrorPlace {
     ino: u32,
     block: u64,
 }
 
-impl From<InodeNo> for Place {
+impl From<InodeNo> for ErrorPlace {
     fn from(ino: InodeNo) -> Self {
         Self { ino: ino.get(), block: 0 }
     }
 }
 
-impl From<(InodeNo, FsBlock)> for Place {
+impl From<(InodeNo, FsBlock)> for ErrorPlace {
     fn from((ino, block): (InodeNo, FsBlock)) -> Self {
         Self { ino: ino.get(), block: block.get() }
     }
 }
 
-/// One error: when it was found, by which check, and what it concerns.
+/// One error: time, check, inode and block, and code of the superblock's record.
 #[derive(Clone, Copy, Debug)]
 struct Finding {
     seconds: i64,
     check: &'static Location<'static>,
-    place: Place,
+    place: ErrorPlace,
     code: u8,
 }
 
 /// The errors found since the volume was opened.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    /// Errors on record when the volume was opened.
+    /// Number of errors on record when the volume was opened.
     before: u32,
     found: Option<Found>,
-    /// Errors on record in the superblock in memory.
+    /// Number of errors on record in the superblock in memory.
     recorded: u32,
     logged: HashSet<String>,
 }
@@ -55,25 +57,30 @@ pub(crate) struct Findings {
 /// The number of errors, with the first and the last one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    /// Includes those that were on record before.
+    /// Includes the errors that were on record when the volume was opened.
     count: u32,
     first: Finding,
     last: Finding,
 }
 
 impl Findings {
-    /// None yet, of a volume that has `before` on record.
+    /// Returns no findings, for a volume that has `before` errors on record.
     pub(crate) fn new(before: u32) -> Self {
         Self { before, found: None, recorded: before, logged: HashSet::new() }
     }
 
-    /// Adds an error that `check` found, and logs it. Errors with the same text count once. Returns true if the record
-    /// changes.
-    pub(crate) fn add(&mut self, check: &'static Location<'static>, place: Place, error: &Error) -> bool {
+    /// Adds an error that `check` found, and logs it. Errors with the same text count once. Returns true if the error was
+    /// new and was logged, so that the commit thread should record it soon.
+    pub(crate) fn add(
+        &mut self,
+        check: &'static Location<'static>,
+        place: ErrorPlace,
+        error: &Error,
+    ) -> bool {
         let code = match error {
             Error::Corrupt(_) => ERROR_CORRUPTED,
             Error::Device { .. } => ERROR_IO,
-            // Nothing is wrong with the volume.
+            // An error of the caller, not of the volume.
             _ => return false,
         };
         let is_logged = self.logged.len() < MAX_LOGGED;
@@ -92,12 +99,12 @@ impl Findings {
         is_logged
     }
 
-    /// Returns the errors found, if any.
+    /// Returns the errors found, or `None`.
     pub(crate) fn all(&self) -> Option<Found> {
         self.found
     }
 
-    /// Returns the errors found, if the superblock in memory lacks some. The caller records them there.
+    /// Returns the errors found, or `None` if the superblock in memory has all of them. The caller records them there.
     pub(crate) fn take_unrecorded(&mut self) -> Option<Found> {
         let found = self.found.filter(|found| found.count > self.recorded)?;
         self.recorded = found.count;
@@ -125,7 +132,7 @@ impl Finding {
     }
 }
 
-/// The file of a check in the engine's sources.
+/// Returns the file of a check, relative to the engine's sources.
 fn file_of(check: &Location<'static>) -> &'static str {
     let file = check.file();
     file.rsplit_once("src/").map_or(file, |(_, file)| file)

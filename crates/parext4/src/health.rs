@@ -1,73 +1,77 @@
-//! The state of an open volume: the errors found in it, and the latch that the first failure closes (I8).
+//! The health of an open volume: the errors found in it, and whether it may still be changed.
+//!
+//! Responsible for refusing changes after the first failure (I8) and for passing the errors to the record in the
+//! superblock. What is checked and reported is decided by the callers; the record is written by the commit.
+//!
+//! Invariant: once the volume has stopped it stays stopped, and the first cause is kept.
 
 use std::panic::Location;
 
-use crate::alarm::Alarm;
 use crate::error::{Error, Result};
-use crate::findings::{Findings, Found, Place};
+use crate::findings::{ErrorPlace, Findings, Found};
+use crate::sleep_timer::SleepTimer;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};
 
-/// Whether a volume may still be changed, and the errors found in it.
+/// The errors of a volume, and a latch that the first failure closes.
 #[derive(Debug)]
 pub(crate) struct Health {
     stopped: AtomicBool,
     cause: Mutex<Option<Arc<str>>>,
     findings: Mutex<Findings>,
-    alarm: Arc<Alarm>,
+    commit_timer: Arc<SleepTimer>,
 }
 
 impl Health {
-    /// Of a volume whose superblock has `errors` on record.
+    /// Returns the state of a volume whose superblock has `errors` errors on record.
     pub(crate) fn new(errors: u32) -> Self {
         Self {
             stopped: AtomicBool::new(false),
             cause: Mutex::new(Rank::Leaf, None),
             findings: Mutex::new(Rank::Leaf, Findings::new(errors)),
-            alarm: Arc::default(),
+            commit_timer: Arc::default(),
         }
     }
 
-    /// Wakes the commit thread when an error is found, so that it is recorded soon.
-    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
-        &self.alarm
+    /// Returns the timer of the commit thread, which is woken when an error is found, so that the error is recorded soon.
+    pub(crate) fn commit_timer(&self) -> &Arc<SleepTimer> {
+        &self.commit_timer
     }
 
-    /// Logs an error that the caller's check found in the volume, has the next transaction record it in the superblock,
-    /// and returns it. Errors that are not of the volume itself are only returned.
+    /// Reports an error that the caller's check found in the volume: logs it, and has the next transaction record it in the
+    /// superblock. Returns the error. Errors other than corruption are only returned.
     #[track_caller]
-    pub(crate) fn note(&self, place: impl Into<Place>, error: Error) -> Error {
+    pub(crate) fn note(&self, place: impl Into<ErrorPlace>, error: Error) -> Error {
         if matches!(error, Error::Corrupt(_)) {
             self.add(Location::caller(), place.into(), &error);
         }
         error
     }
 
-    fn add(&self, check: &'static Location<'static>, place: Place, error: &Error) {
+    fn add(&self, check: &'static Location<'static>, place: ErrorPlace, error: &Error) {
         if self.findings.lock().add(check, place, error) {
-            self.alarm.ring();
+            self.commit_timer.wake();
         }
     }
 
-    /// The errors found since the volume was opened, if any.
+    /// Returns the errors found since the volume was opened, or `None`.
     pub(crate) fn found(&self) -> Option<Found> {
         self.findings.lock().all()
     }
 
-    /// Like [`found`](Self::found), but `None` if no error was found since the last call. The caller records them in
-    /// the superblock.
+    /// Returns the errors found, or `None` if none was found since the last call. The caller records them in the superblock.
     pub(crate) fn take_unrecorded(&self) -> Option<Found> {
         self.findings.lock().take_unrecorded()
     }
 
-    /// An error if the volume has stopped.
+    /// Returns an error if the volume has stopped.
     pub(crate) fn check(&self) -> Result<()> {
-        // Acquire pairs with the Release in `stop`, so that the cause is there to read.
+        // Acquire pairs with the Release in `stop`, so that the cause can be read.
         if self.stopped.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Stops the volume because of `error`, which is returned. Later errors do not replace the first.
+    /// Stops the volume because of `error`, and returns that error. Keeps the cause of an earlier stop.
     #[track_caller]
     pub(crate) fn stop(&self, error: Error) -> Error {
         let mut cause = self.cause.lock();
@@ -77,11 +81,11 @@ impl Health {
         }
         self.stopped.store(true, Ordering::Release);
         drop(cause);
-        self.add(Location::caller(), Place::default(), &error);
+        self.add(Location::caller(), ErrorPlace::default(), &error);
         error
     }
 
-    /// Refuses later changes for a reason other than a failure.
+    /// Refuses later changes for a reason other than a failure, which later errors show.
     pub(crate) fn close(&self, why: &str) {
         self.cause.lock().get_or_insert_with(|| why.into());
         self.stopped.store(true, Ordering::Release);

@@ -1,4 +1,7 @@
-//! The geometry of a volume, derived once from its superblock, and the blocks that are the file system's own.
+//! The geometry of a volume, derived once from its superblock, and the blocks that belong to the file system itself.
+//!
+//! Responsible for arithmetic between blocks, groups and inodes, and for the check that no file refers to a block outside
+//! the volume or of the file system (I9). Does no I/O. Invariant: nothing here changes after the volume was opened.
 
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
@@ -6,10 +9,10 @@ use parext4_format::{ChecksumSeed, FsBlock, GroupNo, InodeNo};
 
 use crate::error::{Error, Result};
 
-/// The largest logical block number plus one: `ee_block` has 32 bits and the last is not used.
+/// Limit of the number of blocks of a file. `ee_block` has 32 bits, and the last value is not used.
 pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 
-/// The fixed numbers of one volume. Everything in it was range-checked by [`Superblock::parse`].
+/// The constants of one volume. [`Superblock::parse`] has checked their ranges.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub block_size: u32,
@@ -50,12 +53,12 @@ impl Layout {
         }
     }
 
-    /// Notes which blocks belong to the file system itself, so that no file may claim them (I9). `journal` lists the
-    /// runs of the journal's blocks, which lie in the volume, as `(start, length)`.
+    /// Sets the blocks that belong to the file system itself, so that no file may refer to them (I9). `journal` lists the
+    /// runs of the journal's blocks as `(start, length)`; they lie in the volume.
     ///
     /// # Errors
-    /// If a descriptor places a bitmap or an inode table outside the volume, or if two of these claim one block, as the
-    /// kernel's block validity check (`ext4_setup_system_zone`).
+    /// [`Error::Corrupt`] if a descriptor places a bitmap or an inode table outside the volume, or if two structures overlap.
+    /// The kernel checks the same (`ext4_setup_system_zone`).
     pub(crate) fn set_system_zone(
         &mut self,
         sb: &Superblock,
@@ -94,7 +97,10 @@ impl Layout {
         Ok(())
     }
 
-    /// Checks that `[start, start + len)` lies in the volume and outside the file system's own blocks.
+    /// Checks that the blocks `[start, start + len)` lie in the volume and do not belong to the file system itself.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] otherwise.
     pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()> {
         let start = start.get();
         let end = start.checked_add(len).filter(|&end| end <= self.blocks_count);
@@ -110,12 +116,12 @@ impl Layout {
         }
     }
 
-    /// Returns the number of the file system's own blocks.
+    /// Returns the number of blocks that belong to the file system itself.
     pub(crate) fn system_blocks(&self) -> u64 {
         self.system.iter().map(|&(start, end)| end - start).sum()
     }
 
-    /// The file system's own blocks in a group, as `(start, end)` counted from the group's start.
+    /// Returns the file system's own blocks in a group, as `(start, end)` counted from the group's start.
     pub(crate) fn system_blocks_in(&self, group: GroupNo) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.group_start(group).get();
         let last = first + u64::from(self.group_blocks(group));
@@ -126,28 +132,28 @@ impl Layout {
         })
     }
 
-    /// The first block of a group.
+    /// Returns the first block of a group.
     pub(crate) fn group_start(&self, group: GroupNo) -> FsBlock {
         FsBlock(u64::from(self.first_data_block) + u64::from(group.get()) * u64::from(self.blocks_per_group))
     }
 
-    /// Whether a block lies in a group.
+    /// Returns true if a block lies in a group, and so in the volume.
     pub(crate) fn contains(&self, block: FsBlock) -> bool {
         (u64::from(self.first_data_block)..self.blocks_count).contains(&block.get())
     }
 
-    /// A goal that may lie outside the volume, or else the first block in a group.
+    /// Returns `goal` if it lies in the volume, and the first block of group 0 otherwise.
     pub(crate) fn nearest(&self, goal: FsBlock) -> FsBlock {
         if self.contains(goal) { goal } else { FsBlock(u64::from(self.first_data_block)) }
     }
 
-    /// How many blocks a group has; the last may be short.
+    /// Returns the number of blocks of a group. The last group may be shorter than the others.
     pub(crate) fn group_blocks(&self, group: GroupNo) -> u32 {
         let rest = self.blocks_count - self.group_start(group).get();
         u32::try_from(rest).unwrap_or(u32::MAX).min(self.blocks_per_group)
     }
 
-    /// The group of a block and its place in it; the block must lie in the volume.
+    /// Returns the group of a block and the block's index in it. The block must lie in the volume.
     pub(crate) fn group_of(&self, block: FsBlock) -> (GroupNo, u32) {
         let from_first = block.get() - u64::from(self.first_data_block);
         let per_group = u64::from(self.blocks_per_group);
@@ -155,7 +161,10 @@ impl Layout {
         (GroupNo((from_first / per_group) as u32), (from_first % per_group) as u32)
     }
 
-    /// The group of an inode and its place in the group's table, or an error if there is no such inode.
+    /// Returns the group of an inode and the inode's index in the group's table.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the volume has no such inode.
     pub(crate) fn inode_place(&self, ino: InodeNo) -> Result<(GroupNo, u32)> {
         if ino.get() == 0 || ino.get() > self.inodes_count {
             return Err(Error::corrupt(format_args!("inode number {ino} is out of range")));
@@ -164,18 +173,21 @@ impl Layout {
         Ok((GroupNo(index / self.inodes_per_group), index % self.inodes_per_group))
     }
 
-    /// The byte offset on the device of a block.
+    /// Returns the offset of a block on the device, in bytes.
     pub(crate) fn offset(&self, block: FsBlock) -> u64 {
         block.get() << self.block_bits
     }
 
-    /// Whether directory blocks end in a checksum tail.
+    /// Returns true if directory blocks end in a checksum tail.
     pub(crate) fn has_dir_tail(&self) -> bool {
         self.seed.is_some()
     }
 }
 
-/// Sorts ranges, checks that none overlap, and joins those that touch.
+/// Sorts ranges and joins adjacent ones.
+///
+/// # Errors
+/// [`Error::Corrupt`] if two ranges overlap.
 fn merge(mut zones: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
     zones.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();

@@ -7,7 +7,6 @@
 //! The design, with the invariants I1 to I10 that comments cite, is in `docs/design.md`.
 #![forbid(unsafe_code)]
 
-mod alarm;
 mod allocator;
 mod clock;
 pub mod error;
@@ -32,6 +31,7 @@ mod namespace;
 mod operation;
 mod page_cache;
 mod policy;
+mod sleep_timer;
 mod stats;
 mod stripes;
 mod sync;

@@ -1,18 +1,21 @@
-//! The memory that this process may use: that of the machine, or less in a control group.
+//! The memory that this process may use: the machine's memory, or the limit of its control group.
 //!
-//! The defaults of the caches are shares of it. It is read when a volume is opened; a limit that changes later has no
-//! effect on an open volume.
+//! Responsible for reading these numbers; which share a cache gets is decided where a volume is opened. They are read at
+//! each open, so a limit that changes later does not affect an open volume.
+//!
+//! Sources: proc_meminfo(5), cgroups(7), and the kernel's documentation of `memory.max`, `memory.high` and
+//! `memory.limit_in_bytes`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Memory to assume where the system does not say how much there is, in bytes.
+/// Bytes of memory to assume if the system does not tell.
 const UNKNOWN: u64 = 1 << 30;
-/// Where the kernel mounts the control groups, by the convention of systemd and of container runtimes.
+/// The mount point of the control groups, by the convention of systemd and of container runtimes.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// Returns the bytes of memory that this process may use: the machine's memory or the lowest limit of the process's
-/// control group and its ancestors (version 1 or 2), whichever is less.
+/// Returns the bytes of memory that this process may use: the least of the machine's memory and the limits of the process's
+/// control group and its ancestors (version 1 or 2).
 pub(crate) fn memory() -> u64 {
     let read = |path: &Path| fs::read_to_string(path).ok();
     let installed = read(Path::new("/proc/meminfo")).and_then(|text| installed(&text));
@@ -22,15 +25,15 @@ pub(crate) fn memory() -> u64 {
     [installed, limit].into_iter().flatten().min().unwrap_or(UNKNOWN)
 }
 
-/// Returns what the text of `/proc/meminfo` says of the memory installed, in bytes.
+/// Returns the installed memory, in bytes, from the text of `/proc/meminfo`.
 fn installed(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
 }
 
-/// Returns the files that may hold a limit, for the text of `/proc/self/cgroup`. A file that does not exist, or that
-/// says "max", sets no limit.
+/// Returns the files that may hold a limit, from the text of `/proc/self/cgroup`. A file that does not exist or contains
+/// "max" sets no limit.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

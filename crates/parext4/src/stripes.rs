@@ -1,13 +1,13 @@
-//! A value spread over cache lines, so that threads that count do not meet.
+//! Values spread over cache lines, so that threads which update counters do not contend for one line.
 
 use std::ops::Deref;
 
-/// `N` copies of a value, each with cache lines of its own. A thread always uses the same copy, and shares it
-/// with few others.
+/// `N` copies of a value, each on cache lines of its own. A thread always uses the same copy, which it shares with few
+/// other threads.
 #[derive(Debug)]
 pub(crate) struct Stripes<T, const N: usize>([Padded<T>; N]);
 
-/// A value with cache lines of its own: two of 64 bytes, which processors fetch together.
+/// A value with cache lines of its own: two lines of 64 bytes, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);
@@ -26,25 +26,25 @@ impl<T: Default, const N: usize> Default for Stripes<T, N> {
 }
 
 impl<T, const N: usize> Stripes<T, N> {
-    /// The copy of this thread.
+    /// Returns the copy of this thread.
     pub(crate) fn mine(&self) -> &T {
         &self.0[number_of_thread() % N]
     }
 
-    /// All copies.
+    /// Returns all copies.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(Deref::deref)
     }
 }
 
-/// Threads are numbered as they come.
+/// Returns the number of this thread. Threads are numbered in the order of their first call.
 #[cfg(not(shuttle))]
 pub(crate) fn number_of_thread() -> usize {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        // Nothing to set up and nothing to drop, so it is there as long as the thread is.
+        // The cell needs no initialisation and no destructor, so it is valid until the thread ends.
         static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
     }
     NUMBER.get().unwrap_or_else(|| {
@@ -54,7 +54,7 @@ pub(crate) fn number_of_thread() -> usize {
     })
 }
 
-/// The model checker's own numbers, so that a schedule which is run again takes the same copies.
+/// Returns the number that the model checker gives this thread, so that a repeated schedule uses the same copies.
 #[cfg(shuttle)]
 pub(crate) fn number_of_thread() -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};

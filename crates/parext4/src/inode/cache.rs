@@ -95,14 +95,14 @@ impl InodeCache {
     fn find(&self, ino: InodeNo) -> Found {
         let number = ino.get().into();
         let mut shard = self.inodes.shard(number);
-        match self.inodes.find(&mut shard, number) {
+        match self.inodes.get(&mut shard, number) {
             Some(Entry::Present(inode)) => Found::Present(Arc::clone(inode)),
             Some(Entry::Loading(loading)) if !planted(Fault::LoadTwice) => {
                 Found::Elsewhere(Arc::clone(loading))
             }
             _ => {
                 let loading = Loading::begin();
-                let none = self.inodes.put(&mut shard, number, Entry::Loading(Arc::clone(&loading)));
+                let none = self.inodes.insert(&mut shard, number, Entry::Loading(Arc::clone(&loading)));
                 debug_assert!(none.is_none() || planted(Fault::LoadTwice));
                 Found::Missing(loading)
             }
@@ -116,14 +116,14 @@ impl InodeCache {
         inode.recharge();
         {
             let mut shard = self.inodes.shard(number);
-            match self.inodes.find(&mut shard, number) {
+            match self.inodes.get(&mut shard, number) {
                 Some(Entry::Present(_)) if planted(Fault::LoadTwice) => {}
                 Some(Entry::Present(newer)) => return Some(Arc::clone(newer)),
                 Some(Entry::Loading(mark)) if Arc::ptr_eq(mark, loading) => {
-                    drop(self.inodes.put(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                    drop(self.inodes.insert(&mut shard, number, Entry::Present(Arc::clone(&inode))));
                 }
                 None if planted(Fault::PutUnmarked) => {
-                    drop(self.inodes.put(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                    drop(self.inodes.insert(&mut shard, number, Entry::Present(Arc::clone(&inode))));
                 }
                 _ if planted(Fault::LoadTwice) => {}
                 _ => return None,
@@ -139,7 +139,7 @@ impl InodeCache {
         inode.recharge();
         let replaced = {
             let mut shard = self.inodes.shard(number);
-            self.inodes.put(&mut shard, number, Entry::Present(inode))
+            self.inodes.insert(&mut shard, number, Entry::Present(inode))
         };
         drop(replaced);
         self.inodes.budget().make_room();
@@ -149,7 +149,7 @@ impl InodeCache {
     pub(crate) fn remove(&self, inode: &Arc<Inode>) {
         let number = inode.ino().get().into();
         let is_it = |entry: &Entry| matches!(entry, Entry::Present(other) if Arc::ptr_eq(other, inode));
-        let removed = self.inodes.shard(number).take_if(number, is_it);
+        let removed = self.inodes.shard(number).remove_if(number, is_it);
         drop(removed);
     }
 }
@@ -165,7 +165,7 @@ impl Drop for Mark<'_> {
     fn drop(&mut self) {
         let number = self.ino.get().into();
         let is_it = |entry: &Entry| matches!(entry, Entry::Loading(mark) if Arc::ptr_eq(mark, self.loading));
-        let mark = self.cache.inodes.shard(number).take_if(number, is_it);
+        let mark = self.cache.inodes.shard(number).remove_if(number, is_it);
         drop(mark);
         self.loading.end();
     }
@@ -176,8 +176,8 @@ impl Evict for InodeCache {
         self.inodes.oldest()
     }
 
-    fn pass(&self) {
-        self.inodes.pass();
+    fn skip(&self) {
+        self.inodes.skip();
     }
 
     fn evict(&self) {

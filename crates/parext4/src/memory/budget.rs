@@ -1,21 +1,25 @@
 //! One budget for all caches of metadata: inodes with their extent maps, metadata blocks, and the free space of groups.
 //!
-//! Every entry of a cache holds a [`Charge`], so the budget knows what is in memory. A thread that has added an entry
-//! calls [`make_room`](Budget::make_room), which evicts unreferenced entries while the budget is exceeded. It evicts in
-//! the order of last use, across the caches: an entry notes the budget's clock, which counts the bytes charged so far,
-//! and each step examines the entry that is oldest by that clock. A call takes at most [`STEPS`] steps, so an addition
-//! costs the same however much is in memory.
+//! Every entry of a cache holds a [`Charge`], so the budget knows how much is in memory. Entries are evicted in the order of
+//! last use across the caches:
 //!
-//! Entries in use stay, so the budget may be exceeded. Entries that were used while the last quarter of the budget was
-//! charged stay as well, or a volume with much in use would read everything else again and again. So the memory in use
-//! is at most the budget, or the entries in use and a quarter of the budget, whichever is more.
+//! 1. The budget has a clock, which counts the bytes that were ever charged. An entry stores the clock when it is used.
+//! 2. A thread that has added an entry calls [`make_room`](Budget::make_room). If the budget is exceeded, it examines the
+//!    entry with the oldest time of use, and evicts it if it is unreferenced.
+//! 3. It repeats this at most [`STEPS`] times, so the cost of an addition does not depend on how much is in memory.
+//!
+//! Entries in use are not evicted. Neither are entries that were used while the last quarter of the budget was charged;
+//! otherwise a volume with much in use would read all other metadata again and again.
+//!
+//! Invariant: the memory in use is at most the budget, or the entries in use and a quarter of the budget, whichever is
+//! more.
 
 use std::sync::{OnceLock, Weak};
 
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Limit of entries that one addition examines. More than one, so that a cache with many entries in use shrinks too.
+/// Limit of entries that one addition examines. More than 1, so that a cache with many entries in use shrinks too.
 const STEPS: u32 = 16;
 /// What [`Evict::oldest`] returns for an empty cache.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -26,10 +30,10 @@ pub(crate) trait Evict: Send + Sync + std::fmt::Debug {
     fn oldest(&self) -> u64;
 
     /// Skips the entry that would be examined next.
-    fn pass(&self);
+    fn skip(&self);
 
-    /// Drops the next entry if it is unreferenced and can be read or built again. Only tries locks that a caller of the
-    /// cache may hold, and blocks on none.
+    /// Evicts the next entry if it is unreferenced and can be read or built again. Only tries locks that a caller of the
+    /// cache may hold, and blocks on none of them.
     fn evict(&self);
 }
 
@@ -90,8 +94,8 @@ impl Budget {
             let Some((used_at, cache)) = oldest else { return };
             let is_recent = used_at != NEVER && self.now().saturating_sub(used_at) < self.limit / 4;
             if is_recent {
-                // Others may be older.
-                caches.iter().for_each(|cache| cache.pass());
+                // The next entries of the caches may be older.
+                caches.iter().for_each(|cache| cache.skip());
                 continue;
             }
             cache.evict();
@@ -113,7 +117,7 @@ impl Charge {
     /// Changes the charge to `bytes`.
     pub(crate) fn set(&self, bytes: usize) {
         let now = bytes as u64;
-        // Relaxed: sums, which order nothing.
+        // Relaxed: no other data depends on these sums.
         let before = self.bytes.swap(now, Ordering::Relaxed);
         if now >= before {
             self.budget.used.fetch_add(now - before, Ordering::Relaxed);
@@ -127,7 +131,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if cfg!(shuttle) && std::thread::panicking() {
-            // While a failed model unwinds, its primitives must not be used.
+            // A failed model is being torn down: its primitives no longer work.
             return;
         }
         self.set(0);

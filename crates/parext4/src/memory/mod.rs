@@ -1,4 +1,7 @@
-//! Memory for metadata: the budget that its caches share, and what is evicted first.
+//! The memory of metadata: a budget that all caches of a volume share, and the order of eviction.
+//!
+//! Responsible for which entry is evicted next. The caches decide whether an entry may be evicted. The page cache has a
+//! budget of its own (`page_cache`).
 
 mod budget;
 mod shards;
@@ -9,12 +12,12 @@ pub(crate) use shards::Shards;
 /// Metadata that a volume has in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetadataCacheStats {
-    /// The budget: [`OpenOptions::metadata_cache`](crate::OpenOptions), in bytes.
+    /// The budget, in bytes ([`OpenOptions::metadata_cache`](crate::OpenOptions)).
     pub budget: u64,
-    /// What is in memory, in bytes, by estimate. More than the budget only if more is in use.
+    /// Estimated size of the metadata in memory, in bytes. Exceeds the budget only while more than that is in use.
     pub bytes: u64,
-    /// Inodes in memory.
+    /// Number of inodes in memory.
     pub inodes: u64,
-    /// Metadata blocks in memory.
+    /// Number of metadata blocks in memory.
     pub blocks: u64,
 }

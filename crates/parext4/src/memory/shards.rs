@@ -1,4 +1,7 @@
-//! The entries of one cache by number, spread over shards, each in the order of last use.
+//! A table of cached entries by number, in 64 shards, each in the order of last use.
+//!
+//! Not responsible for what an entry is and whether it is in use. Invariant: a shard's lock is held for a look-up or a
+//! change of the table, never while an entry is read from the device or dropped.
 
 use std::fmt::Debug;
 
@@ -11,17 +14,16 @@ use crate::sync::{Arc, Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
-/// A cache. A shard's lock is held for a look-up or a change of the table, never while an entry is read from the device
-/// or dropped.
+/// The entries of a cache.
 #[derive(Debug)]
 pub(crate) struct Shards<V> {
     budget: Arc<Budget>,
     shards: Vec<Mutex<Shard<V>>>,
-    /// The shard whose oldest entry is evicted next.
+    /// The shard whose oldest entry is evicted next, modulo the number of shards.
     next: AtomicUsize,
 }
 
-/// The entries of one shard, the one not used for longest first.
+/// The entries of one shard, in the order of last use, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Shard<V> {
     entries: LinkedHashMap<u64, Entry<V>>,
@@ -30,7 +32,7 @@ pub(crate) struct Shard<V> {
 #[derive(Debug)]
 struct Entry<V> {
     value: V,
-    /// When it was last used, by the clock of the budget.
+    /// Time of last use, by the clock of the budget.
     used_at: u64,
 }
 
@@ -48,24 +50,23 @@ impl<V: Debug> Shards<V> {
         &self.budget
     }
 
-    /// Locks the shard of the entry `number`.
+    /// Locks the shard of entry `number`.
     pub(crate) fn shard(&self, number: u64) -> MutexGuard<'_, Shard<V>> {
-        // Fibonacci hashing also spreads multiples of a power of two, as the numbers of directories in different groups
-        // are.
+        // Fibonacci hashing also spreads multiples of a power of two, such as the numbers of directories in different groups.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.ilog2());
         self.shards[usize::try_from(hash).unwrap_or(0)].lock()
     }
 
-    /// Finds an entry and notes that it is used; the shard is locked by the caller.
-    pub(crate) fn find<'a>(&self, shard: &'a mut Shard<V>, number: u64) -> Option<&'a V> {
+    /// Returns an entry of a locked shard and sets its time of last use.
+    pub(crate) fn get<'a>(&self, shard: &'a mut Shard<V>, number: u64) -> Option<&'a V> {
         let entry = shard.entries.to_back(&number)?;
         entry.used_at = self.budget.now();
         Some(&entry.value)
     }
 
-    /// Adds an entry or replaces one; returns what was replaced, for the caller to drop without the lock.
+    /// Adds or replaces an entry. Returns the replaced value, which the caller drops without the lock.
     #[must_use]
-    pub(crate) fn put(&self, shard: &mut Shard<V>, number: u64, value: V) -> Option<V> {
+    pub(crate) fn insert(&self, shard: &mut Shard<V>, number: u64, value: V) -> Option<V> {
         let entry = Entry { value, used_at: self.budget.now() };
         shard.entries.insert(number, entry).map(|replaced| replaced.value)
     }
@@ -79,33 +80,33 @@ impl<V: Debug> Shards<V> {
         self.shards[self.next.load(Ordering::Relaxed) % SHARDS].lock()
     }
 
-    /// As [`Evict::oldest`](super::Evict::oldest). Passes over shards that are empty.
+    /// Implements [`Evict::oldest`](super::Evict::oldest). Skips empty shards.
     pub(crate) fn oldest(&self) -> u64 {
         let oldest = |_| {
             let used_at = self.next_shard().entries.front().map(|(_, entry)| entry.used_at);
             if used_at.is_none() {
-                self.pass();
+                self.skip();
             }
             used_at
         };
         (0..SHARDS).find_map(oldest).unwrap_or(NEVER)
     }
 
-    /// As [`Evict::pass`](super::Evict::pass).
-    pub(crate) fn pass(&self) {
+    /// Implements [`Evict::skip`](super::Evict::skip).
+    pub(crate) fn skip(&self) {
         self.next.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As [`Evict::evict`](super::Evict::evict): examines the oldest entry of the next shard. If `may_go` returns true
-    /// it is dropped, else it counts as used now.
-    pub(crate) fn evict(&self, may_go: impl Fn(&V) -> bool) {
+    /// Implements [`Evict::evict`](super::Evict::evict): examines the oldest entry of the next shard. Evicts it if `may_evict`
+    /// returns true; otherwise sets its time of last use.
+    pub(crate) fn evict(&self, may_evict: impl Fn(&V) -> bool) {
         let mut shard = self.next_shard();
-        self.pass();
+        self.skip();
         let Some((&number, entry)) = shard.entries.front() else { return };
-        let evicted = if may_go(&entry.value) {
+        let evicted = if may_evict(&entry.value) {
             shard.entries.remove(&number)
         } else {
-            self.find(&mut shard, number);
+            self.get(&mut shard, number);
             None
         };
         drop(shard);
@@ -114,10 +115,10 @@ impl<V: Debug> Shards<V> {
 }
 
 impl<V> Shard<V> {
-    /// Removes an entry if `is_it` returns true, and returns it for the caller to drop without the lock.
+    /// Removes an entry if `matches` returns true. Returns the value, which the caller drops without the lock.
     #[must_use]
-    pub(crate) fn take_if(&mut self, number: u64, is_it: impl FnOnce(&V) -> bool) -> Option<V> {
-        let found = self.entries.get(&number).is_some_and(|entry| is_it(&entry.value));
+    pub(crate) fn remove_if(&mut self, number: u64, matches: impl FnOnce(&V) -> bool) -> Option<V> {
+        let found = self.entries.get(&number).is_some_and(|entry| matches(&entry.value));
         if found { self.entries.remove(&number).map(|entry| entry.value) } else { None }
     }
 }
@@ -127,11 +128,11 @@ mod tests {
     use super::*;
     use crate::memory::Evict;
 
-    /// A cache that counts how many entries are looked at.
+    /// A cache that counts how many entries are examined.
     #[derive(Debug)]
     struct Cache {
         entries: Shards<(Arc<()>, crate::memory::Charge)>,
-        looks: AtomicUsize,
+        examined: AtomicUsize,
     }
 
     impl Evict for Cache {
@@ -139,13 +140,13 @@ mod tests {
             self.entries.oldest()
         }
 
-        fn pass(&self) {
-            self.entries.pass();
+        fn skip(&self) {
+            self.entries.skip();
         }
 
         fn evict(&self) {
             self.entries.evict(|(held, _)| {
-                self.looks.fetch_add(1, Ordering::Relaxed);
+                self.examined.fetch_add(1, Ordering::Relaxed);
                 Arc::strong_count(held) == 1
             });
         }
@@ -154,7 +155,7 @@ mod tests {
     impl Cache {
         fn new(limit: u64) -> (Arc<Budget>, Arc<Self>) {
             let budget = Budget::new(limit);
-            let cache = Arc::new(Self { entries: Shards::new(&budget), looks: AtomicUsize::new(0) });
+            let cache = Arc::new(Self { entries: Shards::new(&budget), examined: AtomicUsize::new(0) });
             budget.share(vec![Arc::downgrade(&cache) as std::sync::Weak<dyn Evict>]);
             (budget, cache)
         }
@@ -162,7 +163,7 @@ mod tests {
         fn add(&self, number: u64) -> Arc<()> {
             let value = Arc::new(());
             let entry = (Arc::clone(&value), self.entries.budget().charge(1));
-            drop(self.entries.put(&mut self.entries.shard(number), number, entry));
+            drop(self.entries.insert(&mut self.entries.shard(number), number, entry));
             self.entries.budget().make_room();
             value
         }
@@ -174,14 +175,14 @@ mod tests {
         let mut most = 0;
         let held: Vec<_> = (0..50_000)
             .map(|number| {
-                let before = cache.looks.load(Ordering::Relaxed);
+                let before = cache.examined.load(Ordering::Relaxed);
                 let value = cache.add(number);
-                most = most.max(cache.looks.load(Ordering::Relaxed) - before);
+                most = most.max(cache.examined.load(Ordering::Relaxed) - before);
                 value
             })
             .collect();
         assert_eq!(cache.entries.len(), held.len(), "what is held stays");
-        assert!(most <= 16, "one addition looked at {most} entries");
+        assert!(most <= 16, "one addition examined {most} entries");
     }
 
     #[test]
@@ -189,7 +190,7 @@ mod tests {
         let (budget, cache) = Cache::new(1000);
         for number in 0..5000 {
             drop(cache.add(number * 64));
-            // One that is always recent, and mostly alone in its shard at the start.
+            // An entry that is always recent, and mostly alone in its shard at the start.
             drop(cache.add(1));
         }
         assert!(budget.used() <= 1001, "{}", budget.used());
@@ -198,13 +199,13 @@ mod tests {
     #[test]
     fn what_was_not_used_for_longest_goes_first_and_what_is_recent_stays() {
         let (budget, cache) = Cache::new(6400);
-        let in_cache = |number| cache.entries.find(&mut cache.entries.shard(number), number).is_some();
+        let in_cache = |number| cache.entries.get(&mut cache.entries.shard(number), number).is_some();
         (0..6400).for_each(|number| drop(cache.add(number)));
         assert!((0..640).all(in_cache), "all of it fits; the first tenth is used again");
         (6400..9000).for_each(|number| drop(cache.add(number)));
         assert_eq!(budget.used(), 6400);
         assert!((0..640).all(in_cache) && !(700..2000).any(in_cache));
-        // With more in use than the budget, what was just used stays all the same.
+        // Recently used entries stay even while more than the budget is in use.
         let _held: Vec<_> = (10_000..20_000).map(|number| cache.add(number)).collect();
         (20_000..21_000).for_each(|number| drop(cache.add(number)));
         assert!((20_000..21_000).all(in_cache));

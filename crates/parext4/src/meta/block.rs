@@ -1,4 +1,7 @@
-//! One metadata block in memory.
+//! One metadata block in memory: copy-on-write contents and their registration in a transaction.
+//!
+//! Not responsible for where the contents come from (`cache`) and how they are sealed (`kind`). Invariant: contents change
+//! from missing to loaded or failed once, and a failed block is never used.
 
 use parext4_device::AlignedBuf;
 use parext4_format::FsBlock;
@@ -10,15 +13,15 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, RwLock};
 
-/// A metadata block. Its contents are copy-on-write: a reader or the commit keeps the version it took.
+/// A metadata block. Its contents are copy-on-write: a reader or the commit keeps the version that it has read.
 #[derive(Debug)]
 pub(crate) struct MetaBlock {
     number: FsBlock,
     kind: BlockKind,
     contents: RwLock<Contents>,
-    /// The transaction this block was last registered in; see `journal::Handle::register`.
+    /// The last transaction in which this block was registered (`journal::Handle::register`).
     registered: AtomicU64,
-    /// The block was freed: the transaction it is registered in must not write it.
+    /// The block was freed. The transaction in which it is registered must not write it.
     forgotten: AtomicBool,
     _charge: Charge,
 }
@@ -26,10 +29,10 @@ pub(crate) struct MetaBlock {
 /// The contents of a block.
 #[derive(Debug)]
 enum Contents {
-    /// The first reader has yet to load them from the device.
+    /// The first reader has not loaded them from the device yet.
     Missing,
     Loaded(Arc<AlignedBuf>),
-    /// They could not be loaded. This is final, because the cache makes another block for the number.
+    /// They could not be loaded. This is final: the cache makes another block for the number.
     Failed,
 }
 
@@ -67,7 +70,7 @@ impl MetaBlock {
         self.kind
     }
 
-    /// The contents as they are now; later changes do not show in what is returned.
+    /// Returns the current contents. Later changes do not affect the returned version.
     pub(crate) fn snapshot(&self) -> Arc<AlignedBuf> {
         match &*self.contents.read() {
             Contents::Loaded(bytes) => Arc::clone(bytes),
@@ -75,11 +78,11 @@ impl MetaBlock {
         }
     }
 
-    /// Loads the contents with `read` unless they are loaded. Returns false if another thread failed to load them: the
-    /// block must not be used then, because the cache drops it and makes another one for the number.
+    /// Loads the contents with `read` unless they are loaded. Blocks while another thread loads them. Returns false if that
+    /// thread failed: the caller must not use the block, because the cache replaces it.
     ///
     /// # Errors
-    /// As `read`, after which nobody loads the block any more.
+    /// The error of `read`. The block then stays without contents for good.
     pub(super) fn load(&self, read: impl FnOnce() -> Result<AlignedBuf>) -> Result<bool> {
         if matches!(*self.contents.read(), Contents::Loaded(_)) {
             return Ok(true);
@@ -97,7 +100,7 @@ impl MetaBlock {
         f(&mut Arc::make_mut(self.contents.write().loaded())[..])
     }
 
-    /// Seals the checksum and returns the version that the commit writes.
+    /// Writes the checksum and returns the version that the commit writes.
     pub(crate) fn freeze(&self) -> Arc<AlignedBuf> {
         let mut contents = self.contents.write();
         let bytes = contents.loaded();
@@ -105,21 +108,20 @@ impl MetaBlock {
         Arc::clone(bytes)
     }
 
-    /// Notes that transaction `tid` will write this block; says whether it did not know it yet.
+    /// Registers the block in transaction `tid`. Returns false if it was registered there already.
     ///
-    /// Looks first, so that those who change one block again and again share the line that says so.
-    /// Relaxed: the transaction's list, which is behind a lock, orders what follows from it; and one
-    /// transaction runs at a time.
+    /// A load comes before the swap, so that threads which change one block repeatedly share its cache line. Relaxed: the
+    /// transaction's list, which is locked, orders what depends on the result, and only one transaction runs at a time.
     pub(crate) fn register_in(&self, tid: u64) -> bool {
         self.registered.load(Ordering::Relaxed) != tid && self.registered.swap(tid, Ordering::Relaxed) != tid
     }
 
-    /// Marks the block as freed, so that no transaction writes it any more.
+    /// Marks the block as freed, so that no transaction writes it.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
     }
 
-    /// Whether the block was freed since it was registered. Pairs with the store in `forget`.
+    /// Returns true if the block was freed. Pairs with the store in `forget`.
     pub(crate) fn is_forgotten(&self) -> bool {
         self.forgotten.load(Ordering::Acquire)
     }

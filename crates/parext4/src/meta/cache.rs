@@ -1,4 +1,8 @@
-//! The cache of metadata blocks: sharded, bounded by the [budget](Budget), and the only way to a [`MetaBlock`].
+//! The cache of metadata blocks: sharded, bounded by the [budget](Budget), and the only source of a [`MetaBlock`].
+//!
+//! Responsible for reading and verifying blocks and for evicting them. Invariants: a block is in memory at most once, and
+//! always as the kind (and of the inode) for which it was first read; a request for it as another kind is corruption. Only
+//! blocks without references are evicted.
 
 use std::io::IoSliceMut;
 
@@ -10,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::memory::{Budget, Evict, Shards};
 use crate::sync::Arc;
 
-/// What a block takes in memory besides its contents: up to a page that the memory allocator loses when it aligns them
-/// for the device, the block itself, the counts of two references, and its entry in the cache.
+/// Bytes that a block occupies besides its contents: up to one page that the memory allocator loses by aligning them for
+/// the device, the block itself, the counts of two references, and the entry in the cache.
 const OVERHEAD: usize = 4096 + 256;
 
-/// The metadata blocks in memory. Only unreferenced blocks are evicted.
+/// The metadata blocks in memory.
 #[derive(Debug)]
 pub(crate) struct MetaCache {
     device: Arc<dyn Device>,
@@ -24,7 +28,7 @@ pub(crate) struct MetaCache {
 }
 
 impl MetaCache {
-    /// A cache over `device` whose blocks are charged to `budget`.
+    /// Returns an empty cache over `device` whose blocks are charged to `budget`.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         block_size: u32,
@@ -43,18 +47,24 @@ impl MetaCache {
         self.blocks.budget()
     }
 
-    /// The block, read from the device and verified if it was not in memory.
+    /// Returns a block. Reads and verifies it if it is not in memory. Blocks on the device, and while another thread reads it.
+    ///
+    /// # Errors
+    /// A failed read; a bad checksum; [`Error::Corrupt`] if the block is in use as another kind.
     pub(crate) fn read(&self, number: FsBlock, kind: BlockKind) -> Result<Arc<MetaBlock>> {
         self.loaded(number, kind, || None, || self.read_device(number, kind))
     }
 
-    /// A zeroed block in memory in place of whatever the device holds there: for a block just allocated.
+    /// Returns a zeroed block in memory, without reading the device. For a block that was just allocated.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the block is in use as another kind.
     pub(crate) fn create(&self, number: FsBlock, kind: BlockKind) -> Result<Arc<MetaBlock>> {
         let zeroed = || AlignedBuf::zeroed(self.block_size);
         self.loaded(number, kind, || Some(zeroed()), || Ok(zeroed()))
     }
 
-    /// The block, with `contents` if it was not in memory, and loaded with `load` if it has none.
+    /// Returns a block. If it is not in memory, adds it with `contents`, or if that returns `None` loads it with `load`.
     fn loaded(
         &self,
         number: FsBlock,
@@ -69,23 +79,23 @@ impl MetaCache {
                 return Ok(block);
             }
             self.drop_failed(&block);
-            // Where another thread failed, this one tries, with another entry: one block must not be in memory twice.
+            // If another thread failed, this thread tries itself, with a new entry.
             loaded?;
         }
     }
 
-    /// Drops a freed block, so that its next owner starts afresh.
+    /// Drops a freed block, so that its next owner does not find the old contents.
     pub(crate) fn forget(&self, number: FsBlock) {
-        let freed = self.blocks.shard(number.get()).take_if(number.get(), |_| true);
+        let freed = self.blocks.shard(number.get()).remove_if(number.get(), |_| true);
         if let Some(block) = freed {
             block.forget();
         }
     }
 
-    /// Takes out an entry that could not be loaded: its kind may have been a corrupt claim.
+    /// Removes an entry that could not be loaded. Its kind may have come from a corrupt structure.
     fn drop_failed(&self, block: &Arc<MetaBlock>) {
         let number = block.number().get();
-        let failed = self.blocks.shard(number).take_if(number, |entry| Arc::ptr_eq(entry, block));
+        let failed = self.blocks.shard(number).remove_if(number, |entry| Arc::ptr_eq(entry, block));
         drop(failed);
     }
 
@@ -100,12 +110,12 @@ impl MetaCache {
         }
         let block = {
             let mut shard = self.blocks.shard(number.get());
-            if let Some(block) = self.blocks.find(&mut shard, number.get()) {
+            if let Some(block) = self.blocks.get(&mut shard, number.get()) {
                 return claimed_as(block, kind);
             }
             let charge = self.budget().charge(self.block_size + OVERHEAD);
             let block = Arc::new(MetaBlock::new(number, kind, contents(), charge));
-            let replaced = self.blocks.put(&mut shard, number.get(), Arc::clone(&block));
+            let replaced = self.blocks.insert(&mut shard, number.get(), Arc::clone(&block));
             debug_assert!(replaced.is_none());
             block
         };
@@ -132,12 +142,12 @@ impl Evict for MetaCache {
         self.blocks.oldest()
     }
 
-    fn pass(&self) {
-        self.blocks.pass();
+    fn skip(&self) {
+        self.blocks.skip();
     }
 
     fn evict(&self) {
-        // New references are taken under the shard's lock only, which is held here.
+        // A new reference is acquired only under the lock of the shard, which is held here.
         self.blocks.evict(|block| Arc::strong_count(block) == 1);
     }
 }

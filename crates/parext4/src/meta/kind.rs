@@ -1,23 +1,23 @@
-//! What a metadata block holds, which decides its checksum.
+//! The kinds of metadata blocks, which decide how a block's checksum is verified and written.
 
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FsBlock, InodeNo, dir_entry, extent, htree, orphan_file, xattr};
 
 use crate::error::Result;
 
-/// What a metadata block holds, and of which inode. A block that two structures claim under different kinds, or two
-/// inodes as theirs, is corruption.
+/// What a metadata block contains, and for which inode.
 ///
-/// The seeds are `Some` with `metadata_csum`; those of an inode's blocks are that inode's.
+/// If two structures refer to one block as different kinds, or as blocks of different inodes, the volume is corrupt. The
+/// seeds are `Some` with `metadata_csum`; the seed of an inode's block is the inode's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     /// The block that contains the superblock, at this byte offset in the block.
     Superblock(usize),
-    /// Group descriptors; each carries its own checksum, written with the descriptor.
+    /// Group descriptors. Each has a checksum of its own, which is written with the descriptor.
     GroupDescs,
-    /// A block or inode bitmap; its checksum is in the group descriptor.
+    /// A block bitmap or inode bitmap. Its checksum is in the group descriptor.
     Bitmap,
-    /// Inodes; each carries its own checksum, written with the inode.
+    /// Inodes. Each has a checksum of its own, which is written with the inode.
     InodeTable,
     /// A directory block, linear or htree.
     Directory(InodeNo, Option<ChecksumSeed>),
@@ -27,13 +27,12 @@ pub(crate) enum BlockKind {
     OrphanFile(Option<ChecksumSeed>),
     /// A block of extended attributes.
     Xattr(Option<ChecksumSeed>),
-    /// The target of a symbolic link that does not fit its inode; it has no checksum.
+    /// The target of a symbolic link that does not fit into its inode. It has no checksum.
     Symlink(InodeNo),
 }
 
 impl BlockKind {
-    /// Checks the block as read from the device. Structures without a checksum of their own are checked
-    /// by whoever parses them.
+    /// Checks a block that was read from the device. Structures with checksums of their own are checked by their parsers.
     pub(crate) fn verify(self, number: FsBlock, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Directory(_, Some(seed)) if htree::is_dx_block(bytes) => htree::verify(seed, bytes)?,
@@ -46,7 +45,7 @@ impl BlockKind {
         Ok(())
     }
 
-    /// Writes the block's checksum, once per transaction, when it is frozen for the commit.
+    /// Writes the block's checksum. Called once for each transaction, when the block is frozen.
     pub(crate) fn seal(self, number: FsBlock, bytes: &mut [u8]) {
         match self {
             Self::Superblock(offset) => {
@@ -55,7 +54,7 @@ impl BlockKind {
                 }
             }
             Self::Directory(_, Some(seed)) if htree::is_dx_block(bytes) => {
-                // The block was parsed when it was changed, so it has a place for its checksum.
+                // The block was parsed when it was changed, so it has a field for its checksum.
                 htree::seal(seed, bytes);
             }
             Self::Directory(_, Some(seed)) => dir_entry::seal_tail(seed, bytes),
@@ -66,7 +65,7 @@ impl BlockKind {
         }
     }
 
-    /// The kind in a word, for errors.
+    /// Returns the name of the kind, for error messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Superblock(_) => "superblock",

@@ -4,7 +4,7 @@ use parext4_format::features;
 
 use super::{RecordedErrors, Volume};
 use crate::error::Error;
-use crate::findings::Place;
+use crate::findings::ErrorPlace;
 
 /// What a volume is.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl Volume {
     /// Logs and records an error that an operation on this volume returned, unless that has been done. Ignores errors
     /// that are not of the volume itself.
     pub fn note_error(&self, error: &Error) {
-        self.inner.health.note(Place::default(), error.clone());
+        self.inner.health.note(ErrorPlace::default(), error.clone());
     }
 
     /// Why nothing is changed any more, if so: an earlier error, or the volume is closed.

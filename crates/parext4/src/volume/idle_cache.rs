@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::alarm::Alarm;
 use crate::page_cache::PageCache;
+use crate::sleep_timer::SleepTimer;
 use crate::sync::Arc;
 
 /// The thread that looks, from the first buffered file on.
@@ -13,13 +13,13 @@ use crate::sync::Arc;
 pub(crate) struct IdleCache {
     /// How long the cache must be idle. `None`: it keeps its memory.
     after: Option<Duration>,
-    alarm: Arc<Alarm>,
+    timer: Arc<SleepTimer>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl IdleCache {
     pub(super) fn new(after: Option<Duration>) -> Self {
-        Self { after, alarm: Arc::default(), thread: Mutex::default() }
+        Self { after, timer: Arc::default(), thread: Mutex::default() }
     }
 
     /// Starts the thread if it does not run. It holds the cache, not the volume.
@@ -27,8 +27,8 @@ impl IdleCache {
         let Some(after) = self.after else { return };
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
-            let (alarm, pages) = (Arc::clone(&self.alarm), Arc::clone(pages));
-            let run = move || watch(&alarm, &pages, after);
+            let (timer, pages) = (Arc::clone(&self.timer), Arc::clone(pages));
+            let run = move || watch(&timer, &pages, after);
             let spawned = std::thread::Builder::new().name("parext4-idle".into()).spawn(run);
             *thread =
                 spawned.inspect_err(|error| tracing::warn!("no thread for an idle cache: {error}")).ok();
@@ -37,7 +37,7 @@ impl IdleCache {
 
     /// Ends the thread and waits for it.
     pub(super) fn stop(&self) {
-        self.alarm.end();
+        self.timer.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread for an idle cache panicked");
@@ -46,9 +46,9 @@ impl IdleCache {
 }
 
 /// Looks once in each `after`, so the cache has been idle for once to twice as long.
-fn watch(alarm: &Alarm, pages: &PageCache, after: Duration) {
+fn watch(timer: &SleepTimer, pages: &PageCache, after: Duration) {
     let mut seen = pages.uses();
-    while alarm.sleep(after) {
+    while timer.sleep(after) {
         let uses = pages.uses();
         if uses == seen {
             pages.shrink();

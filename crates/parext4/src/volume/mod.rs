@@ -40,7 +40,7 @@ pub use writers::Writers;
 use crate::allocator::{Allocator, SuperCounts};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::findings::Place;
+use crate::findings::ErrorPlace;
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
 use crate::journal::{CommitHooks, Freed, Handle, Journal};
@@ -160,7 +160,7 @@ impl Inner {
             Err(error @ (Error::Device { .. } | Error::Corrupt(_))) if handle.has_changes() => {
                 Err(self.health.stop(error))
             }
-            Err(error) => Err(self.health.note(Place::default(), error)),
+            Err(error) => Err(self.health.note(ErrorPlace::default(), error)),
             done => done,
         }
     }

@@ -368,7 +368,7 @@ fn read_descriptors(
 impl Inner {
     fn start_timer(&self, interval: Duration) -> Timer {
         let (journal, recorder) = (Arc::clone(&self.journal), Arc::clone(&self.recorder));
-        Timer::start(self.health.alarm(), journal, recorder, interval)
+        Timer::start(self.health.commit_timer(), journal, recorder, interval)
     }
 
     /// Says on the device that the volume is in use, before anything else changes.

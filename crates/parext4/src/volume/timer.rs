@@ -6,29 +6,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::record::Recorder;
-use crate::alarm::Alarm;
 use crate::journal::Journal;
+use crate::sleep_timer::SleepTimer;
 use crate::sync::Arc;
 
 /// The thread that commits at intervals. It holds the journal, not the volume, so the volume's last user
 /// closes it and not this thread.
 #[derive(Debug)]
 pub(super) struct Timer {
-    alarm: Arc<Alarm>,
+    timer: Arc<SleepTimer>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Timer {
     pub(super) fn start(
-        alarm: &Arc<Alarm>,
+        timer: &Arc<SleepTimer>,
         journal: Arc<Journal>,
         recorder: Arc<Recorder>,
         interval: Duration,
     ) -> Self {
-        let alarm = Arc::clone(alarm);
-        let rings = Arc::clone(&alarm);
+        let timer = Arc::clone(timer);
+        let sleeper = Arc::clone(&timer);
         let spawned = std::thread::Builder::new().name("parext4-commit".into()).spawn(move || {
-            while rings.sleep(interval) {
+            while sleeper.sleep(interval) {
                 // On an error the volume has latched the failure; the next sync or close reports it.
                 if journal.commit_all().is_err() {
                     return recorder.write(&journal);
@@ -36,12 +36,12 @@ impl Timer {
             }
         });
         let thread = spawned.inspect_err(|error| tracing::warn!("no thread for timed commits: {error}")).ok();
-        Self { alarm, thread: Mutex::new(thread) }
+        Self { timer, thread: Mutex::new(thread) }
     }
 
     /// Ends the thread and waits for it.
     pub(super) fn stop(&self) {
-        self.alarm.end();
+        self.timer.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread for timed commits panicked");

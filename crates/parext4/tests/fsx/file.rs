@@ -156,7 +156,7 @@ impl Tested {
     fn seek(&self, offset: u64) -> Result<(), Error> {
         let size = self.model.len() as u64;
         let data = match self.file().seek_data(offset) {
-            Err(Error::NothingBehind(_)) => {
+            Err(Error::NothingAfter(_)) => {
                 let rest = &self.model[at(offset.min(size))..];
                 if rest.iter().any(|&byte| byte != 0) {
                     self.fail(&format!("no data from {offset} on"));

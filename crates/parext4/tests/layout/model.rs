@@ -208,7 +208,7 @@ fn data_by_seeking(file: &File) -> Result<Vec<(u64, u64)>, String> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     loop {
         match file.seek_data(at) {
-            Err(Error::NothingBehind(_)) => return Ok(ranges),
+            Err(Error::NothingAfter(_)) => return Ok(ranges),
             Err(error) => return Err(error.to_string()),
             Ok(start) => {
                 at = file.seek_hole(start).map_err(|e| e.to_string())?;

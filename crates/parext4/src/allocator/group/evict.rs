@@ -56,12 +56,12 @@ impl Evict for Allocator {
             if used_at != NEVER {
                 return used_at;
             }
-            self.pass();
+            self.skip();
         }
         NEVER
     }
 
-    fn pass(&self) {
+    fn skip(&self) {
         self.next_evicted.fetch_add(1, Ordering::Relaxed);
     }
 

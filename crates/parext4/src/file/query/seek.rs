@@ -41,18 +41,18 @@ impl File {
     /// The first byte at or behind `offset` that was written (`SEEK_DATA`). Blocks that were never written are holes.
     ///
     /// # Errors
-    /// [`Error::NothingBehind`] if there is none; a corrupt map.
+    /// [`Error::NothingAfter`] if there is none; a corrupt map.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.data_range(offset)?.map(|(start, _)| start).ok_or(Error::NothingBehind(offset))
+        self.data_range(offset)?.map(|(start, _)| start).ok_or(Error::NothingAfter(offset))
     }
 
     /// The first byte at or behind `offset` that is in a hole (`SEEK_HOLE`). There is one at the end of the file.
     ///
     /// # Errors
-    /// [`Error::NothingBehind`] if the file ends at or before `offset`; a corrupt map.
+    /// [`Error::NothingAfter`] if the file ends at or before `offset`; a corrupt map.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         if offset >= self.size() {
-            return Err(Error::NothingBehind(offset));
+            return Err(Error::NothingAfter(offset));
         }
         Ok(match self.data_range(offset)? {
             Some((start, end)) if start <= offset => end,

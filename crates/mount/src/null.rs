@@ -17,11 +17,10 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
-use crate::attr::{Entry, TTL};
-use crate::capabilities::negotiate;
-use crate::crew::Crew;
+use crate::connection::{extend_read_ahead, negotiate};
 use crate::options::{Cache, MountOptions};
-use crate::readahead;
+use crate::protocol::attr::{CACHE_FOREVER as TTL, Entry};
+use crate::threads::RequestThreads;
 
 /// Mounts it on `dir` and answers the kernel until it is unmounted; `options` say what is cached, and how many threads
 /// answer.
@@ -33,17 +32,17 @@ pub fn serve_null(dir: &Path, options: &MountOptions) -> io::Result<()> {
     config.mount_options = vec![MountOption::FSName("null".to_owned())];
     config.n_threads = Some(options.threads);
     config.clone_fd = true;
-    let crew = Arc::new(Crew::new(options.threads));
+    let request_threads = Arc::new(RequestThreads::new(options.threads));
     let dir = dir.canonicalize()?;
-    let session = Session::new(Null::new(options.cache, Arc::clone(&crew)), &dir, &config)?;
-    crew.set_device(session.as_fd().try_clone_to_owned()?);
-    readahead::extend(&dir);
+    let session = Session::new(Null::new(options.cache, Arc::clone(&request_threads)), &dir, &config)?;
+    request_threads.set_device(session.as_fd().try_clone_to_owned()?);
+    extend_read_ahead(&dir);
     session.run()
 }
 
 struct Null {
     cache: Cache,
-    crew: Arc<Crew>,
+    request_threads: Arc<RequestThreads>,
     nodes: Mutex<Nodes>,
     zeros: Vec<u8>,
 }
@@ -84,10 +83,10 @@ impl Nodes {
 }
 
 impl Null {
-    fn new(cache: Cache, crew: Arc<Crew>) -> Self {
+    fn new(cache: Cache, request_threads: Arc<RequestThreads>) -> Self {
         let mut nodes = Nodes::default();
         nodes.add(FileType::Directory);
-        Self { cache, crew, nodes: Mutex::new(nodes), zeros: vec![0; 1 << 20] }
+        Self { cache, request_threads, nodes: Mutex::new(nodes), zeros: vec![0; 1 << 20] }
     }
 
     fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -112,14 +111,14 @@ impl Filesystem for Null {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let nodes = self.nodes.lock();
         let attr = nodes.names.get(&(parent, name.to_owned())).and_then(|ino| nodes.attrs.get(ino));
         reply.entry(&TTL, attr.unwrap_or(&Entry::negative().attr), Generation(0));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         match self.nodes.lock().attrs.get(&ino) {
             Some(attr) => reply.attr(&TTL, attr),
             None => reply.error(Errno::ENOENT),
@@ -144,7 +143,7 @@ impl Filesystem for Null {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         match self.nodes.lock().attrs.get_mut(&ino) {
             Some(attr) => {
                 attr.size = size.unwrap_or(attr.size);
@@ -155,18 +154,18 @@ impl Filesystem for Null {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let attr = self.nodes.lock().named(parent, name, FileType::Directory);
         reply.entry(&TTL, &attr, Generation(0));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         self.remove(parent, name, reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         self.remove(parent, name, reply);
     }
 
@@ -180,7 +179,7 @@ impl Filesystem for Null {
         _: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let mut nodes = self.nodes.lock();
         match nodes.names.remove(&(parent, name.to_owned())) {
             Some(ino) => {
@@ -201,13 +200,13 @@ impl Filesystem for Null {
         how: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let attr = self.nodes.lock().named(parent, name, FileType::RegularFile);
         reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags(how));
     }
 
     fn open(&self, _: &Request, _: INodeNo, how: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         reply.opened(FileHandle(0), flags(how.0));
     }
 
@@ -222,7 +221,7 @@ impl Filesystem for Null {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         reply.data(&self.zeros[..self.zeros.len().min(size as usize)]);
     }
 
@@ -238,7 +237,7 @@ impl Filesystem for Null {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         self.nodes.lock().grow(ino, offset.saturating_add(data.len() as u64));
         reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
     }
@@ -251,7 +250,7 @@ impl Filesystem for Null {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let nodes = self.nodes.lock();
         for (name, child) in nodes.below(ino, offset) {
             if reply.add(child, child.0, name, &TTL, &nodes.attrs[&child], Generation(0)) {
@@ -262,7 +261,7 @@ impl Filesystem for Null {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         let nodes = self.nodes.lock();
         for (name, child) in nodes.below(ino, offset) {
             if reply.add(child, child.0, nodes.attrs[&child].kind, name) {
@@ -274,12 +273,12 @@ impl Filesystem for Null {
 
     /// Without an answer, the kernel would ask for no attributes any more, as it does before a file is written first.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         reply.error(Errno::ENODATA);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         reply.ok();
     }
 
@@ -293,7 +292,7 @@ impl Filesystem for Null {
         _: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         self.nodes.lock().grow(ino, offset.saturating_add(len));
         reply.ok();
     }
@@ -308,7 +307,7 @@ impl Filesystem for Null {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.crew.turn();
+        let _request = self.request_threads.begin_request();
         reply.ok();
     }
 }

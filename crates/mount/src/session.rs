@@ -1,4 +1,4 @@
-//! A mount from beginning to end.
+//! Mounts a volume and serves it until it is unmounted.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,17 @@ use std::sync::Arc;
 use fuser::{Config, MountOption, Session, SessionACL};
 use parext4::Volume;
 
-use crate::front::Front;
+use crate::connection::{connection_of, extend_read_ahead};
+use crate::dispatch::Dispatcher;
 use crate::options::{Atime, MountOptions};
 use crate::server::Server;
-use crate::{mounts, readahead};
 
-/// Where FUSE is found.
+/// The device file of FUSE.
 const DEVICE: &str = "/dev/fuse";
 
 /// Why a volume could not be mounted, or was not left clean.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MountError {
     /// FUSE failed.
     #[error(transparent)]
@@ -28,46 +29,46 @@ pub enum MountError {
     Volume(#[from] parext4::Error),
 }
 
-/// A volume that is mounted on a directory. Unmounted when it is dropped.
+/// A volume that is mounted on a directory. Dropping it unmounts the directory.
 #[derive(Debug)]
 pub struct Mounted {
-    session: Session<Front>,
+    session: Session<Dispatcher>,
     connection: Option<String>,
     volume: Volume,
 }
 
 impl Mounted {
-    /// Mounts a volume, which lies in `image`, on the directory `dir`. It can be used at once; requests wait until
-    /// [`serve`](Self::serve) is called.
+    /// Mounts a volume from the file `image` on the directory `dir`. Programs can use the directory at once; their calls
+    /// block until [`serve`](Self::serve) runs.
     ///
     /// # Errors
     /// If the root directory cannot be read, or `dir` cannot be mounted on.
     pub fn new(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let server = Arc::new(Server::new(volume.clone(), image, options.clone())?);
-        // Once it is mounted, looking at it waits for `serve`.
+        // Before the mount: afterwards a look-up of `dir` blocks until `serve` runs.
         let dir = dir.canonicalize()?;
-        let front = Front::new(Arc::clone(&server))?;
-        let crew = Arc::clone(&front.crew);
-        let session = Session::new(front, &dir, &config(image, options)).map_err(explained)?;
-        crew.set_device(session.as_fd().try_clone_to_owned()?);
-        readahead::extend(&dir);
-        // Nobody else sets it.
+        let dispatcher = Dispatcher::new(Arc::clone(&server))?;
+        let request_threads = dispatcher.request_threads();
+        let session = Session::new(dispatcher, &dir, &config(image, options)).map_err(explain)?;
+        request_threads.set_device(session.as_fd().try_clone_to_owned()?);
+        extend_read_ahead(&dir);
+        // Fails only if it is set already, and only this line sets it.
         let _ = server.notifier.set(session.notifier());
-        let connection = mounts::connection_of(&dir);
+        let connection = connection_of(&dir);
         Ok(Self { session, connection, volume })
     }
 
-    /// The kernel's number of the connection, by which `/sys/fs/fuse/connections` names it.
+    /// Returns the kernel's number of the connection, which names its folder in `/sys/fs/fuse/connections`.
     #[must_use]
     pub fn connection(&self) -> Option<&str> {
         self.connection.as_deref()
     }
 
-    /// Answers the kernel until the directory is unmounted, by whomever. Then closes the volume, so that the image
-    /// is clean.
+    /// Answers the kernel's requests until the directory is unmounted, by any process. Then closes the volume, which leaves
+    /// the image clean.
     ///
     /// # Errors
-    /// The first of: FUSE fails, the volume cannot be closed in good order; its journal then recovers it.
+    /// The first of: FUSE fails; the volume cannot be closed cleanly, so the next open replays its journal.
     pub fn serve(self) -> Result<(), MountError> {
         let served = self.session.run();
         let closed = self.volume.close();
@@ -76,8 +77,8 @@ impl Mounted {
     }
 }
 
-/// Names the device if it cannot be opened, which the library does not.
-fn explained(error: io::Error) -> io::Error {
+/// Adds the name of the device file to an error of a mount that failed because the file cannot be opened.
+fn explain(error: io::Error) -> io::Error {
     match File::options().read(true).write(true).open(DEVICE) {
         Err(cause) => io::Error::new(cause.kind(), format!("{DEVICE}: {cause}")),
         Ok(_) => error,
@@ -85,19 +86,19 @@ fn explained(error: io::Error) -> io::Error {
 }
 
 fn config(image: &Path, options: &MountOptions) -> Config {
-    let yes_or_no = |wanted: bool, yes: MountOption, no: MountOption| if wanted { yes } else { no };
+    let choose = |wanted: bool, yes: MountOption, no: MountOption| if wanted { yes } else { no };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.fsname.clone().unwrap_or_else(|| image.display().to_string())),
-        // The kernel knows it as an option of its own.
+        // A custom option, because fuser passes `MountOption::Subtype` to fusermount but not to the kernel.
         MountOption::CUSTOM("subtype=parext4".to_owned()),
         MountOption::DefaultPermissions,
-        yes_or_no(options.atime == Atime::Never, MountOption::NoAtime, MountOption::Atime),
-        yes_or_no(options.read_only, MountOption::RO, MountOption::RW),
-        yes_or_no(options.suid, MountOption::Suid, MountOption::NoSuid),
-        yes_or_no(options.dev, MountOption::Dev, MountOption::NoDev),
-        yes_or_no(options.exec, MountOption::Exec, MountOption::NoExec),
-        yes_or_no(options.sync, MountOption::Sync, MountOption::Async),
+        choose(options.atime == Atime::Never, MountOption::NoAtime, MountOption::Atime),
+        choose(options.read_only, MountOption::RO, MountOption::RW),
+        choose(options.suid, MountOption::Suid, MountOption::NoSuid),
+        choose(options.dev, MountOption::Dev, MountOption::NoDev),
+        choose(options.exec, MountOption::Exec, MountOption::NoExec),
+        choose(options.sync, MountOption::Sync, MountOption::Async),
     ];
     config.mount_options.extend(options.dirsync.then_some(MountOption::DirSync));
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };

@@ -1,11 +1,12 @@
-//! The synchronisation primitives of the parts that the models run.
+//! The locks, condition variables, atomics, threads and channels of this crate.
 //!
-//! One module, so that `--cfg shuttle` can swap them for a model checker's.
+//! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can replace them by those of a
+//! model checker.
 
 #[cfg(not(shuttle))]
 mod raw {
     pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
-    pub(crate) use parking_lot::Mutex;
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub(crate) use std::sync::atomic;
     pub(crate) use std::thread::{Builder, JoinHandle};
 }
@@ -13,4 +14,6 @@ mod raw {
 #[cfg(shuttle)]
 mod raw;
 
-pub(crate) use raw::{Builder, JoinHandle, Mutex, Receiver, Sender, atomic, unbounded};
+pub(crate) use raw::{
+    Builder, Condvar, JoinHandle, Mutex, MutexGuard, Receiver, RwLock, Sender, atomic, unbounded,
+};

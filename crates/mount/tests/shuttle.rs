@@ -1,5 +1,5 @@
-//! Models of the server beside a kernel that sends few background requests at a time. A request that waits for itself
-//! the scheduler reports as a deadlock.
+//! Models of the server beside a kernel that sends at most four background requests at a time. The scheduler reports a
+//! request that waits for itself as a deadlock.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4-mount --release --test shuttle`.
 #![cfg(shuttle)]
@@ -15,34 +15,34 @@ use shuttle::thread::spawn;
 use shuttle::{Config, Runner};
 
 /// Limit of the kernel's concurrent background requests.
-const BACKGROUND: usize = 4;
-/// Direct reads and writes of programs: enough to fill that limit.
+const MAX_BACKGROUND: usize = 4;
+/// Direct reads and writes of programs: more than that limit.
 const DIRECT: usize = 6;
-/// Threads that block on the kernel: fewer than requests, so that some queue.
+/// Threads that block on the kernel: fewer than requests, so that requests queue.
 const THREADS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 enum Request {
     DirectWrite,
-    /// Past the end of the volume's file: the kernel must write back first.
+    /// A read past the end of the volume's file: the kernel must write back first.
     DirectRead,
     WriteBack,
     /// The volume is unmounted.
     Destroy,
 }
 
-/// A kernel that has a dirty page of the file whenever its pages are to be dropped.
+/// A kernel that has a dirty page of the file whenever the server has it drop the pages.
 #[derive(Debug)]
 struct ModelKernel {
-    /// Background requests that may still be sent.
+    /// Number of background requests that the kernel may still send.
     free: Mutex<usize>,
     freed: Condvar,
-    /// `/dev/fuse`: requests, and where to answer them.
+    /// `/dev/fuse`: requests, each with the channel of its reply.
     requests: Mutex<Sender<(Request, Sender<()>)>>,
 }
 
 impl ModelKernel {
-    /// Sends a background request, and waits for the answer.
+    /// Sends a background request, and blocks until the reply.
     fn send_in_background(&self, request: Request) {
         let mut free = self.free.lock().unwrap();
         while *free == 0 {
@@ -56,9 +56,9 @@ impl ModelKernel {
     }
 
     fn send(&self, request: Request) {
-        let (answer, answered) = channel();
-        self.requests.lock().unwrap().send((request, answer)).unwrap();
-        answered.recv().expect("the request is answered");
+        let (reply, replied) = channel();
+        self.requests.lock().unwrap().send((request, reply)).unwrap();
+        replied.recv().expect("the request is answered");
     }
 }
 
@@ -68,32 +68,32 @@ impl Kernel for ModelKernel {
     }
 }
 
-/// The thread of the server that carries out all requests.
+/// The thread of the server that executes all requests.
 fn serve(requests: &Receiver<(Request, Sender<()>)>, invalidation: &Invalidation) {
     let pages = Arc::new(KernelPages::new(INodeNo(12), true));
-    for (request, reply) in requests {
-        let (pages, answer) = (Arc::clone(&pages), move || reply.send(()).unwrap());
+    for (request, replies) in requests {
+        let (pages, reply) = (Arc::clone(&pages), move || replies.send(()).unwrap());
         match request {
-            Request::DirectWrite => invalidation.drop_written(pages, 0, 4096, answer),
-            Request::DirectRead => match invalidation.place() {
-                Some(place) => invalidation.drop_all(pages, move || {
-                    answer();
-                    drop(place);
+            Request::DirectWrite => invalidation.drop_written(pages, 0, 4096, reply),
+            Request::DirectRead => match invalidation.try_wait_for_kernel() {
+                Some(permit) => invalidation.drop_all(pages, move || {
+                    reply();
+                    drop(permit);
                 }),
-                None => answer(),
+                None => reply(),
             },
-            Request::WriteBack => answer(),
-            Request::Destroy => return answer(),
+            Request::WriteBack => reply(),
+            Request::Destroy => return reply(),
         }
     }
 }
 
-/// Programs send direct requests, of which `most_direct` may wait for the kernel.
-fn direct_requests(most_direct: usize) {
+/// Programs send direct requests, of which `max_direct` may wait for the kernel.
+fn direct_requests(max_direct: usize) {
     let (sender, requests) = channel();
-    let (free, requests_sent) = (Mutex::new(BACKGROUND), Mutex::new(sender));
+    let (free, requests_sent) = (Mutex::new(MAX_BACKGROUND), Mutex::new(sender));
     let kernel = Arc::new(ModelKernel { free, freed: Condvar::new(), requests: requests_sent });
-    let invalidation = Arc::new(Invalidation::with_limits(kernel.clone(), THREADS, most_direct));
+    let invalidation = Arc::new(Invalidation::with_limits(kernel.clone(), THREADS, max_direct));
     let server = {
         let invalidation = Arc::clone(&invalidation);
         spawn(move || serve(&requests, &invalidation))
@@ -105,19 +105,19 @@ fn direct_requests(most_direct: usize) {
     };
     let programs: Vec<_> = (0..DIRECT).map(program).collect();
     programs.into_iter().for_each(|program| program.join().unwrap());
-    invalidation.finish();
+    invalidation.join();
     kernel.send(Request::Destroy);
     server.join().unwrap();
 }
 
-fn run(scheduler: impl Scheduler + 'static, most_direct: usize) {
-    Runner::new(scheduler, Config::default()).run(move || direct_requests(most_direct));
+fn run(scheduler: impl Scheduler + 'static, max_direct: usize) {
+    Runner::new(scheduler, Config::default()).run(move || direct_requests(max_direct));
 }
 
 #[test]
 fn direct_requests_leave_room_for_the_write_back_that_they_wait_for() {
-    run(RandomScheduler::new(2000), BACKGROUND / 2);
-    run(PctScheduler::new(3, 2000), BACKGROUND / 2);
-    let without_limit = std::thread::spawn(|| run(RandomScheduler::new(2000), BACKGROUND));
-    assert!(without_limit.join().is_err(), "the model does not notice that the limit is missing");
+    run(RandomScheduler::new(2000), MAX_BACKGROUND / 2);
+    run(PctScheduler::new(3, 2000), MAX_BACKGROUND / 2);
+    let without_limit = std::thread::spawn(|| run(RandomScheduler::new(2000), MAX_BACKGROUND));
+    assert!(without_limit.join().is_err(), "the model does not detect that the limit is missing");
 }

@@ -25,15 +25,15 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
         f,
         "requests: {} taken{}; {} under way: {} in threads, {} in workers, {} in queues of the device, \
          {} wait for the kernel",
-        requests.taken,
-        rates.of(|report| report.requests.taken),
+        requests.received,
+        rates.of(|report| report.requests.received),
         requests.in_flight(),
         requests.in_threads,
         requests.in_workers,
-        requests.in_lanes,
+        requests.in_queues,
         requests.in_kernel,
     )?;
-    now.long_requests.iter().try_for_each(|request| writeln!(f, "* under way: {request}"))?;
+    now.slow_requests.iter().try_for_each(|request| writeln!(f, "* under way: {request}"))?;
     let cache = &now.cache;
     writeln!(
         f,
@@ -90,16 +90,16 @@ fn table(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
     let (mut shared, mut alone) = (0, 0);
     for row in &now.operations.admissions {
         let total = |report: &Report| {
-            let same = report.operations.admissions.iter().find(|other| other.what == row.what);
-            same.map_or(0, |row| row.shared.saturating_add(row.alone))
+            let same = report.operations.admissions.iter().find(|other| other.reason == row.reason);
+            same.map_or(0, |row| row.shared.saturating_add(row.exclusive))
         };
-        let what = format!("  {}", row.what.escape_debug());
-        line(f, &what, &row.shared, &row.alone, &rates.number(total))?;
-        (shared, alone) = (row.shared.saturating_add(shared), row.alone.saturating_add(alone));
+        let what = format!("  {}", row.reason.escape_debug());
+        line(f, &what, &row.shared, &row.exclusive, &rates.number(total))?;
+        (shared, alone) = (row.shared.saturating_add(shared), row.exclusive.saturating_add(alone));
     }
     let total = |report: &Report| {
         let rows = report.operations.admissions.iter();
-        rows.fold(0_u64, |sum, row| sum.saturating_add(row.shared).saturating_add(row.alone))
+        rows.fold(0_u64, |sum, row| sum.saturating_add(row.shared).saturating_add(row.exclusive))
     };
     line(f, "  all", &shared, &alone, &rates.number(total))
 }

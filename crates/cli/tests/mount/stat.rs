@@ -22,8 +22,8 @@ fn report(bed: &Bed) -> Value {
 /// How often operations that do this were let through: shared and alone.
 fn admitted(report: &Value, what: &str) -> (u64, u64) {
     let rows = report["operations"]["admissions"].as_array().unwrap();
-    let row = rows.iter().find(|row| row["what"] == what);
-    row.map_or((0, 0), |row| (row["shared"].as_u64().unwrap(), row["alone"].as_u64().unwrap()))
+    let row = rows.iter().find(|row| row["reason"] == what);
+    row.map_or((0, 0), |row| (row["shared"].as_u64().unwrap(), row["exclusive"].as_u64().unwrap()))
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn work_is_counted() {
         assert!(dirty == 0 || dirty >= 100_000, "{dirty}");
         assert_eq!(after["cache"]["dirty_bytes"], 0, "{after}");
         assert!(after["journal_commits"].as_u64() > before["journal_commits"].as_u64(), "{after}");
-        assert!(after["requests"]["taken"].as_u64() > before["requests"]["taken"].as_u64(), "{after}");
+        assert!(after["requests"]["received"].as_u64() > before["requests"]["received"].as_u64(), "{after}");
         assert!(after["cache"]["misses"].as_u64().unwrap() >= 25, "{after}");
         let mount = &after["mount"];
         assert_eq!(mount["image"], text(&bed.bench().image()));
@@ -90,7 +90,7 @@ fn who_gets_no_answer_is_told_why() {
     fails("/no/such/dir", "/no/such/dir");
     let mut server = bed.serve("rw");
     std::fs::create_dir(bed.path("dir")).unwrap();
-    fails(&text(&bed.path("dir")), "is not where a volume is mounted");
+    fails(&text(&bed.path("dir")), "is inside of a mount");
     std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
     match as_user(65534, &[env!("CARGO_BIN_EXE_parext4"), "stat", &text(bed.dir())]).output() {
         Ok(output) => assert!(errors(&output).contains("allow_other"), "{}", errors(&output)),

@@ -3,7 +3,7 @@
 //!
 //! An option is written as in the manual pages: `name` has no value, `name=` has any, `name=a|b` one of these.
 
-use super::OptionError;
+use super::error::OptionError;
 
 /// Options without effect, and why they need none.
 const ACCEPTED: &[(&[&str], &str)] = &[

@@ -1,6 +1,7 @@
 //! The options of a mount, as `-o` and fstab have them.
 
 mod accepted;
+mod error;
 mod parse;
 mod text;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use parext4::{OnError, OpenOptions, Policy};
 
-pub use parse::OptionError;
+pub use error::OptionError;
 
 /// When a read changes the time of last access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

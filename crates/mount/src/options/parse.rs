@@ -4,31 +4,8 @@ use std::time::Duration;
 
 use parext4::OnError;
 
+use super::error::OptionError;
 use super::{Atime, COMMIT, Cache, MOST_THREADS, MountOptions, accepted};
-
-/// Why options were refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionError {
-    /// There is no such option.
-    #[error("unknown mount option {0:?}")]
-    Unknown(String),
-    /// The option is one of ext4's that parext4 does not have.
-    #[error("mount option {option:?} is not supported: {because}")]
-    Unsupported {
-        /// The option.
-        option: String,
-        /// What is done instead.
-        because: &'static str,
-    },
-    /// The value of an option is none.
-    #[error("mount option {option:?}: expected {expected}")]
-    Value {
-        /// The option with its value.
-        option: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-}
 
 impl MountOptions {
     /// Adds a list of options, separated by commas; later ones win.

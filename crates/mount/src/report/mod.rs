@@ -1,68 +1,74 @@
-//! What a server tells of itself: its counters and what it has mounted. Whoever may read the root directory reads it
-//! there as an extended attribute, which is in no list and cannot be set.
+//! The report of a mount: its counters, and what is mounted how.
+//!
+//! The server answers a read of one extended attribute of the root directory with the report as JSON. Every process that
+//! may read that directory may read it. The attribute appears in no list and cannot be set.
 
-mod ask;
-mod make;
+mod query;
 
 use serde::{Deserialize, Serialize};
 
-pub use ask::{ReportError, report};
+pub use query::{ReportError, report};
 
-/// The attribute of the root directory; its value is a [`Report`] in JSON.
+/// The name of the attribute of the root directory. Its value is a [`Report`] as JSON.
 pub const ATTRIBUTE: &str = "user.parext4.stats";
 
-/// What a server tells of itself. Counters count from the moment of mounting; each is as of some moment of the request.
+/// The report of a mount. Counters start at 0 when the volume is mounted. They are read one after another, not at one
+/// moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Report {
-    /// Who serves what, and how.
+    /// The server and its options.
     pub mount: MountFacts,
-    /// What was mounted.
+    /// The mounted volume.
     pub volume: VolumeFacts,
     /// Requests of the kernel.
     pub requests: Requests,
     /// Operations on the data of files.
     pub operations: Operations,
-    /// The volume's own page cache. Unless with `cache=direct`, most of what is read is in the kernel's instead.
+    /// The volume's own page cache. Except with `cache=direct`, the kernel's page cache serves most reads instead.
     pub cache: CacheFacts,
     /// Inodes, directories and other metadata in memory.
     pub metadata: MetadataFacts,
     /// Transactions that became durable.
     pub journal_commits: u64,
-    /// Requests that have been under way for more than a minute, and what each waits for, in words.
-    pub long_requests: Vec<String>,
-    /// Why operations waited for each other, in words, first what took the most time; only with the option `explain`.
+    /// Descriptions of the requests that have been in flight for more than a minute, with what each waits for.
+    pub slow_requests: Vec<String>,
+    /// Descriptions of why operations waited for each other, in order of the total time. Empty without the option
+    /// `explain`.
     pub waits: Vec<String>,
 }
 
-/// Who serves what, and how.
+/// The server of a mount, and its options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MountFacts {
     /// The version of parext4.
     pub version: String,
-    /// The server's process.
+    /// The process id of the server.
     pub pid: u32,
-    /// For how long it is mounted, in milliseconds.
+    /// Time since the volume was mounted, in milliseconds.
     pub mounted_for_ms: u64,
-    /// The image file or block device.
+    /// The path of the image file or block device.
     pub image: String,
     /// The options in effect.
     pub options: String,
-    /// What operations on one file hold.
+    /// The policy of admission to one file.
     pub policy: String,
-    /// Whether that is the whole file.
+    /// The policy locks whole files.
     pub locks_whole_file: bool,
-    /// Whether nothing is changed any more once the volume turns out to be corrupt.
+    /// Corruption found by a request stops the volume for changes.
     pub stops_on_corruption: bool,
-    /// Why nothing is changed any more, if so.
+    /// Why the volume has stopped, if it has.
     pub stopped: Option<String>,
 }
 
-/// What was mounted.
+/// The mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VolumeFacts {
     /// The label.
     pub label: String,
-    /// Bytes in a block, the unit of the following.
+    /// Size of a block, in bytes.
     pub block_size: u32,
     /// All blocks.
     pub blocks: u64,
@@ -76,95 +82,100 @@ pub struct VolumeFacts {
     pub free_inodes: u32,
 }
 
-/// Requests of the kernel. Those under way are somewhere below; together they are the depth of the queue.
+/// Requests of the kernel: all so far, and those in flight by what executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Requests {
-    /// All that were taken so far.
-    pub taken: u64,
-    /// Carried out by the threads that took them.
+    /// Requests that the server has read so far.
+    pub received: u64,
+    /// Requests that the threads which read requests execute.
     pub in_threads: u64,
-    /// Handed to workers.
+    /// Requests that worker threads execute, or that wait for one.
     pub in_workers: u64,
-    /// Handed to the queues of the device.
-    pub in_lanes: u64,
-    /// Waiting for the kernel to write back or drop pages.
+    /// Requests in the queues of the device.
+    pub in_queues: u64,
+    /// Requests that wait for the kernel to write back or drop pages.
     pub in_kernel: u64,
 }
 
 impl Requests {
-    /// Those under way.
+    /// Returns the number of requests in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.in_threads + self.in_workers + self.in_lanes + self.in_kernel
+        self.in_threads + self.in_workers + self.in_queues + self.in_kernel
     }
 }
 
-/// Operations on the data of files, see [`parext4::Stats`].
+/// Counters of the operations on the data of files, see [`parext4::Stats`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Operations {
-    /// Those that were let through, by what they do.
+    /// Admitted operations, by the reason for what they held.
     pub admissions: Vec<AdmissionsFor>,
-    /// Operations that would have waited, in the kernel's ext4, for all I/O on the file.
+    /// Operations for which the kernel's ext4 would have waited for all I/O on the file.
     pub drains: u64,
-    /// How often one waited for others.
+    /// Number of times that an operation waited for another.
     pub waits: u64,
-    /// The time that they waited, all together, in nanoseconds.
+    /// Total time of these waits, in nanoseconds.
     pub waited_ns: u64,
     /// The longest wait, in nanoseconds.
     pub longest_wait_ns: u64,
     /// Zeros written around data, in bytes.
     pub bytes_zeroed: u64,
-    /// Writes that made unwritten blocks written.
+    /// Writes that converted unwritten blocks to written ones.
     pub conversions: u64,
-    /// How many of those shared one change of the map with others.
+    /// Conversions that shared one change of the extent map with others.
     pub conversions_merged: u64,
-    /// Blocks that became written.
+    /// Blocks that were converted.
     pub blocks_converted: u64,
-    /// How often blocks were zeroed for want of space in the map.
+    /// Number of times that blocks were zeroed because the extent map had no space for a conversion.
     pub zero_outs: u64,
 }
 
-/// Operations that do one thing.
+/// Admitted operations with the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct AdmissionsFor {
-    /// What they do, in words: "it ...".
-    pub what: String,
-    /// How many others could share it with.
+    /// The reason, as a clause: "it ...".
+    pub reason: String,
+    /// Operations that held their range shared.
     pub shared: u64,
-    /// How many had it alone.
-    pub alone: u64,
+    /// Operations that held their range exclusively.
+    pub exclusive: u64,
 }
 
 /// The volume's own page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CacheFacts {
-    /// The most memory that it takes, in bytes.
+    /// Limit of its memory, in bytes.
     pub budget: u64,
-    /// What its pages take of that at present, in bytes.
+    /// Memory that its pages use at present, in bytes.
     pub memory: u64,
-    /// What it holds, in bytes.
+    /// Size of the cached data, in bytes.
     pub bytes: u64,
-    /// What of that is not on the device yet, in bytes.
+    /// Size of the dirty data, in bytes.
     pub dirty_bytes: u64,
     /// Look-ups that found a page.
     pub hits: u64,
-    /// Pages that had to be brought in or made.
+    /// Look-ups that found no page.
     pub misses: u64,
-    /// Pages that made room for others.
+    /// Evicted pages.
     pub evicted: u64,
 }
 
 /// Inodes, directories and other metadata in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct MetadataFacts {
-    /// The budget, in bytes. Only what is in use goes beyond it.
+    /// The budget, in bytes. Only metadata in use may exceed it.
     pub budget: u64,
-    /// What is in memory, in bytes, by estimate.
+    /// Estimated size of the metadata in memory, in bytes.
     pub bytes: u64,
     /// Inodes in memory.
     pub inodes: u64,
     /// Metadata blocks in memory.
     pub blocks: u64,
-    /// Inodes that the kernel knows, each of which takes about 64 bytes beside the budget.
+    /// Inodes that the kernel knows. Each takes about 64 bytes outside of the budget.
     pub known_inodes: u64,
 }

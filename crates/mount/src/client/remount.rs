@@ -1,0 +1,122 @@
+//! Changes the options of a mount in use, as mount(8) does with `remount`.
+//!
+//! The kernel does not tell a FUSE server about a remount: it writes its cache back, and from then on refuses changes, or
+//! permits them again. So the process that remounts does the rest: it first checks that the server supports the options,
+//! and afterwards makes everything durable.
+
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+
+use super::unmount::sync_all;
+use crate::options::{Atime, MountOptions, OptionError};
+use crate::report::{ReportError, report};
+
+/// Why a mount was not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemountError {
+    /// An option is unknown or not supported.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The server does not answer.
+    #[error(transparent)]
+    Server(#[from] ReportError),
+    /// An option cannot be changed while the volume is mounted.
+    #[error("{dir}: \"remount\" changes ro, rw, suid, dev and exec only; it is mounted with {options}")]
+    Fixed {
+        /// The directory.
+        dir: String,
+        /// The options of the server.
+        options: String,
+    },
+    /// `rw` was requested, but the volume was mounted with `ro`.
+    #[error(
+        "{0}: its image is open for reading only, because it was mounted with \"ro\"; unmount it and mount it again"
+    )]
+    ImageReadOnly(String),
+    /// `rw` was requested, but the volume has stopped.
+    #[error("{dir}: changes are refused because of an earlier error: {why}")]
+    Stopped {
+        /// The directory.
+        dir: String,
+        /// The error that stopped the volume.
+        why: String,
+    },
+    /// Files are open for writing.
+    #[error("{0}: files are open for writing")]
+    InUse(String),
+    /// The mount is read-only now, but changes made before may not be durable.
+    #[error("{dir} is read-only now, but not everything written before is durable: {cause}")]
+    NotDurable {
+        /// The directory.
+        dir: String,
+        /// The error.
+        cause: io::Error,
+    },
+    /// A system call failed.
+    #[error("{dir}: {cause}")]
+    Failed {
+        /// The directory.
+        dir: String,
+        /// The error.
+        cause: io::Error,
+    },
+}
+
+/// Changes the options of the mount on `dir`. `lists` are lists of options, separated by commas. After a change to
+/// read-only, everything written before is durable.
+///
+/// # Errors
+/// See [`RemountError`]. Except for [`RemountError::NotDurable`], the mount is unchanged.
+pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
+    let name = || dir.display().to_string();
+    let server = report(dir)?.mount;
+    let mut current = MountOptions::default();
+    current.add(&server.options)?;
+    let mut wanted = current.clone();
+    lists.iter().try_for_each(|list| wanted.add(list))?;
+    // mount(8) passes on the options that the kernel lists for the mount, which say "relatime" also for strictatime.
+    if wanted.atime == Atime::Relative {
+        wanted.atime = current.atime;
+    }
+    if !differs_in_flags_only(&current, &wanted) {
+        return Err(RemountError::Fixed { dir: name(), options: server.options });
+    }
+    if let Some(why) = server.stopped.filter(|_| !wanted.read_only) {
+        return Err(RemountError::Stopped { dir: name(), why });
+    }
+    if current.read_only && !wanted.read_only {
+        return Err(RemountError::ImageReadOnly(name()));
+    }
+    match mount_remount(dir, mount_flags(&wanted), "") {
+        Ok(()) => {}
+        Err(Errno::BUSY) => return Err(RemountError::InUse(name())),
+        Err(error) => return Err(RemountError::Failed { dir: name(), cause: error.into() }),
+    }
+    if wanted.read_only && !current.read_only {
+        sync_all(dir).map_err(|cause| RemountError::NotDurable { dir: name(), cause })?;
+    }
+    Ok(())
+}
+
+/// Returns true if the options differ only in flags that the kernel can change without the server.
+fn differs_in_flags_only(current: &MountOptions, wanted: &MountOptions) -> bool {
+    let MountOptions { read_only, suid, dev, exec, remount, .. } = *wanted;
+    *wanted == MountOptions { read_only, suid, dev, exec, remount, ..current.clone() }
+}
+
+/// Returns the mount flags of the options. Without a flag for times of access, the kernel keeps the current one.
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.dev, MountFlags::NODEV),
+        (!options.exec, MountFlags::NOEXEC),
+        (options.sync, MountFlags::SYNCHRONOUS),
+        (options.dirsync, MountFlags::DIRSYNC),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
+}

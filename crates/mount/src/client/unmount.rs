@@ -1,0 +1,156 @@
+//! Unmounts a directory from another process than the server, and waits until the server has closed the image.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use parext4::device::open_device;
+use parext4::{DeviceOptions, needs_recovery};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount as sys_unmount};
+
+use crate::connection::mount_on;
+use crate::options::MountOptions;
+use crate::report::report;
+
+/// Why a directory was not unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnmountError {
+    /// No volume is mounted on the directory by parext4.
+    #[error("{0} is not a mount of parext4")]
+    NotMounted(String),
+    /// A process has a file of the mount open, or works in one of its directories.
+    #[error("{0} is in use")]
+    InUse(String),
+    /// The directory is unmounted, but earlier changes may be lost.
+    #[error("{dir} is unmounted, but what was not synced before may be lost: {why}")]
+    NotDurable {
+        /// The directory.
+        dir: String,
+        /// Why the changes are not durable.
+        why: String,
+    },
+    /// A system call failed.
+    #[error("{dir}: {cause}")]
+    Failed {
+        /// The directory.
+        dir: String,
+        /// The error.
+        cause: io::Error,
+    },
+}
+
+/// Unmounts the volume that is mounted on a directory, and waits until the server has closed the image. With `detach`,
+/// returns at once: the directory is empty from then on, and the mount ends when its last file is closed.
+///
+/// # Errors
+/// See [`UnmountError`]. Without `detach`, a directory that is in use stays mounted.
+pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
+    let failed = |cause: io::Error| UnmountError::Failed { dir: dir.display().to_string(), cause };
+    let dir = dir.canonicalize().map_err(failed)?;
+    let mounts = std::fs::read("/proc/self/mountinfo").map_err(failed)?;
+    let mounted = mount_on(&mounts, &dir);
+    let source = mounted.ok_or_else(|| UnmountError::NotMounted(dir.display().to_string()))?.source;
+    if detach {
+        return detach_or_unmount(&dir, detach);
+    }
+    let before = StateBefore::query(&dir);
+    detach_or_unmount(&dir, detach)?;
+    match before {
+        Some(before) => {
+            wait_until_closed(&before.image);
+            before.check_durable(&dir)
+        }
+        None => {
+            wait_until_closed(&source);
+            Ok(())
+        }
+    }
+}
+
+/// Calls umount2(2), or fusermount3 for a user that is not root.
+fn detach_or_unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
+    let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::NOFOLLOW };
+    match sys_unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(UnmountError::InUse(dir.display().to_string())),
+        Err(Errno::PERM) => unmount_with_helper(dir, detach),
+        Err(error) => Err(UnmountError::Failed { dir: dir.display().to_string(), cause: error.into() }),
+    }
+}
+
+/// The server's state before the unmount. Needed because umount(2) does not report failed writes.
+struct StateBefore {
+    /// The path of the image, and the offset of the volume in it, in bytes.
+    image: PathBuf,
+    offset: u64,
+    /// The volume is mounted read-only, so no change can be lost.
+    read_only: bool,
+    /// Why changes are not durable; `None` if all are.
+    lost: Option<String>,
+}
+
+impl StateBefore {
+    /// Has the server make everything durable, and reads its state. Returns `None` if it does not answer, or refuses the
+    /// caller.
+    fn query(dir: &Path) -> Option<Self> {
+        let synced = sync_all(dir);
+        let mount = report(dir).ok()?.mount;
+        let mut options = MountOptions::default();
+        options.add(&mount.options).ok()?;
+        let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
+        Some(Self { image: mount.image.into(), offset: options.offset, read_only: options.read_only, lost })
+    }
+
+    /// Checks, after the server has closed the image, that no change is missing in it.
+    fn check_durable(self, dir: &Path) -> Result<(), UnmountError> {
+        let not_durable = |why| Err(UnmountError::NotDurable { dir: dir.display().to_string(), why });
+        if self.read_only {
+            return Ok(());
+        }
+        if let Some(why) = self.lost {
+            return not_durable(why);
+        }
+        let device = open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset));
+        // An image that cannot be opened is in use again or was removed. Nothing is known of its changes then.
+        if device.is_ok_and(|device| needs_recovery(&*device).unwrap_or(false)) {
+            return not_durable("the server did not close the volume cleanly".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Makes everything durable that was written to a mount: has the kernel write back its dirty pages, then the server sync
+/// the volume.
+///
+/// # Errors
+/// If the server cannot sync. Errors of the kernel's write-back are ignored: the program that wrote the data got them, and
+/// syncfs(2) reports old errors again.
+pub(super) fn sync_all(dir: &Path) -> io::Result<()> {
+    let dir = File::open(dir)?;
+    let _ = rustix::fs::syncfs(&dir);
+    dir.sync_all()
+}
+
+/// Unmounts with fusermount3, which a user that is not root may run.
+fn unmount_with_helper(dir: &Path, detach: bool) -> Result<(), UnmountError> {
+    let failed = |cause: io::Error| UnmountError::Failed { dir: dir.display().to_string(), cause };
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(detach.then_some("-z")).arg("--").arg(dir);
+    let output = command.output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
+}
+
+/// Blocks until the server has closed the image: the server locks it while it uses it. Returns at once if the caller cannot
+/// open the image, or if the volume is mounted read-only.
+fn wait_until_closed(image: &Path) {
+    if let Ok(image) = File::open(image) {
+        let _ = rustix::io::retry_on_intr(|| flock(&image, FlockOperation::LockShared));
+    }
+}

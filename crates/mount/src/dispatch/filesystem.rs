@@ -1,0 +1,415 @@
+//! One method for each request of the kernel. Each decodes the arguments and names the operation.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+
+use super::Dispatcher;
+use super::read_write::{Read, Write};
+use super::reply::{Reply, XattrReply};
+use crate::connection::{allow_idmapped_mounts, negotiate};
+use crate::in_flight::RequestInfo;
+use crate::protocol::Caller;
+use crate::server::{FilePosition, NewAttributes, NewName, Server, is_report, sets_flags};
+use crate::threads::Latency;
+
+fn new_name(request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> NewName {
+    NewName { parent, name: bytes(name), mode, umask, caller: request.into() }
+}
+
+fn bytes(name: &OsStr) -> Vec<u8> {
+    name.as_bytes().to_vec()
+}
+
+impl Filesystem for Dispatcher {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        negotiate(config, self.server.options.cache)?;
+        if self.server.options.idmap {
+            allow_idmapped_mounts(config)?;
+        }
+        let grain = self.server.time_granularity();
+        let refused = |nearest| {
+            io::Error::other(format!(
+                "the kernel supports a time granularity of {nearest:?}, not of {grain:?}"
+            ))
+        };
+        config.set_time_granularity(grain).map(drop).map_err(refused)
+    }
+
+    fn destroy(&mut self) {
+        // In this order: queue threads hand requests to the invalidation threads and to workers, invalidation threads hand
+        // them to workers, and all of them use open files.
+        self.queue_threads.join();
+        self.deferred.invalidation.join();
+        self.workers.join();
+        self.server.shut_down();
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = bytes(name);
+        self.execute(RequestInfo::new("lookup", parent), request, reply, move |server| {
+            server.lookup(parent, &name)
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        // Not counted as a request of its own: the kernel sends these in batches, and the thread polls only after a batch.
+        match self.request_threads.try_execute(Latency::Short) {
+            Some(_executing) => self.server.lookup_counts.forget(ino, lookups),
+            None => {
+                let server = Arc::clone(&self.server);
+                self.workers.spawn(move || server.lookup_counts.forget(ino, lookups));
+            }
+        }
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.execute(RequestInfo::new("getattr", ino), request, reply, move |server| server.attributes(ino));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (new, caller) =
+            (NewAttributes { mode, uid, gid, size, atime, mtime, ctime }, Caller::from(request));
+        self.execute(RequestInfo::new("setattr", ino), request, reply, move |server| {
+            server.set_attributes(ino, &new, caller)
+        });
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        self.execute(RequestInfo::new("readlink", ino), request, reply, move |server| server.read_link(ino));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.execute(RequestInfo::new("mknod", parent), request, reply, move |server| {
+            server.mknod(&new, device)
+        });
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.execute(RequestInfo::new("mkdir", parent), request, reply, move |server| server.mkdir(&new));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let new = new_name(request, parent, name, 0o777, 0);
+        let target = bytes(target.as_os_str());
+        self.execute(RequestInfo::new("symlink", parent), request, reply, move |server| {
+            server.symlink(&new, &target)
+        });
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = bytes(name);
+        self.execute(RequestInfo::new("link", ino), request, reply, move |server| {
+            server.link(ino, parent, &name)
+        });
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.execute(RequestInfo::new("unlink", parent), request, reply, move |server| {
+            server.unlink(parent, &name)
+        });
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.execute(RequestInfo::new("rmdir", parent), request, reply, move |server| {
+            server.rmdir(parent, &name)
+        });
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (name, new_name) = (bytes(name), bytes(new_name));
+        let caller = request.into();
+        self.execute(RequestInfo::new("rename", parent), request, reply, move |server| {
+            server.rename((parent, &name), (new_parent, &new_name), flags, caller)
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = new_name(request, parent, name, mode, umask);
+        self.execute(RequestInfo::new("create", parent), request, reply, move |server| {
+            server.create(&new, flags)
+        });
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let caller = request.into();
+        self.execute(RequestInfo::new("open", ino), request, reply, move |server| {
+            server.open(ino, flags.0, caller)
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.execute_read(Read::new(FilePosition { handle, offset }, size, owner), reply);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let at = FilePosition { handle, offset };
+        self.execute_write(Write::new(at, write_flags, flags.0, request.into()), data, reply);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // close(2) makes nothing durable. After ENOSYS the kernel sends no further FLUSH.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.execute(RequestInfo::new("release", ino), request, reply, move |server| server.release(handle));
+    }
+
+    fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.execute_long(RequestInfo::new("fsync", ino), request, reply, move |server| {
+            server.sync_file(handle, data_only)
+        });
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Directories need no handle: they are read by offset. After ENOSYS the kernel sends no further OPENDIR, and caches
+        // what it has read.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.run(RequestInfo::new("readdir", ino), Latency::Short, move |server| {
+            server.read_dir(ino, offset, reply)
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.run(RequestInfo::new("readdirplus", ino), Latency::Short, move |server| {
+            server.read_dir_plus(ino, offset, reply)
+        });
+    }
+
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.execute_long(RequestInfo::new("fsyncdir", ino), request, reply, move |server| {
+            server.sync_dir(ino)
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.send(Ok(self.server.space()));
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value, caller) = (bytes(name), value.to_vec(), request.into());
+        self.execute(RequestInfo::new("setxattr", ino), request, reply, move |server| {
+            server.set_xattr(ino, &name, &value, flags, caller)
+        });
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let (name, reply) = (bytes(name), XattrReply { reply, size });
+        if is_report(ino, &name) {
+            let requests = self.request_counts();
+            return self.execute(RequestInfo::new("getxattr", ino), request, reply, move |server| {
+                server.report(requests)
+            });
+        }
+        self.execute(RequestInfo::new("getxattr", ino), request, reply, move |server| {
+            server.xattr(ino, &name)
+        });
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = request.into();
+        self.execute(
+            RequestInfo::new("listxattr", ino),
+            request,
+            XattrReply { reply, size },
+            move |server| server.xattr_names(ino, caller),
+        );
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = bytes(name);
+        self.execute(RequestInfo::new("removexattr", ino), request, reply, move |server| {
+            server.remove_xattr(ino, &name)
+        });
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        let (argument, caller) = (argument.to_vec(), request.into());
+        let operation = move |server: &Server| server.ioctl(ino, command, &argument, caller);
+        let pages = sets_flags(command).then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();
+        self.execute_after_write_back(RequestInfo::new("ioctl", ino), pages, request, reply, operation);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let (at, caller) = (FilePosition { handle, offset }, request.into());
+        self.execute_long(RequestInfo::new("fallocate", ino), request, reply, move |server| {
+            server.allocate(at, len, mode, caller)
+        });
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let at = FilePosition { handle, offset: u64::try_from(offset).unwrap_or(u64::MAX) };
+        self.execute_after_write_back(
+            RequestInfo::new("lseek", ino),
+            self.kernel_pages(handle),
+            request,
+            reply,
+            move |server| server.seek(at, whence),
+        );
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = FilePosition { handle: from, offset: from_offset };
+        let (to, caller) = (FilePosition { handle: to, offset: to_offset }, request.into());
+        // The kernel has written back only the range to copy, so its size of the source may be larger than the
+        // volume's.
+        let source = self.server.open_file(from.handle).ok();
+        let pages = source.filter(|open| from_offset.saturating_add(len) > open.file.size());
+        let pages = pages.map(|open| Arc::clone(&open.pages)).filter(|pages| pages.may_be_longer());
+        self.execute_after_write_back(
+            RequestInfo::new("copy_file_range", ino),
+            pages,
+            request,
+            reply,
+            move |server| server.copy(from, to, len, caller),
+        );
+    }
+}

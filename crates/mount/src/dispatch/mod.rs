@@ -1,0 +1,150 @@
+//! Maps each request of the kernel to an operation of the [`Server`], and decides which thread executes it.
+//!
+//! 1. A request thread reads a request; `fuser` calls the method of [`filesystem`] for it.
+//! 2. The request is listed as [in flight](crate::in_flight) until it is answered.
+//! 3. The same thread executes it if [`RequestThreads::try_execute`] permits. Otherwise a read or write that bypasses the
+//!    volume's page cache goes to a [queue thread](QueueThreads), and any other request to a [worker](Deferred).
+//! 4. The thread that has executed the request sends the [reply](reply::Reply). A request that needs the kernel to drop
+//!    pages is answered by the threads of [`Invalidation`] or, after them, by a worker.
+
+mod deferred;
+mod filesystem;
+mod read_write;
+mod reply;
+
+use std::io;
+use std::sync::Arc;
+
+use fuser::{FileHandle, Request};
+
+use crate::in_flight::{RequestInfo, Stage, Watchdog};
+use crate::kernel_cache::{Invalidation, KernelPages};
+use crate::protocol::{Caller, Outcome};
+use crate::report::Requests;
+use crate::server::Server;
+use crate::threads::{Latency, QueueThreads, RequestThreads, WorkerPool};
+use deferred::Deferred;
+use reply::Reply;
+
+/// Executes the requests of one mount.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    server: Arc<Server>,
+    request_threads: Arc<RequestThreads>,
+    workers: Arc<WorkerPool>,
+    queue_threads: QueueThreads,
+    deferred: Arc<Deferred>,
+    _watchdog: Watchdog,
+}
+
+/// Limit of worker threads. Requests may block on each other, so the limit is far above the number of busy threads. No
+/// worker blocks on the kernel.
+const MAX_WORKERS: usize = 512;
+
+impl Dispatcher {
+    /// Starts the queue threads and the watchdog.
+    pub fn new(server: Arc<Server>) -> io::Result<Self> {
+        let request_threads = Arc::new(RequestThreads::new(server.options.threads));
+        let queue_threads = QueueThreads::start(&server.volume)?;
+        let workers = Arc::new(WorkerPool::new("parext4-worker", MAX_WORKERS));
+        let deferred = Arc::new(Deferred {
+            server: Arc::clone(&server),
+            workers: Arc::clone(&workers),
+            invalidation: Invalidation::new(server.notifier.clone()),
+        });
+        let _watchdog = Watchdog::start(Arc::clone(&server.in_flight))?;
+        Ok(Self { server, request_threads, workers, queue_threads, deferred, _watchdog })
+    }
+
+    /// Returns the threads that read requests.
+    pub fn request_threads(&self) -> Arc<RequestThreads> {
+        Arc::clone(&self.request_threads)
+    }
+
+    /// Executes an operation and replies with its result. The operation waits for the device only if the mount syncs every
+    /// change.
+    fn execute<T, R: Reply<T> + Send + 'static>(
+        &self,
+        info: RequestInfo,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        let syncs = self.server.options.sync || self.server.options.dirsync;
+        let latency = if syncs { Latency::Long } else { Latency::Short };
+        self.execute_with(info, latency, request, reply, operation);
+    }
+
+    /// Like [`execute`](Self::execute), for an operation that waits for the device.
+    fn execute_long<T, R: Reply<T> + Send + 'static>(
+        &self,
+        info: RequestInfo,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        self.execute_with(info, Latency::Long, request, reply, operation);
+    }
+
+    fn execute_with<T, R: Reply<T> + Send + 'static>(
+        &self,
+        info: RequestInfo,
+        latency: Latency,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        let caller = Caller::from(request);
+        self.run(info, latency, move |server| reply.send(server.execute_for(caller, operation)));
+    }
+
+    /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages of the file.
+    fn execute_after_write_back<T, R: Reply<T> + Send + 'static>(
+        &self,
+        info: RequestInfo,
+        pages: Option<Arc<KernelPages>>,
+        request: &Request,
+        reply: R,
+        operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
+    ) {
+        let Some(pages) = pages.filter(|pages| pages.may_be_dirty()) else {
+            return self.execute_long(info, request, reply, operation);
+        };
+        let (caller, deferred) = (Caller::from(request), Arc::clone(&self.deferred));
+        let in_flight = self.server.in_flight.add(info);
+        in_flight.enter(Stage::WaitingForKernel);
+        self.request_threads.begin_request().hand_off();
+        self.deferred.invalidation.drop_all(pages, move || {
+            deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
+                reply.send(deferred.server.execute_for(caller, operation));
+            });
+        });
+    }
+
+    /// Runs an operation in the calling thread, or in a worker if no other thread would be left to read requests.
+    fn run(&self, info: RequestInfo, latency: Latency, operation: impl FnOnce(&Server) + Send + 'static) {
+        let in_flight = self.server.in_flight.add(info);
+        let mut scope = self.request_threads.begin_request();
+        if let Some(_executing) = self.request_threads.try_execute(latency) {
+            return operation(&self.server);
+        }
+        scope.hand_off();
+        self.deferred.run_in_worker(in_flight, move |deferred, _in_flight| operation(&deferred.server));
+    }
+
+    /// Returns the record of the kernel's pages of an open file.
+    fn kernel_pages(&self, handle: FileHandle) -> Option<Arc<KernelPages>> {
+        self.server.open_file(handle).ok().map(|open| Arc::clone(&open.pages))
+    }
+
+    /// Counts the requests in flight by what executes them. The request that asks is not counted yet.
+    fn request_counts(&self) -> Requests {
+        Requests {
+            received: self.request_threads.received(),
+            in_threads: self.request_threads.executing() as u64,
+            in_workers: self.workers.unfinished() as u64,
+            in_queues: self.queue_threads.in_flight() as u64,
+            in_kernel: self.deferred.invalidation.waiting() as u64,
+        }
+    }
+}

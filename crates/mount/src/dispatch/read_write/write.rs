@@ -1,0 +1,299 @@
+//! Writes.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyWrite, WriteFlags};
+use parext4::{Error, InodeFlags, IoRequest};
+
+use super::{Origin, is_aligned, latency, to_usize};
+use crate::dispatch::Dispatcher;
+use crate::dispatch::deferred::Deferred;
+use crate::dispatch::reply::Reply;
+use crate::in_flight::{InFlightRequest, RequestInfo, Stage};
+use crate::inodes::OpenFile;
+use crate::protocol::{Caller, Failure, Outcome};
+use crate::server::{FilePosition, Server};
+
+/// A write-back request of at least this many bytes bypasses the volume's page cache.
+const LARGE_WRITE_BACK: u64 = 128 << 10;
+
+/// A write that does not fit on the volume as a whole is retried in pieces that end at multiples of this many bytes.
+const PIECE: u64 = 4096;
+
+/// Free bytes above which no write in a queue thread can use reserved blocks: more than all queue threads write at a time.
+const MIN_FREE_FOR_QUEUES: u64 = 1 << 30;
+
+/// The arguments of a write request, without its data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    at: FilePosition,
+    origin: Origin,
+    caller: Caller,
+    /// The caller may not keep set-ID bits.
+    drops_set_ids: bool,
+    durability: Durability,
+}
+
+/// What a write makes durable before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    None,
+    Data,
+    DataAndAttributes,
+}
+
+impl Write {
+    /// Decodes a request.
+    pub fn new(at: FilePosition, write_flags: WriteFlags, flags: i32, caller: Caller) -> Self {
+        let durability = match flags & libc::O_SYNC {
+            libc::O_SYNC => Durability::DataAndAttributes,
+            libc::O_DSYNC => Durability::Data,
+            _ => Durability::None,
+        };
+        let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let origin = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            Origin::WriteBack
+        } else if write_flags.contains(WriteFlags::FUSE_WRITE_LOCKOWNER) {
+            Origin::Direct
+        } else {
+            Origin::Pages
+        };
+        Self { at, origin, caller, drops_set_ids, durability }
+    }
+
+    /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets those of the data
+    /// that it writes back.
+    fn sets_times(self, open: &OpenFile) -> bool {
+        open.keeps_times && self.origin != Origin::WriteBack
+    }
+
+    /// Returns true if the write bypasses the volume's page cache.
+    fn bypasses_cache(self, open: &OpenFile, len: usize) -> bool {
+        let (offset, len) = (self.at.offset, len as u64);
+        !self.appends(open)
+            && match self.origin {
+                Origin::Direct => open.direct,
+                Origin::Pages => false,
+                Origin::WriteBack => len >= LARGE_WRITE_BACK && is_aligned(&open.file, offset | len),
+            }
+    }
+
+    /// Returns true if the data goes to the end of the file whatever its offset. Write-back does not: the kernel may
+    /// send it by any handle, and the pages may have been dirtied through a mapping that is older than the append-only
+    /// flag.
+    fn appends(self, open: &OpenFile) -> bool {
+        open.append_only && self.origin != Origin::WriteBack
+    }
+
+    /// Returns true if the data was stored to a mapping of an append-only file.
+    fn overwrites_append_only(self, open: &OpenFile) -> bool {
+        self.origin == Origin::WriteBack
+            && open.append_only
+            && open.pages.are_only_mapped_by_appenders()
+            && open.file.node().flags().contains(InodeFlags::APPEND)
+    }
+
+    /// Returns true if mappings may show data that was not written: data stored to a mapping of an append-only or immutable
+    /// file, or data that write(2) has copied to pages that are mapped.
+    fn may_show_unwritten_data(self, len: usize, outcome: &Outcome<u32>) -> bool {
+        match (self.origin, outcome) {
+            (Origin::WriteBack, Err(failure)) => failure.errno() == Errno::EPERM,
+            (Origin::Pages, Err(_)) => true,
+            (Origin::Pages, Ok(written)) => (*written as usize) < len,
+            (Origin::WriteBack, Ok(_)) | (Origin::Direct, _) => false,
+        }
+    }
+
+    /// Returns true if the kernel may have stale pages of the range of a direct write. The kernel drops them before it
+    /// sends the request, but a reader may fill them again with the old data.
+    fn may_leave_stale_pages(self, open: &OpenFile) -> bool {
+        self.origin == Origin::Direct && open.pages.may_exist()
+    }
+}
+
+impl Server {
+    fn write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
+        self.execute(open.may_use_reserved, || self.try_write(open, write, data))
+    }
+
+    fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
+        let offset = write.at.offset;
+        self.before_write(open, write)?;
+        if write.appends(open) {
+            open.buffered()?.append(data)?;
+        } else if write.bypasses_cache(open, data.len()) {
+            open.file.write_at(data, offset)?;
+        } else {
+            let written = write_cached(open, data, offset)?;
+            return self.after_write(open, write, written);
+        }
+        self.after_write(open, write, data.len() as u64)
+    }
+
+    fn before_write(&self, open: &OpenFile, write: Write) -> Outcome<()> {
+        let node = open.file.node();
+        if write.overwrites_append_only(open) {
+            return Err(Failure::NOT_PERMITTED);
+        }
+        if write.drops_set_ids {
+            self.drop_set_ids(node, write.caller)?;
+        }
+        // The kernel removes the capabilities itself before it caches a write that it sends later.
+        if write.origin != Origin::WriteBack {
+            self.open_files.remove_capabilities(open)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the file's times and makes the write durable, as far as the server must. The kernel syncs its own pages.
+    fn after_write(&self, open: &OpenFile, write: Write, written: u64) -> Outcome<u32> {
+        if write.sets_times(open) {
+            open.file.node().touch_modified()?;
+        }
+        match write.durability {
+            Durability::None if self.options.sync => open.sync(false)?,
+            Durability::None => {}
+            Durability::Data => open.sync(true)?,
+            Durability::DataAndAttributes => open.sync(false)?,
+        }
+        Ok(u32::try_from(written).unwrap_or(u32::MAX))
+    }
+
+    /// Returns true if the write is durable before it is answered.
+    fn syncs(&self, write: Write) -> bool {
+        write.durability != Durability::None || self.options.sync
+    }
+
+    /// Returns true if a queue thread can do the write. Queue threads know no caller, do not remove privileges, and do not
+    /// keep a write from reserved blocks.
+    fn fits_queue(&self, open: &OpenFile, write: Write, len: usize) -> bool {
+        write.bypasses_cache(open, len)
+            && !write.drops_set_ids
+            && !self.open_files.may_have_capabilities(open)
+            && (open.may_use_reserved || self.has_plenty())
+    }
+
+    /// Returns true if all writes in queue threads together leave the reserved blocks free.
+    fn has_plenty(&self) -> bool {
+        let space = self.volume.space();
+        space.available_blocks.saturating_mul(space.block_size.into()) > MIN_FREE_FOR_QUEUES
+    }
+}
+
+/// Writes through the volume's page cache. Returns the number of bytes written: fewer than `data` has if the volume is
+/// full.
+fn write_cached(open: &OpenFile, data: &[u8], offset: u64) -> Outcome<u64> {
+    let file = open.buffered()?;
+    let (end, mut at) = (offset + data.len() as u64, offset);
+    let mut next = end;
+    while at < end {
+        let piece = &data[to_usize(at - offset)..to_usize(next - offset)];
+        match file.write_at(piece, at) {
+            Ok(()) => at = next,
+            Err(Error::NoSpace) if at == offset && next == end && end - at > PIECE => {}
+            Err(Error::NoSpace) if at > offset => break,
+            Err(error) => return Err(error.into()),
+        }
+        next = end.min((at / PIECE + 1) * PIECE);
+    }
+    Ok(at - offset)
+}
+
+impl Dispatcher {
+    /// Executes a write and replies.
+    pub(crate) fn execute_write(&self, write: Write, data: &[u8], reply: ReplyWrite) {
+        let open = match self.server.open_file(write.at.handle) {
+            Ok(open) => open,
+            Err(failure) => return reply.error(failure.errno()),
+        };
+        if write.origin == Origin::Pages {
+            open.pages.note_fill();
+        }
+        let waits_for_device = write.bypasses_cache(&open, data.len()) || self.server.syncs(write);
+        let in_flight = self.server.in_flight.add(RequestInfo::new("write", open.pages.ino));
+        let fits_queue = || self.server.fits_queue(&open, write, data.len());
+        let mut scope = self.request_threads.begin_request();
+        let latency = latency(waits_for_device, data.len());
+        if let Some(_executing) = self.try_execute_io(latency, data.len(), fits_queue) {
+            let outcome = self.server.write(&open, write, data);
+            return self.deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+        }
+        scope.hand_off();
+        if fits_queue() {
+            return self.write_in_queue(open, write, data, reply, in_flight);
+        }
+        let data = data.to_vec();
+        self.deferred.run_in_worker(in_flight, move |deferred, in_flight| {
+            let outcome = deferred.server.write(&open, write, &data);
+            deferred.finish_write(&open, write, data.len(), outcome, reply, in_flight);
+        });
+    }
+
+    fn write_in_queue(
+        &self,
+        open: Arc<OpenFile>,
+        write: Write,
+        data: &[u8],
+        reply: ReplyWrite,
+        in_flight: InFlightRequest,
+    ) {
+        in_flight.enter(Stage::InQueueThread);
+        let (mut buf, len) = (self.queue_threads.buffer(data.len()), data.len());
+        buf[..len].copy_from_slice(data);
+        let request = IoRequest::Write { buf, len, offset: write.at.offset };
+        let (file, deferred) = (open.file.clone(), Arc::clone(&self.deferred));
+        self.queue_threads.submit(file, request, move |result, _| {
+            // A sync would block the queue thread's other requests.
+            if deferred.server.syncs(write) && result.is_ok() {
+                deferred.run_in_worker(in_flight, move |deferred, in_flight| {
+                    deferred.finish_queued_write(&open, write, len, result, reply, in_flight);
+                });
+            } else {
+                deferred.finish_queued_write(&open, write, len, result, reply, in_flight);
+            }
+        });
+    }
+}
+
+impl Deferred {
+    /// Replies to a write of `len` bytes that a queue thread has completed.
+    fn finish_queued_write(
+        &self,
+        open: &OpenFile,
+        write: Write,
+        len: usize,
+        result: Outcome<u64>,
+        reply: ReplyWrite,
+        in_flight: InFlightRequest,
+    ) {
+        let outcome = result.and_then(|written| self.server.after_write(open, write, written));
+        let outcome = self.server.handle_corruption(outcome);
+        self.finish_write(open, write, len, outcome, reply, in_flight);
+    }
+
+    /// Replies to a write of `len` bytes once the kernel has no stale page of the range.
+    fn finish_write(
+        &self,
+        open: &OpenFile,
+        write: Write,
+        len: usize,
+        outcome: Outcome<u32>,
+        reply: ReplyWrite,
+        in_flight: InFlightRequest,
+    ) {
+        if write.may_leave_stale_pages(open) {
+            let (pages, offset) = (Arc::clone(&open.pages), write.at.offset);
+            in_flight.enter(Stage::WaitingForKernel);
+            self.invalidation.drop_written(pages, offset, len, move || {
+                reply.send(outcome);
+                drop(in_flight);
+            });
+            return;
+        }
+        let is_shown = write.may_show_unwritten_data(len, &outcome);
+        reply.send(outcome);
+        if is_shown {
+            self.invalidation.drop_failed(&open.pages);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Lists the requests in flight with what each waits for, and logs those that take more than a minute.
+
+mod watchdog;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuser::INodeNo;
+use slab::Slab;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) use watchdog::Watchdog;
+
+/// Age from which a request counts as slow.
+const SLOW: Duration = Duration::from_secs(60);
+/// Number of lists, each with its own lock, so that threads rarely contend.
+const SHARDS: usize = 16;
+
+/// The kind of a request, and its inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestInfo {
+    name: &'static str,
+    ino: u64,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// A thread executes the request.
+    Executing,
+    /// All workers are busy.
+    QueuedForWorker,
+    /// A queue thread has submitted the request, or will.
+    InQueueThread,
+    /// The kernel writes back or drops pages.
+    WaitingForKernel,
+}
+
+#[derive(Debug)]
+struct Entry {
+    info: RequestInfo,
+    since: Instant,
+    stage: Stage,
+    logged: bool,
+}
+
+/// All requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightRequests {
+    shards: [Mutex<Slab<Entry>>; SHARDS],
+    next_shard: AtomicUsize,
+}
+
+/// A listed request. Dropping it removes the request from the list.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct InFlightRequest {
+    list: Arc<InFlightRequests>,
+    shard: usize,
+    key: usize,
+}
+
+impl RequestInfo {
+    pub fn new(name: &'static str, ino: INodeNo) -> Self {
+        Self { name, ino: ino.0 }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Executing => "the device, memory, or another operation on the file",
+            Self::QueuedForWorker => "a free worker thread",
+            Self::InQueueThread => "the device or another operation on the range, in a queue thread",
+            Self::WaitingForKernel => "the kernel to write back or drop pages",
+        })
+    }
+}
+
+impl InFlightRequests {
+    /// Lists a request until the result is dropped.
+    pub fn add(self: &Arc<Self>, info: RequestInfo) -> InFlightRequest {
+        let shard = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let entry = Entry { info, since: Instant::now(), stage: Stage::Executing, logged: false };
+        InFlightRequest { list: Arc::clone(self), shard, key: self.shards[shard].lock().insert(entry) }
+    }
+
+    /// Describes the requests that have been in flight for more than a minute at `now`.
+    pub fn slow(&self, now: Instant) -> Vec<String> {
+        self.describe_slow(now, |_| true)
+    }
+
+    /// Like [`slow`](Self::slow), but returns each request only once.
+    fn slow_and_unlogged(&self, now: Instant) -> Vec<String> {
+        self.describe_slow(now, |entry| !std::mem::replace(&mut entry.logged, true))
+    }
+
+    fn describe_slow(&self, now: Instant, filter: impl Fn(&mut Entry) -> bool) -> Vec<String> {
+        let mut slow = Vec::new();
+        for shard in &self.shards {
+            for (_, entry) in &mut *shard.lock() {
+                let age = now.saturating_duration_since(entry.since);
+                if age > SLOW && filter(entry) {
+                    let (RequestInfo { name, ino }, seconds) = (entry.info, age.as_secs());
+                    slow.push(format!("{name} of inode {ino} for {seconds} s: it waits for {}", entry.stage));
+                }
+            }
+        }
+        slow
+    }
+}
+
+impl InFlightRequest {
+    /// Notes what the request waits for from now on.
+    pub fn enter(&self, stage: Stage) {
+        if let Some(entry) = self.list.shards[self.shard].lock().get_mut(self.key) {
+            entry.stage = stage;
+        }
+    }
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        self.list.shards[self.shard].lock().remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_requests_are_described_with_what_they_wait_for() {
+        let list = Arc::new(InFlightRequests::default());
+        let mut requests: Vec<_> =
+            (0..40).map(|ino| list.add(RequestInfo::new("lseek", INodeNo(ino)))).collect();
+        requests[7].enter(Stage::WaitingForKernel);
+        let later = Instant::now() + SLOW + Duration::from_secs(1);
+        assert_eq!(list.slow(later).len(), 40);
+        assert!(list.slow(later - SLOW).is_empty());
+        let left = requests.swap_remove(7);
+        drop(requests);
+        for described in [list.slow(later), list.slow_and_unlogged(later)] {
+            assert!(described.len() == 1, "{described:?}");
+            assert!(described[0].starts_with("lseek of inode 7 for 6"), "{described:?}");
+            assert!(
+                described[0].ends_with("it waits for the kernel to write back or drop pages"),
+                "{described:?}"
+            );
+        }
+        assert!(list.slow_and_unlogged(later).is_empty(), "logged once");
+        drop(left);
+        assert!(list.slow(later).is_empty());
+    }
+}

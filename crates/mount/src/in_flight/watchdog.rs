@@ -1,0 +1,43 @@
+//! The thread that logs slow requests.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::InFlightRequests;
+
+/// How often the watchdog checks.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Logs each slow request once. Dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts the thread.
+    pub fn start(requests: Arc<InFlightRequests>) -> std::io::Result<Self> {
+        let (stop, stopped) = channel::<()>();
+        let watch = move || {
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                for request in requests.slow_and_unlogged(Instant::now()) {
+                    tracing::warn!("slow request: {request}");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("parext4-watchdog".into()).spawn(watch)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the watchdog thread panicked");
+        }
+    }
+}

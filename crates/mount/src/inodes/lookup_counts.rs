@@ -1,0 +1,137 @@
+//! Counts how often the kernel was told of each inode.
+//!
+//! The kernel may know every inode of the volume, so an entry is a number and two counts, and pins no inode: the volume
+//! reads an inode again when a request names it ([`Volume::node`]). The exception is an inode that has lost its last name.
+//! Only a [`Node`] keeps the volume from deleting it, so its entry holds one until the kernel forgets the inode.
+//!
+//! Invariant: an unlinked inode that the kernel knows is pinned. No scan is needed for it:
+//!
+//! 1. A request that removes a name calls [`pin_unlinked`](LookupCounts::pin_unlinked) while it holds a `Node`.
+//! 2. A request that tells the kernel of an inode calls [`count_lookup`](LookupCounts::count_lookup) while it holds one.
+//! 3. Both read the link count and change the entry under the lock of the same shard. So the later of the two sees the
+//!    effect of the earlier.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
+
+use fuser::INodeNo;
+use parext4::{InodeNo, Node, NodeId, Volume};
+
+use crate::kernel_cache::KernelPages;
+use crate::protocol::{Failure, Outcome};
+use crate::sync::Mutex;
+
+const SHARDS: usize = 64;
+
+/// An inode that the kernel knows.
+#[derive(Debug)]
+struct KnownInode {
+    /// Set once the file was opened.
+    pages: Option<Arc<KernelPages>>,
+    lookups: u64,
+    generation: u32,
+    /// Set if the inode has no name left.
+    unlinked: Option<Box<Node>>,
+}
+
+/// All inodes that the kernel may name in a request.
+#[derive(Debug)]
+pub(crate) struct LookupCounts {
+    /// The kernel has a number of its own for the root, and never forgets it.
+    root: Node,
+    shards: Vec<Mutex<HashMap<u64, KnownInode>>>,
+    /// Writes stay in the kernel's page cache (`cache=writeback`).
+    writeback: bool,
+}
+
+impl LookupCounts {
+    pub fn new(root: Node, writeback: bool) -> Self {
+        Self { root, shards: (0..SHARDS).map(|_| Mutex::default()).collect(), writeback }
+    }
+
+    fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, KnownInode>> {
+        &self.shards[usize::try_from(ino % SHARDS as u64).unwrap_or(0)]
+    }
+
+    /// Returns the inode that a request names. The kernel forgets an inode only after its last request is answered.
+    pub fn node(&self, volume: &Volume, ino: INodeNo) -> Outcome<Node> {
+        if ino == INodeNo::ROOT {
+            return Ok(self.root.clone());
+        }
+        let generation = {
+            let shard = self.shard(ino.0).lock();
+            match shard.get(&ino.0).ok_or(Failure::STALE)? {
+                KnownInode { unlinked: Some(node), .. } => return Ok(Node::clone(node)),
+                KnownInode { generation, .. } => *generation,
+            }
+        };
+        let ino = InodeNo(u32::try_from(ino.0).map_err(|_| Failure::STALE)?);
+        volume.node(NodeId { ino, generation }).map_err(Failure::of_number)
+    }
+
+    /// Returns the record of the kernel's pages of a file that a request names.
+    pub fn kernel_pages(&self, ino: INodeNo) -> Outcome<Arc<KernelPages>> {
+        let mut shard = self.shard(ino.0).lock();
+        let known = shard.get_mut(&ino.0).ok_or(Failure::STALE)?;
+        let new = || Arc::new(KernelPages::new(ino, self.writeback));
+        Ok(Arc::clone(known.pages.get_or_insert_with(new)))
+    }
+
+    /// Counts that the kernel is told of an inode.
+    pub fn count_lookup(&self, node: &Node) {
+        let NodeId { ino, generation } = node.id();
+        let ino = u64::from(ino.get());
+        match self.shard(ino).lock().entry(ino) {
+            Slot::Occupied(mut known) => known.get_mut().lookups += 1,
+            Slot::Vacant(slot) => {
+                let unlinked = has_no_name(node).then(|| Box::new(node.clone()));
+                slot.insert(KnownInode { lookups: 1, generation, pages: None, unlinked });
+            }
+        }
+    }
+
+    /// Pins an inode that the kernel knows until the kernel forgets it, if the inode has no name left.
+    pub fn pin_unlinked(&self, node: &Node) {
+        let ino = u64::from(node.ino().get());
+        let mut shard = self.shard(ino).lock();
+        if let Some(known) = shard.get_mut(&ino)
+            && known.unlinked.is_none()
+            && has_no_name(node)
+        {
+            known.unlinked = Some(Box::new(node.clone()));
+        }
+    }
+
+    /// Subtracts `lookups` from the count of an inode, and removes its entry at 0. Dropping the last `Node` of an unlinked
+    /// inode deletes it; that happens after the lock is released.
+    pub fn forget(&self, ino: INodeNo, lookups: u64) {
+        let mut shard = self.shard(ino.0).lock();
+        let forgotten = match shard.entry(ino.0) {
+            Slot::Occupied(mut known) if known.get().lookups > lookups => {
+                known.get_mut().lookups -= lookups;
+                None
+            }
+            Slot::Occupied(known) => Some(known.remove()),
+            Slot::Vacant(_) => None,
+        };
+        drop(shard);
+        drop(forgotten);
+    }
+
+    /// Forgets all inodes but the root, when the kernel has ended the connection.
+    pub fn forget_all(&self) {
+        for shard in &self.shards {
+            drop(std::mem::take(&mut *shard.lock()));
+        }
+    }
+
+    /// Returns the number of inodes that the kernel knows.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+fn has_no_name(node: &Node) -> bool {
+    node.metadata().links == 0
+}

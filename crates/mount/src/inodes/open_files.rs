@@ -1,0 +1,155 @@
+//! Open files by their handles.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use fuser::FileHandle;
+use parext4::{BufferedFile, BufferedOptions, File, InodeFlags};
+use slab::Slab;
+
+use crate::kernel_cache::{KernelPages, PageWriter};
+use crate::options::Cache;
+use crate::protocol::{Failure, Outcome};
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub file: File,
+    /// Opened with `O_DIRECT`.
+    pub direct: bool,
+    /// Reads and writes go through the kernel's page cache.
+    pub in_kernel: bool,
+    /// The kernel's pages of the inode.
+    pub pages: Arc<KernelPages>,
+    /// A program can dirty the kernel's pages through this file.
+    _page_writer: Option<PageWriter>,
+    /// Writes through `file` do not set its times. The kernel sets those of the data that it writes back, and may send the
+    /// times before the data.
+    pub keeps_times: bool,
+    /// The process that opened the file may use reserved blocks. Write-back has no other sender.
+    pub may_use_reserved: bool,
+    /// The inode was append-only when the file was opened.
+    pub append_only: bool,
+    /// The file through the volume's page cache, once it was used so.
+    buffered: OnceLock<BufferedFile>,
+    /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file capabilities.
+    without_capabilities: AtomicU64,
+}
+
+impl OpenFile {
+    pub fn new(
+        file: File,
+        pages: Arc<KernelPages>,
+        flags: i32,
+        cache: Cache,
+        may_use_reserved: bool,
+    ) -> Self {
+        let append_only = file.node().flags().contains(InodeFlags::APPEND);
+        let direct = flags & libc::O_DIRECT != 0;
+        let access = flags & libc::O_ACCMODE;
+        let caches = match cache {
+            // A file that is only written needs no pages, and the kernel passes a write on with one copy less.
+            Cache::Kernel => access != libc::O_WRONLY,
+            Cache::Writeback => true,
+            Cache::Direct => false,
+        };
+        // The kernel writes back whole pages, so it would also overwrite the old data of an append-only file.
+        let in_kernel = caches && !direct && !append_only;
+        // The kernel may write back through any handle, also a direct one.
+        let keeps_times = cache == Cache::Writeback && !append_only;
+        // A shared mapping that can be written needs a file that is open for both.
+        let dirties_pages = access == libc::O_RDWR || cache == Cache::Writeback && access != libc::O_RDONLY;
+        // Handles and mappings that are older than the append-only flag stay writable.
+        let file = file.checked_when_opened();
+        Self {
+            _page_writer: dirties_pages.then(|| pages.add_writer(append_only)),
+            pages,
+            file: if keeps_times { file.keeping_times() } else { file },
+            direct,
+            in_kernel,
+            keeps_times,
+            may_use_reserved,
+            append_only,
+            buffered: OnceLock::new(),
+            without_capabilities: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Returns the file through the volume's page cache.
+    pub fn buffered(&self) -> Outcome<&BufferedFile> {
+        if let Some(buffered) = self.buffered.get() {
+            return Ok(buffered);
+        }
+        let buffered = self.file.buffered(BufferedOptions::default())?;
+        Ok(self.buffered.get_or_init(|| buffered))
+    }
+
+    /// Makes the data durable, and all attributes unless `data_only`.
+    pub fn sync(&self, data_only: bool) -> Outcome<()> {
+        match (self.buffered.get(), data_only) {
+            (Some(buffered), true) => buffered.sync_data()?,
+            (Some(buffered), false) => buffered.sync_all()?,
+            (None, true) => self.file.sync_data()?,
+            (None, false) => self.file.sync_all()?,
+        }
+        Ok(())
+    }
+}
+
+/// A value that [`OpenFiles::capabilities_set`] never has.
+const NEVER: u64 = u64::MAX;
+
+/// All open files.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    files: RwLock<Slab<Arc<OpenFile>>>,
+    /// How often a request has set file capabilities, of any file.
+    capabilities_set: AtomicU64,
+}
+
+impl OpenFiles {
+    pub fn add(&self, file: OpenFile) -> FileHandle {
+        FileHandle(self.files.write().insert(Arc::new(file)) as u64)
+    }
+
+    pub fn get(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
+        let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
+        self.files.read().get(key).cloned().ok_or(Failure::STALE)
+    }
+
+    /// Closes a handle. The file is dropped after the lock is released.
+    pub fn remove(&self, handle: FileHandle) {
+        let key = usize::try_from(handle.0).unwrap_or(usize::MAX);
+        let removed = self.files.write().try_remove(key);
+        drop(removed);
+    }
+
+    /// Returns true if an open file may have file capabilities, which a write has to remove.
+    pub fn may_have_capabilities(&self, open: &OpenFile) -> bool {
+        open.without_capabilities.load(Ordering::Acquire) != self.capabilities_set.load(Ordering::Acquire)
+    }
+
+    /// Removes the file capabilities of an open file, and remembers that there are none.
+    pub fn remove_capabilities(&self, open: &OpenFile) -> Outcome<()> {
+        // Read before the attribute, so that a file whose capabilities are set meanwhile counts as one that may have
+        // them.
+        let seen = self.capabilities_set.load(Ordering::Acquire);
+        if open.without_capabilities.load(Ordering::Acquire) != seen {
+            open.file.node().remove_capabilities()?;
+            open.without_capabilities.store(seen, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Notes that a request has set file capabilities.
+    pub fn note_capabilities_set(&self) {
+        self.capabilities_set.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Closes all handles.
+    pub fn clear(&self) {
+        drop(std::mem::take(&mut *self.files.write()));
+    }
+}

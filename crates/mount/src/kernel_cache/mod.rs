@@ -1,0 +1,10 @@
+//! The kernel's page cache: whether it may hold pages of an inode, and how the server has it drop them.
+
+mod invalidation;
+mod pages;
+
+pub use invalidation::Invalidation;
+#[cfg(shuttle)]
+pub use invalidation::{Kernel, WaitPermit};
+pub use pages::KernelPages;
+pub(crate) use pages::PageWriter;

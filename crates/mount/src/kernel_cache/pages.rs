@@ -1,0 +1,156 @@
+//! Tracks whether the kernel's page cache may hold pages of an inode, from the requests that fill it.
+//!
+//! The kernel fills its pages by reads and writes of whole pages, which it sends without the owner of a lock; direct
+//! requests name one. Pages may outlive all open files, so the record lives until the kernel has forgotten the inode.
+
+use std::sync::Arc;
+
+use fuser::INodeNo;
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The kernel's pages of one inode.
+#[derive(Debug)]
+pub struct KernelPages {
+    pub(crate) ino: INodeNo,
+    /// Number of requests that filled pages. A request is counted before it reads the data: if a direct write finds the
+    /// count unchanged after it has written, every later fill reads its data.
+    fills: AtomicU64,
+    /// Value of `fills` before all pages were last dropped.
+    dropped: AtomicU64,
+    /// Open files through which a program can dirty pages without a request: by a shared mapping, and with
+    /// `cache=writeback` by every write.
+    writers: AtomicUsize,
+    /// The `writers` that were opened when the file was append-only.
+    appenders: AtomicUsize,
+    /// 1 while a notification is queued that drops the data of failed writes, else 0.
+    dropping_failed: AtomicUsize,
+    /// Writes stay in the kernel's page cache (`cache=writeback`).
+    writeback: bool,
+}
+
+/// An open file through which a program can dirty the kernel's pages; counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct PageWriter {
+    pages: Arc<KernelPages>,
+    append_only: bool,
+}
+
+impl KernelPages {
+    /// Returns the record of an inode of which the kernel has no pages.
+    pub fn new(ino: INodeNo, writeback: bool) -> Self {
+        let (fills, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (writers, appenders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let dropping_failed = AtomicUsize::new(0);
+        Self { ino, fills, dropped, writers, appenders, dropping_failed, writeback }
+    }
+
+    /// Notes a request that fills pages, before the request reads the data.
+    pub fn note_fill(&self) {
+        self.fills.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts an open file that can dirty pages.
+    pub(crate) fn add_writer(self: &Arc<Self>, append_only: bool) -> PageWriter {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        self.appenders.fetch_add(usize::from(append_only), Ordering::SeqCst);
+        PageWriter { pages: Arc::clone(self), append_only }
+    }
+
+    /// Returns true if all open files that can dirty pages were opened when the file was append-only. Then data that the
+    /// kernel writes back was stored to a mapping that ext4 would have refused, and FUSE does not. A mapping keeps its file
+    /// open until its pages are written back.
+    pub fn are_only_mapped_by_appenders(&self) -> bool {
+        // Relaxed: the lock of the kernel's inode orders opening a file and a change of its flags.
+        self.writers.load(Ordering::Relaxed) == self.appenders.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the kernel may have pages, dirty or clean.
+    pub fn may_exist(&self) -> bool {
+        self.fills.load(Ordering::SeqCst) != self.dropped.load(Ordering::SeqCst)
+            || self.writeback && self.has_writer()
+    }
+
+    /// Returns true if the kernel may have dirty pages.
+    pub fn may_be_dirty(&self) -> bool {
+        self.has_writer() && self.may_exist()
+    }
+
+    /// Returns true if the file may be longer in the kernel than in the volume.
+    pub fn may_be_longer(&self) -> bool {
+        self.writeback && self.has_writer()
+    }
+
+    fn has_writer(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that a failed write has left its data in the kernel's pages. Returns false if a queued notification will drop
+    /// them: many failed writes share one notification.
+    pub fn note_failed(&self) -> bool {
+        self.dropping_failed.swap(1, Ordering::SeqCst) == 0
+    }
+
+    /// Notes that the queued notification starts. It may miss the data of writes that fail from now on.
+    pub fn start_dropping_failed(&self) {
+        self.dropping_failed.store(0, Ordering::SeqCst);
+    }
+
+    /// Runs `drop_all`, which has the kernel drop all pages. Pages that are filled while it runs count as present.
+    pub fn record_drop(&self, drop_all: impl FnOnce()) {
+        let fills = self.fills.load(Ordering::SeqCst);
+        drop_all();
+        self.dropped.fetch_max(fills, Ordering::SeqCst);
+    }
+}
+
+impl Drop for PageWriter {
+    fn drop(&mut self) {
+        self.pages.appenders.fetch_sub(usize::from(self.append_only), Ordering::SeqCst);
+        self.pages.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_exist_from_a_fill_until_all_are_dropped() {
+        let pages = KernelPages::new(INodeNo(12), false);
+        assert!(!pages.may_exist());
+        pages.note_fill();
+        assert!(pages.may_exist());
+        pages.record_drop(|| pages.note_fill());
+        assert!(pages.may_exist(), "filled while they were dropped");
+        pages.record_drop(|| ());
+        assert!(!pages.may_exist());
+    }
+
+    #[test]
+    fn many_failed_writes_share_one_queued_notification() {
+        let pages = KernelPages::new(INodeNo(12), false);
+        assert!(pages.note_failed());
+        assert!(!pages.note_failed());
+        pages.start_dropping_failed();
+        assert!(pages.note_failed(), "the notification that has started may have passed the page already");
+    }
+
+    #[test]
+    fn only_a_writer_makes_pages_dirty() {
+        for writeback in [false, true] {
+            let pages = Arc::new(KernelPages::new(INodeNo(12), writeback));
+            let writer = pages.add_writer(false);
+            assert_eq!((pages.may_be_dirty(), pages.may_be_longer()), (writeback, writeback));
+            pages.note_fill();
+            assert!(pages.may_be_dirty());
+            assert!(!pages.are_only_mapped_by_appenders());
+            let appender = pages.add_writer(true);
+            assert!(!pages.are_only_mapped_by_appenders());
+            drop(writer);
+            assert!(pages.are_only_mapped_by_appenders());
+            drop(appender);
+            assert!(!pages.may_be_dirty() && pages.may_exist() && !pages.may_be_longer());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Converts attributes, times and types of inodes to the protocol's.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType as Kind, INodeNo};
+use parext4::{FileType, Metadata, Node, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long the kernel may cache names and attributes. Practically for ever, because only this server changes the volume.
+pub(crate) const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// Returns how long the kernel may cache these attributes. Zero in two cases:
+///
+/// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
+///   notification after the change does not suffice, because an older reply may still be on its way.
+/// * The attributes are those of the root, in an entry. They carry the kernel's number of the root instead of its inode
+///   number.
+pub(crate) fn attr_timeout(attr: &FileAttr) -> Duration {
+    let has_set_ids = attr.kind == Kind::RegularFile && attr.perm & SET_IDS != 0;
+    if has_set_ids || attr.ino == INodeNo::ROOT { Duration::ZERO } else { CACHE_FOREVER }
+}
+
+/// Set-user-ID and set-group-ID.
+const SET_IDS: u16 = 0o6000;
+
+/// The attributes and generation of an inode in a reply to a look-up.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub attr: FileAttr,
+    pub generation: u64,
+}
+
+impl Entry {
+    pub fn new(node: &Node, block_size: u32) -> Self {
+        let metadata = node.metadata();
+        Self { attr: attr(&metadata, block_size), generation: metadata.generation.into() }
+    }
+
+    /// Returns the entry for a name that does not exist, which the kernel caches.
+    pub fn negative() -> Self {
+        let attr = FileAttr {
+            ino: INodeNo(0),
+            size: 0,
+            blocks: 0,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: Kind::RegularFile,
+            perm: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 0,
+            flags: 0,
+        };
+        Self { attr, generation: 0 }
+    }
+}
+
+pub(crate) fn attr(metadata: &Metadata, block_size: u32) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(metadata.ino.get().into()),
+        size: metadata.size,
+        blocks: metadata.sectors,
+        atime: time(metadata.atime),
+        mtime: time(metadata.mtime),
+        ctime: time(metadata.ctime),
+        crtime: time(metadata.crtime),
+        kind: kind(metadata.file_type),
+        perm: metadata.permissions,
+        nlink: metadata.links.into(),
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: metadata.rdev.map_or(0, |(major, minor)| encode_device(major, minor)),
+        blksize: block_size,
+        flags: 0,
+    }
+}
+
+pub(crate) fn kind(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::Fifo => Kind::NamedPipe,
+        FileType::CharDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Directory => Kind::Directory,
+        FileType::Regular => Kind::RegularFile,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Socket => Kind::Socket,
+    }
+}
+
+/// Encodes a device number like the kernel's `new_encode_dev`.
+fn encode_device(major: u32, minor: u32) -> u32 {
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// Returns the major and minor number, like the kernel's `new_decode_dev`.
+pub(crate) fn decode_device(device: u32) -> (u32, u32) {
+    ((device & 0xf_ff00) >> 8, device & 0xff | device >> 12 & 0xf_ff00)
+}
+
+fn time(timestamp: Timestamp) -> SystemTime {
+    let seconds = Duration::from_secs(timestamp.seconds.unsigned_abs());
+    let whole = if timestamp.seconds < 0 { UNIX_EPOCH - seconds } else { UNIX_EPOCH + seconds };
+    whole + Duration::from_nanos(timestamp.nanoseconds.into())
+}
+
+/// Converts a time from a request. Before 1970, fuser 0.18 subtracts the nanoseconds instead of adding them
+/// (`system_time_from_time`); this corrects it.
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    let (seconds, part) = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since),
+        Err(before) => {
+            let before = before.duration();
+            (i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds), before)
+        }
+    };
+    Timestamp { seconds, nanoseconds: part.subsec_nanos() }
+}
+
+/// Returns the current time, from the same clock as the engine.
+pub(crate) fn now() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_and_after_1970() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert_eq!(time(at(-2, 800_000_000)), UNIX_EPOCH - Duration::from_millis(1200));
+        assert_eq!(time(at(1 << 33, 7)), UNIX_EPOCH + Duration::new(1 << 33, 7));
+        assert_eq!(timestamp(UNIX_EPOCH + Duration::new(1 << 33, 7)), at(1 << 33, 7));
+        // fuser's value for 0.8 s after second -2.
+        assert_eq!(timestamp(UNIX_EPOCH - Duration::new(2, 800_000_000)), at(-2, 800_000_000));
+    }
+
+    #[test]
+    fn device_numbers_survive_a_round_trip() {
+        for device in [(0, 0), (1, 3), (8, 255), (4095, 0xf_ffff), (259, 300)] {
+            assert_eq!(decode_device(encode_device(device.0, device.1)), device);
+        }
+    }
+}

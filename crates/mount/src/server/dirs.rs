@@ -1,0 +1,115 @@
+//! Lists directories.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use parext4::{DirItem, Error, Node};
+
+use super::Server;
+use crate::protocol::Outcome;
+use crate::protocol::attr::{CACHE_FOREVER, Entry, attr_timeout, kind};
+
+impl Server {
+    /// Replies with the entries of a directory after `offset`.
+    pub fn read_dir(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectory) {
+        let add = |_: &Node, item: &DirItem, next: u64| {
+            let ino = INodeNo(item.ino.get().into());
+            Ok(reply.add(ino, next, kind(item.file_type), OsStr::from_bytes(&item.name)))
+        };
+        match self.handle_corruption(self.list(ino, offset, add)) {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error(failure.errno()),
+        }
+    }
+
+    /// Like [`read_dir`](Self::read_dir), with the attributes of each inode. Counts a look-up of each.
+    pub fn read_dir_plus(&self, ino: INodeNo, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let add = |dir: &Node, item: &DirItem, next: u64| self.add_with_entry(dir, item, next, &mut reply);
+        match self.handle_corruption(self.list(ino, offset, add)) {
+            Ok(()) => reply.ok(),
+            Err(failure) => reply.error(failure.errno()),
+        }
+    }
+
+    /// Calls `add` with each entry after `offset` and the offset that continues after it, until `add` returns true because
+    /// the reply is full.
+    fn list(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        mut add: impl FnMut(&Node, &DirItem, u64) -> Outcome<bool>,
+    ) -> Outcome<()> {
+        let dir = self.node(ino)?;
+        let mut after = cookie(offset);
+        loop {
+            let items = dir.read_dir(after)?;
+            let Some(last) = items.last() else {
+                self.update_atime(&dir);
+                return Ok(());
+            };
+            let end = last.cookie;
+            for (nth, item) in items.iter().enumerate() {
+                // A listing can continue only before or after all names that share a cookie. The offset of all but the last
+                // is before them: a name may be listed twice, but none is left out.
+                if items.get(nth + 1).is_none_or(|next| next.cookie != item.cookie) {
+                    after = item.cookie;
+                }
+                if add(&dir, item, offset_of(after))? {
+                    return Ok(());
+                }
+            }
+            after = end;
+        }
+    }
+
+    fn add_with_entry(
+        &self,
+        dir: &Node,
+        item: &DirItem,
+        next: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Outcome<bool> {
+        let name = OsStr::from_bytes(&item.name);
+        if matches!(&item.name[..], b"." | b"..") {
+            let mut entry = Entry::negative();
+            (entry.attr.ino, entry.attr.kind) = (INodeNo(item.ino.get().into()), kind(item.file_type));
+            return Ok(reply.add(INodeNo(0), next, name, &CACHE_FOREVER, &entry.attr, Generation(0)));
+        }
+        let node = match dir.lookup(&item.name) {
+            Ok(node) => node,
+            // Another request has removed the name since it was listed.
+            Err(Error::NotFound(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let Entry { attr, generation } = self.entry(&node);
+        let full = reply.add(attr.ino, next, name, &attr_timeout(&attr), &attr, Generation(generation));
+        if !full {
+            self.lookup_counts.count_lookup(&node);
+        }
+        Ok(full)
+    }
+}
+
+/// Encodes a cookie as an offset, which must not be negative. Bit 32 of a cookie made of a hash is never set.
+fn offset_of(cookie: u64) -> u64 {
+    cookie >> 33 << 32 | cookie & 0xffff_ffff
+}
+
+/// Decodes an offset.
+fn cookie(offset: u64) -> u64 {
+    offset >> 32 << 33 | offset & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cookie, offset_of};
+
+    #[test]
+    fn cookies_survive_a_round_trip() {
+        for at in [0, 1, 2, 4096, 0xffff_fffe_1234_5678, 0x2_0000_0001] {
+            assert_eq!(cookie(offset_of(at)), at);
+            assert!(i64::try_from(offset_of(at)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Opens, closes and syncs files, allocates their space, finds their data, and copies ranges.
+
+use std::sync::Arc;
+
+use fuser::{FileHandle, FopenFlags, INodeNo};
+use parext4::{File, InodeFlags, Node};
+
+use super::Server;
+use super::names::NewName;
+use crate::inodes::OpenFile;
+use crate::kernel_cache::KernelPages;
+use crate::protocol::attr::Entry;
+use crate::protocol::{Caller, Failure, Outcome};
+
+/// The handle and the flags of an open file, for the kernel.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub handle: FileHandle,
+    pub flags: FopenFlags,
+}
+
+/// An offset in an open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilePosition {
+    pub handle: FileHandle,
+    pub offset: u64,
+}
+
+/// Limit of one copy request, in bytes, so that no thread is busy for long.
+const MAX_COPY: u64 = 16 << 20;
+/// Size of the buffer of a copy, in bytes.
+const COPY_BUFFER: usize = 1 << 20;
+
+impl Server {
+    /// Opens a file, and truncates it if `flags` say so.
+    pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
+        let node = self.node(ino)?;
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let truncates = flags & libc::O_TRUNC != 0;
+        if (writable || truncates) && self.volume.stopped().is_some() {
+            return Err(Failure::READ_ONLY);
+        }
+        check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
+        let file = File::new(node.clone())?;
+        if truncates {
+            self.drop_privileges(&node, caller)?;
+            file.set_len(0)?;
+        }
+        self.opened(file, flags, caller)
+    }
+
+    /// Creates a regular file and opens it.
+    pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
+        let node = self.create_file(new)?;
+        let file = File::new(node.clone())?;
+        let entry = self.entry_of_lookup(&node);
+        Ok((entry, self.opened(file, flags, new.caller)?))
+    }
+
+    fn opened(&self, file: File, flags: i32, caller: Caller) -> Outcome<Opened> {
+        let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
+        let open = OpenFile::new(file, pages, flags, self.options.cache, self.may_use_reserved(caller));
+        let mut flags = match open.in_kernel {
+            true => FopenFlags::empty(),
+            false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        };
+        // Direct writes have the kernel drop the pages that they make stale. For appends the range is not known here, so
+        // opening the file drops them all.
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, !open.append_only);
+        Ok(Opened { handle: self.open_files.add(open), flags })
+    }
+
+    /// Closes a file.
+    pub fn release(&self, handle: FileHandle) -> Outcome<()> {
+        self.open_files.remove(handle);
+        Ok(())
+    }
+
+    /// Makes a file's data durable, and all attributes unless `data_only`.
+    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Outcome<()> {
+        self.open_file(handle)?.sync(data_only)
+    }
+
+    /// Makes a directory durable. For the root, makes the whole volume durable, because the server gets no request for
+    /// syncfs(2).
+    pub fn sync_dir(&self, ino: INodeNo) -> Outcome<()> {
+        match ino {
+            INodeNo::ROOT => Ok(self.volume.sync()?),
+            _ => Ok(self.node(ino)?.sync()?),
+        }
+    }
+
+    /// Executes fallocate(2).
+    pub fn allocate(&self, at: FilePosition, len: u64, mode: i32, caller: Caller) -> Outcome<()> {
+        let open = self.open_file(at.handle)?;
+        let file = &open.file;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
+        self.drop_privileges(file.node(), caller)?;
+        // The kernel passes no other modes on.
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Ok(file.allocate(at.offset, len, keep_size)?),
+            libc::FALLOC_FL_PUNCH_HOLE => Ok(file.punch_hole(at.offset, len)?),
+            libc::FALLOC_FL_ZERO_RANGE => Ok(file.zero_range(at.offset, len, keep_size)?),
+            _ => Err(Failure::NOT_SUPPORTED),
+        }
+    }
+
+    /// Returns where the next data or hole starts, at or after an offset. The kernel does not write its pages back before
+    /// this request; the dispatcher has it do so.
+    pub fn seek(&self, at: FilePosition, whence: i32) -> Outcome<u64> {
+        let open = self.open_file(at.handle)?;
+        match whence {
+            libc::SEEK_DATA => Ok(open.file.seek_data(at.offset)?),
+            libc::SEEK_HOLE => Ok(open.file.seek_hole(at.offset)?),
+            _ => Err(Failure::INVALID),
+        }
+    }
+
+    /// Returns the record of the kernel's pages of a file.
+    pub fn kernel_pages(&self, node: &Node) -> Option<Arc<KernelPages>> {
+        self.lookup_counts.kernel_pages(INodeNo(node.ino().get().into())).ok()
+    }
+
+    /// Copies up to `len` bytes and returns how many it has copied: fewer at the end of the source, or above
+    /// [`MAX_COPY`].
+    pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
+        let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
+        self.drop_privileges(target.file.node(), caller)?;
+        let (source, target) = (source.buffered()?, target.buffered()?);
+        let len = len.min(MAX_COPY);
+        let mut buf = vec![0; COPY_BUFFER.min(usize::try_from(len).unwrap_or(COPY_BUFFER))];
+        let mut done = 0;
+        while done < len {
+            let wanted = buf.len().min(usize::try_from(len - done).unwrap_or(buf.len()));
+            let read = source.read_at(&mut buf[..wanted], from.offset + done)?;
+            target.write_at(&buf[..read], to.offset + done)?;
+            done += read as u64;
+            if read < wanted {
+                break;
+            }
+        }
+        target.file().node().touch_modified()?;
+        Ok(u32::try_from(done).unwrap_or(u32::MAX))
+    }
+}
+
+/// Fails if the inode's flags forbid to open it for writing, or to change its old contents.
+pub(super) fn check_flags(node: &Node, changes_contents: bool, writable: bool) -> Outcome<()> {
+    let flags = node.flags();
+    let immutable = flags.contains(InodeFlags::IMMUTABLE) && (writable || changes_contents);
+    if immutable || flags.contains(InodeFlags::APPEND) && changes_contents {
+        return Err(Failure::NOT_PERMITTED);
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The ioctls of chattr(1) and lsattr(1). A program may use either of two forms of the flags: ext4's own, or that of XFS
+//! (`struct fsxattr`).
+//!
+//! Since Linux 5.13 the kernel checks the caller of `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR` before it sends the command.
+//! Every other command reaches the server from any process that has opened the file, with any argument. So each command
+//! that changes the volume checks the caller here, including those two. The 32-bit forms of the commands for flags have no
+//! case here: the kernel translates them for 32-bit programs.
+
+use fuser::INodeNo;
+use parext4::{InodeFlags, Node};
+
+use super::Server;
+use crate::protocol::{CAP_LINUX_IMMUTABLE, Caller, Failure, Outcome};
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC32_GETVERSION: u32 = 0x8004_7601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Size of `struct fsxattr`, in bytes: the flags, and fields of which ext4 uses only the project.
+const FSXATTR: usize = 28;
+
+/// The `FS_XFLAG_*` and the inode flags that they stand for.
+const XFLAGS: [(u32, InodeFlags); 5] = [
+    (0x08, InodeFlags::IMMUTABLE),
+    (0x10, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NOATIME),
+    (0x80, InodeFlags::NODUMP),
+];
+
+/// Returns true if an ioctl changes flags. Data written before must reach the volume first.
+pub(crate) fn sets_flags(command: u32) -> bool {
+    matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR)
+}
+
+impl Server {
+    /// Executes an ioctl.
+    pub fn ioctl(&self, ino: INodeNo, command: u32, argument: &[u8], caller: Caller) -> Outcome<Vec<u8>> {
+        let node = self.node(ino)?;
+        match command {
+            FS_IOC_GETFLAGS => Ok(node.flags().bits().to_ne_bytes().to_vec()),
+            FS_IOC_GETVERSION | FS_IOC32_GETVERSION => Ok(node.generation().to_ne_bytes().to_vec()),
+            FS_IOC_SETFLAGS => {
+                let flags = argument.first_chunk().ok_or(Failure::INVALID)?;
+                self.set_flags(ino, &node, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)), caller)
+            }
+            FS_IOC_FSGETXATTR => {
+                let mut reply = xflags(node.flags()).to_ne_bytes().to_vec();
+                reply.resize(FSXATTR, 0);
+                Ok(reply)
+            }
+            FS_IOC_FSSETXATTR => self.set_flags(ino, &node, from_fsxattr(node.flags(), argument)?, caller),
+            _ => self.volume_ioctl(command, argument, caller),
+        }
+    }
+
+    /// Fails unless the caller may set the flags of an inode to `flags`.
+    fn check_may_set_flags(&self, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<()> {
+        let is_owner = caller.is_root() || self.acts_as_owner(node, caller);
+        let protects = (node.flags() ^ flags).intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE);
+        if !is_owner || protects && !caller.is_root() && !caller.has(CAP_LINUX_IMMUTABLE) {
+            return Err(Failure::NOT_PERMITTED);
+        }
+        Ok(())
+    }
+
+    fn set_flags(&self, ino: INodeNo, node: &Node, flags: InodeFlags, caller: Caller) -> Outcome<Vec<u8>> {
+        self.check_may_set_flags(node, flags, caller)?;
+        if flags.intersects(InodeFlags::APPEND | InodeFlags::IMMUTABLE)
+            && self.kernel_pages(node).is_some_and(|pages| pages.may_be_longer())
+        {
+            // The kernel sends its own time after the flags, and the flags then forbid it.
+            node.touch_modified()?;
+        }
+        node.set_flags(flags)?;
+        // The kernel does not expect the new time of change.
+        self.invalidate_attributes(ino);
+        Ok(Vec::new())
+    }
+}
+
+fn xflags(flags: InodeFlags) -> u32 {
+    XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(xflag, _)| xflag).sum()
+}
+
+/// Returns `old` with the flags that `struct fsxattr` can express replaced by those in `argument`.
+///
+/// # Errors
+/// If another field of the structure is set.
+fn from_fsxattr(old: InodeFlags, argument: &[u8]) -> Outcome<InodeFlags> {
+    let (new, rest) = argument.split_first_chunk().ok_or(Failure::INVALID)?;
+    let new = u32::from_ne_bytes(*new);
+    let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
+    if new & !known != 0 || rest.iter().any(|&byte| byte != 0) {
+        return Err(Failure::NOT_SUPPORTED);
+    }
+    let mut flags = old;
+    XFLAGS.iter().for_each(|(xflag, flag)| flags.set(*flag, new & xflag != 0));
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_the_flags_agree() {
+        assert_eq!(xflags(InodeFlags::APPEND | InodeFlags::NODUMP | InodeFlags::EXTENTS), 0x90);
+        assert_eq!(xflags(InodeFlags::empty()), 0);
+        let mut argument = [0; FSXATTR];
+        argument[0] = 0x90;
+        let old = InodeFlags::EXTENTS | InodeFlags::IMMUTABLE;
+        let new = InodeFlags::EXTENTS | InodeFlags::APPEND | InodeFlags::NODUMP;
+        assert_eq!(from_fsxattr(old, &argument).unwrap(), new);
+        argument[12] = 1;
+        assert!(from_fsxattr(old, &argument).is_err(), "the field of the project is set");
+    }
+}

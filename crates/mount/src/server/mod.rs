@@ -1,0 +1,178 @@
+//! The operations of a mount: what each request of the kernel does to the volume.
+//!
+//! An operation is a method of [`Server`] and lives in the file of its family. It runs in any thread, may block on the
+//! device, and never blocks on the kernel.
+
+mod attributes;
+mod dirs;
+mod export;
+mod files;
+mod inode_flags;
+mod names;
+mod privileges;
+mod report;
+mod volume_ioctls;
+mod xattrs;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use fuser::{FileHandle, INodeNo, Notifier};
+use parext4::{Node, OnError, Space, Volume, without_reserved_blocks};
+
+use crate::in_flight::InFlightRequests;
+use crate::inodes::{LookupCounts, OpenFile, OpenFiles};
+use crate::options::{Cache, MountOptions};
+use crate::protocol::attr::Entry;
+use crate::protocol::{Caller, Failure, Outcome};
+
+pub(crate) use attributes::NewAttributes;
+pub(crate) use files::{FilePosition, Opened};
+pub(crate) use inode_flags::sets_flags;
+pub(crate) use names::NewName;
+pub(crate) use xattrs::is_report;
+
+/// Size of an inode without fields for nanoseconds, in bytes.
+const SMALL_INODE: u16 = 128;
+
+/// A mounted volume.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub volume: Volume,
+    pub options: MountOptions,
+    pub lookup_counts: LookupCounts,
+    pub open_files: OpenFiles,
+    pub in_flight: Arc<InFlightRequests>,
+    /// Sends notifications to the kernel. Set once the volume is mounted.
+    pub notifier: Arc<OnceLock<Notifier>>,
+    block_size: u32,
+    /// Corruption found by a request stops the volume for changes.
+    stops_on_corruption: bool,
+    /// The user and the group that may use reserved blocks beside root. Group 0 stands for none.
+    reserved_for: (u32, u32),
+    /// The path of the image.
+    image: PathBuf,
+    started: Instant,
+}
+
+impl Server {
+    /// # Errors
+    /// If the root directory cannot be read.
+    pub fn new(volume: Volume, image: &Path, options: MountOptions) -> parext4::Result<Self> {
+        let (root, info) = (volume.root()?, volume.info());
+        let (resuid, resgid) = info.reserved_for;
+        Ok(Self {
+            lookup_counts: LookupCounts::new(root, options.cache == Cache::Writeback),
+            open_files: OpenFiles::default(),
+            in_flight: Arc::default(),
+            notifier: Arc::default(),
+            block_size: info.block_size,
+            stops_on_corruption: options.on_error.unwrap_or(info.on_error) == OnError::ReadOnly,
+            reserved_for: (options.resuid.unwrap_or(resuid), options.resgid.unwrap_or(resgid)),
+            image: image.to_owned(),
+            started: Instant::now(),
+            volume,
+            options,
+        })
+    }
+
+    /// Returns the resolution of times: small inodes have no nanoseconds.
+    pub fn time_granularity(&self) -> Duration {
+        let has_nanoseconds = self.volume.info().inode_size > SMALL_INODE;
+        if has_nanoseconds { Duration::from_nanos(1) } else { Duration::from_secs(1) }
+    }
+
+    /// Has the kernel drop the cached attributes of an inode. Blocks on no request if the sender of the request holds a
+    /// reference to the inode, as by an open file; so the handler of such a request may call this. Without a reference the
+    /// kernel may be evicting the inode, and this would block until its requests for that are answered.
+    fn invalidate_attributes(&self, ino: INodeNo) {
+        /// A negative offset: only the attributes, no pages.
+        const ATTRIBUTES_ONLY: i64 = -1;
+        if let Some(notifier) = self.notifier.get() {
+            // An error means that the kernel does not know the inode.
+            let _ = notifier.inval_inode(ino, ATTRIBUTES_ONLY, 0);
+        }
+    }
+
+    /// Returns the inode that a request names.
+    pub fn node(&self, ino: INodeNo) -> Outcome<Node> {
+        self.lookup_counts.node(&self.volume, ino)
+    }
+
+    /// Returns the open file that a request names.
+    pub fn open_file(&self, handle: FileHandle) -> Outcome<Arc<OpenFile>> {
+        self.open_files.get(handle)
+    }
+
+    /// Returns the attributes of an inode for the kernel, without counting a look-up.
+    fn entry(&self, node: &Node) -> Entry {
+        let mut entry = Entry::new(node, self.block_size);
+        let attr = &mut entry.attr;
+        (attr.uid, attr.gid) = self.owner(attr.uid, attr.gid);
+        entry
+    }
+
+    /// Returns the attributes of an inode for a reply by which the kernel learns of it, and counts the look-up.
+    fn entry_of_lookup(&self, node: &Node) -> Entry {
+        self.lookup_counts.count_lookup(node);
+        self.entry(node)
+    }
+
+    /// Returns the owner and the group that an inode shows and is created with: the arguments, unless the options `uid` and
+    /// `gid` replace them.
+    fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
+        (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
+    }
+
+    /// Returns true if a caller may use the blocks that are reserved for root. The protocol names one group of the caller.
+    /// With the option `idmap` it names no caller, and this returns false.
+    fn may_use_reserved(&self, caller: Caller) -> bool {
+        let (uid, gid) = self.reserved_for;
+        let may_use = |(user, group)| user == 0 || user == uid || gid != 0 && group == gid;
+        !self.options.idmap && caller.new_owner().is_ok_and(may_use)
+    }
+
+    /// Executes an operation for a caller, and handles corruption that it finds.
+    pub fn execute_for<T>(&self, caller: Caller, operation: impl FnOnce(&Self) -> Outcome<T>) -> Outcome<T> {
+        self.execute(self.may_use_reserved(caller), || operation(self))
+    }
+
+    /// Executes an operation with or without the right to use reserved blocks, and handles corruption that it finds.
+    pub fn execute<T>(&self, may_use_reserved: bool, operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let outcome = if may_use_reserved { operation() } else { without_reserved_blocks(operation) };
+        self.handle_corruption(outcome)
+    }
+
+    /// Records corruption that a request has found, and stops the volume for changes if the options say so. Returns the
+    /// outcome of the request.
+    pub fn handle_corruption<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+        match outcome.as_ref().err().and_then(Failure::corruption) {
+            Some(error) if self.stops_on_corruption => self.volume.stop(error),
+            Some(error) => self.volume.note_error(error),
+            None => {}
+        }
+        outcome
+    }
+
+    /// Returns the volume's space for statfs(2).
+    pub fn space(&self) -> Space {
+        let space = self.volume.space();
+        let overhead = if self.options.minix_df { 0 } else { space.overhead_blocks };
+        Space { blocks: space.blocks.saturating_sub(overhead), ..space }
+    }
+
+    /// Makes a change of a directory durable if the mount has the option `sync` or `dirsync`.
+    fn after_dir_change(&self, dir: &Node) -> Outcome<()> {
+        if self.options.sync || self.options.dirsync {
+            dir.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Closes all files and forgets all inodes, after the last request.
+    pub fn shut_down(&self) {
+        self.open_files.clear();
+        self.lookup_counts.forget_all();
+    }
+}

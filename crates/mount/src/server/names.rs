@@ -1,0 +1,154 @@
+//! Looks names up, creates, renames and removes them.
+
+use fuser::{INodeNo, RenameFlags};
+use parext4::{Error, NewInode, Node, RenameMode, Special};
+
+use super::Server;
+use crate::protocol::attr::{Entry, decode_device};
+use crate::protocol::{Caller, Failure, Outcome};
+
+/// The arguments of a request that creates a name.
+#[derive(Debug)]
+pub(crate) struct NewName {
+    pub parent: INodeNo,
+    pub name: Vec<u8>,
+    pub mode: u32,
+    pub umask: u32,
+    pub caller: Caller,
+}
+
+impl Server {
+    /// Returns the attributes of the new inode.
+    fn new_inode(&self, new: &NewName, dir: &Node) -> Outcome<NewInode> {
+        let bits = |mode: u32| u16::try_from(mode & 0o7777).unwrap_or(0);
+        let (uid, gid) = new.caller.new_owner()?;
+        let gid = if self.options.group_of_directory { dir.metadata().gid } else { gid };
+        let (uid, gid) = self.owner(uid, gid);
+        Ok(NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid })
+    }
+
+    /// Looks a name up. A name that does not exist has an entry too, which the kernel caches.
+    pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        match name {
+            b"." => return self.lookup_number(parent),
+            b".." => return self.lookup_parent(parent),
+            _ => {}
+        }
+        match self.node(parent)?.lookup(name) {
+            Ok(node) => Ok(self.entry_of_lookup(&node)),
+            Err(Error::NotFound(_)) => Ok(Entry::negative()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Creates a regular file.
+    pub fn create_file(&self, new: &NewName) -> Outcome<Node> {
+        self.create_inode(new, |dir, inode| dir.create(&new.name, inode))
+    }
+
+    pub fn mkdir(&self, new: &NewName) -> Outcome<Entry> {
+        let node = self.create_inode(new, |dir, inode| dir.mkdir(&new.name, inode))?;
+        Ok(self.entry_of_lookup(&node))
+    }
+
+    pub fn mknod(&self, new: &NewName, device: u32) -> Outcome<Entry> {
+        let (major, minor) = decode_device(device);
+        let special = match new.mode & libc::S_IFMT {
+            libc::S_IFREG => return Ok(self.entry_of_lookup(&self.create_file(new)?)),
+            libc::S_IFIFO => Special::Fifo,
+            libc::S_IFSOCK => Special::Socket,
+            libc::S_IFCHR => Special::CharDevice { major, minor },
+            libc::S_IFBLK => Special::BlockDevice { major, minor },
+            _ => return Err(Failure::INVALID),
+        };
+        let node = self.create_inode(new, |dir, inode| dir.mknod(&new.name, special, inode))?;
+        Ok(self.entry_of_lookup(&node))
+    }
+
+    pub fn symlink(&self, new: &NewName, target: &[u8]) -> Outcome<Entry> {
+        let node = self.create_inode(new, |dir, inode| dir.symlink(&new.name, target, inode))?;
+        Ok(self.entry_of_lookup(&node))
+    }
+
+    fn create_inode(
+        &self,
+        new: &NewName,
+        create: impl FnOnce(&Node, &NewInode) -> parext4::Result<Node>,
+    ) -> Outcome<Node> {
+        let dir = self.node(new.parent)?;
+        let node = create(&dir, &self.new_inode(new, &dir)?)?;
+        self.after_dir_change(&dir)?;
+        Ok(node)
+    }
+
+    pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
+        let (node, dir) = (self.node(ino)?, self.node(parent)?);
+        dir.link(name, &node)?;
+        self.after_dir_change(&dir)?;
+        Ok(self.entry_of_lookup(&node))
+    }
+
+    pub fn read_link(&self, ino: INodeNo) -> Outcome<Vec<u8>> {
+        let node = self.node(ino)?;
+        let target = node.read_link()?;
+        self.update_atime(&node);
+        Ok(target)
+    }
+
+    /// Calls `remove`, which may remove the name of an inode, and pins the inode for as long as the kernel knows it. The
+    /// kernel serializes the changes of one directory, so the name stands for the same inode until `remove` returns.
+    fn remove_name(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        remove: impl FnOnce() -> parext4::Result<()>,
+    ) -> Outcome<()> {
+        // If the look-up fails, `remove` fails with the same error.
+        let named = dir.lookup(name).ok();
+        remove()?;
+        if let Some(node) = named {
+            self.lookup_counts.pin_unlinked(&node);
+        }
+        Ok(())
+    }
+
+    pub fn unlink(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        let dir = self.node(parent)?;
+        self.remove_name(&dir, name, || dir.unlink(name))?;
+        self.after_dir_change(&dir)
+    }
+
+    pub fn rmdir(&self, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        let dir = self.node(parent)?;
+        self.remove_name(&dir, name, || dir.rmdir(name))?;
+        self.after_dir_change(&dir)
+    }
+
+    pub fn rename(
+        &self,
+        from: (INodeNo, &[u8]),
+        to: (INodeNo, &[u8]),
+        flags: RenameFlags,
+        caller: Caller,
+    ) -> Outcome<()> {
+        let mode = match flags - RenameFlags::RENAME_WHITEOUT {
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            left if left.is_empty() => RenameMode::Replace,
+            _ => return Err(Failure::INVALID),
+        };
+        let (old_dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
+        let leaves_whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
+        let owner = leaves_whiteout.then(|| caller.new_owner()).transpose()?;
+        self.remove_name(&new_dir, to.1, || match owner {
+            Some((uid, gid)) => {
+                let (uid, gid) = self.owner(uid, gid);
+                let whiteout = NewInode { permissions: 0, umask: 0, uid, gid };
+                old_dir.rename_with_whiteout(from.1, &new_dir, to.1, mode, &whiteout)
+            }
+            None => old_dir.rename(from.1, &new_dir, to.1, mode),
+        })?;
+        self.after_dir_change(&old_dir)?;
+        self.after_dir_change(&new_dir)
+    }
+}

@@ -1,0 +1,93 @@
+//! Removes file capabilities and set-ID bits from a file when its contents or owner change. The kernel leaves that to the
+//! server (`FUSE_HANDLE_KILLPRIV_V2`).
+//!
+//! For a write, the kernel tells whether its sender may keep set-ID bits (`FUSE_WRITE_KILL_SUIDGID`). For truncations,
+//! allocations and copies it does not. It never tells whether the sender is in the file's group. The server reads that
+//! from `/proc` where it matters, see [`Caller`].
+//!
+//! The kernel caches the last mode that it was told. So no reply lets it cache a mode with set-ID bits, see
+//! [`attr_timeout`](crate::protocol::attr::attr_timeout).
+
+use parext4::{FileType, Node};
+
+use super::Server;
+use crate::protocol::{CAP_FOWNER, CAP_FSETID, Caller, Outcome};
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o0010;
+
+impl Server {
+    /// Removes the set-ID bits and file capabilities that a file loses if `caller` changes its contents. To be called before
+    /// the change.
+    pub fn drop_privileges(&self, node: &Node, caller: Caller) -> Outcome<()> {
+        if node.file_type() != FileType::Regular {
+            return Ok(());
+        }
+        // Fails for an append-only file, which then keeps its capabilities.
+        if has_set_ids(node) && !caller.has(CAP_FSETID) {
+            self.drop_set_ids(node, caller)?;
+        }
+        node.remove_capabilities()?;
+        Ok(())
+    }
+
+    /// Clears the set-ID bits that a caller without `CAP_FSETID` may not keep.
+    pub fn drop_set_ids(&self, node: &Node, caller: Caller) -> Outcome<()> {
+        if has_set_ids(node) {
+            let in_group = self.is_in_group_of(node, caller);
+            node.clear_set_ids(|permissions| S_ISUID | set_group_id(permissions, in_group))?;
+        }
+        Ok(())
+    }
+
+    /// Clears the set-group-ID bit of an inode whose owner or access control list changes, unless the caller may keep it.
+    /// The volume itself clears set-user-ID with every change of the owner.
+    pub fn drop_set_group_id(&self, node: &Node, caller: Caller) -> Outcome<()> {
+        if has_set_ids(node) && !self.is_in_group_of(node, caller) && !caller.has(CAP_FSETID) {
+            node.clear_set_ids(|_| S_ISGID)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the set-ID bits that an inode loses by a chown(2) of the caller.
+    pub fn set_ids_lost_by_chown(&self, node: &Node, caller: Caller) -> u16 {
+        if node.file_type() == FileType::Directory || !has_set_ids(node) {
+            return 0;
+        }
+        let permissions = node.metadata().permissions;
+        let keeps_group = self.is_in_group_of(node, caller) || caller.has(CAP_FSETID);
+        permissions & (S_ISUID | set_group_id(permissions, keeps_group))
+    }
+
+    /// Returns true if the caller may do what only the owner of an inode may do.
+    pub fn acts_as_owner(&self, node: &Node, caller: Caller) -> bool {
+        caller.owns(self.entry(node).attr.uid) || caller.has(CAP_FOWNER)
+    }
+
+    /// Returns true if the caller is in the group that an inode shows.
+    fn is_in_group_of(&self, node: &Node, caller: Caller) -> bool {
+        caller.is_in_group(self.entry(node).attr.gid)
+    }
+}
+
+fn has_set_ids(node: &Node) -> bool {
+    node.metadata().permissions & (S_ISUID | S_ISGID) != 0
+}
+
+/// Returns the set-group-ID bit if it is lost, else 0. Without execution by the group the bit has another meaning, and
+/// members of the group keep it.
+fn set_group_id(permissions: u16, in_group: bool) -> u16 {
+    if in_group && permissions & S_IXGRP == 0 { 0 } else { S_ISGID }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_keep_set_group_id_without_execution() {
+        assert_eq!([0o2755, 0o2745, 0o2644].map(|bits| set_group_id(bits, true)), [S_ISGID, 0, 0]);
+        assert_eq!([0o2755, 0o2745, 0o2644].map(|bits| set_group_id(bits, false)), [S_ISGID; 3]);
+    }
+}

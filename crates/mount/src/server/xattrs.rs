@@ -1,0 +1,76 @@
+//! Extended attributes: those in the volume, and the server's report, which is an attribute of the root directory.
+
+use std::cell::LazyCell;
+
+use fuser::INodeNo;
+use parext4::{Error, XattrMode};
+
+use super::Server;
+use crate::protocol::{CAP_SYS_ADMIN, Caller, Failure, Outcome};
+use crate::report::ATTRIBUTE;
+
+/// Returns true if an attribute is the server's [report](crate::report).
+pub(crate) fn is_report(ino: INodeNo, name: &[u8]) -> bool {
+    ino == INodeNo::ROOT && name == ATTRIBUTE.as_bytes()
+}
+
+impl Server {
+    /// Returns the value of an attribute.
+    pub fn xattr(&self, ino: INodeNo, name: &[u8]) -> Outcome<Vec<u8>> {
+        self.node(ino)?.get_xattr(name)?.ok_or(Failure::NO_ATTRIBUTE)
+    }
+
+    /// Returns the names, each followed by a NUL. Trusted ones are listed only for a caller with `CAP_SYS_ADMIN`.
+    pub fn xattr_names(&self, ino: INodeNo, caller: Caller) -> Outcome<Vec<u8>> {
+        let mut list = Vec::new();
+        let may_read_trusted = LazyCell::new(|| caller.has(CAP_SYS_ADMIN));
+        for name in self.node(ino)?.list_xattr()? {
+            // The report hides an attribute of that name in the volume.
+            if (!name.starts_with(b"trusted.") || *may_read_trusted) && !is_report(ino, &name) {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Sets an attribute.
+    pub fn set_xattr(
+        &self,
+        ino: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        caller: Caller,
+    ) -> Outcome<()> {
+        if is_report(ino, name) {
+            return Err(Failure::NOT_PERMITTED);
+        }
+        let mode = match flags {
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            0 => XattrMode::Any,
+            _ => return Err(Failure::INVALID),
+        };
+        let node = self.node(ino)?;
+        node.set_xattr(name, value, mode)?;
+        match name {
+            b"system.posix_acl_access" => self.drop_set_group_id(&node, caller)?,
+            b"security.capability" => self.open_files.note_capabilities_set(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, ino: INodeNo, name: &[u8]) -> Outcome<()> {
+        if is_report(ino, name) {
+            return Err(Failure::NOT_PERMITTED);
+        }
+        match self.node(ino)?.remove_xattr(name) {
+            // A file without an access control list has the one that its permissions imply, so removing none succeeds.
+            Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => Ok(()),
+            result => Ok(result?),
+        }
+    }
+}

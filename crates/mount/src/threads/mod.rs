@@ -1,0 +1,11 @@
+//! The server's threads: those that read requests, those with a device queue, and the workers.
+
+mod poll_policy;
+mod queue_threads;
+mod request_threads;
+mod shared_buffers;
+mod worker_pool;
+
+pub(crate) use queue_threads::QueueThreads;
+pub(crate) use request_threads::{Executing, Latency, RequestThreads};
+pub(crate) use worker_pool::WorkerPool;

@@ -1,0 +1,172 @@
+//! Threads that each keep many reads and writes in flight on the device, through an [`IoQueue`].
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parext4::device::AlignedBuf;
+use parext4::{Completion, File, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
+use slab::Slab;
+
+use super::shared_buffers::SharedBuffers;
+use crate::protocol::Outcome;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// Limit of requests that one queue has on the device.
+const QUEUE_DEPTH: u32 = 128;
+/// Limit of queue threads. More of them gain nothing.
+const MAX_THREADS: usize = 4;
+/// A thread with fewer requests in flight than this gets the next request too: requests that one thread submits together
+/// share a system call. Above, the thread itself is the bottleneck.
+const BUSY: usize = 48;
+
+/// Called with the result and the buffer when a request is done. Must not block.
+type OnDone = Box<dyn FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send>;
+
+struct Job {
+    file: File,
+    request: IoRequest,
+    on_done: OnDone,
+}
+
+/// A thread with an [`IoQueue`]. Dropping it completes its requests and joins the thread.
+#[derive(Debug)]
+struct QueueThread {
+    jobs: Option<Sender<Job>>,
+    waker: IoWaker,
+    thread: Option<JoinHandle<()>>,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// All queue threads.
+#[derive(Debug)]
+pub(crate) struct QueueThreads {
+    threads: Vec<QueueThread>,
+    buffers: Arc<SharedBuffers>,
+}
+
+/// Counts a request as in flight until it is dropped.
+struct InFlight(Arc<AtomicUsize>);
+
+impl InFlight {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl QueueThreads {
+    /// Starts a thread for each processor, up to [`MAX_THREADS`].
+    pub fn start(volume: &Volume) -> std::io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let buffers = Arc::default();
+        let start = |_| QueueThread::start(volume, &buffers);
+        let threads = (0..processors.min(MAX_THREADS)).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { threads, buffers })
+    }
+
+    /// Returns the number of requests that were submitted and are not done.
+    pub fn in_flight(&self) -> usize {
+        self.threads.iter().map(QueueThread::in_flight).sum()
+    }
+
+    /// Picks the thread for the next request: the first that is not busy, else the one with the fewest requests.
+    fn pick(&self) -> Option<&QueueThread> {
+        let with_room = self.threads.iter().find(|thread| thread.in_flight() < BUSY);
+        with_room.or_else(|| self.threads.iter().min_by_key(|thread| thread.in_flight()))
+    }
+
+    /// Returns a buffer for a request, of at least `len` bytes with any contents.
+    pub fn buffer(&self, len: usize) -> AlignedBuf {
+        self.buffers.acquire(len)
+    }
+
+    /// Starts a read or write. Its thread calls `on_done` with the result; `on_done` must not block. If the queue has
+    /// failed, drops `on_done` instead.
+    pub fn submit(
+        &self,
+        file: File,
+        request: IoRequest,
+        on_done: impl FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send + 'static,
+    ) {
+        let Some(thread) = self.pick() else { return };
+        let in_flight = InFlight::new(&thread.in_flight);
+        let on_done = Box::new(move |result, buf: Option<&AlignedBuf>| {
+            on_done(result, buf);
+            drop(in_flight);
+        });
+        if let Some(jobs) = &thread.jobs
+            && jobs.send(Job { file, request, on_done }).is_ok()
+        {
+            thread.waker.wake();
+        }
+    }
+
+    /// Completes all requests and joins the threads. Requests submitted later are dropped.
+    pub fn join(&mut self) {
+        self.threads.clear();
+    }
+}
+
+impl QueueThread {
+    fn start(volume: &Volume, buffers: &Arc<SharedBuffers>) -> std::io::Result<Self> {
+        let (sender, jobs) = unbounded();
+        let queue = volume.io_queue(QUEUE_DEPTH);
+        let (waker, buffers) = (queue.waker(), Arc::clone(buffers));
+        let thread = std::thread::Builder::new()
+            .name("parext4-queue".into())
+            .spawn(move || run(queue, &jobs, &buffers))?;
+        Ok(Self { jobs: Some(sender), waker, thread: Some(thread), in_flight: Arc::default() })
+    }
+
+    /// Returns the number of requests in flight. Relaxed: an estimate suffices.
+    fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for QueueThread {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("a queue thread panicked");
+        }
+    }
+}
+
+/// Submits jobs and completes them, until the sender of jobs is dropped and all are done, or the queue fails.
+fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers) {
+    let mut in_flight: Slab<OnDone> = Slab::new();
+    let mut completions: Vec<Completion> = Vec::new();
+    loop {
+        let mut next = match queue.in_flight() {
+            0 => match jobs.recv() {
+                Ok(job) => Some(job),
+                Err(_) => return,
+            },
+            _ => jobs.try_recv().ok(),
+        };
+        while let Some(Job { file, request, on_done }) = next {
+            let token = in_flight.insert(on_done) as u64;
+            queue.submit(&file, request, token, IoFlags::default());
+            next = jobs.try_recv().ok();
+        }
+        if let Err(error) = queue.harvest(true, &mut completions) {
+            tracing::error!("the device queue of the mount failed: {error}");
+            return;
+        }
+        for Completion { token, result, buf } in completions.drain(..) {
+            let on_done = usize::try_from(token).ok().and_then(|key| in_flight.try_remove(key));
+            if let Some(on_done) = on_done {
+                on_done(result.map_err(Into::into), buf.as_ref());
+            }
+            buf.into_iter().for_each(|buf| buffers.release(buf));
+        }
+    }
+}

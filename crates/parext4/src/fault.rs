@@ -1,224 +1,228 @@
-//! Guards that the model tests take away, to see that the models notice. Only under `--cfg shuttle`; in
-//! every other build [`planted`] is `false` at compile time.
+//! Planted faults: guards of the engine that a model test removes, to prove that the model detects their absence.
+//!
+//! A guard asks [`planted`] whether it is removed. Only builds with `--cfg shuttle` can plant faults; in all other builds
+//! [`planted`] is false at compile time, so a guard costs nothing. Each variant describes the faulty behaviour, after the
+//! invariants (I) and hazards (H) of `docs/design.md` that the guard upholds.
 
-/// A guard to do without.
+/// A guard that can be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
-    /// Nothing is missing.
+    /// No guard is removed.
     #[cfg(shuttle)]
     None,
-    /// I4: a write that fills part of a block holds only its own bytes.
+    /// I4: a write that covers part of a block holds only its own bytes.
     OwnBytesOnly,
-    /// I3, H16: the size follows in a transaction of its own, after the conversion's.
+    /// I3, H16: the size is raised in another transaction, after the one of the conversion.
     SizeLater,
-    /// I7, H13: freed blocks are reused before the transaction that frees them is durable.
+    /// I7, H13: freed blocks are allocated before the transaction that frees them is durable.
     ReuseAtOnce,
-    /// H27: appends go to the visible size instead of claiming their bytes.
+    /// H27: an append writes at the visible size and claims no bytes.
     AppendAtSize,
-    /// I2, H12: reads hold nothing.
+    /// I2, H12: a read holds no range.
     ReadUnheld,
-    /// Handles enter the transaction although it is closing.
+    /// A handle enters a transaction that is closing.
     EnterClosed,
-    /// The last handle does not tell the commit that it has ended.
+    /// The last handle that leaves a closed gate does not wake the committer.
     LeaveQuietly,
-    /// Credits that are collected for another handle stay where they were, too.
+    /// Spare credits that are collected for a handle also stay in their word.
     SpareTwice,
-    /// H25: no commit hears of the times of overwrites.
+    /// H25: the times of an overwrite are not listed for the next commit.
     TimesUnlisted,
-    /// A window that was taken back still gives out its blocks.
+    /// A reclaimed allocation window still hands out its blocks.
     WindowOutlivesReturn,
-    /// I2, H2: the range of a write is let go when its data is handed to the device.
+    /// I2, H2: a write releases its range when its data is submitted to the device.
     ReleaseAtSubmission,
-    /// I2, H11: the range of a write is let go before the map says that it was written.
+    /// I2, H11: a write releases its range before its blocks are converted.
     ReleaseBeforeConversion,
-    /// H3: a file grows over what its last block holds behind its end.
+    /// H3: a file grows without zeroing the rest of its last block.
     TailKept,
-    /// H3: the last block is zeroed without being held.
+    /// H3: the rest of the last block is zeroed without holding its range.
     TailUnheld,
-    /// H4, H17: the size is raised before what it covers is converted, in no handle.
+    /// H4, H17: the size is raised before the blocks that it covers are converted, outside the handle.
     SizeFirst,
-    /// H8: the commit block does not wait until the data is durable.
+    /// H8: the commit block is written without a flush of the data.
     DataUnflushed,
-    /// H8: the commit does not wait until its block is durable.
+    /// H8: a commit does not flush its commit block.
     CommitUnflushed,
-    /// H8: a sync that shares the commit of another thread never flushes the device.
+    /// H8: a sync whose transaction another thread has committed relies on the flush of that commit, although the flush may
+    /// have begun before the sync.
     ShareEveryFlush,
-    /// A thread whose transaction another thread has committed still waits for the lock of the log.
+    /// A thread whose transaction another thread has committed still waits for the commit lock.
     WaitForTheLog,
-    /// The start of the log moves on before the blocks of the transactions before it are durable at home.
+    /// The tail of the log moves before the blocks of the earlier transactions are durable at their home locations.
     TailBeforeHome,
-    /// After the log was emptied recovery is not told that it has begun again.
+    /// After the log was emptied, the next commit does not record where the log begins.
     EmptyLogUnseen,
-    /// H13: a freed block is allocated again while a checkpoint writes an old version of it.
+    /// H13: a freed block is allocated while a checkpoint writes an old version of it.
     FreedOnItsWayHome,
-    /// H9: what is widened to was looked at before it was held.
+    /// H9: a write that was widened uses what it saw before it held the wider range.
     WidenBlindly,
-    /// H9: what is widened to may be shared, as the blocks of a write may.
+    /// H9: a write holds the range to which it was widened shared, as it may hold its own blocks.
     WidenAsWrite,
     /// A volume is closed although it has a queue of operations.
     QueueWhileClosing,
-    /// I5, H10: nothing is reserved for the conversion.
+    /// I5, H10: a write reserves no blocks for its conversion.
     ReserveNothing,
-    /// H14: the size is set, not raised.
+    /// H14: the size is stored instead of raised to a maximum.
     SizeLowered,
-    /// H27: the end of a write is announced when its range is not held any more.
+    /// H27: a write withdraws its announced end after it has released its range.
     WithdrawLate,
-    /// H27: an append that needs a larger range by the time it is granted claims another place.
+    /// H27: an append that must wait for a larger range claims other bytes after that.
     ClaimAgain,
-    /// H15, H27: an append that fails takes back what was claimed behind it, too.
+    /// H15, H27: a failed append also releases the bytes that later appends have claimed.
     FailedClaimTakesAll,
-    /// H18: a size that grows over written blocks is in no transaction.
+    /// H18: a size that grows over written blocks joins no transaction.
     GrowUnjoined,
-    /// H25: an inode whose times rode along with a transaction counts as if it were still on the list.
+    /// H25: an inode whose times were committed still counts as listed for the next commit.
     ListedForEver,
-    /// H26: an append that must not wait claims its bytes before it knows whether it has to.
+    /// H26: a NOWAIT append claims its bytes before it is known whether it must block.
     NowaitClaims,
     /// H26: a NOWAIT append checks for cached pages after it has claimed its bytes.
     NowaitPagesLate,
-    /// H30: a conversion is marked under a handle of another transaction than the leaf is armed for.
+    /// H30: a conversion is marked under a handle of another transaction than the one for which the leaf is armed.
     MarkAnyTransaction,
-    /// H30: marks are folded into a leaf that still takes some.
+    /// H30: marks are folded into a leaf that still accepts marks.
     FoldUnretired,
-    /// H30: readers are shown the leaves before those have changed.
+    /// H30: readers see a new list of leaves before the leaves have changed.
     DirectoryFirst,
     /// A leaf is encoded without its marks.
     EncodeUnfolded,
-    /// A leaf keeps its marks though it has no room for what they come to.
+    /// A leaf keeps its marks although it has no room for the extents that they become.
     MarksWithoutRoom,
-    /// H30: a mark is not shown to readers.
+    /// H30: a marked conversion does not set the bits that readers see.
     MarkUnshown,
-    /// H30: a region of the map gets bits of its own when it changes, not those that others are setting.
+    /// H30: a region of the map that changes gets a copy of its bits, while other threads set bits in the original.
     BitsCopied,
-    /// I1: what was written where a file had blocks before counts for those that it has there now.
+    /// I1: new blocks of a file count as written where the file had written blocks before.
     BitsKept,
-    /// H30: readers are shown regions of the map while its leaves change.
+    /// H30: readers see regions of the map while its leaves change.
     ViewUnheld,
-    /// H30: a leaf is changed beside others without its lock.
+    /// H30: a leaf is changed without its lock, while other threads change it.
     LeafUnheld,
-    /// H30: who shows a change of the map does not look whether somebody else was faster.
+    /// H30: a thread publishes a changed region although another thread has published one meanwhile.
     UpdateBlindly,
-    /// H30: a read does not look again whether the end has moved while it waited.
+    /// H30: a read does not check whether the size has moved while it waited for its range.
     StaleSize,
-    /// I2, H30: a queue's read uses the size after the write-back, which may lie past the range that it holds.
+    /// I2, H30: a queued read uses the size after the write-back, which may exceed the range that it holds.
     EndUnheld,
-    /// An inode is read from the device although another thread is reading it.
+    /// An inode is read from the device while another thread reads it.
     LoadTwice,
-    /// An inode that was read is put into the table although its mark is gone, because a new inode of the number came and
-    /// went meanwhile.
+    /// An inode that was read enters the table although its loading mark is gone, because a new inode of that number
+    /// was created and deleted meanwhile.
     PutUnmarked,
-    /// An inode that is being deleted is forgotten before its number is free.
+    /// A deleted inode leaves the cache before its number is free.
     ForgetBeforeFree,
-    /// I6, H31: the completion of a write begins a handle inside another.
+    /// I6, H31: the completion of a write begins a handle inside another handle.
     HandleInHandle,
-    /// H32: unwritten extents are joined again though a write needs them cut.
+    /// H32: unwritten extents are merged although a write needs them split.
     PinsForgotten,
-    /// H33: a request for a range passes those that wait.
+    /// H33: a request for a range is granted before earlier requests that conflict with it.
     #[cfg(shuttle)]
     PassWaiters,
-    /// H34: whatever needs a range holds the whole file.
+    /// H34: every operation holds the whole file.
     HoldWholeFile,
-    /// Blocks are mapped ahead where the file has grown to meanwhile.
+    /// Preallocated blocks are mapped at offsets that the file has reached meanwhile.
     AheadWithin,
-    /// Blocks ahead of a file are given back though somebody writes it again.
+    /// The preallocated blocks of a file are released although a writer has opened it again.
     AheadUnheld,
-    /// Blocks that somebody allocated behind the end are taken for blocks mapped ahead.
+    /// Blocks that a caller has allocated past the end are treated as preallocated ones.
     KeptAsAhead,
-    /// Blocks that were found for a hole are mapped without a look whether it still is one.
+    /// Blocks that were allocated for a hole are mapped without a check that it is still a hole.
     FillBlindly,
-    /// H21: a punched or zeroed range is not rounded out to the blocks whose edges it zeroes.
+    /// H21: the range of a punched hole or of zeros is not rounded out to the blocks whose edges are zeroed.
     EdgesUnheld,
-    /// H20: who moves everything behind a range holds that range alone.
+    /// H20: an operation that shifts all data after a range holds only that range.
     ShiftUnheld,
-    /// H20: an append that waited while everything behind moved goes where it belonged before.
+    /// H20: an append that waited during a shift writes at the offset that it had claimed before.
     ShiftKeepsClaims,
     /// I7, H12: a hole is punched without holding its range.
     PunchUnheld,
-    /// An operation of a queue that is given up leaves what it claimed or announced.
+    /// A queued operation that is abandoned leaves the bytes that it claimed or the end that it announced.
     StakeForgotten,
-    /// H5, H19, H28: who goes past the page cache holds only its own bytes of the pages in its way.
+    /// H5, H19, H28: a direct operation holds only its own bytes, not the whole pages around them.
     PagesUnheld,
-    /// H5, H28: who goes past the page cache leaves its pages as they are.
+    /// H5, H28: a direct operation leaves the cached pages of its range in place.
     PagesKept,
-    /// H28: what is dirty in the way of an operation that changes the device past the page cache is dropped.
+    /// H28: a direct operation that changes the device drops dirty pages of its range without writing them back.
     DroppedUnwritten,
-    /// Who finds no memory writes pages back that others hold.
+    /// A thread that finds no memory writes back pages whose range another thread holds.
     WriteBackUnheld,
-    /// H6: a page is clean when its data is on the device, before the map says so.
+    /// H6: a page is clean once its data is on the device, before its block is converted.
     CleanBeforeConversion,
-    /// I3: data in the page cache raises the size on the device too.
+    /// I3: data in the page cache also raises the size on the device.
     DiskSizeFirst,
-    /// H29: no space is kept for data in the page cache.
+    /// H29: a buffered write reserves no space.
     DelayNothing,
-    /// H29: what was kept for pages that are dropped stays kept.
+    /// H29: the reservations of dropped pages are not released.
     DelayForgotten,
-    /// H23: a write that fails leaves its bytes in the pages behind the end.
+    /// H23: a failed buffered write leaves its bytes in the pages past the end.
     ShortKept,
-    /// A sync does not wait for what others write back.
+    /// A sync does not wait for the write-back of other threads.
     SyncUnwaited,
-    /// Who waits for what others write back does not look whether they could.
+    /// A thread that waits for another thread's write-back does not check whether it succeeded.
     FailureUnseen,
     /// The attributes of an inode are read and changed without its lock.
     XattrsUnheld,
-    /// A name is removed although the number of names that it was checked for may have changed.
+    /// A name is removed although the number of names may have changed since it was checked.
     LinksUnheld,
-    /// A queue's thread goes to sleep without looking for what it was given.
+    /// A queue's thread sleeps without checking for submitted operations.
     SleepUnchecked,
-    /// Who ends a page's filling, write-back or last pin wakes nobody.
+    /// A thread that ends a page's filling, write-back or last pin wakes no waiting thread.
     WaitersForgotten,
-    /// The same does not wait until who is about to sleep sleeps.
+    /// A thread that ends a page's filling, write-back or last pin notifies before the waiting thread sleeps.
     WakeTooEarly,
-    /// A file with dirty pages counts as listed before it is.
+    /// A file with dirty pages counts as listed before it is on the list.
     ListedAhead,
-    /// Who writes to a page that is dirty leaves it to others to list its file.
+    /// A thread that writes to a dirty page does not list its file, because the thread that made the page dirty will.
     ListedByOthers,
-    /// A dirty file counts as unlisted while a thread checks whether it can come off the list.
+    /// A dirty file counts as unlisted while a thread checks whether it can leave the list.
     UnlistedWhileChecked,
-    /// A writer that ends wakes nobody who waits for its place.
+    /// A writer that ends does not wake the writers that wait for its slot.
     PlaceFreedUnheard,
-    /// A page is evicted under somebody who uses it.
+    /// A pinned page is evicted.
     EvictPinned,
-    /// A page is evicted that was not written back.
+    /// A dirty page is evicted.
     EvictDirty,
-    /// Two threads write a page back at once.
+    /// Two threads write back a page at the same time.
     WriteBackTwice,
-    /// A page is found by an old path, and not looked at again.
+    /// A page that was found by an old path is not checked again after the pin.
     PinUnchecked,
-    /// A slot of a leaf is claimed though the leaf was freed.
+    /// A thread claims a slot of a leaf that was freed.
     EnterFreedLeaf,
-    /// A leaf is freed though somebody uses it.
+    /// A leaf is freed while it is in use.
     FreeUsedLeaf,
-    /// A leaf has its name before the tree leads to it.
+    /// A leaf has its key before the tree refers to it.
     LeafNamedFirst,
-    /// A write-back that ends cleans also what was changed meanwhile.
+    /// The end of a write-back also cleans units that were changed meanwhile.
     WriteBackCleansAll,
-    /// H5: clean pages that are written again beside dirty ones do not count as being written back.
+    /// H5: clean pages that are written again with dirty neighbours do not count as under write-back.
     RewriteUnheld,
-    /// H5, H6: the pages of a batch are clean before its requests are done.
+    /// H5, H6: the pages of a batch are clean before its requests have completed.
     BatchUnawaited,
-    /// Pages are discarded though they are pinned, filled or written back.
+    /// Pages are discarded while they are pinned, filled or written back.
     DiscardHeld,
 }
 
 #[cfg(shuttle)]
 thread_local! {
-    /// All threads of a model are one of the system's.
+    /// The planted fault. One thread of the system runs all threads of a model.
     static PLANTED: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
 }
 
-/// Takes away a guard in the models that the calling thread runs.
+/// Removes a guard in the models that the calling thread runs.
 #[cfg(shuttle)]
 pub fn plant(fault: Fault) {
     PLANTED.set(fault);
 }
 
-/// Whether `fault` is planted.
+/// Returns true if `fault` is planted.
 #[cfg(shuttle)]
 pub(crate) fn planted(fault: Fault) -> bool {
     PLANTED.get() == fault
 }
 
-/// Whether `fault` is planted.
+/// Returns false.
 #[cfg(not(shuttle))]
 pub(crate) const fn planted(_: Fault) -> bool {
     false

@@ -7,7 +7,7 @@ use super::create::{PERMISSIONS, S_ISGID};
 use crate::clock::now;
 use crate::error::Result;
 use crate::inode::{FIXED, Node};
-use crate::xattr::Change;
+use crate::xattr::XattrChange;
 
 /// Set-user-ID.
 const S_ISUID: u16 = 0o4000;
@@ -130,10 +130,10 @@ impl Node {
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = SetAttributes { ctime: None, ..*set } == SetAttributes::default();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
-        let _xattrs = set.permissions.map(|_| self.write_xattrs());
+        let _xattrs = set.permissions.map(|_| self.lock_xattrs());
         let xattrs = match set.permissions {
             Some(permissions) => self.change_for_permissions(permissions)?,
-            None => Change::default(),
+            None => XattrChange::default(),
         };
         self.volume.with_space(|| {
             self.volume.transact(xattrs.credits(), |handle| {

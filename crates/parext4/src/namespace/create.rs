@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, Node, inherited};
 use crate::journal::Handle;
 use crate::sync::Arc;
-use crate::xattr::{Change, Inherited};
+use crate::xattr::{InheritedAcl, XattrChange};
 
 /// Set-group-ID: in a directory, its group goes to what is made in it.
 pub(super) const S_ISGID: u16 = 0o2000;
@@ -71,7 +71,7 @@ pub enum Special {
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     raw: RawInode,
-    xattrs: Change,
+    xattrs: XattrChange,
     body: Body<'a>,
 }
 
@@ -182,7 +182,7 @@ impl Node {
         raw.flags = inherited(file_type, flags);
         let now = now();
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
-        let Inherited { permissions, xattrs } = self.inherit(&raw, new.umask)?;
+        let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
         raw.mode = raw.mode & !0o777 | permissions;
         Ok(Draft { raw, xattrs, body: Body::Nothing })
     }

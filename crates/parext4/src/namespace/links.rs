@@ -14,7 +14,7 @@ use crate::inode::{Inode, Node};
 use crate::journal::Handle;
 use crate::sync::{Arc, WriteGuard};
 use crate::volume::Inner;
-use crate::xattr::Edit;
+use crate::xattr::XattrEdit;
 
 /// The most links of an inode (`EXT4_LINK_MAX`).
 const MAX_LINKS: u16 = 65_000;
@@ -47,7 +47,7 @@ impl Inner {
         if inode.has_map() {
             self.map(inode)?;
         }
-        Edit::load(self, inode)?;
+        XattrEdit::load(self, inode)?;
         Ok(())
     }
 }

@@ -1,30 +1,30 @@
-//! File capabilities.
+//! File capabilities, which are an attribute.
 
 use parext4_format::inode::InodeFlags;
 
-use super::{Edit, Name};
+use super::{XattrEdit, XattrName};
 use crate::error::Result;
 use crate::inode::Node;
 
-/// The attribute that holds them.
+/// The attribute that contains the capabilities.
 const CAPABILITIES: &[u8] = b"security.capability";
 
 impl Node {
-    /// Removes the file capabilities, as a change of the contents does: also from an append-only file, whose attributes
-    /// cannot be changed otherwise. The caller decides when this is due.
+    /// Removes the file capabilities, as a change of the contents does. Works also on an append-only file, whose attributes
+    /// cannot be changed otherwise. The caller decides when the capabilities must be removed. May block on the device.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; corruption; if the volume may not be
-    /// changed.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; corruption; an error if the volume
+    /// cannot be changed.
     pub fn remove_capabilities(&self) -> Result<()> {
         if self.get_xattr(CAPABILITIES)?.is_none() {
             return Ok(());
         }
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
-        let name = Name::new(CAPABILITIES)?;
-        let _xattrs = self.write_xattrs();
-        let mut edit = Edit::load(&self.volume, &self.inode)?;
-        // Another thread may have removed them.
-        if edit.remove(name.index, name.rest) { self.carry_out(edit, None) } else { Ok(()) }
+        let name = XattrName::new(CAPABILITIES)?;
+        let _xattrs = self.lock_xattrs();
+        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
+        // Another thread may have removed them before this one had the lock.
+        if edit.remove(name.index, name.rest) { self.apply_edit(edit, None) } else { Ok(()) }
     }
 }

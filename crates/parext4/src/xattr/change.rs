@@ -1,4 +1,7 @@
-//! Carrying out changes of attributes: the inode's bytes, its block, and who else uses that.
+//! Changes of attributes, carried out under a handle: the bytes in the inode, and the inode's block of attributes.
+//!
+//! Which attributes change is decided by `edit`. Invariant: a block that several inodes share is not overwritten. An inode
+//! whose attributes change gets a block of its own, and releases its reference to the shared one.
 
 use parext4_format::FsBlock;
 use parext4_format::features::Compat;
@@ -12,45 +15,46 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 use crate::volume::Inner;
 
-/// What becomes of an inode's attributes.
+/// A change of an inode's attributes, which is computed before the handle begins.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Change {
-    /// The bytes behind its fields, if they change.
+pub(crate) struct XattrChange {
+    /// The new bytes after the inode's fields; `None` if they do not change.
     pub(super) body: Option<Vec<u8>>,
     pub(super) block: BlockChange,
 }
 
-/// What becomes of the block.
+/// What happens to the inode's block of attributes.
 #[derive(Clone, Debug, Default)]
 pub(super) enum BlockChange {
     #[default]
     Keep,
     Drop,
-    /// With a count of one.
+    /// Writes these bytes, which have a reference count of 1.
     Write(Vec<u8>),
 }
 
-impl Change {
-    /// Blocks that [`apply`](Self::apply) and the inode register.
+impl XattrChange {
+    /// Returns the number of blocks that [`apply`](Self::apply) registers, and the inode with it.
     pub(crate) fn credits(&self) -> u32 {
-        // The inode and the superblock's features.
+        // The inode, and the superblock with its features.
         let always = 2;
         match self.block {
             BlockChange::Keep => always,
-            // The new block, the old one, or in its place what revokes it.
+            // The new block, and either the old one or the block of revoke records that lists it.
             _ => always + ALLOCATE_CREDITS + FREE_CREDITS + 3,
         }
     }
 
-    /// Makes the change. The inode's `xattrs` are locked, or nobody else knows it.
+    /// Carries out the change under `handle`. The caller holds the lock of the inode's attributes, or is the only thread that
+    /// knows the inode.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] with nothing changed; corruption.
+    /// [`Error::NoSpace`], with nothing changed; corruption; a failed read.
     pub(crate) fn apply(&self, volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if matches!((&self.body, &self.block), (None, BlockChange::Keep)) {
             return Ok(());
         }
-        // First what may fail.
+        // The block comes first, because this may fail.
         match &self.block {
             BlockChange::Keep => {}
             BlockChange::Drop => volume.release_xattr_block(handle, inode)?,
@@ -66,18 +70,18 @@ impl Change {
 }
 
 impl Inner {
-    /// A block of attributes, checked.
+    /// Returns a block of attributes, verified.
     pub(super) fn xattr_block(&self, number: FsBlock) -> Result<Arc<MetaBlock>> {
         self.layout.check_data_range(number, 1)?;
         self.cache.read(number, BlockKind::Xattr(self.layout.seed))
     }
 
-    /// Writes the inode's attributes into its block, or into a new one if it has none of its own.
+    /// Writes the inode's attributes into its block. Allocates a block if the inode has none, or shares the one it has.
     fn write_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>, bytes: &[u8]) -> Result<()> {
         let old = FsBlock(inode.core().file_acl);
         if old.get() != 0 {
             let block = self.xattr_block(old)?;
-            // Nobody adds users, so a block that is ours alone stays so.
+            // parext4 adds no users to a block, so a block with one user keeps one.
             if xattr::refcount(&block.snapshot()) == 1 {
                 handle.change(&block, |block| block.copy_from_slice(bytes));
                 return Ok(());
@@ -95,7 +99,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives up the inode's share in its block of attributes, if it has one.
+    /// Releases the inode's reference to its block of attributes, if it has one, and frees the block with the last one.
     pub(crate) fn release_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let number = FsBlock(inode.core().file_acl);
         if number.get() == 0 {
@@ -105,7 +109,7 @@ impl Inner {
         inode.join(handle);
         inode.core().file_acl = 0;
         inode.sub_blocks(1, self.layout.block_size);
-        // In one step, because others that share the block may give it up at the same time.
+        // In one step, because other inodes may release their references to the block at the same time.
         let references = handle.change(&block, |bytes| {
             let references = xattr::refcount(bytes);
             if let Some(left) = references.checked_sub(1) {

@@ -1,38 +1,40 @@
-//! The attributes of one inode as two lists, by where they lie, and changes of them.
+//! An edit of one inode's attributes: reads them into two lists, by where they are stored, and computes the change.
+//!
+//! Changes nothing on the volume; that is done by `change`.
 
 use parext4_format::FsBlock;
 use parext4_format::inode::Inode as RawInode;
 use parext4_format::xattr::{self, Xattr};
 
-use super::Change;
+use super::XattrChange;
 use super::change::BlockChange;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::volume::Inner;
 
-/// The attributes of an inode, with changes that are not carried out yet.
+/// The attributes of an inode, with changes that were not carried out yet.
 #[derive(Debug)]
-pub(crate) struct Edit {
-    /// Those behind the inode's fields.
-    body: Place,
-    /// Those in the block.
-    block: Place,
+pub(crate) struct XattrEdit {
+    /// The attributes in the inode, after its fields.
+    body: Storage,
+    /// The attributes in the block.
+    block: Storage,
 }
 
-/// A place where attributes lie.
+/// A part of the volume that stores attributes: the inode or the block.
 #[derive(Debug)]
-struct Place {
+struct Storage {
     list: Vec<Xattr>,
-    /// Bytes of the place.
+    /// Size in bytes.
     len: usize,
     changed: bool,
 }
 
-impl Edit {
-    /// The attributes now. The inode's `xattrs` are locked.
+impl XattrEdit {
+    /// Reads the attributes of an inode. The caller holds the lock of the attributes. May block on the device.
     ///
     /// # Errors
-    /// Corruption, a failed read.
+    /// Corruption; a failed read.
     pub(crate) fn load(volume: &Inner, inode: &Inode) -> Result<Self> {
         let block = FsBlock(inode.core().file_acl);
         Self::parse(volume, inode).map_err(|error| volume.health.note((inode.ino(), block), error))
@@ -50,35 +52,38 @@ impl Edit {
             let bytes = volume.xattr_block(number)?.snapshot();
             block = xattr::parse_block(&bytes, number, None).map_err(corrupt)?;
         }
-        Ok(Self { body: Place::new(body, len), block: Place::new(block, volume.layout.block_size as usize) })
+        Ok(Self {
+            body: Storage::new(body, len),
+            block: Storage::new(block, volume.layout.block_size as usize),
+        })
     }
 
-    /// For an inode that is about to be made.
+    /// Returns an edit of an inode that is about to be created and has no attributes.
     pub(crate) fn new(raw: &RawInode, volume: &Inner) -> Self {
         let block_len = volume.layout.block_size as usize;
         Self {
-            body: Place::new(Vec::new(), raw.xattr_area().len()),
-            block: Place::new(Vec::new(), block_len),
+            body: Storage::new(Vec::new(), raw.xattr_area().len()),
+            block: Storage::new(Vec::new(), block_len),
         }
     }
 
-    /// All attributes.
+    /// Returns all attributes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Xattr> {
         self.body.list.iter().chain(&self.block.list)
     }
 
-    /// The stored value of an attribute.
+    /// Returns the value of an attribute in the format of the device.
     pub(crate) fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|xattr| is(xattr, index, name)).map(|xattr| &xattr.value[..])
     }
 
-    /// Removes an attribute; whether it was there.
+    /// Removes an attribute. Returns false if there was none of this name.
     pub(crate) fn remove(&mut self, index: u8, name: &[u8]) -> bool {
         let (in_body, in_block) = (self.body.remove(index, name), self.block.remove(index, name));
         in_body || in_block
     }
 
-    /// Sets an attribute: in the inode if it has room, else in the block, as the kernel does.
+    /// Sets an attribute: in the inode if it has room, and in the block otherwise, as the kernel does.
     pub(crate) fn put(&mut self, xattr: Xattr) {
         self.remove(xattr.name_index, &xattr.name);
         self.body.list.push(xattr);
@@ -90,11 +95,11 @@ impl Edit {
         }
     }
 
-    /// What is to be written.
+    /// Returns the change to be carried out.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the attributes do not fit.
-    pub(crate) fn finish(self) -> Result<Change> {
+    pub(crate) fn finish(self) -> Result<XattrChange> {
         let body = match self.body.changed {
             true => Some(xattr::encode_ibody(&self.body.list, self.body.len).ok_or(Error::NoSpace)?),
             false => None,
@@ -107,11 +112,11 @@ impl Edit {
                 BlockChange::Write(bytes.ok_or(Error::NoSpace)?)
             }
         };
-        Ok(Change { body, block })
+        Ok(XattrChange { body, block })
     }
 }
 
-impl Place {
+impl Storage {
     fn new(list: Vec<Xattr>, len: usize) -> Self {
         Self { list, len, changed: false }
     }

@@ -1,9 +1,14 @@
-//! Extended attributes: in the inode behind its fields, else in a block of their own that inodes may share.
+//! Extended attributes: stored in the inode after its fields, or in a block that several inodes may share.
+//!
+//! Responsible for names, access control lists, and changes of attributes. Not responsible for who may read or change
+//! them, which is decided by the caller, nor for their format (`parext4_format::xattr`).
 //!
 //! # Locking
-//! The attributes of an inode are read under its `Inode::xattrs` lock shared and changed under it exclusive, from
-//! before they are read until after the handle that changes them. A block that several inodes share never changes
-//! but for its count of them, which goes down in one step.
+//! The attributes of an inode are read under its `Inode::xattrs` lock, shared, and changed under it, exclusive, from
+//! before they are read until after the handle that changes them.
+//!
+//! Invariant: the attributes in a block that several inodes share do not change. Only the count of its users changes, in
+//! one step under a handle.
 
 mod acl;
 mod capability;
@@ -13,52 +18,55 @@ mod edit;
 use parext4_format::inode::FileType;
 use parext4_format::xattr::{self, ACL_ACCESS, ACL_DEFAULT, USER, Xattr};
 
-pub(crate) use acl::Inherited;
-pub(crate) use change::Change;
-pub(crate) use edit::Edit;
+pub(crate) use acl::InheritedAcl;
+pub(crate) use change::XattrChange;
+pub(crate) use edit::XattrEdit;
 
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::inode::Node;
 use crate::sync::{ReadGuard, WriteGuard};
 
-/// The longest name, its first part included (`XATTR_NAME_MAX`).
+/// Limit of a name in bytes, prefix included (`XATTR_NAME_MAX`).
 const MAX_NAME: usize = 255;
-/// The longest value that Linux passes (`XATTR_SIZE_MAX`); the format holds less.
+/// Limit of a value in bytes, as for setxattr(2) (`XATTR_SIZE_MAX`). The format holds less.
 const MAX_VALUE: usize = 65536;
 
-/// What happens if an attribute is there already, or is not.
+/// What [`Node::set_xattr`] does if the attribute exists or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
-    /// It is made or replaced.
+    /// Creates or replaces it.
     #[default]
     Any,
-    /// [`Error::Exists`] if it is there.
+    /// Fails with [`Error::Exists`] if it exists.
     Create,
-    /// [`Error::NoAttribute`] unless it is there.
+    /// Fails with [`Error::NoAttribute`] if it does not exist.
     Replace,
 }
 
-/// A checked name.
+/// A checked name of an attribute.
 #[derive(Clone, Copy, Debug)]
-struct Name<'a> {
+struct XattrName<'a> {
     full: &'a [u8],
     index: u8,
-    /// What follows the first part.
+    /// The name after its prefix.
     rest: &'a [u8],
 }
 
-impl<'a> Name<'a> {
+impl<'a> XattrName<'a> {
     fn new(full: &'a [u8]) -> Result<Self> {
-        let shown = || full.escape_ascii();
+        let escaped = || full.escape_ascii();
         if full.is_empty() || full.len() > MAX_NAME {
-            return Err(Error::OutOfRange(format!("an attribute's name of {} bytes", full.len())));
+            return Err(Error::OutOfRange(format!(
+                "attribute name of {} bytes: 1 to {MAX_NAME}",
+                full.len()
+            )));
         }
         let Some((index, rest)) = xattr::split_name(full) else {
-            return Err(Error::Unsupported(format!("attributes like {:?}", shown().to_string())));
+            return Err(Error::Unsupported(format!("the prefix of attribute {:?}", escaped().to_string())));
         };
         if rest.contains(&0) || (rest.is_empty() && full.ends_with(b".")) {
-            return Err(Error::invalid(format_args!("the attribute name {:?}", shown().to_string())));
+            return Err(Error::invalid(format_args!("the attribute name {:?}", escaped().to_string())));
         }
         Ok(Self { full, index, rest })
     }
@@ -67,8 +75,8 @@ impl<'a> Name<'a> {
         matches!(self.index, ACL_ACCESS | ACL_DEFAULT)
     }
 
-    /// Whether an inode of this type may have the attribute.
-    fn suits(&self, file_type: FileType) -> bool {
+    /// Returns true if an inode of this type may have the attribute.
+    fn is_valid_for(&self, file_type: FileType) -> bool {
         match self.index {
             USER => matches!(file_type, FileType::Regular | FileType::Directory),
             ACL_ACCESS => file_type != FileType::Symlink,
@@ -82,54 +90,59 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Extended attributes, with the names that getxattr(2) has: `user.`, `trusted.`, `security.`, and
-/// `system.posix_acl_access` and `_default`, whose values are as acl(5) programs pass them. Who may see or change
-/// which is for the caller to decide.
+/// Extended attributes, by the names that getxattr(2) uses: `user.`, `trusted.`, `security.`, and
+/// `system.posix_acl_access` and `system.posix_acl_default`, whose values are as acl(5) programs pass them. These methods
+/// do not check who calls them.
 impl Node {
-    /// The value of an attribute, if there is one.
+    /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block on the device.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes, [`Error::Unsupported`] if its first part
-    /// is unknown, [`Error::Invalid`] if nothing follows that; corruption.
+    /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`] if its prefix is unknown;
+    /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; corruption; a failed read.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.volume.in_flight.check_open()?;
-        let name = Name::new(name)?;
-        let _xattrs = self.read_xattrs();
-        let edit = Edit::load(&self.volume, &self.inode)?;
+        let name = XattrName::new(name)?;
+        let _xattrs = self.lock_xattrs_shared();
+        let edit = XattrEdit::load(&self.volume, &self.inode)?;
         match edit.get(name.index, name.rest) {
             Some(value) if name.is_acl() => Ok(Some(self.stored_acl(value)?.to_xattr())),
             value => Ok(value.map(<[u8]>::to_vec)),
         }
     }
 
-    /// The names of all attributes.
+    /// Returns the names of all attributes, with their prefixes. May block on the device.
     ///
     /// # Errors
-    /// Corruption.
+    /// Corruption; a failed read.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
         self.volume.in_flight.check_open()?;
-        let _xattrs = self.read_xattrs();
-        let edit = Edit::load(&self.volume, &self.inode)?;
+        let _xattrs = self.lock_xattrs_shared();
+        let edit = XattrEdit::load(&self.volume, &self.inode)?;
         Ok(edit.iter().filter_map(xattr::full_name).collect())
     }
 
-    /// Sets an attribute. `system.posix_acl_access` sets the permissions too, and is stored only if they do not say
-    /// it all; an empty list removes it.
+    /// Sets an attribute, durable with the next sync.
+    ///
+    /// `system.posix_acl_access` also sets the permissions, and is stored only if it says more than they do. An empty list
+    /// removes it.
     ///
     /// # Errors
-    /// As [`get_xattr`](Self::get_xattr); [`Error::Exists`], [`Error::NoAttribute`] by `mode`;
-    /// [`Error::NotPermitted`] if the inode is immutable or append-only, or `user.` is not for its type;
-    /// [`Error::Unsupported`] or [`Error::Invalid`] for an access control list that is not for its type or is none;
-    /// [`Error::TooBig`] for more than 65536 bytes; [`Error::NoSpace`] if it does not fit with the others.
+    /// As [`get_xattr`](Self::get_xattr); [`Error::Exists`] or [`Error::NoAttribute`], by `mode`; [`Error::NotPermitted`] if
+    /// the inode is immutable or append-only, or if its type cannot have `user.` attributes; [`Error::Unsupported`] or
+    /// [`Error::Invalid`] if its type cannot have this access control list, or if the list is malformed; [`Error::TooBig`] if
+    /// the value exceeds 65536 bytes; [`Error::NoSpace`] if the inode's attributes do not fit together.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let name = self.changeable(name)?;
+        let name = self.check_changeable(name)?;
         if value.len() > MAX_VALUE {
-            return Err(Error::TooBig(format!("an attribute of {} bytes", value.len())));
+            return Err(Error::TooBig(format!(
+                "attribute value of {} bytes: at most {MAX_VALUE}",
+                value.len()
+            )));
         }
         let acl = if name.is_acl() { Some(self.new_acl(name, value)?) } else { None };
 
-        let _xattrs = self.write_xattrs();
-        let mut edit = Edit::load(&self.volume, &self.inode)?;
+        let _xattrs = self.lock_xattrs();
+        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
         match (edit.get(name.index, name.rest), mode) {
             (Some(_), XattrMode::Create) => {
                 return Err(Error::Exists(name.full.escape_ascii().to_string()));
@@ -145,45 +158,46 @@ impl Node {
             Some(value) => edit.put(Xattr { name_index: name.index, name: name.rest.to_vec(), value }),
             None => drop(edit.remove(name.index, name.rest)),
         }
-        self.carry_out(edit, permissions)
+        self.apply_edit(edit, permissions)
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute, durable with the next sync.
     ///
     /// # Errors
-    /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if there is none.
+    /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such attribute.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        let name = self.changeable(name)?;
-        let _xattrs = self.write_xattrs();
-        let mut edit = Edit::load(&self.volume, &self.inode)?;
+        let name = self.check_changeable(name)?;
+        let _xattrs = self.lock_xattrs();
+        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
         if !edit.remove(name.index, name.rest) {
             return Err(name.missing());
         }
-        self.carry_out(edit, None)
+        self.apply_edit(edit, None)
     }
 
-    /// Keeps the attributes as they are.
-    fn read_xattrs(&self) -> Option<ReadGuard<'_, ()>> {
+    /// Locks the attributes against changes.
+    fn lock_xattrs_shared(&self) -> Option<ReadGuard<'_, ()>> {
         (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.read())
     }
 
-    /// Keeps others away from the attributes.
-    pub(crate) fn write_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
+    /// Locks the attributes against changes and reads by other threads.
+    pub(crate) fn lock_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
         (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.write())
     }
 
-    /// Checks that an attribute may be changed, in the order of Linux.
-    fn changeable<'a>(&self, name: &'a [u8]) -> Result<Name<'a>> {
-        let name = Name::new(name)?;
+    /// Checks that an attribute may be changed. The checks are in the order of the kernel's.
+    fn check_changeable<'a>(&self, name: &'a [u8]) -> Result<XattrName<'a>> {
+        let name = XattrName::new(name)?;
         self.inode.check_fixed()?;
-        if name.index == USER && !name.suits(self.file_type()) {
+        if name.index == USER && !name.is_valid_for(self.file_type()) {
             return Err(Error::NotPermitted(format!("user attributes of a {:?}", self.file_type())));
         }
         Ok(name)
     }
 
-    /// Makes the changes, and sets the permissions with them. The inode's `xattrs` are locked.
-    fn carry_out(&self, edit: Edit, permissions: Option<u16>) -> Result<()> {
+    /// Carries out the changes of `edit`, and sets the permissions in the same transaction. The caller holds the lock of
+    /// the attributes.
+    fn apply_edit(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
         let (volume, inode) = (&self.volume, &self.inode);
         let change = edit.finish()?;
         volume.with_space(|| {

@@ -7,8 +7,13 @@
 //! The design, with the invariants I1 to I10 that comments cite, is in `docs/design.md`.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod allocator;
+mod block_io;
+mod body;
 mod clock;
+mod dirty_files;
+mod engine;
 pub mod error;
 mod extent_map;
 #[cfg(shuttle)]
@@ -28,6 +33,7 @@ pub mod mkfs;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
+mod node;
 mod operation;
 mod page_cache;
 mod policy;
@@ -36,19 +42,20 @@ mod stats;
 mod stripes;
 mod sync;
 mod volume;
+mod writeback;
 mod xattr;
 
 pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
 pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
-pub use inode::{Node, NodeId};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use node::{Node, NodeId};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
 pub use parext4_device as device;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::allocator::Growth;
+pub use crate::dirty_files::WriterLimit;
 use crate::error::Result;
 use crate::file::File;
 pub use crate::page_cache::{FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageLookup, WriteBack};
 use crate::volume::Volume;
-pub use crate::volume::Writers;
 
 /// Has the nodes of the file's extent tree that are blocks take so many entries, so that few writes make it grow.
 ///
@@ -16,7 +16,7 @@ pub use crate::volume::Writers;
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &File, entries: usize) -> Result<()> {
     let node = file.node();
-    node.volume.map(&node.inode)?.lock().set_capacity(entries);
+    node.engine.map(&node.inode)?.lock().set_capacity(entries);
     Ok(())
 }
 
@@ -32,7 +32,7 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &File) -> Result<bool> {
     let node = file.node();
-    Ok(node.volume.map(&node.inode)?.lock().nodes_fit())
+    Ok(node.engine.map(&node.inode)?.lock().nodes_fit())
 }
 
 /// Maps blocks as one that grew the file a moment ago maps them ahead: without holding them.
@@ -40,7 +40,7 @@ pub fn nodes_fit(file: &File) -> Result<bool> {
 /// # Errors
 /// No space.
 pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
-    file.fill(first, blocks, first, Growth::Append)
+    file.node().fill(first, blocks, first, Growth::Append)
 }
 
 /// Writes home what is committed, as the journal's thread does.

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, FileWindows, Growth, Run};
+use crate::engine::Engine;
 use crate::extent_map::ExtentMap;
 use crate::memory::Evict;
 use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::volume::Inner;
 use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
 use parext4_format::{FsBlock, InodeNo};
 
@@ -21,7 +21,7 @@ pub(super) fn volume() -> Volume {
     Volume::open(device, &options).unwrap()
 }
 
-pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
+pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
         let (windows, map) =
             (FileWindows::new(), ExtentMap::empty(1024, BlockKind::ExtentNode(InodeNo(12), None)));
@@ -31,7 +31,7 @@ pub(super) fn allocate(inner: &Inner, goal: u64, want: u32) -> Result<Vec<Run>, 
     })
 }
 
-fn free(inner: &Inner, run: Run) {
+fn free(inner: &Engine, run: Run) {
     let mut left = run.len;
     while left > 0 {
         let len = inner.allocator.freeable_tail(run.start, left);
@@ -215,7 +215,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     held.drain(..).for_each(|run| free(inner, run));
     inner.journal.commit_all().unwrap();
     evict_all();
-    let free = |inner: &Inner| inner.counts().free_blocks();
+    let free = |inner: &Engine| inner.counts().free_blocks();
     let before = free(inner);
     volume.close().unwrap();
     let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();

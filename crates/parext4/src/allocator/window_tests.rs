@@ -31,7 +31,7 @@ fn windows(file: &File) -> Vec<Arc<Window>> {
 }
 
 /// Allocates all that data may have.
-fn use_up(inner: &crate::volume::Inner) -> u64 {
+fn use_up(inner: &crate::engine::Engine) -> u64 {
     let (mut got, mut want) = (0, 4096);
     while want > 0 {
         match allocate(inner, 0, want) {

@@ -4,7 +4,6 @@
 //! before it looks at the map until after the last change (I2), and shares no other lock with operations
 //! on other ranges but for the moments in which the map, the allocator or the journal change.
 
-mod admission;
 mod buffered;
 mod direct;
 mod query;
@@ -12,17 +11,17 @@ mod queue;
 mod space;
 mod sync;
 
-pub(crate) use buffered::HowToHold;
 pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
 use parext4_format::inode::{FileType, InodeFlags};
 pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
 
+use crate::engine::{Engine, Entered};
 use crate::error::{Error, Result};
-use crate::inode::{FIXED, Inode, Node};
+use crate::inode::{FIXED, Inode};
 use crate::layout::MAX_FILE_BLOCKS;
+use crate::node::Node;
 use crate::sync::Arc;
-use crate::volume::{Entered, Inner};
 
 /// An open regular file. All methods take `&self`: share one `File` between any number of threads.
 ///
@@ -54,6 +53,11 @@ impl File {
         }
     }
 
+    /// Returns the file of an inode, for a thread of the volume's own.
+    fn for_own_thread(node: Node) -> Self {
+        Self { node, dates: false, refusing: FIXED }
+    }
+
     /// The same file for writes that leave its times alone: those of a page cache above this one, whose owner dates the
     /// file when data comes into that cache. What changes the file in another way than by a write dates it all the same.
     #[must_use]
@@ -83,7 +87,7 @@ impl File {
     /// The unit of offsets and lengths, in bytes.
     #[must_use]
     pub fn sector_size(&self) -> u32 {
-        self.volume().device.sector_size()
+        self.engine().device.sector_size()
     }
 
     /// Whether it makes no difference which of the two is used.
@@ -96,16 +100,16 @@ impl File {
         &self.node.inode
     }
 
-    fn volume(&self) -> &Arc<Inner> {
-        &self.node.volume
+    fn engine(&self) -> &Arc<Engine> {
+        &self.node.engine
     }
 
     /// Begins an operation that changes the file; closing the volume waits until what this returns is
     /// dropped. An error unless the file may be changed, and has none of the `forbidden` flags.
     fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
-        self.volume().check_writable()?;
+        self.engine().check_writable()?;
         self.inode().check_flags(forbidden)?;
-        self.volume().in_flight.enter()
+        self.engine().in_flight.enter()
     }
 
     /// The end of a range to change, which is not empty; else as [`end_of`](Self::end_of).
@@ -118,7 +122,7 @@ impl File {
 
     /// The end of a request, checked against what the format can map.
     fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
-        let max = MAX_FILE_BLOCKS * self.volume().block_size();
+        let max = MAX_FILE_BLOCKS * self.engine().block_size();
         offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
     }
 

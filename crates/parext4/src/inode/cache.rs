@@ -71,7 +71,7 @@ impl InodeCache {
     }
 
     /// A charge for an inode, which says itself how much it is.
-    pub(super) fn charge(&self) -> Charge {
+    pub(crate) fn charge(&self) -> Charge {
         self.inodes.budget().charge(0)
     }
 

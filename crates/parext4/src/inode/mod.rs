@@ -3,18 +3,12 @@
 //! An [`Inode`] is the truth about its attributes, size and extent map; it is encoded into the inode table
 //! when a transaction that changed it closes. [`Node`] is the counted reference that users hold.
 
-mod blocks;
+mod build;
 mod cache;
 mod cached;
-mod delete;
 mod flags;
-mod id;
-mod load;
-mod node;
-mod shift;
 mod tail;
 mod time;
-mod unmap;
 
 use std::sync::OnceLock;
 
@@ -23,12 +17,10 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
 
-pub(crate) use blocks::Filling;
+pub(crate) use build::InodeParts;
 pub(crate) use cache::InodeCache;
 pub(crate) use cached::Cached;
-pub(crate) use flags::{FIXED, inherited};
-pub use id::NodeId;
-pub use node::Node;
+pub(crate) use flags::{FIXED, inherited, suitable};
 pub(crate) use tail::{Claim, Tail};
 use time::Written;
 
@@ -91,7 +83,7 @@ pub(crate) struct Inode {
     /// The entries of a directory.
     pub(crate) entries: RwLock<()>,
     /// `Node`s that refer to this inode.
-    references: AtomicU32,
+    pub(crate) references: AtomicU32,
     /// Whether the inode is on the list of those whose times ride along with the next transaction (H25).
     listed: AtomicBool,
     /// What is mapped behind the size: a [`Behind`].
@@ -339,6 +331,28 @@ impl Inode {
     pub(crate) fn set_behind(&self, from: Behind, to: Behind) -> bool {
         let (from, to) = (from as u8, to as u8);
         self.behind.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Inode {
+    /// Whether the inode has blocks of its own, which are found through a map. For a file mapped by indirect
+    /// blocks that is so too, though there is no reading its [map](Self::map).
+    pub(crate) fn has_map(&self) -> bool {
+        match self.file_type() {
+            FileType::Regular | FileType::Directory => true,
+            FileType::Symlink => {
+                let core = self.core();
+                // The kernel clears a short target before it deletes the inode, and may be interrupted there.
+                let cleared = !core.flags.contains(InodeFlags::EXTENTS) && core.block == [0; 60];
+                !cleared && !core.is_fast_symlink()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the blocks behind the map are metadata: journaled, and revoked when freed.
+    pub(crate) fn holds_metadata(&self) -> bool {
+        self.file_type() != FileType::Regular && self.ino() != InodeNo::JOURNAL
     }
 }
 

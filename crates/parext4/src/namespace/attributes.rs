@@ -6,7 +6,8 @@ use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 use super::create::{PERMISSIONS, S_ISGID};
 use crate::clock::now;
 use crate::error::Result;
-use crate::inode::{FIXED, Node};
+use crate::inode::FIXED;
+use crate::node::Node;
 use crate::xattr::XattrChange;
 
 /// Set-user-ID.
@@ -73,7 +74,7 @@ impl Node {
     /// The 512-byte units that dirty pages have reserved.
     fn delayed_sectors(&self) -> u64 {
         let blocks = self.inode.cached().map_or(0, |cached| cached.delayed());
-        blocks * (self.volume.block_size() / 512)
+        blocks * (self.engine.block_size() / 512)
     }
 
     /// The attributes now.
@@ -114,7 +115,7 @@ impl Node {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let now = Some(now());
         // The inode's block.
-        self.volume.transact(1, |handle| {
+        self.engine.transact(1, |handle| {
             self.inode.join(handle);
             self.set_core(&SetAttributes { atime: now, mtime: now, ..SetAttributes::default() });
             Ok(())
@@ -135,9 +136,9 @@ impl Node {
             Some(permissions) => self.change_for_permissions(permissions)?,
             None => XattrChange::default(),
         };
-        self.volume.with_space(|| {
-            self.volume.transact(xattrs.credits(), |handle| {
-                xattrs.apply(&self.volume, handle, &self.inode)?;
+        self.engine.with_space(|| {
+            self.engine.transact(xattrs.credits(), |handle| {
+                xattrs.apply(&self.engine, handle, &self.inode)?;
                 self.inode.join(handle);
                 self.set_core(set);
                 Ok(())
@@ -180,7 +181,7 @@ impl Node {
         }
         self.inode.check_flags(InodeFlags::APPEND)?;
         // The inode's block.
-        self.volume.transact(1, |handle| {
+        self.engine.transact(1, |handle| {
             self.inode.join(handle);
             let mut core = self.inode.core_with_times();
             core.mode &= !due(core.mode);
@@ -194,9 +195,9 @@ impl Node {
     /// # Errors
     /// If the volume may not be changed.
     pub fn touch_modified(&self) -> Result<()> {
-        self.volume.check_writable()?;
-        let _in_flight = self.volume.in_flight.enter()?;
-        self.volume.touch_lazily(&self.inode);
+        self.engine.check_writable()?;
+        let _in_flight = self.engine.in_flight.enter()?;
+        self.engine.touch_lazily(&self.inode);
         Ok(())
     }
 
@@ -206,7 +207,7 @@ impl Node {
     /// If the volume may not be changed.
     pub fn touch_accessed(&self) -> Result<()> {
         // The inode's block.
-        self.volume.transact(1, |handle| {
+        self.engine.transact(1, |handle| {
             self.inode.join(handle);
             self.inode.core().atime = now();
             Ok(())

@@ -10,8 +10,9 @@ use super::{check_name, show};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Node, inherited};
+use crate::inode::{Inode, inherited};
 use crate::journal::Handle;
+use crate::node::Node;
 use crate::sync::Arc;
 use crate::xattr::{InheritedAcl, XattrChange};
 
@@ -126,7 +127,7 @@ impl Node {
     /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL,
     /// [`Error::NameTooLong`] if it does not fit a block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
-        symlink::check_target(target, self.volume.block_size())?;
+        symlink::check_target(target, self.engine.block_size())?;
         let mut draft = self.draft(FileType::Symlink, &NewInode { permissions: 0o777, ..*new })?;
         let raw = &mut draft.raw;
         raw.size = target.len() as u64;
@@ -175,7 +176,7 @@ impl Node {
         if shares_group && is_dir {
             permissions |= S_ISGID;
         }
-        let mut raw = RawInode::new(file_type.mode_bits() | permissions, &self.volume.superblock);
+        let mut raw = RawInode::new(file_type.mode_bits() | permissions, &self.engine.superblock);
         raw.uid = new.uid;
         raw.gid = if shares_group { gid } else { new.gid };
         raw.links = 1;
@@ -209,8 +210,8 @@ impl Node {
         }
         let insertion = dir.plan_insertion(name)?;
         let credits = insertion.credits()? + draft.credits();
-        let inode = self.volume.with_space(|| {
-            self.volume.transact(credits, |handle| {
+        let inode = self.engine.with_space(|| {
+            self.engine.transact(credits, |handle| {
                 let inode = self.new_child(handle, &insertion, &draft)?;
                 insertion.apply(handle, inode.ino(), inode.file_type())?;
                 if is_dir {
@@ -220,7 +221,7 @@ impl Node {
                 Ok(inode)
             })
         })?;
-        Ok(Node::new(&self.volume, inode))
+        Ok(Node::new(&self.engine, inode))
     }
 
     /// Allocates everything: the inode, its block, and what the entry needs; or, if something is missing,
@@ -244,13 +245,13 @@ impl Node {
     /// Allocates an inode that the caller gives a name in this directory, with its block; or, if something is
     /// missing, nothing.
     pub(super) fn new_nameless(&self, handle: &Handle<'_>, draft: &Draft<'_>) -> Result<Arc<Inode>> {
-        let volume = &self.volume;
+        let engine = &self.engine;
         let is_dir = matches!(draft.body, Body::Directory);
-        let (ino, table_block) = volume.allocator.allocate_inode(handle, self.ino(), is_dir)?;
-        let inode = volume.new_inode(ino, draft.raw.clone(), table_block)?;
-        let attributes = draft.xattrs.apply(volume, handle, &inode);
-        if let Err(error) = attributes.and_then(|()| self.fill(handle, &inode, draft.body)) {
-            self.abandon(handle, &inode, is_dir)?;
+        let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
+        let inode = engine.new_inode(ino, draft.raw.clone(), table_block)?;
+        let attributes = draft.xattrs.apply(engine, handle, &inode);
+        if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, draft.body)) {
+            self.undo(handle, &inode, is_dir)?;
             return Err(error);
         }
         inode.join(handle);
@@ -259,11 +260,11 @@ impl Node {
 
     /// Gives a new inode its block. Fails for lack of space with nothing changed but that the inode may have
     /// joined the handle.
-    fn fill(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: Body<'_>) -> Result<()> {
+    fn write_contents(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: Body<'_>) -> Result<()> {
         match body {
             Body::Nothing => Ok(()),
             Body::Directory => {
-                let dir = Dir::new(&self.volume, inode);
+                let dir = Dir::new(&self.engine, inode);
                 let (tail, ino, parent) = (dir.has_tail(), inode.ino(), self.ino());
                 dir.map_blocks(handle, 0, 1)?;
                 dir.init_block(handle, 0, |bytes| {
@@ -271,22 +272,22 @@ impl Node {
                     Ok(())
                 })
             }
-            Body::Target(target) => symlink::write_target(&self.volume, handle, inode, target),
+            Body::Target(target) => symlink::write_target(&self.engine, handle, inode, target),
         }
     }
 
     /// Undoes a new inode that got no block. It may have joined the handle, and is then written as deleted.
-    fn abandon(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
+    fn undo(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
         let ino: InodeNo = inode.ino();
-        self.volume.release_xattr_block(handle, inode)?;
+        self.engine.release_xattr_block(handle, inode)?;
         {
             let mut core = inode.core();
             core.links = 0;
             core.dtime = u32::try_from(core.ctime.seconds).unwrap_or(u32::MAX);
         }
-        self.volume.allocator.free_inode(handle, ino, is_dir)?;
+        self.engine.allocator.free_inode(handle, ino, is_dir)?;
         // As when an inode is deleted.
-        self.volume.inodes.remove(inode);
+        self.engine.inodes.remove(inode);
         Ok(())
     }
 }

@@ -5,37 +5,38 @@ use parext4_format::hash::DirHash;
 use parext4_format::inode::InodeFlags;
 use parext4_format::{InodeNo, dir_entry, htree};
 
+use crate::body::State;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::extent_map::State;
-use crate::inode::{Inode, Node};
+use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock};
+use crate::node::Node;
 use crate::sync::Arc;
-use crate::volume::Inner;
 
 /// The blocks of a directory. Whoever uses it holds the directory's `entries` lock: shared to read,
 /// exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
-    pub volume: &'a Arc<Inner>,
+    pub engine: &'a Arc<Engine>,
     pub inode: &'a Arc<Inode>,
 }
 
 impl Node {
     /// The node's blocks as a directory.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
-        self.volume.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         if !self.inode.is_dir() {
             return Err(Error::NotDirectory(format!("inode {}", self.ino())));
         }
-        Ok(Dir { volume: &self.volume, inode: &self.inode })
+        Ok(Dir { engine: &self.engine, inode: &self.inode })
     }
 }
 
 impl<'a> Dir<'a> {
     /// A directory that is just being made.
-    pub(super) fn new(volume: &'a Arc<Inner>, inode: &'a Arc<Inode>) -> Self {
-        Self { volume, inode }
+    pub(super) fn new(engine: &'a Arc<Engine>, inode: &'a Arc<Inode>) -> Self {
+        Self { engine, inode }
     }
 
     /// Whether the directory was removed; it then has no entries, and gets none.
@@ -53,12 +54,12 @@ impl<'a> Dir<'a> {
 
     /// Whether its blocks end in a checksum tail.
     pub(super) fn has_tail(&self) -> bool {
-        self.volume.layout.has_dir_tail()
+        self.engine.layout.has_dir_tail()
     }
 
     /// Bytes in a block.
     pub(super) fn block_len(&self) -> usize {
-        self.volume.layout.block_size as usize
+        self.engine.layout.block_size as usize
     }
 
     /// Bytes of a block that entries may take.
@@ -75,7 +76,7 @@ impl<'a> Dir<'a> {
     #[track_caller]
     pub(super) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         let error = Error::corrupt(format_args!("directory inode {}: {what}", self.inode.ino()));
-        self.volume.health.note(self.inode.ino(), error)
+        self.engine.health.note(self.inode.ino(), error)
     }
 
     /// The result of a parse, with the directory's inode if it failed.
@@ -89,9 +90,9 @@ impl<'a> Dir<'a> {
 
     /// How many blocks the directory has: at most as many as the volume, because a directory has no holes.
     pub(super) fn blocks(&self) -> Result<u32> {
-        let (size, block_size) = (self.inode.size(), self.volume.block_size());
+        let (size, block_size) = (self.inode.size(), self.engine.block_size());
         let blocks = size / block_size;
-        if !size.is_multiple_of(block_size) || !(1..=self.volume.layout.blocks_count).contains(&blocks) {
+        if !size.is_multiple_of(block_size) || !(1..=self.engine.layout.blocks_count).contains(&blocks) {
             return Err(self.corrupt(format_args!("i_size {size} is no number of blocks of the volume")));
         }
         u32::try_from(blocks).map_err(|_| self.corrupt(format_args!("i_size {size} is out of range")))
@@ -99,11 +100,11 @@ impl<'a> Dir<'a> {
 
     /// Block `n` of the directory.
     pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
-        let mapping = self.volume.map(self.inode)?.lookup(n, 1);
+        let mapping = self.engine.map(self.inode)?.lookup(n, 1);
         match mapping.state {
             State::Written(block) => {
-                let read = self.volume.cache.read(block, self.kind());
-                read.map_err(|error| self.volume.health.note((self.inode.ino(), block), error))
+                let read = self.engine.cache.read(block, self.kind());
+                read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
             }
             _ => Err(self.corrupt(format_args!("block {n} is a hole"))),
         }
@@ -111,7 +112,7 @@ impl<'a> Dir<'a> {
 
     /// Whether the volume makes hash trees of large directories.
     pub(super) fn may_index(&self) -> bool {
-        self.volume.superblock.compat().contains(Compat::DIR_INDEX)
+        self.engine.superblock.compat().contains(Compat::DIR_INDEX)
     }
 
     /// Whether the directory is a hash tree.
@@ -121,12 +122,12 @@ impl<'a> Dir<'a> {
 
     /// The hash that a directory not yet indexed will get.
     pub(super) fn default_hash(&self) -> Result<DirHash> {
-        self.hash(self.volume.superblock.default_hash_version())
+        self.hash(self.engine.superblock.default_hash_version())
     }
 
     /// The hash of a version as it is on the device.
     pub(super) fn hash(&self, version: u8) -> Result<DirHash> {
-        let superblock = &self.volume.superblock;
+        let superblock = &self.engine.superblock;
         self.checked(DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed()))
     }
 
@@ -159,10 +160,10 @@ impl<'a> Dir<'a> {
     pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: u32, count: u32) -> Result<()> {
         let end = u64::from(first) + u64::from(count);
         // Without `large_dir` a directory's size has 32 bits.
-        if end * self.volume.block_size() > u64::from(u32::MAX) {
+        if end * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
         }
-        let got = self.volume.add_blocks(handle, self.inode, first, count, true)?;
+        let got = self.engine.add_blocks(handle, self.inode, first, count, true)?;
         if got < count {
             self.unmap(handle, first)?;
             return Err(Error::NoSpace);
@@ -172,7 +173,7 @@ impl<'a> Dir<'a> {
 
     /// Takes back blocks that [`map_blocks`](Self::map_blocks) mapped from `first` on.
     pub(super) fn unmap(&self, handle: &Handle<'_>, first: u32) -> Result<()> {
-        while !self.volume.remove_from(handle, self.inode, first)? {}
+        while !self.engine.remove_from(handle, self.inode, first)? {}
         Ok(())
     }
 
@@ -184,13 +185,13 @@ impl<'a> Dir<'a> {
         n: u32,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let mapping = self.volume.map(self.inode)?.lookup(n, 1);
+        let mapping = self.engine.map(self.inode)?.lookup(n, 1);
         let State::Written(block) = mapping.state else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
-        let block = self.volume.cache.create(block, self.kind())?;
+        let block = self.engine.cache.create(block, self.kind())?;
         self.checked(handle.change(&block, fill))?;
-        self.inode.set_size((u64::from(n) + 1) * self.volume.block_size());
+        self.inode.set_size((u64::from(n) + 1) * self.engine.block_size());
         Ok(())
     }
 }

@@ -8,9 +8,9 @@ use super::dir::Dir;
 use super::htree::Walk;
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::Node;
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
+use crate::node::Node;
 use crate::sync::Arc;
 
 /// Where an entry is.
@@ -61,17 +61,17 @@ impl Dir<'_> {
 
     /// The inode that an entry names. The caller holds the directory's lock, so the entry keeps it alive.
     pub(super) fn node(&self, ino: InodeNo) -> Result<Node> {
-        let superblock = &self.volume.superblock;
-        let own = (ino.get() < self.volume.layout.first_inode && ino != InodeNo::ROOT)
+        let superblock = &self.engine.superblock;
+        let own = (ino.get() < self.engine.layout.first_inode && ino != InodeNo::ROOT)
             || ino.get() == superblock.orphan_file_inode();
         if own {
             return Err(self.corrupt(format_args!("an entry names inode {ino} of the file system itself")));
         }
-        let inode = self.volume.inode(ino)?;
+        let inode = self.engine.inode(ino)?;
         if inode.core().links == 0 {
             return Err(self.corrupt(format_args!("an entry names inode {ino}, which has no links")));
         }
-        Ok(Node::new(self.volume, inode))
+        Ok(Node::new(self.engine, inode))
     }
 
     /// Removes the entry `name`. Registers one block.

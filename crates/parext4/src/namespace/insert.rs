@@ -161,7 +161,7 @@ impl Insertion<'_> {
     /// Blocks that the insertion registers, the directory's inode included.
     pub(super) fn credits(&self) -> Result<u32> {
         let grows = self.new_blocks() > 0;
-        let map = if grows { self.dir.volume.map_credits(self.dir.inode)? } else { 0 };
+        let map = if grows { self.dir.engine.map_credits(self.dir.inode)? } else { 0 };
         Ok(INSERT_BLOCKS + 1 + map)
     }
 
@@ -259,7 +259,7 @@ impl Insertion<'_> {
             }
         }
         let (dir, tail) = (self.dir.inode, self.dir.has_tail());
-        let version = self.dir.volume.superblock.default_hash_version();
+        let version = self.dir.engine.superblock.default_hash_version();
         handle.change(block, |bytes| {
             htree::init_root(bytes, tail, dir.ino(), parent, version, 0, &entries);
         });

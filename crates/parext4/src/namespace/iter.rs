@@ -2,7 +2,7 @@
 
 use super::DirItem;
 use crate::error::Result;
-use crate::inode::Node;
+use crate::node::Node;
 
 /// Iterates over the entries of a directory, without `.` and `..`; see [`Node::read_dir`] for what it sees of
 /// changes. Ends after the first error.
@@ -15,8 +15,13 @@ pub struct ReadDir {
 }
 
 impl ReadDir {
-    pub(super) fn new(dir: Node) -> Self {
-        Self { dir, batch: Vec::new().into_iter(), after: 0, ended: false }
+    /// Begins at the first entry of a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory).
+    pub(crate) fn new(dir: Node) -> Result<Self> {
+        dir.dir()?;
+        Ok(Self { dir, batch: Vec::new().into_iter(), after: 0, ended: false })
     }
 
     /// Reads the next batch; `false` at the end.

@@ -3,7 +3,7 @@
 use super::links::{DROP_CREDITS, add_link, drop_link, lock_links};
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::node::Node;
 use crate::sync::Arc;
 
 impl Node {
@@ -16,7 +16,7 @@ impl Node {
     pub fn link(&self, name: &[u8], target: &Node) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
-        if !Arc::ptr_eq(&self.volume, &target.volume) {
+        if !Arc::ptr_eq(&self.engine, &target.engine) {
             return Err(Error::invalid("a hard link to another volume"));
         }
         if target.inode.is_dir() {
@@ -32,12 +32,12 @@ impl Node {
         let insertion = dir.plan_insertion(name)?;
         let credits = insertion.credits()? + DROP_CREDITS;
         let _links = lock_links(target);
-        self.volume.with_space(|| {
-            self.volume.transact(credits, |handle| {
+        self.engine.with_space(|| {
+            self.engine.transact(credits, |handle| {
                 // The link first: another thread may be removing what is now the last name.
                 add_link(handle, &target.inode)?;
                 if let Err(error) = insertion.allocate(handle) {
-                    drop_link(&self.volume, handle, &target.inode)?;
+                    drop_link(&self.engine, handle, &target.inode)?;
                     return Err(error);
                 }
                 insertion.apply(handle, target.ino(), target.file_type())?;

@@ -5,15 +5,16 @@
 
 use parext4_format::features::RoCompat;
 
-use super::Orphans;
 use super::dir::Dir;
 use crate::clock::now;
+use crate::engine::Engine;
+use crate::engine::Orphans;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::{Inode, Node};
+use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::node::Node;
 use crate::sync::{Arc, WriteGuard};
-use crate::volume::Inner;
 use crate::xattr::XattrEdit;
 
 /// The most links of an inode (`EXT4_LINK_MAX`).
@@ -36,12 +37,12 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<Option<WriteGuard<'_, ()>>
     let locked = lock_links(node);
     let links = node.inode.core().links;
     if node.inode.is_dir() || links <= 1 {
-        node.volume.check_deletable(&node.inode)?;
+        node.engine.check_deletable(&node.inode)?;
     }
     Ok(locked)
 }
 
-impl Inner {
+impl Engine {
     /// Fails if the blocks that an inode refers to cannot be freed. The caller has locked the inode's attributes.
     fn check_deletable(&self, inode: &Inode) -> Result<()> {
         if inode.has_map() {
@@ -71,17 +72,17 @@ pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
 }
 
 /// Takes a name away from a file; with the last one it becomes an orphan, which the last `Node` deletes.
-pub(super) fn drop_link(volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    drop_to(volume, handle, inode, |links| links.saturating_sub(1))
+pub(super) fn drop_link(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    drop_to(engine, handle, inode, |links| links.saturating_sub(1))
 }
 
 /// Takes the only name away from a directory.
-pub(super) fn drop_all_links(volume: &Inner, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    drop_to(volume, handle, inode, |_| 0)
+pub(super) fn drop_all_links(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    drop_to(engine, handle, inode, |_| 0)
 }
 
 fn drop_to(
-    volume: &Inner,
+    engine: &Engine,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     links: impl FnOnce(u16) -> u16,
@@ -93,13 +94,13 @@ fn drop_to(
         core.ctime = now();
         core.links == 0
     };
-    if gone { volume.orphans.add(volume, handle, inode) } else { Ok(()) }
+    if gone { engine.orphans.add(engine, handle, inode) } else { Ok(()) }
 }
 
 impl Dir<'_> {
     /// An error if the directory may not get another subdirectory (`EXT4_DIR_LINK_MAX`).
     pub(super) fn check_subdirs(&self) -> Result<()> {
-        let unbounded = self.is_indexed() && self.volume.superblock.ro_compat().contains(RoCompat::DIR_NLINK);
+        let unbounded = self.is_indexed() && self.engine.superblock.ro_compat().contains(RoCompat::DIR_NLINK);
         if self.inode.core().links < MAX_LINKS || unbounded {
             return Ok(());
         }

@@ -6,7 +6,7 @@
 //!   then takes all the locks in ascending inode number ([`lock::lock_all`]), then checks that the names still
 //!   mean the same inodes, and starts over if not. So no order between parents and children is needed, and
 //!   nobody can wait in a circle.
-//! - A directory that moves from one parent to another also holds [`Namespace::rename`], taken before any
+//! - A directory that moves from one parent to another also holds [`Engine::rename`](crate::engine::Engine), taken before any
 //!   directory. Only such moves change who is whose ancestor, so the check that a directory does not end up
 //!   below itself stays true until the move is done.
 //! - The number of names of an inode that is not a directory changes under the lock of its attributes, which comes after
@@ -27,40 +27,21 @@ mod iter;
 mod link;
 mod links;
 mod lock;
-mod orphan;
-mod path;
 mod read_dir;
 mod remove;
 mod rename;
 mod split;
 mod symlink;
-mod volume;
 
 pub use attributes::{Metadata, SetAttributes};
 pub use create::{NewInode, Special};
 pub use iter::ReadDir;
-pub(crate) use orphan::Orphans;
 pub use read_dir::DirItem;
 pub use rename::RenameMode;
 
 use parext4_format::dir_entry;
 
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
-use crate::sync::Rank;
-
-/// What the namespace of a volume shares.
-#[derive(Debug)]
-pub(crate) struct Namespace {
-    /// Held while a directory moves from one parent to another.
-    rename: Mutex<()>,
-}
-
-impl Namespace {
-    pub(crate) fn new() -> Self {
-        Self { rename: Mutex::new(Rank::Rename, ()) }
-    }
-}
 
 /// Checks a name that is to be made, moved or removed.
 fn check_name(name: &[u8]) -> Result<()> {
@@ -74,6 +55,6 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// A name for people.
-fn show(name: &[u8]) -> String {
+pub(crate) fn show(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

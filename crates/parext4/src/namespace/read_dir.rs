@@ -11,7 +11,7 @@ use parext4_format::{InodeNo, dir_entry};
 use super::dir::Dir;
 use super::htree::Walk;
 use crate::error::Result;
-use crate::inode::Node;
+use crate::node::Node;
 
 /// The cookies of `.` and `..` in hash order; those of names are above.
 const DOT: u64 = 1;
@@ -64,13 +64,13 @@ impl Dir<'_> {
     fn item(&self, entry: &dir_entry::DirEntry<'_>, cookie: u64) -> Result<DirItem> {
         let file_type = match FileType::from_dirent_type(entry.file_type) {
             Some(file_type) => file_type,
-            None => self.volume.inode(entry.ino)?.file_type(),
+            None => self.engine.inode(entry.ino)?.file_type(),
         };
         Ok(DirItem { name: entry.name.to_vec(), ino: entry.ino, file_type, cookie })
     }
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
-        let block_size = self.volume.block_size();
+        let block_size = self.engine.block_size();
         let first = u32::try_from(after / block_size).unwrap_or(u32::MAX);
         for n in first..self.blocks()? {
             let start = u64::from(n) * block_size;

@@ -8,7 +8,7 @@ use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::node::Node;
 
 /// The directory's block and inode.
 const ENTRY_CREDITS: u32 = 2;
@@ -46,11 +46,11 @@ impl Node {
         dir.check_changeable()?;
         victim.inode.check_fixed()?;
         let _links = lock_losing_link(&victim)?;
-        self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
+        self.engine.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
             dir.remove_found(handle, name, &found)?;
             self.inode.touch_modified();
-            drop_link(&self.volume, handle, &victim.inode)
+            drop_link(&self.engine, handle, &victim.inode)
         })
     }
 
@@ -88,12 +88,12 @@ impl Node {
             return Err(Error::NotEmpty(show(name)));
         }
         let _links = lock_losing_link(&victim)?;
-        self.volume.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
+        self.engine.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {
             self.inode.join(handle);
             dir.remove(handle, name)?;
             dir.drop_subdir();
             self.inode.touch_modified();
-            drop_all_links(&self.volume, handle, &victim.inode)
+            drop_all_links(&self.engine, handle, &victim.inode)
         })?;
         Ok(true)
     }

@@ -8,8 +8,9 @@ use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
 use super::{check_name, show};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Node};
+use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::node::Node;
 use crate::sync::Arc;
 use written::{DirtyFiles, Written};
 
@@ -73,7 +74,7 @@ impl Node {
     ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
-        if !Arc::ptr_eq(&self.volume, &new_dir.volume) {
+        if !Arc::ptr_eq(&self.engine, &new_dir.engine) {
             return Err(Error::invalid("a rename to another volume"));
         }
         let mut written = Written::default();
@@ -160,8 +161,8 @@ struct Rename<'a> {
 impl Rename<'_> {
     /// Takes the locks and renames; `false` if the names mean something else by then.
     fn run(&self) -> Result<bool> {
-        let volume = &self.old_dir.volume;
-        let _tree = self.moves_directory().then(|| volume.namespace.rename.lock());
+        let engine = &self.old_dir.engine;
+        let _tree = self.moves_directory().then(|| engine.rename.lock());
         let makes_cycle = self.moves_directory() && self.makes_cycle()?;
         let _locks = lock_all(self.directories().map(|node| &node.inode));
         if !self.is_current()? {
@@ -257,15 +258,15 @@ impl Rename<'_> {
     }
 
     fn move_to_free_name(&self) -> Result<()> {
-        let (volume, new_dir) = (&self.old_dir.volume, self.new_dir.dir()?);
+        let (engine, new_dir) = (&self.old_dir.engine, self.new_dir.dir()?);
         if self.moves_directory() {
             new_dir.check_subdirs()?;
         }
         let insertion: Insertion<'_> = new_dir.plan_insertion(self.new_name)?;
         let whiteout = self.draft_whiteout()?;
         let credits = insertion.credits()? + RENAME_CREDITS + credits_of(whiteout.as_ref());
-        volume.with_space(|| {
-            volume.transact(credits, |handle| {
+        engine.with_space(|| {
+            engine.transact(credits, |handle| {
                 insertion.allocate(handle)?;
                 let whiteout = match self.make_whiteout(handle, whiteout.as_ref()) {
                     Ok(whiteout) => whiteout,
@@ -296,22 +297,22 @@ impl Rename<'_> {
             }
             _ => {}
         }
-        let (volume, whiteout) = (&self.old_dir.volume, self.draft_whiteout()?);
+        let (engine, whiteout) = (&self.old_dir.engine, self.draft_whiteout()?);
         let credits = RENAME_CREDITS + DROP_CREDITS + credits_of(whiteout.as_ref());
         let _links = lock_losing_link(victim)?;
-        volume.with_space(|| {
-            volume.transact(credits, |handle| {
+        engine.with_space(|| {
+            engine.transact(credits, |handle| {
                 let whiteout = self.make_whiteout(handle, whiteout.as_ref())?;
                 self.join_all(handle);
                 self.new_dir.dir()?.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
                 self.remove_old(handle, whiteout.as_deref())?;
                 self.touch_all();
                 if !victim.inode.is_dir() {
-                    return drop_link(volume, handle, &victim.inode);
+                    return drop_link(engine, handle, &victim.inode);
                 }
                 // The new parent loses the victim's `..` and gets the moved directory's.
                 self.old_dir.dir()?.drop_subdir();
-                drop_all_links(volume, handle, &victim.inode)
+                drop_all_links(engine, handle, &victim.inode)
             })
         })
     }
@@ -347,7 +348,7 @@ impl Rename<'_> {
         if self.crosses() && new_is_dir && !old_is_dir {
             old_dir.check_subdirs()?;
         }
-        self.old_dir.volume.transact(RENAME_CREDITS, |handle| {
+        self.old_dir.engine.transact(RENAME_CREDITS, |handle| {
             self.join_all(handle);
             new_dir.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
             old_dir.replace(handle, self.name, new.ino(), new.file_type())?;

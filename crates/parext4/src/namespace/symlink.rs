@@ -2,13 +2,14 @@
 
 use parext4_format::inode::FileType;
 
+use crate::body::State;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::extent_map::State;
-use crate::inode::{Inode, Node};
+use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::meta::BlockKind;
+use crate::node::Node;
 use crate::sync::Arc;
-use crate::volume::Inner;
 
 /// Bytes of `i_block`, which also holds a NUL behind the target.
 const INLINE: usize = 60;
@@ -33,18 +34,18 @@ pub(super) fn is_short(target: &[u8]) -> bool {
 
 /// Writes a target into a block of its own.
 pub(super) fn write_target(
-    volume: &Inner,
+    engine: &Engine,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     target: &[u8],
 ) -> Result<()> {
-    if volume.add_blocks(handle, inode, 0, 1, true)? < 1 {
+    if engine.add_blocks(handle, inode, 0, 1, true)? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = volume.map(inode)?.lookup(0, 1).state else {
+    let State::Written(block) = engine.map(inode)?.lookup(0, 1).state else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
-    let block = volume.cache.create(block, BlockKind::Symlink(inode.ino()))?;
+    let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
     handle.change(&block, |bytes| {
         bytes.fill(0);
         bytes[..target.len()].copy_from_slice(target);
@@ -58,11 +59,11 @@ impl Node {
     /// # Errors
     /// [`Error::Invalid`] if this is none; corruption.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        self.volume.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         if self.file_type() != FileType::Symlink {
             return Err(Error::invalid(format_args!("inode {} is no symbolic link", self.ino())));
         }
-        self.read_target().map_err(|error| self.volume.health.note(self.ino(), error))
+        self.read_target().map_err(|error| self.engine.health.note(self.ino(), error))
     }
 
     fn read_target(&self) -> Result<Vec<u8>> {
@@ -74,13 +75,13 @@ impl Node {
                 return core.block.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size"));
             }
         }
-        if len == 0 || len as u64 >= self.volume.block_size() {
+        if len == 0 || len as u64 >= self.engine.block_size() {
             return Err(corrupt("i_size is out of range"));
         }
-        let State::Written(block) = self.volume.map(&self.inode)?.lookup(0, 1).state else {
+        let State::Written(block) = self.engine.map(&self.inode)?.lookup(0, 1).state else {
             return Err(corrupt("it has no block"));
         };
-        let bytes = self.volume.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();
+        let bytes = self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();
         bytes.get(..len).map(<[u8]>::to_vec).ok_or_else(|| corrupt("i_size is out of range"))
     }
 }

@@ -3,8 +3,9 @@
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::superblock::STATE_VALID;
 
+use super::Volume;
 use super::open::seconds;
-use super::{Inner, Volume};
+use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::journal::EmptiedLog;
@@ -56,7 +57,7 @@ impl Volume {
     }
 }
 
-impl Inner {
+impl Engine {
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
@@ -128,7 +129,18 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Use {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error; the journal recovers the volume.
+        if self.release()
+            && let Err(error) = self.close()
+        {
+            tracing::warn!("closing the volume: {error}");
+        }
+    }
+}
+
+impl Drop for Engine {
     fn drop(&mut self) {
         // The last user has closed it, unless it was never opened whole.
         if !self.in_flight.close() {

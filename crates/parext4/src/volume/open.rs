@@ -10,16 +10,15 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::{STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
-use super::ahead::Ahead;
-use super::dirty::DirtyFiles;
-use super::idle_cache::IdleCache;
-use super::record::Recorder;
+use super::Volume;
 use super::recover::{self, JournalPlace};
-use super::timer::Timer;
-use super::users::Users;
-use super::{Hooks, InFlight, Inner, LazyTimes, Use, Volume};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
+use crate::dirty_files::{DirtyFiles, Limits};
+use crate::engine::{
+    CommitTimer, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans, Preallocated, Use,
+    UseCount,
+};
 use crate::error::{Error, Result};
 use crate::health::Health;
 use crate::inode::InodeCache;
@@ -28,12 +27,11 @@ use crate::layout::Layout;
 use crate::machine;
 use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
-use crate::namespace::{Namespace, Orphans};
 use crate::page_cache::PageCache;
 use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
-use crate::sync::Arc;
 use crate::sync::atomic::AtomicU32;
+use crate::sync::{Arc, Mutex, Rank};
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
@@ -226,7 +224,7 @@ fn build(
     journal: Option<JournalPlace>,
     read_only: Option<String>,
     options: &OpenOptions,
-) -> Result<Arc<Inner>> {
+) -> Result<Arc<Engine>> {
     let mut layout = Layout::new(&superblock);
     let budget = Budget::new(options.metadata_cache as u64);
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, &budget);
@@ -254,7 +252,7 @@ fn build(
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
     let log = journal.filter(|_| read_only.is_none()).map(|journal| (journal.map, journal.superblock));
     let log_map = log.as_ref().map(|(map, _)| map.clone());
-    let recorder = Arc::new(Recorder::new(&device, &health, log_map));
+    let recorder = Arc::new(ErrorRecorder::new(&device, &health, log_map));
     let journal = Journal::new(
         Arc::clone(&device),
         Arc::clone(&cache),
@@ -268,11 +266,16 @@ fn build(
     let journal = Arc::new(journal);
     let inodes = Arc::new(InodeCache::new(&budget, &journal));
     budget.share(vec![Arc::downgrade(&inodes) as Weak<dyn Evict>, Arc::downgrade(&cache) as Weak<dyn Evict>]);
-    let inner = Arc::new(Inner {
-        dirty: DirtyFiles::new(options, &pages, &device),
+    let limits = Limits {
+        cache: options.cache_size,
+        dirty: options.dirty_limit,
+        interval: options.write_back_interval,
+    };
+    let inner = Arc::new(Engine {
+        dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
         orphans: Orphans::new(),
-        namespace: Namespace::new(),
+        rename: Mutex::new(Rank::Rename, ()),
         layout,
         health,
         cache,
@@ -281,7 +284,7 @@ fn build(
         inodes,
         read_only,
         lazy,
-        ahead: Ahead::new(),
+        preallocated: Preallocated::new(),
         idle_cache: IdleCache::new(options.cache_idle),
         pages,
         split_at: options.split_at,
@@ -292,7 +295,7 @@ fn build(
         // A start that differs from open to open, so that a reused inode number differs in its generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
-        users: Users::new(),
+        users: UseCount::new(),
         recorder,
         timer: OnceLock::new(),
     });
@@ -365,10 +368,10 @@ fn read_descriptors(
     Ok((blocks, descs))
 }
 
-impl Inner {
-    fn start_timer(&self, interval: Duration) -> Timer {
+impl Engine {
+    fn start_timer(&self, interval: Duration) -> CommitTimer {
         let (journal, recorder) = (Arc::clone(&self.journal), Arc::clone(&self.recorder));
-        Timer::start(self.health.commit_timer(), journal, recorder, interval)
+        CommitTimer::start(self.health.commit_timer(), journal, recorder, interval)
     }
 
     /// Says on the device that the volume is in use, before anything else changes.

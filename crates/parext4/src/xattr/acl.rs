@@ -10,7 +10,7 @@ use parext4_format::xattr::{ACL_ACCESS, ACL_DEFAULT, Xattr};
 
 use super::{XattrChange, XattrEdit, XattrName};
 use crate::error::{Error, Result};
-use crate::inode::Node;
+use crate::node::Node;
 
 /// The permission bits of a mode that correspond to an access control list.
 pub(super) const PERMISSIONS: u16 = 0o777;
@@ -58,7 +58,7 @@ impl Node {
     /// Returns the change of the attributes that a change of the permissions needs. The caller holds the lock of the
     /// attributes.
     pub(crate) fn change_for_permissions(&self, permissions: u16) -> Result<XattrChange> {
-        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
         let Some(stored) = edit.get(ACL_ACCESS, b"") else { return Ok(XattrChange::default()) };
         let mut acl = self.stored_acl(stored)?;
         acl.set_permissions(permissions);
@@ -75,7 +75,7 @@ impl Node {
             return Ok(InheritedAcl { permissions: wanted, xattrs: XattrChange::default() });
         }
         let _xattrs = self.lock_xattrs_shared();
-        let inherited = XattrEdit::load(&self.volume, &self.inode)?;
+        let inherited = XattrEdit::load(&self.engine, &self.inode)?;
         let Some(stored) = inherited.get(ACL_DEFAULT, b"") else {
             return Ok(InheritedAcl { permissions: wanted & !umask, xattrs: XattrChange::default() });
         };
@@ -83,7 +83,7 @@ impl Node {
         let permissions = wanted & default.permissions();
         let mut access = default.clone();
         access.set_permissions(permissions);
-        let mut edit = XattrEdit::new(raw, &self.volume);
+        let mut edit = XattrEdit::new(raw, &self.engine);
         if raw.file_type() == FileType::Directory {
             edit.put(stored_xattr(ACL_DEFAULT, &default));
         }

@@ -4,7 +4,7 @@ use parext4_format::inode::InodeFlags;
 
 use super::{XattrEdit, XattrName};
 use crate::error::Result;
-use crate::inode::Node;
+use crate::node::Node;
 
 /// The attribute that contains the capabilities.
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -23,7 +23,7 @@ impl Node {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let name = XattrName::new(CAPABILITIES)?;
         let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
         // Another thread may have removed them before this one had the lock.
         if edit.remove(name.index, name.rest) { self.apply_edit(edit, None) } else { Ok(()) }
     }

@@ -8,9 +8,9 @@ use parext4_format::xattr::{self, Xattr};
 
 use super::XattrChange;
 use super::change::BlockChange;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::volume::Inner;
 
 /// The attributes of an inode, with changes that were not carried out yet.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl XattrEdit {
     ///
     /// # Errors
     /// Corruption; a failed read.
-    pub(crate) fn load(volume: &Inner, inode: &Inode) -> Result<Self> {
+    pub(crate) fn load(engine: &Engine, inode: &Inode) -> Result<Self> {
         let block = FsBlock(inode.core().file_acl);
-        Self::parse(volume, inode).map_err(|error| volume.health.note((inode.ino(), block), error))
+        Self::parse(engine, inode).map_err(|error| engine.health.note((inode.ino(), block), error))
     }
 
-    fn parse(volume: &Inner, inode: &Inode) -> Result<Self> {
+    fn parse(engine: &Engine, inode: &Inode) -> Result<Self> {
         let corrupt = |error| Error::corrupt(format_args!("inode {}: {error}", inode.ino()));
         let (body, len, number) = {
             let core = inode.core();
@@ -49,18 +49,18 @@ impl XattrEdit {
         };
         let mut block = Vec::new();
         if number.get() != 0 {
-            let bytes = volume.xattr_block(number)?.snapshot();
+            let bytes = engine.xattr_block(number)?.snapshot();
             block = xattr::parse_block(&bytes, number, None).map_err(corrupt)?;
         }
         Ok(Self {
             body: Storage::new(body, len),
-            block: Storage::new(block, volume.layout.block_size as usize),
+            block: Storage::new(block, engine.layout.block_size as usize),
         })
     }
 
     /// Returns an edit of an inode that is about to be created and has no attributes.
-    pub(crate) fn new(raw: &RawInode, volume: &Inner) -> Self {
-        let block_len = volume.layout.block_size as usize;
+    pub(crate) fn new(raw: &RawInode, engine: &Engine) -> Self {
+        let block_len = engine.layout.block_size as usize;
         Self {
             body: Storage::new(Vec::new(), raw.xattr_area().len()),
             block: Storage::new(Vec::new(), block_len),

@@ -24,7 +24,7 @@ pub(crate) use edit::XattrEdit;
 
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::Node;
+use crate::node::Node;
 use crate::sync::{ReadGuard, WriteGuard};
 
 /// Limit of a name in bytes, prefix included (`XATTR_NAME_MAX`).
@@ -100,10 +100,10 @@ impl Node {
     /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`] if its prefix is unknown;
     /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; corruption; a failed read.
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.volume.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         let name = XattrName::new(name)?;
         let _xattrs = self.lock_xattrs_shared();
-        let edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let edit = XattrEdit::load(&self.engine, &self.inode)?;
         match edit.get(name.index, name.rest) {
             Some(value) if name.is_acl() => Ok(Some(self.stored_acl(value)?.to_xattr())),
             value => Ok(value.map(<[u8]>::to_vec)),
@@ -115,9 +115,9 @@ impl Node {
     /// # Errors
     /// Corruption; a failed read.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
-        self.volume.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         let _xattrs = self.lock_xattrs_shared();
-        let edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let edit = XattrEdit::load(&self.engine, &self.inode)?;
         Ok(edit.iter().filter_map(xattr::full_name).collect())
     }
 
@@ -142,7 +142,7 @@ impl Node {
         let acl = if name.is_acl() { Some(self.new_acl(name, value)?) } else { None };
 
         let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
         match (edit.get(name.index, name.rest), mode) {
             (Some(_), XattrMode::Create) => {
                 return Err(Error::Exists(name.full.escape_ascii().to_string()));
@@ -168,7 +168,7 @@ impl Node {
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = self.check_changeable(name)?;
         let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.volume, &self.inode)?;
+        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
         if !edit.remove(name.index, name.rest) {
             return Err(name.missing());
         }
@@ -198,11 +198,11 @@ impl Node {
     /// Carries out the changes of `edit`, and sets the permissions in the same transaction. The caller holds the lock of
     /// the attributes.
     fn apply_edit(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
-        let (volume, inode) = (&self.volume, &self.inode);
+        let (engine, inode) = (&self.engine, &self.inode);
         let change = edit.finish()?;
-        volume.with_space(|| {
-            volume.transact(change.credits(), |handle| {
-                change.apply(volume, handle, inode)?;
+        engine.with_space(|| {
+            engine.transact(change.credits(), |handle| {
+                change.apply(engine, handle, inode)?;
                 inode.join(handle);
                 if let Some(permissions) = permissions {
                     let mut core = inode.core();

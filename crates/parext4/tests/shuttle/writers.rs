@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parext4::fault::Fault;
-use parext4::models::Writers;
+use parext4::models::WriterLimit;
 use shuttle::thread::{spawn, yield_now};
 
 use super::support::{random, search, stopping};
 
 /// Threads come in and go, never more than two of them at a time.
 fn come_and_go() {
-    let (writers, at_work) = (Arc::new(Writers::new(2)), Arc::new(AtomicU32::new(0)));
+    let (writers, at_work) = (Arc::new(WriterLimit::new(2)), Arc::new(AtomicU32::new(0)));
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let (writers, at_work) = (Arc::clone(&writers), Arc::clone(&at_work));

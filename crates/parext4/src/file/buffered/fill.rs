@@ -8,15 +8,15 @@ use parext4_device::BufferPool;
 use smallvec::SmallVec;
 
 use super::super::File;
-use super::HowToHold;
-use super::coherence::whole_pages;
+use crate::body::State;
 use crate::error::Result;
-use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::inode::Cached;
 use crate::page_cache::{Fill, PAGE, PageLookup};
 use crate::policy::Policy;
 use crate::sync::yield_now;
+use crate::writeback::HowToHold;
+use crate::writeback::whole_pages;
 use rangelock::ByteRange;
 
 /// Pages that are read in one request: 1 MiB.
@@ -27,9 +27,9 @@ impl File {
     /// can, then any that nobody holds.
     pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can get at any page of this one.
-        let own = if self.volume().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
+        let own = if self.engine().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
         if !own.is_empty() {
-            self.write_back(own, HowToHold::Already)?;
+            self.node.write_back(own, HowToHold::Already)?;
         }
         self.make_room_elsewhere()
     }
@@ -37,10 +37,10 @@ impl File {
     /// Writes pages back that nobody holds, for whoever finds all memory full of dirty ones.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
         if planted(Fault::WriteBackUnheld) {
-            self.write_back(0..u32::MAX, HowToHold::Already)?;
+            self.node.write_back(0..u32::MAX, HowToHold::Already)?;
         }
-        self.volume().health.check()?;
-        if !self.volume().write_back_some(Duration::ZERO, self.volume().dirty.batch())? {
+        self.engine().health.check()?;
+        if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty.batch())? {
             yield_now();
         }
         Ok(())
@@ -102,7 +102,7 @@ impl File {
 
     /// Reads whole pages from the device: zeros, where nothing is written or the file has ended.
     fn read_pages(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
-        let block_size = self.volume().block_size();
+        let block_size = self.engine().block_size();
         let offset = u64::from(first) * PAGE as u64;
         // Before anything is read: who makes the file grow over rubbish behind its end zeroes that first (H3), but
         // perhaps after it was read here.
@@ -113,12 +113,14 @@ impl File {
             return Ok(());
         }
         let blocks_end = end.next_multiple_of(block_size);
-        let (block, len) = self.blocks_of(ByteRange::new(offset, blocks_end));
-        for run in self.runs(block, len)? {
+        let (block, len) = self.node.blocks_of(ByteRange::new(offset, blocks_end));
+        for run in self.node.runs(block, len)? {
             let start = narrow(u64::from(run.logical.get()) * block_size - offset);
             let part = &mut bytes[start..start + narrow(u64::from(run.len) * block_size)];
             match run.state {
-                State::Written(physical) => self.read_device(self.device_offset(physical, 0), part)?,
+                State::Written(physical) => {
+                    self.node.read_device(self.node.device_offset(physical, 0), part)?
+                }
                 _ => part.fill(0),
             }
         }

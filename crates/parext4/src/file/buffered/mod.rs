@@ -1,10 +1,9 @@
 //! Buffered I/O: reads and writes of any alignment, by any number of threads at once, on the volume's page cache.
 //!
 //! A read holds its bytes shared, a write exclusively, while it copies: no lock else, no journal handle, and no look at
-//! the map where the pages are there. Data gets its place on the device when it is [written back](write_back); what it
+//! the map where the pages are there. Data gets its place on the device when it is [written back](crate::writeback); what it
 //! will need is kept for it when it is written (delayed allocation).
 
-mod coherence;
 mod fill;
 mod options;
 mod page_fault;
@@ -12,17 +11,13 @@ mod read;
 mod read_ahead;
 mod replacement;
 mod sync;
-mod units;
 mod untorn;
 mod write;
-mod write_back;
 
 pub use options::{Atomicity, BufferedOptions, SyncMode};
 use rangelock::ByteRange;
-pub(crate) use write_back::HowToHold;
 
 use self::read_ahead::ReadAhead;
-use self::units::Units;
 use super::File;
 use crate::error::{Error, Result};
 use crate::inode::Cached;
@@ -70,20 +65,16 @@ impl File {
     /// # Errors
     /// If the volume is closed.
     pub fn buffered(&self, options: BufferedOptions) -> Result<BufferedFile> {
-        let _in_flight = self.volume().in_flight.enter()?;
+        let _in_flight = self.engine().in_flight.enter()?;
         if self.inode().cached().is_none() {
             // Nobody is under way who would not know that pages may come into being.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
-            self.volume().idle_cache.start(&self.volume().pages);
-            self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.volume().pages)));
+            self.engine().idle_cache.start(&self.engine().pages);
+            self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.engine().pages)));
         }
         let heard = AtomicU32::new(self.inode().cached().map_or(0, |cached| cached.failures.now()));
         Ok(BufferedFile { file: self.clone(), options, heard, read_ahead: ReadAhead::new() })
-    }
-
-    fn units(&self) -> Units {
-        Units::new(self.volume().layout.block_size)
     }
 }
 
@@ -122,7 +113,7 @@ impl File {
 
     /// Notes that a page has become dirty.
     fn note_dirty(&self, cached: &Cached) {
-        self.volume().note_dirty(self.inode(), cached);
+        self.engine().note_dirty(self.inode(), cached);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Page faults of whoever maps a file into memory of its own.
 
 use super::BufferedFile;
-use super::coherence::page_of;
 use crate::error::{Error, Result};
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
+use crate::writeback::page_of;
 
 impl BufferedFile {
     /// Brings the page at byte `offset` into the cache, as a page fault of a mapping would. For `write` it is dirty
@@ -14,13 +14,13 @@ impl BufferedFile {
     /// [`Error::Invalid`] behind the end of the file, where a mapping would get a signal; else as
     /// [`write_at`](Self::write_at) and [`read_at`](Self::read_at).
     pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
-        let volume = self.file.volume();
+        let engine = self.file.engine();
         if !write {
-            let _in_flight = volume.in_flight.enter()?;
+            let _in_flight = engine.in_flight.enter()?;
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }
         let _in_flight = self.file.begin_change(self.file.refusing)?;
-        let _at_work = volume.begin_writing(&self.file)?;
+        let _at_work = engine.begin_writing(&self.file.node)?;
         self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }
 
@@ -49,7 +49,7 @@ impl BufferedFile {
             if end <= offset {
                 return Err(behind_end(offset));
             }
-            let _held = self.file.admit(Operation::BufferedWrite { offset: start, end })?;
+            let _held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
             // The file may have been cut while it waited, though not up to this byte.
             if self.size() >= end {
                 let Some(page) = self.bring_in(offset)? else { return Ok(false) };

@@ -4,7 +4,6 @@ use std::io::IoSliceMut;
 
 use rangelock::ByteRange;
 
-use super::coherence::{page_of, pages_of};
 use super::{Atomicity, BufferedFile};
 use crate::error::Result;
 use crate::file::File;
@@ -12,6 +11,7 @@ use crate::inode::Cached;
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
+use crate::writeback::{page_of, pages_of};
 
 impl BufferedFile {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of the file.
@@ -27,14 +27,14 @@ impl BufferedFile {
     /// # Errors
     /// As there.
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        let _in_flight = self.file.volume().in_flight.enter()?;
+        let _in_flight = self.file.engine().in_flight.enter()?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         let wanted = self.file.end_of(offset, len as u64)?;
         if len == 0 {
             return Ok(0);
         }
         let whole = self.options.atomicity == Atomicity::Whole
-            && self.file.volume().policy != Policy::SharedOverwrite;
+            && self.file.engine().policy != Policy::SharedOverwrite;
         let mut at = offset;
         if whole {
             at = self.read_held(bufs, at, wanted)?;

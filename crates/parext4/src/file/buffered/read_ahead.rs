@@ -2,21 +2,25 @@
 //! own threads bring them in, several requests at once.
 
 use std::ops::Range;
+use std::sync::Weak;
 
 use rangelock::ByteRange;
 use smallvec::SmallVec;
 
 use super::BufferedFile;
-use super::coherence::{page_of, pages_of};
 use super::fill::MOST;
+use crate::admission::plan;
+use crate::dirty_files::ReadAheadQueue;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::file::File;
-use crate::file::admission::plan;
+use crate::node::Node;
 use crate::operation::Operation;
 use crate::page_cache::{Fill, PAGE};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
+use crate::writeback::{page_of, pages_of};
 
 /// Pages ahead of the first reads of a sequence, or two reads if that is more; they double up to [`LAST_WINDOW`].
 const FIRST_WINDOW: u32 = 4;
@@ -98,7 +102,7 @@ impl BufferedFile {
         }
         let pages = {
             let mut lately = self.read_ahead.lately.lock();
-            let pages = lately.note(offset, end, longest(self.file.volume().pages.capacity()));
+            let pages = lately.note(offset, end, longest(self.file.engine().pages.capacity()));
             next[0].store(end, Ordering::Relaxed);
             next[1].store(offset.wrapping_add(lately.stride), Ordering::Relaxed);
             pages
@@ -106,7 +110,10 @@ impl BufferedFile {
         let file_end = page_of(self.size().saturating_sub(1)).saturating_add(1);
         let pages = pages.map(|pages| pages.start..pages.end.min(file_end));
         if let Some(pages) = pages.filter(|pages| !pages.is_empty()) {
-            self.file.volume().read_ahead(self.file.inode(), pages);
+            let engine = self.file.engine();
+            if let Some(threads) = &engine.dirty.threads {
+                threads.read_ahead.read_ahead(engine, self.file.inode(), pages, run);
+            }
         }
     }
 }
@@ -127,7 +134,7 @@ impl File {
         let page = PAGE as u64;
         let operation =
             Operation::BufferedRead { offset: u64::from(pages.start) * page, end: u64::from(end) * page };
-        let plan = plan(operation, &self.state_for_cache(), self.volume().policy);
+        let plan = plan(operation, &self.node.state_for_cache(), self.engine().policy);
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
@@ -139,6 +146,19 @@ impl File {
             fills.extend(fill);
         }
         self.fill_claimed(fills)
+    }
+}
+
+/// Brings in pages, as one of the volume's own threads.
+fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
+    while let Some((inode, pages)) = queue.next() {
+        let Some(engine) = engine.upgrade() else { return };
+        if let Some(node) = Node::for_own_thread(&engine, &inode)
+            && let Err(error) = File::for_own_thread(node).bring_in(pages)
+        {
+            // Whoever needs the pages will hear of it.
+            tracing::debug!("reading ahead in inode {}: {error}", inode.ino());
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use rangelock::ByteRange;
 
-use super::coherence::pages_of;
-use super::{BufferedFile, HowToHold};
+use super::BufferedFile;
 use crate::error::Result;
+use crate::writeback::HowToHold;
+use crate::writeback::pages_of;
 
 impl BufferedFile {
     /// Makes the file's data durable, and of its attributes what is needed to read it back.
@@ -17,7 +18,7 @@ impl BufferedFile {
     /// handle hears once.
     pub fn sync_data(&self) -> Result<()> {
         self.write_back(0..u32::MAX)?;
-        self.file.node().commit()
+        self.file.node.commit()
     }
 
     /// Makes the file's data and all its attributes durable.
@@ -39,7 +40,7 @@ impl BufferedFile {
             return Ok(());
         }
         self.write_back(pages_of(ByteRange::new(offset, end)))?;
-        self.file.node().commit()
+        self.file.node.commit()
     }
 
     /// As [`sync_range`](Self::sync_range), of what was just written and with all attributes.
@@ -49,7 +50,7 @@ impl BufferedFile {
     }
 
     fn write_back(&self, pages: Range<u32>) -> Result<()> {
-        let written = self.file.write_back(pages, HowToHold::Wait);
+        let written = self.file.node.write_back(pages, HowToHold::Wait);
         // What the device said is told before that the volume has stopped.
         self.cached()?.failures.check(&self.heard)?;
         written

@@ -4,8 +4,8 @@ use rangelock::ByteRange;
 
 use super::BufferedFile;
 use crate::allocator::Growth;
+use crate::body::{Mapping, State};
 use crate::error::{Error, Result};
-use crate::extent_map::{Mapping, State};
 use crate::file::File;
 use crate::inode::FIXED;
 use crate::operation::Operation;
@@ -32,7 +32,7 @@ impl File {
     /// the range; else as [`write_at`](Self::write_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
-        let (len, block_size) = (data.len() as u64, self.volume().block_size());
+        let (len, block_size) = (data.len() as u64, self.engine().block_size());
         if !len.is_multiple_of(block_size) || !(len / block_size).is_power_of_two() {
             let text =
                 format_args!("an untorn write of {len} bytes, not a power of two of blocks of {block_size}");
@@ -43,10 +43,10 @@ impl File {
             return Err(Error::invalid(text));
         }
         let end = self.end_of(offset, len)?;
-        let held = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        let held = self.node.admit_up_to(Operation::Write { offset, end }, end)?;
         if len > block_size {
-            let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
-            check_together(self.runs(first, blocks)?.as_slice(), blocks)?;
+            let (first, blocks) = self.node.blocks_of(ByteRange::new(offset, end));
+            check_together(self.node.runs(first, blocks)?.as_slice(), blocks)?;
         }
         self.write_held(data, offset, held, Growth::Write)
     }

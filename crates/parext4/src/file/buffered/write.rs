@@ -6,17 +6,17 @@ use std::io::IoSlice;
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
-use super::coherence::{page_of, pages_of};
 use super::{BufferedFile, SyncMode};
+use crate::admission::HeldRange;
+use crate::body::State;
+use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
-use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::HeldRange;
 use crate::inode::Cached;
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
-use crate::volume::PAGES_AT_ONCE;
+use crate::writeback::{page_of, pages_of};
 
 /// A write of more bytes looks after so many whether too much is dirty.
 const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
@@ -66,7 +66,7 @@ impl BufferedFile {
         self.cached()?.pages.prefetch(page_of(offset));
         self.write_with(bufs, self.file.refusing, || {
             let operation = Operation::BufferedWrite { offset, end };
-            let held = self.file.admit_up_to(operation, end)?;
+            let held = self.file.node.admit_up_to(operation, end)?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
             written.map(|()| offset).map_err(|cut| cut.error)
         })?;
@@ -115,7 +115,7 @@ impl BufferedFile {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(self.size());
         }
-        let at_work = self.file.volume().begin_writing(&self.file)?;
+        let at_work = self.file.engine().begin_writing(&self.file.node)?;
         let offset = self.with_all_space(write)?;
         drop(at_work);
         match self.options.sync {
@@ -130,10 +130,10 @@ impl BufferedFile {
     pub(super) fn with_all_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         match operation() {
             Err(Error::NoSpace) => {
-                let volume = self.file.volume();
+                let engine = self.file.engine();
                 // What is kept for data in memory is more than it will need, and some blocks wait for a commit.
-                volume.write_back_all()?;
-                volume.with_space(operation)
+                engine.write_back_all()?;
+                engine.with_space(operation)
             }
             other => other,
         }
@@ -166,7 +166,7 @@ impl File {
                 }
                 at += data.len() as u64;
                 rest = behind;
-                if at - written_back >= LARGE && self.volume().is_dirty_enough() {
+                if at - written_back >= LARGE && self.engine().is_dirty_enough() {
                     // Nobody else can write these pages back now. To be written they must lie within the file.
                     self.inode().raise_visible_size(at);
                     self.make_room(written_back..at)?;
@@ -180,14 +180,14 @@ impl File {
         }
         self.inode().raise_visible_size(end);
         if self.dates {
-            self.volume().touch_lazily(self.inode());
+            self.engine().touch_lazily(self.inode());
         }
         Ok(())
     }
 
     /// Writes a part into its page, of a write that began at byte `began`.
     fn write_part(&self, cached: &Cached, part: Part<'_>, began: u64) -> Result<()> {
-        let touched = self.units().touched(part.within, part.data.len());
+        let touched = self.node.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
                 return self.write_page(cached, &page, part, touched);
@@ -243,7 +243,7 @@ impl File {
     pub(super) fn dirty_page(&self, cached: &Cached, page: &Page<'_>, start: u64, end: u64) -> Result<()> {
         let index = pages_of(ByteRange::new(start, end)).start;
         let len = usize::try_from(end - start).unwrap_or(PAGE);
-        let touched = self.units().touched(0, len);
+        let touched = self.node.units().touched(0, len);
         let missing = self.keep_space(cached, index, page, touched)?;
         self.mark_dirty(cached, page, touched, missing);
         Ok(())
@@ -260,9 +260,9 @@ impl File {
     fn mark_dirty(&self, cached: &Cached, page: &Page<'_>, touched: u8, missing: u8) {
         let (dirty, reserved) = page.mark_dirty(touched, missing);
         // Another writer in the same block may have been first.
-        let twice = self.units().blocks_in(missing & reserved);
+        let twice = self.node.units().blocks_in(missing & reserved);
         if twice > 0 {
-            drop(self.volume().allocator.undelay(twice));
+            drop(self.engine().allocator.undelay(twice));
             cached.remove_delayed(twice);
         }
         if dirty == 0 || !planted(Fault::ListedByOthers) {
@@ -283,8 +283,9 @@ impl File {
         if among == 0 {
             return Ok(0);
         }
-        let map = self.volume().map(self.inode())?;
+        let map = self.engine().map(self.inode())?;
         let holes = self
+            .node
             .units()
             .of_page(index)
             .filter(|&(block, mask)| among & mask != 0 && map.lookup(block, 1).state == State::Hole);
@@ -296,8 +297,8 @@ impl File {
         if units == 0 || planted(Fault::DelayNothing) {
             return Ok(0);
         }
-        let blocks = self.units().blocks_in(units);
-        self.volume().allocator.delay(blocks)?;
+        let blocks = self.node.units().blocks_in(units);
+        self.engine().allocator.delay(blocks)?;
         cached.add_delayed(blocks);
         Ok(units)
     }

@@ -2,11 +2,11 @@
 
 use parext4_format::inode::InodeFlags;
 
+use crate::admission::{HeldRange, Queued};
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::{HeldRange, Queued};
 use crate::inode::Claim;
 use crate::operation::Operation;
 
@@ -58,7 +58,7 @@ impl File {
         write: impl FnOnce(u64, HeldRange<'_>) -> Result<()>,
     ) -> Result<u64> {
         // The map is loaded before the lock of the tail is taken.
-        self.volume().map(self.inode())?;
+        self.engine().map(self.inode())?;
         loop {
             let (mut claimed, operation, queued) = self.claim(len, &operation)?;
             let Some(held) = self.wait_with(claimed.claim, operation, queued)? else { continue };
@@ -79,12 +79,12 @@ impl File {
         mut queued: Queued<'a>,
     ) -> Result<Option<HeldRange<'a>>> {
         loop {
-            let held = self.wait(operation, queued)?;
+            let held = self.node.wait(operation, queued)?;
             let stays = self.inode().tail.lock().holds(claim);
             if held.is_some() || !stays || planted(Fault::ClaimAgain) {
                 return Ok(held.filter(|_| stays));
             }
-            queued = self.queue(operation)?;
+            queued = self.node.queue(operation)?;
         }
     }
 
@@ -98,7 +98,7 @@ impl File {
         let mut tail = self.inode().tail.lock();
         let offset = if planted(Fault::AppendAtSize) { self.size() } else { tail.end() };
         let operation = operation(offset, self.end_of(offset, len)?)?;
-        let queued = self.queue(operation)?;
+        let queued = self.node.queue(operation)?;
         let mut claim = tail.claim(len);
         claim.offset = offset;
         Ok((Claimed { file: self, claim, used: false }, operation, queued))

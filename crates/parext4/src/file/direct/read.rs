@@ -2,10 +2,10 @@
 
 use rangelock::ByteRange;
 
+use crate::admission::HeldRange;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::HeldRange;
 use crate::operation::Operation;
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
@@ -21,7 +21,7 @@ impl File {
     /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors; what the device or a
     /// corrupt map give.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let _in_flight = self.volume().in_flight.enter()?;
+        let _in_flight = self.engine().in_flight.enter()?;
         self.check_offset(offset)?;
         let wanted = self.end_of(offset, buf.len() as u64)?;
         if buf.is_empty() {
@@ -47,7 +47,7 @@ impl File {
             if end <= offset {
                 return Ok(None);
             }
-            let held = self.admit(operation(offset, end))?.unless(Fault::ReadUnheld);
+            let held = self.node.admit(operation(offset, end))?.unless(Fault::ReadUnheld);
             if let Some((end, size)) = self.end_under(end, wanted) {
                 return Ok(Some((held, end, size)));
             }
@@ -75,9 +75,9 @@ impl File {
             return Ok(0);
         }
         self.check_len(buf.len() as u64, end < offset + buf.len() as u64 || end == size)?;
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let runs = self.runs(first, len)?;
-        for piece in self.read_segments(offset, end, &runs) {
+        let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
+        let runs = self.node.runs(first, len)?;
+        for piece in self.node.read_segments(offset, end, &runs) {
             self.read_piece(&mut buf[piece.data], piece.at)?;
         }
         let count = usize::try_from(end - offset).unwrap_or(buf.len());
@@ -94,11 +94,11 @@ impl File {
         let whole = piece.len() - piece.len() % self.sector_size() as usize;
         let (sectors, rest) = piece.split_at_mut(whole);
         if !sectors.is_empty() {
-            self.read_device(from, sectors)?;
+            self.node.read_device(from, sectors)?;
         }
         if !rest.is_empty() {
             let mut last = parext4_device::BufferPool::global().take(self.sector_size() as usize);
-            self.read_device(from + whole as u64, &mut last)?;
+            self.node.read_device(from + whole as u64, &mut last)?;
             rest.copy_from_slice(&last[..rest.len()]);
         }
         Ok(())

@@ -7,12 +7,12 @@ use rangelock::ByteRange;
 use smallvec::SmallVec;
 
 use super::zero_out::WIDEN_ATTEMPTS;
+use crate::admission::HeldRange;
 use crate::allocator::Growth;
+use crate::body::Mapping;
 use crate::error::{Error, Result};
-use crate::extent_map::Mapping;
 use crate::fault::{Fault, planted};
 use crate::file::File;
-use crate::file::admission::HeldRange;
 use crate::operation::Operation;
 
 impl File {
@@ -45,7 +45,7 @@ impl File {
     }
 
     fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
-        let mut held = self.admit_up_to(Operation::Write { offset, end }, end)?;
+        let mut held = self.node.admit_up_to(Operation::Write { offset, end }, end)?;
         let _announced = if planted(Fault::WithdrawLate) { held.announced.take() } else { None };
         self.check_len(data.len() as u64, end >= self.size())?;
         self.write_held(data, offset, held, Growth::Write)
@@ -66,20 +66,20 @@ impl File {
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let prepare = || self.prepare(first, len, held.runs.clone(), growth);
-        let prepared = self.volume().with_space(prepare)?;
+        let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
+        let prepare = || self.node.prepare(first, len, held.runs.clone(), growth, self.dates);
+        let prepared = self.engine().with_space(prepare)?;
         let held = held.unless(Fault::ReleaseAtSubmission);
         self.write_runs(data, offset, &prepared.runs)?;
         let _held = held.and_then(|held| held.unless(Fault::ReleaseBeforeConversion));
-        self.complete(prepared, end)
+        self.node.complete(prepared, end)
     }
 
     /// Zeroes the rest of the last block; its range is held.
     pub(in crate::file) fn zero_tail(&self) -> Result<()> {
         if !planted(Fault::TailKept) {
-            self.wait_for_write_back_at(self.size());
-            self.zero_rest_of_block(self.size())?;
+            self.node.wait_for_write_back_at(self.size());
+            self.node.zero_rest_of_block(self.size())?;
         }
         self.inode().set_tail_clean();
         Ok(())
@@ -87,7 +87,7 @@ impl File {
 
     /// Writes the data piece by piece.
     pub(in crate::file) fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
-        for piece in self.write_segments(offset, offset + data.len() as u64, runs) {
+        for piece in self.node.write_segments(offset, offset + data.len() as u64, runs) {
             let padded = Padded::new(&data[piece.data], self.sector_size());
             let (head, tail) = piece.pads;
             let zeros = |len: usize| IoSlice::new(&zeros()[..len]);
@@ -95,7 +95,7 @@ impl File {
             let used: SmallVec<[IoSlice<'_>; 4]> =
                 slices.into_iter().filter(|slice| !slice.is_empty()).collect();
             self.record_zeros(head + tail);
-            self.write_device(piece.at.unwrap_or(0), &used)?;
+            self.node.write_device(piece.at.unwrap_or(0), &used)?;
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl File {
     /// Counts zeros written around data.
     pub(in crate::file) fn record_zeros(&self, bytes: usize) {
         if bytes > 0 {
-            self.record().zeroed(bytes as u64);
+            self.node.record().zeroed(bytes as u64);
         }
     }
 }

@@ -8,8 +8,8 @@ use parext4_device::AlignedBuf;
 use rangelock::ByteRange;
 
 use crate::allocator::Growth;
+use crate::body::State;
 use crate::error::{Error, Result};
-use crate::extent_map::State;
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::operation::Operation;
@@ -41,7 +41,7 @@ impl File {
             Wide::Itself => return Ok(false),
             Wide::NoWay => return Err(Error::NoSpace),
         };
-        let held = self.admit(widening(wide))?;
+        let held = self.node.admit(widening(wide))?;
         if self.widened(offset, end)? != Wide::Range(wide) && !planted(Fault::WidenBlindly) {
             return Ok(false);
         }
@@ -57,7 +57,7 @@ impl File {
         let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
         let mut bytes = AlignedBuf::zeroed(len.next_multiple_of(self.sector_size() as usize));
         bytes[start..start + data.len()].copy_from_slice(data);
-        self.record().zeroed_out();
+        self.node.record().zeroed_out();
         self.record_zeros(len - data.len());
         bytes
     }
@@ -65,9 +65,9 @@ impl File {
     /// The bytes of a request and of the unwritten extents that it cuts. What else it covers in part is written,
     /// and keeps what is beside the request.
     pub(in crate::file) fn widened(&self, offset: u64, end: u64) -> Result<Wide> {
-        let block_size = self.volume().block_size();
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let map = self.volume().map(self.inode())?;
+        let block_size = self.engine().block_size();
+        let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
+        let map = self.engine().map(self.inode())?;
         if map.runs(first, len).any(|run| run.state == State::Hole) {
             return Ok(Wide::NoWay);
         }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use rangelock::ByteRange;
 
+use crate::body::State;
 use crate::error::Result;
-use crate::extent_map::State;
 use crate::file::File;
 
 /// Bytes of a file that lie together on the device, in one state.
@@ -30,16 +30,16 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
-        self.settle_cache()?;
-        let block_size = self.volume().block_size();
+        self.node.settle_cache()?;
+        let block_size = self.engine().block_size();
         // Nothing moves meanwhile.
-        let map = self.volume().map(self.inode())?.lock();
+        let map = self.engine().map(self.inode())?.lock();
         let mapped = map.last().map_or(0, |last| last.end());
         let end = range.end.min(mapped * block_size);
         if range.start >= end {
             return Ok(Vec::new());
         }
-        let (first, len) = self.blocks_of(ByteRange::new(range.start, end));
+        let (first, len) = self.node.blocks_of(ByteRange::new(range.start, end));
         let extents = map.runs(first, len).filter_map(|run| {
             let (physical, unwritten) = match run.state {
                 State::Hole => return None,
@@ -49,7 +49,7 @@ impl File {
             let (start, blocks) = (u64::from(run.logical.get()), u64::from(run.len));
             Some(FileExtent {
                 offset: start * block_size,
-                device_offset: self.device_offset(physical, 0),
+                device_offset: self.node.device_offset(physical, 0),
                 len: blocks * block_size,
                 unwritten,
                 last: start + blocks == mapped,

@@ -1,7 +1,7 @@
 //! Where a file has data.
 
+use crate::body::State;
 use crate::error::{Error, Result};
-use crate::extent_map::State;
 use crate::file::File;
 
 /// Blocks looked at under one hold of the map.
@@ -14,8 +14,8 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
-        self.settle_cache()?;
-        let (size, block_size) = (self.size(), self.volume().block_size());
+        self.node.settle_cache()?;
+        let (size, block_size) = (self.size(), self.engine().block_size());
         if offset >= size {
             return Ok(None);
         }
@@ -23,7 +23,7 @@ impl File {
         let mut at = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
         let mut found: Option<(u32, u32)> = None;
         // Nothing moves meanwhile.
-        let map = self.volume().map(self.inode())?.lock();
+        let map = self.engine().map(self.inode())?.lock();
         while at < end_block {
             let run = map.lookup(at, (end_block - at).min(STEP));
             match (run.state, &mut found) {
@@ -66,16 +66,16 @@ impl File {
     /// # Errors
     /// A corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
-        self.settle_cache()?;
-        let block_size = self.volume().block_size();
+        self.node.settle_cache()?;
+        let block_size = self.engine().block_size();
         let block = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
-        let map = self.volume().map(self.inode())?;
+        let map = self.engine().map(self.inode())?;
         let mut together: Option<(u64, u64)> = None;
         let mut at = block;
         loop {
             let run = map.lookup(at, STEP);
             let State::Written(start) = run.state else { break };
-            let (start, bytes) = (self.volume().layout.offset(start), u64::from(run.len) * block_size);
+            let (start, bytes) = (self.engine().layout.offset(start), u64::from(run.len) * block_size);
             match &mut together {
                 None => together = Some((start, bytes)),
                 Some((first, len)) if *first + *len == start => *len += bytes,

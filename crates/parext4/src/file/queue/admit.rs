@@ -7,10 +7,12 @@ use super::super::File;
 use super::IoQueue;
 use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
+use crate::admission::Admission;
+use crate::block_io::Debt;
+use crate::body::Runs;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::admission::Admission;
-use crate::file::direct::{Debt, READ_ATTEMPTS, Runs, WIDEN_ATTEMPTS, Wide};
+use crate::file::direct::{READ_ATTEMPTS, WIDEN_ATTEMPTS, Wide};
 use crate::operation::Operation;
 use crate::sync::Arc;
 
@@ -28,7 +30,7 @@ impl IoQueue {
         let file = self.files.get(op.file);
         match op.kind {
             Kind::SyncData | Kind::SyncAll => return self.begin_sync(key),
-            Kind::Read => drop(self.volume.in_flight.enter()?),
+            Kind::Read => drop(self.engine.in_flight.enter()?),
             Kind::Write => drop(file.begin_change(file.refusing)?),
             Kind::Append => drop(file.begin_change(InodeFlags::IMMUTABLE)?),
         }
@@ -49,7 +51,7 @@ impl IoQueue {
         if op.nowait && !file.inode().is_map_loaded() {
             return Err(Error::WouldWait("the file's map is not in memory"));
         }
-        self.volume.map(file.inode())?;
+        self.engine.map(file.inode())?;
         self.ask(key)
     }
 
@@ -63,7 +65,7 @@ impl IoQueue {
             _ => {
                 let file = self.files.get(op.file);
                 let operation = Operation::Write { offset: op.offset, end: op.end };
-                let admission = file.foresee(operation)?;
+                let admission = file.node.tentative_plan(operation)?;
                 self.ask_for(key, &admission)?
             }
         };
@@ -88,7 +90,7 @@ impl IoQueue {
             return Ok(());
         }
         let operation = Operation::Read { offset: op.offset, end: op.end };
-        let admission = self.files.get(op.file).foresee(operation)?;
+        let admission = self.files.get(op.file).node.tentative_plan(operation)?;
         let asked = self.ask_for(key, &admission)?;
         self.asked(key, asked)
     }
@@ -99,7 +101,7 @@ impl IoQueue {
         let (offset, end) = (op.offset, op.end);
         let inode = self.files.inode(op.file);
         let mut tail = inode.tail.lock();
-        let admission = self.files.get(op.file).foresee(Operation::Write { offset, end })?;
+        let admission = self.files.get(op.file).node.tentative_plan(Operation::Write { offset, end })?;
         let asked = self.ask_for(key, &admission)?;
         self.check_at_once(key, &asked)?;
         tail.announce(end);
@@ -116,7 +118,7 @@ impl IoQueue {
         op.offset = tail.end();
         file.check_offset(op.offset)?;
         op.end = file.end_of(op.offset, op.len as u64)?;
-        let admission = file.foresee(op.operation())?;
+        let admission = file.node.tentative_plan(op.operation())?;
         let asked = self.ask_for(key, &admission)?;
         self.check_at_once(key, &asked)?;
         let op = &mut self.ops[key];
@@ -135,7 +137,7 @@ impl IoQueue {
             return Ok(());
         }
         let file = self.files.get(op.file);
-        let admission = file.foresee(op.operation())?;
+        let admission = file.node.tentative_plan(op.operation())?;
         if !admission.is_met_by(guard.range(), guard.mode()) {
             return Err(Error::WouldWait("the range that it needs has changed"));
         }
@@ -143,10 +145,10 @@ impl IoQueue {
             return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
         }
         if !planted(Fault::NowaitPagesLate) {
-            file.check_coherent(op.operation())?;
+            file.node.check_coherent(op.operation())?;
         }
         op.return_debt(file);
-        op.debt = file.borrow_at_once(op.offset, op.end)?;
+        op.debt = file.node.borrow_at_once(op.offset, op.end)?;
         Ok(())
     }
 
@@ -175,7 +177,7 @@ impl IoQueue {
             op.settle(file, false);
             return self.ask(key);
         }
-        let admission = file.foresee(op.operation())?;
+        let admission = file.node.tentative_plan(op.operation())?;
         let asked = self.ask_for(key, &admission)?;
         self.asked(key, asked)
     }
@@ -183,7 +185,7 @@ impl IoQueue {
     fn ask_for(&mut self, key: usize, admission: &Admission) -> Result<Asked> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
-        op.here = file.enter_queued(op.operation(), admission);
+        op.here = file.node.enter_queued(op.operation(), admission);
         let ranges = &file.inode().ranges;
         if let Some(guard) = ranges.try_lock_owned(admission.range, admission.mode) {
             return Ok(Asked::Held(guard));
@@ -228,7 +230,7 @@ impl IoQueue {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
         if let Some(waited) = guard.waited() {
-            file.note_wait(waited, op.here.as_ref());
+            file.node.note_wait(waited, op.here.as_ref());
         }
         match op.confirm(file, &guard)? {
             Some((admission, runs)) => {
@@ -267,7 +269,7 @@ impl Pending {
             return Ok(None);
         }
         self.check_coherent(file)?;
-        let confirmed = file.confirm(self.operation(), range, mode)?;
+        let confirmed = file.node.confirm(self.operation(), range, mode)?;
         if let Some(wide) = self.wide
             && file.widened(self.offset, self.end)? != Wide::Range(wide)
         {
@@ -281,7 +283,7 @@ impl Pending {
     fn confirm_read(&mut self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
         debug_assert_eq!(guard.mode(), Mode::Shared, "reads share their range");
         self.check_coherent(file)?;
-        let confirmed = file.confirm(self.operation(), guard.range(), guard.mode())?;
+        let confirmed = file.node.confirm(self.operation(), guard.range(), guard.mode())?;
         let wanted = self.offset + self.len as u64;
         let held = if planted(Fault::EndUnheld) { wanted } else { self.end };
         let Some((end, size)) = file.end_under(held, wanted) else { return Ok(None) };
@@ -292,7 +294,7 @@ impl Pending {
 
     /// An error if it must not wait and would have to for pages.
     fn check_coherent(&self, file: &File) -> Result<()> {
-        if self.nowait { file.check_coherent(self.operation()) } else { Ok(()) }
+        if self.nowait { file.node.check_coherent(self.operation()) } else { Ok(()) }
     }
 
     /// Whether its place at the end of the file is its own still.
@@ -306,7 +308,7 @@ impl Pending {
 
     /// Gives back what was borrowed for its completion.
     pub(super) fn return_debt(&mut self, file: &File) {
-        drop(self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator)));
+        drop(self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator)));
     }
 
     /// Takes back, or makes good, what was said to appends.

@@ -6,10 +6,10 @@ use super::super::File;
 use super::pending::{Kind, Pending};
 use super::transfer::of_token;
 use super::{Completion, IoQueue};
+use crate::block_io::IoSegment;
+use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::direct::IoSegment;
-use crate::file::direct::{Debt, Prepared};
 use crate::sync::Arc;
 
 impl IoQueue {
@@ -41,7 +41,7 @@ impl IoQueue {
         let mut op = self.ops.remove(key);
         let file = self.files.get(op.file);
         if matches!(result, Err(Error::WouldWait(_))) {
-            file.record().refused();
+            file.node.record().refused();
         }
         if !planted(Fault::StakeForgotten) || result.is_ok() {
             op.settle(file, result.is_ok());
@@ -49,10 +49,10 @@ impl IoQueue {
         if let Some(debt) = op.debt.take() {
             let prepared = Prepared {
                 runs: std::mem::take(&mut op.runs),
-                debt: Some(Debt::attach(debt, &self.volume.allocator)),
+                debt: Some(Debt::attach(debt, &self.engine.allocator)),
                 modifies: false,
             };
-            if let Err(error) = file.abandon(prepared) {
+            if let Err(error) = file.node.abandon(prepared) {
                 tracing::debug!("letting go of what a write had prepared: {error}");
             }
         }
@@ -71,7 +71,7 @@ impl Pending {
         let doing = if self.kind == Kind::Read { "reading" } else { "writing" };
         let error = Error::device(format_args!("{doing} inode {}", file.node().ino()), error);
         // A failed write stops the volume (I8).
-        if self.kind == Kind::Read { error } else { file.volume().health.stop(error) }
+        if self.kind == Kind::Read { error } else { file.engine().health.stop(error) }
     }
 
     /// Takes the buffers of a part back.
@@ -79,7 +79,7 @@ impl Pending {
         match op {
             Op::Read { buf, .. } if self.buf.is_none() => self.buf = Some(buf),
             Op::Read { buf, .. } => {
-                let pieces = file.read_segments(self.offset, self.end, &self.runs);
+                let pieces = file.node.read_segments(self.offset, self.end, &self.runs);
                 if let Some((piece, own)) = { pieces }.nth(part).zip(self.buf.as_mut()) {
                     let IoSegment { data, .. } = piece;
                     let len = data.len();
@@ -97,9 +97,9 @@ impl Pending {
             self.forget_rest(count, file.sector_size());
             return Ok(count);
         }
-        let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.volume().allocator));
+        let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator));
         let runs = std::mem::take(&mut self.runs);
-        file.complete(Prepared { runs, debt, modifies: file.dates }, self.end)?;
+        file.node.complete(Prepared { runs, debt, modifies: file.dates }, self.end)?;
         Ok(if self.kind == Kind::Append { self.offset } else { count })
     }
 

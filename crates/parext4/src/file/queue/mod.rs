@@ -16,10 +16,10 @@ use parext4_device::{AlignedBuf, Done, Queue, open_queue};
 use slab::Slab;
 
 use super::File;
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::volume::{Use, Volume};
 pub use parked::IoWaker;
 use parked::Parked;
 use pending::{Files, Pending};
@@ -131,19 +131,17 @@ pub struct IoQueue {
     /// What the device has done; kept for its memory.
     done: Vec<Done>,
     zeros: Padding,
-    volume: Use,
+    engine: Use,
 }
 
-impl Volume {
-    /// A queue with up to about `depth` requests on the device at a time; more may be submitted.
-    ///
-    /// Image files and block devices are served by io_uring, or by threads where that is not allowed.
-    #[must_use]
-    pub fn io_queue(&self, depth: u32) -> IoQueue {
-        let device = open_queue(&self.inner.device, depth);
-        // See `Inner::close`.
-        self.inner.queues.fetch_add(1, Ordering::SeqCst);
-        IoQueue {
+impl IoQueue {
+    /// Opens a queue of `depth` requests on the volume's device. The engine counts it until it is dropped, so that the
+    /// volume is not closed before.
+    pub(crate) fn open(engine: &Use, depth: u32) -> Self {
+        let device = open_queue(&engine.device, depth);
+        // SeqCst, because closing the volume closes it to operations first and loads the count then.
+        engine.queues.fetch_add(1, Ordering::SeqCst);
+        Self {
             parked: Arc::new(Parked::new(device.waker())),
             device: Some(device),
             ops: Slab::with_capacity(depth as usize),
@@ -153,12 +151,10 @@ impl Volume {
             ready: Vec::new(),
             done: Vec::new(),
             zeros: Padding::default(),
-            volume: self.inner.clone(),
+            engine: engine.clone(),
         }
     }
-}
 
-impl IoQueue {
     /// Begins an operation on a file of the queue's volume. Its result, also an error in the request, comes
     /// from [`harvest`](Self::harvest), with `token`.
     ///
@@ -168,7 +164,7 @@ impl IoQueue {
         self.serial += 1;
         let file_key = self.files.hold(file);
         let key = self.ops.insert(Pending::new(request, token, self.serial, file_key, flags));
-        let begun = if Arc::ptr_eq(file.volume(), &self.volume) {
+        let begun = if Arc::ptr_eq(file.engine(), &self.engine) {
             self.begin(key)
         } else {
             Err(Error::invalid("the file is not of the queue's volume"))
@@ -261,6 +257,6 @@ impl Drop for IoQueue {
         self.device = None;
         let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
         rest.into_iter().for_each(|key| self.finish(key, Err(Error::Cancelled)));
-        self.volume.queues.fetch_sub(1, Ordering::SeqCst);
+        self.engine.queues.fetch_sub(1, Ordering::SeqCst);
     }
 }

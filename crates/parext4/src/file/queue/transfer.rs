@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use super::super::File;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
+use crate::admission::Admission;
 use crate::allocator::Growth;
+use crate::block_io::IoSegment;
+use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
-use crate::file::admission::Admission;
-use crate::file::direct::IoSegment;
-use crate::file::direct::{Debt, Prepared};
 use crate::sync::Arc;
 use rangelock::ByteRange;
 
@@ -43,12 +43,12 @@ impl IoQueue {
             self.finish(key, Ok(0));
             return Ok(());
         }
-        let (first, len) = file.blocks_of(ByteRange::new(op.offset, op.end));
-        op.runs = file.runs(first, len)?;
+        let (first, len) = file.node.blocks_of(ByteRange::new(op.offset, op.end));
+        op.runs = file.node.runs(first, len)?;
         if op.nowait && op.runs.len() > 1 {
             return Err(Error::WouldWait("the blocks do not lie together"));
         }
-        let pieces: SmallVec<[IoSegment; 2]> = file.read_segments(op.offset, op.end, &op.runs).collect();
+        let pieces: SmallVec<[IoSegment; 2]> = file.node.read_segments(op.offset, op.end, &op.runs).collect();
         let sector = file.sector_size() as usize;
         for (part, piece) in pieces.iter().enumerate() {
             let Some(offset) = piece.at else {
@@ -88,7 +88,7 @@ impl IoQueue {
         }
         (op.runs, op.debt) = prepared?;
         let (buf, target) = (op.lend(file), op.target());
-        for (part, piece) in file.write_segments(target.start(), target.end(), &op.runs).enumerate() {
+        for (part, piece) in file.node.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
             file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
@@ -102,18 +102,18 @@ impl IoQueue {
 }
 
 fn prepare<'a>(file: &'a File, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
-    let (first, len) = file.blocks_of(op.target());
+    let (first, len) = file.node.blocks_of(op.target());
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
         if zero_tail {
             return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
         }
-        return file.prepare_at_once(op.runs.clone(), op.debt.take());
+        return file.node.prepare_at_once(op.runs.clone(), op.debt.take(), file.dates);
     }
     if zero_tail {
         file.zero_tail()?;
     }
-    file.volume().with_space(|| file.prepare(first, len, op.runs.clone(), growth))
+    file.engine().with_space(|| file.node.prepare(first, len, op.runs.clone(), growth, file.dates))
 }
 
 impl Pending {

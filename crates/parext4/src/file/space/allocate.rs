@@ -22,12 +22,12 @@ impl File {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::Allocate { offset, end, keep_size };
-        let held = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        let held = self.node.admit_up_to(operation, if keep_size { 0 } else { end })?;
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
         if end > self.size() {
-            self.volume().keep_behind(self.inode());
+            self.engine().keep_behind(self.inode());
         }
         self.allocate_blocks(offset, end)?;
         self.finish_allocation(end, keep_size)
@@ -35,10 +35,10 @@ impl File {
 
     /// Maps every hole in the blocks of `[offset, end)`.
     pub(in crate::file) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
-        let (first, blocks) = self.blocks_of(ByteRange::new(offset, end));
-        self.volume().with_space(|| {
+        let (first, blocks) = self.node.blocks_of(ByteRange::new(offset, end));
+        self.engine().with_space(|| {
             for start in (first..first + blocks).step_by(CHUNK as usize) {
-                self.fill_holes(start, CHUNK.min(first + blocks - start), 0, Growth::Exact)?;
+                self.node.fill_holes(start, CHUNK.min(first + blocks - start), 0, Growth::Exact)?;
             }
             Ok(())
         })
@@ -47,7 +47,7 @@ impl File {
     /// Shows the size up to `end`, unless `keep_size`. It counts as a modification, as with the kernel, either way.
     pub(in crate::file) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
-        self.volume().transact(1, |handle| {
+        self.engine().transact(1, |handle| {
             inode.join(handle);
             if !keep_size && end > inode.size() {
                 inode.raise_size(end);

@@ -23,32 +23,32 @@ impl File {
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
-        let _held = self.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
+        let _held = self.node.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
         let (size, block_size, asked) =
-            (self.size(), self.volume().block_size(), ByteRange::new(offset, end));
+            (self.size(), self.engine().block_size(), ByteRange::new(offset, end));
         // The last block goes as a whole.
         let end = if end < size { end } else { size.next_multiple_of(block_size) };
         if offset >= end.min(size) {
             return self.finish_allocation(size, true);
         }
-        self.zero_edges(offset, end)?;
-        let (first, end) = self.whole_blocks(offset, end);
+        self.node.zero_edges(offset, end)?;
+        let (first, end) = self.node.whole_blocks(offset, end);
         self.free_range(first, end)?;
-        self.drop_cached(asked);
+        self.node.drop_cached(asked);
         Ok(())
     }
 
     /// Frees the blocks of `[first, end)`, in as many transactions as it takes.
     fn free_range(&self, first: u32, end: u32) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
+        let (engine, inode) = (self.engine(), self.inode());
         let free = || {
-            volume.transact(volume.map_credits(inode)?, |handle| {
-                let done = volume.remove_range(handle, inode, first, end.into())?;
+            engine.transact(engine.map_credits(inode)?, |handle| {
+                let done = engine.remove_range(handle, inode, first, end.into())?;
                 inode.touch_modified();
                 Ok(done)
             })
         };
-        while !volume.with_space(free)? {}
+        while !engine.with_space(free)? {}
         Ok(())
     }
 }

@@ -2,10 +2,10 @@
 
 use rangelock::ByteRange;
 
+use crate::engine::Orphans;
 use crate::error::Result;
 use crate::file::File;
 use crate::inode::FIXED;
-use crate::namespace::Orphans;
 use crate::operation::Operation;
 
 impl File {
@@ -20,9 +20,9 @@ impl File {
         if size > self.inode().disk_size() {
             // The size on the device is about to cover what is in memory only. What others write meanwhile is zeros
             // after a crash, as what any write leaves that comes behind them.
-            self.settle_cache()?;
+            self.node.settle_cache()?;
         }
-        let held = self.admit(Operation::SetLen { size })?;
+        let held = self.node.admit(Operation::SetLen { size })?;
         let old = self.size();
         if size > old {
             if held.admission.zero_tail {
@@ -30,15 +30,15 @@ impl File {
             }
         } else {
             // What is cut off must not come back when the file grows again.
-            self.zero_rest_of_block(size)?;
+            self.node.zero_rest_of_block(size)?;
             self.inode().set_tail_clean();
         }
         let result = self.change_size(size, old);
         if result.is_ok() {
-            self.drop_cached(ByteRange::starting_at(size.min(old)));
+            self.node.drop_cached(ByteRange::starting_at(size.min(old)));
         }
         if size <= old && result.is_ok() {
-            self.volume().cut_behind(self.inode());
+            self.engine().cut_behind(self.inode());
         }
         if size == 0 && old > 0 {
             self.inode().set_emptied();
@@ -50,22 +50,22 @@ impl File {
 
     /// Sets the size in one transaction, and frees what is cut off in that and as many more as it takes.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
-        let keep = size.div_ceil(volume.block_size());
+        let (engine, inode) = (self.engine(), self.inode());
+        let keep = size.div_ceil(engine.block_size());
         let keep = u32::try_from(keep).unwrap_or(u32::MAX);
-        let credits = volume.map_credits(inode)? + Orphans::CREDITS;
-        let done = volume.transact(credits, |handle| {
+        let credits = engine.map_credits(inode)? + Orphans::CREDITS;
+        let done = engine.transact(credits, |handle| {
             inode.join(handle);
             inode.set_size(size);
             inode.touch_modified();
-            if size > old || volume.remove_from(handle, inode, keep)? {
+            if size > old || engine.remove_from(handle, inode, keep)? {
                 return Ok(true);
             }
             // The rest takes more transactions; should we not come to that, whoever opens the volume
             // next goes on.
-            volume.orphans.add(volume, handle, inode)?;
+            engine.orphans.add(engine, handle, inode)?;
             Ok(false)
         })?;
-        if done { Ok(()) } else { volume.finish_truncation(inode) }
+        if done { Ok(()) } else { engine.finish_truncation(inode) }
     }
 }

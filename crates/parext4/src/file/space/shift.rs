@@ -4,8 +4,8 @@
 //! the file step by step: a crash in between leaves all data that was, in its order, and somewhere at or behind the
 //! offset the hole. The size is the larger one meanwhile.
 
+use crate::body::{CUT_BLOCKS, Shift};
 use crate::error::{Error, Result};
-use crate::extent_map::{ExtentMap, Shift};
 use crate::fault::{Fault, planted};
 use crate::file::File;
 use crate::inode::FIXED;
@@ -26,12 +26,12 @@ impl File {
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
-        let _held = self.admit(Operation::CollapseRange { offset, end })?;
+        let _held = self.node.admit(Operation::CollapseRange { offset, end })?;
         let size = self.size();
         if end >= size {
             return Err(Error::invalid(format_args!("a range to {end} reaches the end of the file, {size}")));
         }
-        self.settle_shift(self.volume().with_space(|| self.collapse(offset, len)))
+        self.settle_shift(self.engine().with_space(|| self.collapse(offset, len)))
     }
 
     /// Puts `len` bytes of zeros into the file at `offset`, which take no space: what was there and behind moves up.
@@ -46,15 +46,15 @@ impl File {
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
-        let held = self.admit(Operation::InsertRange { offset, end })?;
+        let held = self.node.admit(Operation::InsertRange { offset, end })?;
         let size = self.size();
         if offset >= size {
             return Err(Error::invalid(format_args!(
                 "offset {offset} is not before the end of the file, {size}"
             )));
         }
-        let mapped = self.volume().map(self.inode())?.last().map_or(0, |last| last.end());
-        self.end_of(size.max(mapped * self.volume().block_size()), len)?;
+        let mapped = self.engine().map(self.inode())?.last().map_or(0, |last| last.end());
+        self.end_of(size.max(mapped * self.engine().block_size()), len)?;
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
@@ -70,17 +70,17 @@ impl File {
     }
 
     fn collapse(&self, offset: u64, len: u64) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
-        let (first, end) = self.whole_blocks(offset, offset + len);
+        let (engine, inode) = (self.engine(), self.inode());
+        let (first, end) = self.node.whole_blocks(offset, offset + len);
         let count = end - first;
-        volume.allocator.close_windows(&inode.windows, first);
+        engine.allocator.close_windows(&inode.windows, first);
         let (mut removed, mut shift) = (false, Shift::down(end, count));
         let mut step = || {
-            volume.transact(volume.shift_credits(inode, first, count)?, |handle| {
-                removed = removed || volume.remove_range(handle, inode, first, end.into())?;
+            engine.transact(engine.shift_credits(inode, first, count)?, |handle| {
+                removed = removed || engine.remove_range(handle, inode, first, end.into())?;
                 // Nothing is cut: a hole is before it.
-                let mut none = volume.allocator.reserve(0)?;
-                let done = removed && volume.shift(handle, inode, &mut shift, &mut none)?;
+                let mut none = engine.allocator.reserve(0)?;
+                let done = removed && engine.shift(handle, inode, &mut shift, &mut none)?;
                 if done {
                     inode.set_size(inode.size() - len);
                 }
@@ -93,19 +93,19 @@ impl File {
     }
 
     fn insert(&self, offset: u64, len: u64) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
-        let (first, end) = self.whole_blocks(offset, offset + len);
+        let (engine, inode) = (self.engine(), self.inode());
+        let (first, end) = self.node.whole_blocks(offset, offset + len);
         let count = end - first;
         let size = inode.size() + len;
-        let mut reservation = volume.with_space(|| volume.allocator.reserve(ExtentMap::CUT_BLOCKS))?;
-        volume.allocator.close_windows(&inode.windows, first);
+        let mut reservation = engine.with_space(|| engine.allocator.reserve(CUT_BLOCKS))?;
+        engine.allocator.close_windows(&inode.windows, first);
         let mut shift = Shift::up(first, count);
         let mut step = || {
-            volume.transact(volume.shift_credits(inode, first, 0)?, |handle| {
+            engine.transact(engine.shift_credits(inode, first, 0)?, |handle| {
                 inode.join(handle);
                 inode.set_size(size);
                 inode.touch_modified();
-                volume.shift(handle, inode, &mut shift, &mut reservation)
+                engine.shift(handle, inode, &mut shift, &mut reservation)
             })
         };
         while !step()? {}
@@ -114,7 +114,7 @@ impl File {
 
     /// The end of a range of whole blocks.
     fn end_of_blocks(&self, offset: u64, len: u64) -> Result<u64> {
-        let block_size = self.volume().block_size();
+        let block_size = self.engine().block_size();
         if !(offset | len).is_multiple_of(block_size) {
             return Err(Error::invalid(format_args!(
                 "offset {offset} or length {len} is not a multiple of the block size {block_size}"

@@ -21,26 +21,26 @@ impl File {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::ZeroRange { offset, end, keep_size };
-        let held = self.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        let held = self.node.admit_up_to(operation, if keep_size { 0 } else { end })?;
         if held.admission.zero_tail {
             self.zero_tail()?;
         }
         if end > self.size() {
-            self.volume().keep_behind(self.inode());
+            self.engine().keep_behind(self.inode());
         }
         self.allocate_blocks(offset, end)?;
-        self.zero_edges(offset, end)?;
-        self.make_unwritten(self.whole_blocks(offset, end))?;
+        self.node.zero_edges(offset, end)?;
+        self.make_unwritten(self.node.whole_blocks(offset, end))?;
         self.finish_allocation(end, keep_size)
     }
 
     fn make_unwritten(&self, (first, end): (u32, u32)) -> Result<()> {
-        let (volume, inode) = (self.volume(), self.inode());
+        let (engine, inode) = (self.engine(), self.inode());
         let mut at = first;
         while at < end {
-            at += volume.with_space(|| {
-                volume.transact(volume.map_credits(inode)?, |handle| {
-                    volume.make_unwritten(handle, inode, at, end - at)
+            at += engine.with_space(|| {
+                engine.transact(engine.map_credits(inode)?, |handle| {
+                    engine.make_unwritten(handle, inode, at, end - at)
                 })
             })?;
         }

@@ -5,7 +5,7 @@ use parext4_format::InodeNo;
 use smallvec::SmallVec;
 
 use crate::error::Result;
-use crate::inode::Node;
+use crate::node::Node;
 
 /// Files with dirty pages that get the name of another file: one, or both of an exchange.
 pub(super) type DirtyFiles = SmallVec<[Node; 2]>;

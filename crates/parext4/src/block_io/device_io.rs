@@ -1,0 +1,72 @@
+//! The bytes of a file's blocks on the device.
+
+use std::io::{self, IoSlice, IoSliceMut};
+
+use parext4_device::BufferPool;
+use parext4_format::FsBlock;
+
+use crate::body::State;
+use crate::error::{Error, Result};
+use crate::node::Node;
+
+impl Node {
+    /// Writes at a device offset. A failure stops the volume (I8).
+    pub(crate) fn write_device(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<()> {
+        self.engine.device.write_at(offset, slices).map_err(|e| self.write_failed(offset, e))
+    }
+
+    /// Stops the volume because a write at a device offset has failed (I8). Returns the error for the caller.
+    pub(crate) fn write_failed(&self, offset: u64, error: io::Error) -> Error {
+        let what = format_args!("writing inode {} at device offset {offset}", self.ino());
+        self.engine.health.stop(Error::device(what, error))
+    }
+
+    /// Reads at a device offset.
+    pub(crate) fn read_device(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.engine.device.read_at(offset, &mut [IoSliceMut::new(bytes)]).map_err(|e| {
+            let what = format_args!("reading inode {} at device offset {offset}", self.ino());
+            Error::device(what, e)
+        })
+    }
+
+    /// The device offset of byte `within` of a block.
+    pub(crate) fn device_offset(&self, block: FsBlock, within: u64) -> u64 {
+        self.engine.layout.offset(block) + within
+    }
+
+    /// Zeroes the rest of the block behind byte `from` of the file, if that block is written. The caller
+    /// holds the block exclusively.
+    pub(crate) fn zero_rest_of_block(&self, from: u64) -> Result<()> {
+        self.zero_within_block(from, from.next_multiple_of(self.engine.block_size()))
+    }
+
+    /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written. The caller
+    /// holds these blocks exclusively.
+    pub(crate) fn zero_edges(&self, offset: u64, end: u64) -> Result<()> {
+        let block_size = self.engine.block_size();
+        let head = end.min(offset.next_multiple_of(block_size));
+        self.zero_within_block(offset, head)?;
+        self.zero_within_block(head.max(end - end % block_size), end)
+    }
+
+    /// Zeroes the bytes `[from, to)` of one block of the file, if that block is written.
+    fn zero_within_block(&self, from: u64, to: u64) -> Result<()> {
+        let block_size = self.engine.block_size();
+        if from >= to {
+            return Ok(());
+        }
+        let block = u32::try_from(from / block_size).map_err(|_| Error::FileTooLarge)?;
+        let mapping = self.engine.map(&self.inode)?.lookup(block, 1);
+        let State::Written(physical) = mapping.state else { return Ok(()) };
+        let first = from - from % block_size;
+        // A u32 fits `usize` on every supported target, and a block's size is one.
+        let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
+        let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);
+        let start = self.device_offset(physical, 0);
+        self.read_device(start, &mut bytes)?;
+        bytes[within(from)..within(to)].fill(0);
+        self.write_device(start, &[IoSlice::new(&bytes)])?;
+        self.record().zeroed(to - from);
+        Ok(())
+    }
+}

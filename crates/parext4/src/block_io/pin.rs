@@ -1,0 +1,50 @@
+//! Cutting unwritten extents at the edges of a write before its data is on the device.
+
+use crate::body::Mapping;
+use crate::error::Result;
+use crate::node::Node;
+
+impl Node {
+    /// Cuts the unwritten extents under `runs` so that completing a write of them changes states only, and
+    /// keeps them so until [`unpin`](Self::unpin).
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and there is none; nothing is pinned then.
+    pub(crate) fn cut_runs(&self, runs: &[Mapping]) -> Result<()> {
+        let mut pinned = 0;
+        for run in runs.iter().filter(|run| run.is_unwritten()) {
+            pinned += 1;
+            if let Err(error) = self.cut_run(run) {
+                self.unpin_some(runs, pinned)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the extents under `runs` be joined again.
+    pub(crate) fn unpin(&self, runs: &[Mapping]) -> Result<()> {
+        self.unpin_some(runs, usize::MAX)
+    }
+
+    fn unpin_some(&self, runs: &[Mapping], count: usize) -> Result<()> {
+        let mut map = self.engine.map(&self.inode)?.lock();
+        for run in runs.iter().filter(|run| run.is_unwritten()).take(count) {
+            map.unpin(run.logical.get());
+            map.unpin(run.logical.get() + run.len);
+        }
+        Ok(())
+    }
+
+    fn cut_run(&self, run: &Mapping) -> Result<()> {
+        let (engine, inode) = (&self.engine, &self.inode);
+        let credits = engine.conversion_credits(inode, 2)?;
+        let (start, end) = (run.logical.get(), run.logical.get() + run.len);
+        {
+            let mut map = engine.map(inode)?.lock();
+            map.pin(start);
+            map.pin(end);
+        }
+        engine.transact(credits, |handle| engine.cut_at(handle, inode, start, end))
+    }
+}

@@ -1,0 +1,86 @@
+//! A request cut into what lies together on the device.
+
+use std::ops::Range;
+
+use parext4_format::FsBlock;
+
+use crate::body::{Mapping, State};
+use crate::node::Node;
+
+/// One part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IoSegment {
+    /// Where in the request, bytes.
+    pub data: Range<usize>,
+    /// Where on the device, bytes; `None` if there is nothing but zeros.
+    pub at: Option<u64>,
+    /// Bytes of the block before the data, and behind its last sector, that must be zeroed with it.
+    pub pads: (usize, usize),
+}
+
+impl Node {
+    /// The parts of a write of `[offset, end)`. A block that held nothing and is covered in part gets zeros
+    /// around the data, so that nothing of its old contents ever shows (I1); the device offset then is that of
+    /// the zeros.
+    pub(crate) fn write_segments(
+        &self,
+        offset: u64,
+        end: u64,
+        runs: &[Mapping],
+    ) -> impl Iterator<Item = IoSegment> {
+        let (block_size, sector) = (self.engine.block_size(), u64::from(self.engine.device.sector_size()));
+        runs.iter().map(move |run| {
+            let (physical, pad) = match run.state {
+                State::Written(physical) => (physical, false),
+                State::Unwritten(physical) => (physical, true),
+                State::Hole => unreachable!("holes were filled under the range"),
+            };
+            let part = Part::of(run, offset, end, block_size);
+            let head = if pad { part.start % block_size } else { 0 };
+            let sectors_end = part.stop.next_multiple_of(sector);
+            let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
+            let at = self.device_offset(physical, part.start - part.run_start - head);
+            IoSegment { data: part.within(offset), at: Some(at), pads: (narrow(head), narrow(tail)) }
+        })
+    }
+
+    /// The parts of a read of `[offset, end)`.
+    pub(crate) fn read_segments(
+        &self,
+        offset: u64,
+        end: u64,
+        runs: &[Mapping],
+    ) -> impl Iterator<Item = IoSegment> {
+        let block_size = self.engine.block_size();
+        runs.iter().map(move |run| {
+            let part = Part::of(run, offset, end, block_size);
+            let place = |physical: FsBlock| self.device_offset(physical, part.start - part.run_start);
+            let at = if let State::Written(physical) = run.state { Some(place(physical)) } else { None };
+            IoSegment { data: part.within(offset), at, pads: (0, 0) }
+        })
+    }
+}
+
+/// What a request has in one run, bytes of the file.
+struct Part {
+    run_start: u64,
+    start: u64,
+    stop: u64,
+}
+
+impl Part {
+    fn of(run: &Mapping, offset: u64, end: u64, block_size: u64) -> Self {
+        let run_start = u64::from(run.logical.get()) * block_size;
+        let run_end = run_start + u64::from(run.len) * block_size;
+        Self { run_start, start: run_start.max(offset), stop: run_end.min(end) }
+    }
+
+    fn within(&self, offset: u64) -> Range<usize> {
+        narrow(self.start - offset)..narrow(self.stop - offset)
+    }
+}
+
+/// Lengths within a request, which is in memory.
+fn narrow(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,58 @@
+//! Gives the memory of the page cache back when nobody has used it for a while.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::page_cache::PageCache;
+use crate::sleep_timer::SleepTimer;
+use crate::sync::Arc;
+
+/// The thread that looks, from the first buffered file on.
+#[derive(Debug)]
+pub(crate) struct IdleCache {
+    /// How long the cache must be idle. `None`: it keeps its memory.
+    after: Option<Duration>,
+    timer: Arc<SleepTimer>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl IdleCache {
+    pub(crate) fn new(after: Option<Duration>) -> Self {
+        Self { after, timer: Arc::default(), thread: Mutex::default() }
+    }
+
+    /// Starts the thread if it does not run. It holds the cache, not the volume.
+    pub(crate) fn start(&self, pages: &Arc<PageCache>) {
+        let Some(after) = self.after else { return };
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let (timer, pages) = (Arc::clone(&self.timer), Arc::clone(pages));
+            let run = move || watch(&timer, &pages, after);
+            let spawned = std::thread::Builder::new().name("parext4-idle".into()).spawn(run);
+            *thread =
+                spawned.inspect_err(|error| tracing::warn!("no thread for an idle cache: {error}")).ok();
+        }
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn stop(&self) {
+        self.timer.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread for an idle cache panicked");
+        }
+    }
+}
+
+/// Looks once in each `after`, so the cache has been idle for once to twice as long.
+fn watch(timer: &SleepTimer, pages: &PageCache, after: Duration) {
+    let mut seen = pages.uses();
+    while timer.sleep(after) {
+        let uses = pages.uses();
+        if uses == seen {
+            pages.shrink();
+        }
+        seen = uses;
+    }
+}

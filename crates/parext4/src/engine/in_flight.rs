@@ -1,0 +1,68 @@
+//! Operations on file data that are under way, which closing waits for.
+
+use crate::error::{Error, Result};
+use crate::stripes::Stripes;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::yield_now;
+
+/// Counts operations, until it is closed.
+///
+/// Who enters counts itself and then looks whether the gate is closed; who closes it does so and then looks
+/// at the counts. Both are sequentially consistent, so one of them sees the other.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    closed: AtomicBool,
+    counts: Stripes<AtomicU32, 16>,
+}
+
+/// An operation under way, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Entered<'a>(&'a AtomicU32);
+
+impl InFlight {
+    pub(crate) fn new() -> Self {
+        Self { closed: AtomicBool::new(false), counts: Stripes::default() }
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// If the volume is closed.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>> {
+        let count = self.counts.mine();
+        count.fetch_add(1, Ordering::SeqCst);
+        let entered = Entered(count);
+        self.check_open()?;
+        Ok(entered)
+    }
+
+    /// An error if the volume is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) {
+            Err(Error::Stopped("the volume is closed".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets operations begin again.
+    pub(crate) fn reopen(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Lets nobody enter any more and waits until all have left. Returns whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        let was_open = !self.closed.swap(true, Ordering::SeqCst);
+        while self.counts.iter().any(|count| count.load(Ordering::SeqCst) > 0) {
+            yield_now();
+        }
+        was_open
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,158 @@
+//! Orphans: inodes that lost their last name while in use, or whose truncation takes several transactions.
+//! Whoever opens the volume after a crash finishes what was begun.
+//!
+//! They are kept in the orphan file if the volume has one and it has room, else in the list that runs from
+//! the superblock through the inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
+
+use std::collections::{BTreeMap, HashMap};
+
+use parext4_format::InodeNo;
+use parext4_format::orphan_file;
+
+use super::Engine;
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::journal::Handle;
+use crate::meta::MetaBlock;
+use crate::sync::Rank;
+use crate::sync::{Arc, Mutex};
+
+/// The orphans of an open volume.
+#[derive(Debug)]
+pub(crate) struct Orphans(Mutex<Orphaned>);
+
+#[derive(Debug, Default)]
+struct Orphaned {
+    /// The list on the device, last to first, by numbers that grow: new ones go to its head.
+    list: BTreeMap<u64, Arc<Inode>>,
+    /// Which inodes the list has, with their numbers.
+    listed: HashMap<InodeNo, u64>,
+    file: Option<OrphanFile>,
+}
+
+/// The orphan file: its blocks, and which of their slots are in use.
+#[derive(Debug)]
+pub(crate) struct OrphanFile {
+    pub blocks: Vec<Arc<MetaBlock>>,
+    pub slots_per_block: usize,
+    pub free: Vec<usize>,
+    pub used: HashMap<InodeNo, usize>,
+}
+
+impl Orphans {
+    /// Blocks that adding or removing one orphan registers: the superblock, the inode, its neighbour.
+    pub(crate) const CREDITS: u32 = 3;
+
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Rank::Orphans, Orphaned::default()))
+    }
+
+    /// Adds an inode within the handle that makes it one. It may be one already: while a truncation goes on the
+    /// last name can go, and the other way round.
+    pub(crate) fn add(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let mut orphaned = self.0.lock();
+        if orphaned.has(inode.ino()) {
+            return Ok(());
+        }
+        if let Some(file) = &mut orphaned.file
+            && let Some(slot) = file.free.pop()
+        {
+            file.set(handle, slot, inode.ino());
+            file.used.insert(inode.ino(), slot);
+            return Ok(());
+        }
+        let (number, head) =
+            orphaned.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
+        inode.join(handle);
+        inode.core().dtime = head;
+        engine.counts().set_last_orphan(handle, inode.ino().get());
+        orphaned.list.insert(number, Arc::clone(inode));
+        orphaned.listed.insert(inode.ino(), number);
+        Ok(())
+    }
+
+    /// Removes an inode, if it is one, within the handle that finishes with it.
+    pub(crate) fn remove(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        self.0.lock().remove(engine, handle, inode);
+    }
+
+    /// As [`remove`](Self::remove), but leaves an inode without a name, which is an orphan on that account.
+    pub(crate) fn remove_named(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        let mut orphaned = self.0.lock();
+        // Whoever takes the last name away counts it before he adds the inode. So either that is seen here, or
+        // the inode is added again.
+        let links = inode.core().links;
+        if links > 0 {
+            orphaned.remove(engine, handle, inode);
+        }
+    }
+
+    /// Sets the list to what was read from the device, the head first.
+    pub(crate) fn set_list(&self, list: &[Arc<Inode>]) {
+        let head_last = (0..).zip(list.iter().rev());
+        let mut orphaned = self.0.lock();
+        orphaned.listed = head_last.clone().map(|(number, inode)| (inode.ino(), number)).collect();
+        orphaned.list = head_last.map(|(number, inode)| (number, Arc::clone(inode))).collect();
+    }
+
+    /// Returns true if the inode is in the list.
+    pub(crate) fn is_listed(&self, ino: InodeNo) -> bool {
+        self.0.lock().listed.contains_key(&ino)
+    }
+
+    /// Sets the orphan file to what was read from the device.
+    pub(crate) fn set_file(&self, file: OrphanFile) {
+        self.0.lock().file = Some(file);
+    }
+
+    /// Whether the orphan file was read and holds nothing.
+    pub(crate) fn file_is_empty(&self) -> bool {
+        self.0.lock().file.as_ref().is_some_and(|file| file.used.is_empty())
+    }
+}
+
+impl Orphaned {
+    fn has(&self, ino: InodeNo) -> bool {
+        self.listed.contains_key(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
+    }
+
+    fn remove(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        let ino = inode.ino();
+        if let Some(file) = &mut self.file
+            && let Some(slot) = file.used.remove(&ino)
+        {
+            file.set(handle, slot, InodeNo(0));
+            file.free.push(slot);
+        } else if let Some(number) = self.listed.remove(&ino) {
+            self.unlink(engine, handle, inode, number);
+        }
+    }
+
+    /// Takes an inode out of the list.
+    fn unlink(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>, number: u64) {
+        self.list.remove(&number);
+        let next = self.list.range(..number).next_back().map_or(0, |(_, next)| next.ino().get());
+        match self.list.range(number..).next() {
+            Some((_, previous)) => {
+                previous.join(handle);
+                previous.core().dtime = next;
+            }
+            None => engine.counts().set_last_orphan(handle, next),
+        }
+        inode.join(handle);
+        inode.core().dtime = 0;
+    }
+}
+
+impl OrphanFile {
+    /// Returns a file without blocks.
+    pub(crate) fn new(slots_per_block: usize) -> Self {
+        Self { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() }
+    }
+
+    /// Sets a slot; 0 for no inode.
+    pub(crate) fn set(&self, handle: &Handle<'_>, slot: usize, ino: InodeNo) {
+        let block = &self.blocks[slot / self.slots_per_block];
+        handle.change(block, |bytes| orphan_file::set_slot(bytes, slot % self.slots_per_block, ino));
+    }
+}

@@ -1,0 +1,75 @@
+//! The block of extended attributes that an inode may have.
+//!
+//! Inodes may share a block, which counts them. Invariant: a block that several inodes share is not overwritten. An inode
+//! whose attributes change gets a block of its own, and releases its reference to the shared one.
+
+use parext4_format::FsBlock;
+use parext4_format::xattr;
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::journal::Handle;
+use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::Arc;
+
+impl Engine {
+    /// Returns a block of attributes, verified.
+    pub(crate) fn xattr_block(&self, number: FsBlock) -> Result<Arc<MetaBlock>> {
+        self.layout.check_data_range(number, 1)?;
+        self.cache.read(number, BlockKind::Xattr(self.layout.seed))
+    }
+
+    /// Writes the inode's attributes into its block. Allocates a block if the inode has none, or shares the one it has.
+    pub(crate) fn write_xattr_block(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let old = FsBlock(inode.core().file_acl);
+        if old.get() != 0 {
+            let block = self.xattr_block(old)?;
+            // parext4 adds no users to a block, so a block with one user keeps one.
+            if xattr::refcount(&block.snapshot()) == 1 {
+                handle.change(&block, |block| block.copy_from_slice(bytes));
+                return Ok(());
+            }
+        }
+        let group = self.allocator.group_of_inode(inode.ino())?;
+        let goal = self.allocator.goal_in_group(group, inode.ino().get());
+        let number = self.allocator.allocate_block(handle, goal)?;
+        let block = self.cache.create(number, BlockKind::Xattr(self.layout.seed))?;
+        handle.change(&block, |block| block.copy_from_slice(bytes));
+        self.release_xattr_block(handle, inode)?;
+        inode.join(handle);
+        inode.core().file_acl = number.get();
+        inode.add_blocks(1, self.layout.block_size);
+        Ok(())
+    }
+
+    /// Releases the inode's reference to its block of attributes, if it has one, and frees the block with the last one.
+    pub(crate) fn release_xattr_block(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let number = FsBlock(inode.core().file_acl);
+        if number.get() == 0 {
+            return Ok(());
+        }
+        let block = self.xattr_block(number)?;
+        inode.join(handle);
+        inode.core().file_acl = 0;
+        inode.sub_blocks(1, self.layout.block_size);
+        // In one step, because other inodes may release their references to the block at the same time.
+        let references = handle.change(&block, |bytes| {
+            let references = xattr::refcount(bytes);
+            if let Some(left) = references.checked_sub(1) {
+                xattr::set_refcount(bytes, left);
+            }
+            references
+        });
+        match references {
+            0 => Err(Error::corrupt(format_args!("xattr block {number}: h_refcount is 0"))),
+            1 => self.allocator.free_metadata(handle, number, 1),
+            _ => Ok(()),
+        }
+    }
+}

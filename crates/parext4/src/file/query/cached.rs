@@ -1,0 +1,16 @@
+//! Which bytes of a file are in the page cache.
+
+use rangelock::ByteRange;
+
+use crate::file::File;
+use crate::writeback::pages_of;
+
+impl File {
+    /// Whether the volume's page cache has any page of the `len` bytes at `offset` now. A caller that holds no range can
+    /// only use it to choose between the ways to read, which are coherent.
+    #[must_use]
+    pub fn has_cached_pages(&self, offset: u64, len: u64) -> bool {
+        let mut pages = pages_of(ByteRange::new(offset, offset.saturating_add(len.max(1))));
+        self.inode().cached().is_some_and(|cached| pages.any(|index| cached.pages.peek(index).is_some()))
+    }
+}

@@ -1,0 +1,110 @@
+//! Building inodes in memory.
+
+use std::sync::OnceLock;
+
+use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, InodeNo};
+use rangelock::RangeLock;
+
+use super::time::Written;
+use super::{Inode, Tail};
+use crate::allocator::FileWindows;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::memory::Charge;
+use crate::meta::{BlockKind, MetaBlock};
+use crate::stats::FileUsage;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::{Arc, Mutex, Rank, RwLock};
+
+/// What an inode is built of besides its fields.
+#[derive(Debug)]
+pub(crate) struct InodeParts {
+    pub ino: InodeNo,
+    /// Checksum seed of the inode's own blocks.
+    pub seed: Option<ChecksumSeed>,
+    pub superblock: Arc<Superblock>,
+    pub table_block: Arc<MetaBlock>,
+    /// Where the inode begins in `table_block`, bytes.
+    pub table_offset: usize,
+    pub charge: Charge,
+}
+
+impl Inode {
+    /// Builds an inode that is not on the device yet, with an empty map if its type has one.
+    ///
+    /// # Errors
+    /// Fields that no inode can have.
+    pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: u32) -> Result<Self> {
+        let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
+        let mut map = None;
+        if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
+            raw.flags |= InodeFlags::EXTENTS;
+            map = Some(ExtentMap::empty(block_size, BlockKind::ExtentNode(parts.ino, parts.seed)));
+        }
+        Self::build(parts, raw, map)
+    }
+
+    /// Builds an inode of its fields; without `map`, its map is read at first use.
+    ///
+    /// # Errors
+    /// Fields that no inode can have.
+    pub(crate) fn build(parts: InodeParts, raw: RawInode, map: Option<ExtentMap>) -> Result<Self> {
+        let InodeParts { ino, seed, superblock, table_block, table_offset, charge } = parts;
+        let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
+            Error::corrupt(format_args!("inode {ino}: i_mode {:#o} has no file type", raw.mode))
+        })?;
+        if i64::try_from(raw.size).is_err() {
+            return Err(Error::corrupt(format_args!("inode {ino}: i_size {} is out of range", raw.size)));
+        }
+        let cell = OnceLock::new();
+        if let Some(map) = map {
+            let _ = cell.set(map);
+        }
+        let raw_size = raw.size;
+        Ok(Self {
+            ino,
+            file_type,
+            seed,
+            superblock,
+            table_block,
+            table_offset,
+            flags: AtomicU32::new(raw.flags.bits()),
+            size: AtomicU64::new(raw.size),
+            disk_size: AtomicU64::new(raw.size),
+            sectors: AtomicU64::new(raw.blocks),
+            tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
+            core: Mutex::new(Rank::InodeCore, raw),
+            written: Written::new(),
+            map: cell,
+            cached: OnceLock::new(),
+            map_load: Mutex::new(Rank::MapLoad, ()),
+            ranges: Arc::new(new_ranges()),
+            usage: FileUsage::default(),
+            windows: FileWindows::new(),
+            xattrs: RwLock::new(Rank::Xattrs, ()),
+            entries: RwLock::new(Rank::Directory, ()),
+            references: AtomicU32::new(0),
+            listed: AtomicBool::new(false),
+            // No block is larger, so a size on this boundary leaves no rest of a block.
+            tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
+            emptied: AtomicBool::new(false),
+            behind: AtomicU8::new(0),
+            joined: AtomicU64::new(0),
+            changed_in: AtomicU64::new(0),
+            charge,
+        })
+    }
+}
+
+#[cfg(not(shuttle))]
+fn new_ranges() -> RangeLock {
+    RangeLock::new()
+}
+
+#[cfg(shuttle)]
+fn new_ranges() -> RangeLock {
+    use crate::fault::{Fault, planted};
+    RangeLock::with_fault(planted(Fault::PassWaiters).then_some(rangelock::Fault::PassWaiters))
+}

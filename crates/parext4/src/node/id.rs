@@ -1,0 +1,71 @@
+//! Names an inode by number, for callers that know many inodes and hold none.
+
+use parext4_format::InodeNo;
+use parext4_format::inode::Inode as RawInode;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
+use crate::node::Node;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, yield_now};
+
+/// An inode by number. It stays valid until the inode is deleted, and takes no memory of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId {
+    /// The inode number.
+    pub ino: InodeNo,
+    /// The generation, which differs if the number was allocated again.
+    pub generation: u32,
+}
+
+impl Node {
+    /// Returns the name under which [`Volume::node`] finds the inode.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        NodeId { ino: self.ino(), generation: self.inode.core().generation }
+    }
+}
+
+impl Engine {
+    /// Returns the inode of a number. `None` if no inode has it, if it is one of the file system's own, if the inode is
+    /// being deleted, or if it is not `wanted`.
+    pub(crate) fn node_by_number(
+        self: &Arc<Self>,
+        ino: InodeNo,
+        wanted: impl FnOnce(&RawInode) -> bool,
+    ) -> Result<Option<Node>> {
+        let own = (ino.get() < self.layout.first_inode && ino != InodeNo::ROOT)
+            || ino.get() == self.superblock.orphan_file_inode();
+        if own || ino.get() == 0 || ino.get() > self.superblock.inodes_count() {
+            return Ok(None);
+        }
+        let unused = || Error::NotFound(format!("inode {ino} is not in use"));
+        let loaded = self.inodes.get(ino, || {
+            // The table may still hold the old contents of an inode that is not in use.
+            if self.allocator.inode_in_use(ino)? {
+                if planted(Fault::PutUnmarked) {
+                    // Long enough for an inode to be made, committed and deleted.
+                    (0..5000).for_each(|_| yield_now());
+                }
+                self.load_made(ino)?.ok_or_else(unused)
+            } else {
+                Err(unused())
+            }
+        });
+        let inode = match loaded {
+            Ok(inode) => inode,
+            Err(Error::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(self.health.note(ino, error)),
+        };
+        let core = inode.core();
+        // Under the inode's lock, as in the drop of a `Node`: an inode without names and users is being deleted.
+        let alive = core.links > 0 || inode.references.load(Ordering::Acquire) > 0;
+        if !alive || !wanted(&core) {
+            return Ok(None);
+        }
+        let node = Node::new(self, Arc::clone(&inode));
+        drop(core);
+        Ok(Some(node))
+    }
+}

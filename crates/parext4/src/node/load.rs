@@ -1,0 +1,74 @@
+//! Making inodes: from the device, and new ones.
+
+use parext4_format::InodeNo;
+use parext4_format::inode::Inode as RawInode;
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::inode::{Inode, InodeParts};
+use crate::meta::{BlockKind, MetaBlock};
+use crate::sync::Arc;
+
+impl Engine {
+    /// The inode, from memory or the device.
+    ///
+    /// # Errors
+    /// Corruption, a failed read, or a number that is not in use.
+    pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
+        let inode = self.inodes.get(ino, || self.load_inode(ino));
+        inode.map_err(|error| self.health.note(ino, error))
+    }
+
+    fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
+        self.load_made(ino)?
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table is zeros")))
+    }
+
+    /// Reads the inode from the device. `None` if its place in the table is zeros, as for an inode that is being
+    /// created, whose number is in use before its transaction closes.
+    pub(super) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
+        let place = self.allocator.inode_place(ino)?;
+        let block = self.cache.read(place.block, BlockKind::InodeTable)?;
+        let bytes = block.snapshot();
+        let raw = bytes
+            .get(place.offset..place.offset + usize::from(self.layout.inode_size))
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino} lies outside its block")))?;
+        if raw.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let mut raw = RawInode::parse(raw, &self.superblock, ino)
+            .map_err(|e| Error::corrupt(format_args!("inode {ino}: {e}")))?;
+        // It comes to the device with the first change of the inode.
+        if !self.is_read_only() {
+            raw.expand_extra(self.superblock.want_extra_isize());
+        }
+        Inode::build(self.inode_parts(ino, raw.generation, block, place.offset), raw, None).map(Some)
+    }
+
+    /// A new inode over its zeroed place in the table. It becomes visible with a directory entry.
+    pub(crate) fn new_inode(
+        &self,
+        ino: InodeNo,
+        mut raw: RawInode,
+        table_block: Arc<MetaBlock>,
+    ) -> Result<Arc<Inode>> {
+        let place = self.allocator.inode_place(ino)?;
+        raw.generation = self.next_generation();
+        let parts = self.inode_parts(ino, raw.generation, table_block, place.offset);
+        let inode = Arc::new(Inode::build_new(parts, raw, self.layout.block_size)?);
+        self.inodes.insert(Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    /// Returns what an inode is built of besides its fields.
+    fn inode_parts(&self, ino: InodeNo, generation: u32, block: Arc<MetaBlock>, offset: usize) -> InodeParts {
+        InodeParts {
+            ino,
+            seed: self.layout.seed.map(|seed| seed.inode(ino, generation)),
+            superblock: Arc::clone(&self.superblock),
+            table_block: block,
+            table_offset: offset,
+            charge: self.inodes.charge(),
+        }
+    }
+}

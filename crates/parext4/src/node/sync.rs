@@ -1,0 +1,33 @@
+//! Making an inode durable.
+
+use super::Node;
+use crate::error::Result;
+
+impl Node {
+    /// Makes the inode durable, and with it the directory entries that were made before.
+    ///
+    /// # Errors
+    /// If the device fails, or has failed before (I8).
+    pub fn sync(&self) -> Result<()> {
+        if self.inode.has_lazy_times() {
+            self.engine.transact(1, |handle| {
+                self.inode.fold_lazy(handle);
+                Ok(())
+            })?;
+        }
+        self.commit()
+    }
+
+    pub(crate) fn commit(&self) -> Result<()> {
+        if self.engine.is_read_only() {
+            return Ok(());
+        }
+        self.engine.health.check()?;
+        // A commit flushes data that was written before it closed its transaction, ours included.
+        let changed_in = self.inode.changed_in();
+        if !self.engine.journal.is_committed(changed_in) && self.engine.journal.commit(changed_in)? {
+            return Ok(());
+        }
+        self.engine.journal.flush()
+    }
+}

@@ -1,0 +1,108 @@
+//! Walking paths.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use parext4_format::inode::FileType;
+
+use crate::error::{Error, Result};
+use crate::namespace::show;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Symbolic links that are followed in one path.
+const MAX_FOLLOWED: u32 = 40;
+
+/// A path up to its last component.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The directory that has, or would have, the entry.
+    pub dir: Node,
+    /// The last component; empty if the path is the root itself.
+    pub name: Vec<u8>,
+    /// Whether the path ends in a slash, which only a directory's may.
+    pub slash: bool,
+}
+
+/// A walk down the tree.
+struct Walker {
+    at: Node,
+    /// What is left to walk, last first.
+    rest: Vec<Vec<u8>>,
+    followed: u32,
+    /// Whether the last component must be a directory.
+    slash: bool,
+}
+
+impl Walker {
+    fn new(volume: &Volume, path: &Path) -> Result<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.is_empty() {
+            return Err(Error::NotFound("the path is empty".to_owned()));
+        }
+        let mut walker = Self { at: volume.root()?, rest: Vec::new(), followed: 0, slash: false };
+        walker.push(bytes);
+        Ok(walker)
+    }
+
+    /// Puts the components of `path` before what is left.
+    fn push(&mut self, path: &[u8]) {
+        if self.rest.is_empty() {
+            self.slash = path.ends_with(b"/");
+        }
+        let components = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        self.rest.extend(components.rev().map(<[u8]>::to_vec));
+    }
+
+    /// Walks on until `keep` components are left; a symbolic link that is last is followed only if `follow`.
+    fn walk(&mut self, keep: usize, follow: bool) -> Result<()> {
+        while self.rest.len() > keep {
+            let Some(name) = self.rest.pop() else { break };
+            let next = self.at.lookup(&name)?;
+            let is_last = self.rest.is_empty();
+            if next.file_type() == FileType::Symlink && (!is_last || follow || self.slash) {
+                self.follow(&next)?;
+            } else if !is_last && next.file_type() != FileType::Directory {
+                return Err(Error::NotDirectory(show(&name)));
+            } else {
+                self.at = next;
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, link: &Node) -> Result<()> {
+        self.followed += 1;
+        if self.followed > MAX_FOLLOWED {
+            return Err(Error::Loop(format!("inode {}", link.ino())));
+        }
+        let target = link.read_link()?;
+        if target.starts_with(b"/") {
+            self.at = link.engine.node(parext4_format::InodeNo::ROOT)?;
+        }
+        let slash = self.slash;
+        self.push(&target);
+        self.slash |= slash;
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// The inode at the end of a path.
+    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<Node> {
+        let mut walker = Walker::new(self, path)?;
+        walker.walk(0, follow)?;
+        if walker.slash && walker.at.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory(path.display().to_string()));
+        }
+        Ok(walker.at)
+    }
+
+    /// The directory that a path's last component is in.
+    pub(super) fn place(&self, path: &Path) -> Result<Place> {
+        let mut walker = Walker::new(self, path)?;
+        walker.walk(1, true)?;
+        let name = walker.rest.pop().unwrap_or_default();
+        Ok(Place { dir: walker.at, name, slash: walker.slash })
+    }
+}

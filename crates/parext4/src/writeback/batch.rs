@@ -1,0 +1,327 @@
+//! Writes the taken pages of one file to the device, with up to 32 requests under way:
+//!
+//! 1. each run of dirty blocks is allocated, and reserves what its completion needs. Two runs with a short gap of clean
+//!    blocks become one, if all their blocks are written and adjoin on the device;
+//! 2. the batch submits all runs and waits for the last one;
+//! 3. the batch completes each run as a direct write is completed (I3);
+//! 4. the pages become clean (H6). The pages of a failed run become dirty again, and the file records the failure.
+//!
+//! A request may cover clean pages. The batch takes them as it takes dirty ones, under a held range, and they count as being
+//! written back until the end. A direct write of such a page waits for that, so no old data overwrites newer data.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
+
+use super::taken::{Contents, Segments, Taken};
+use super::{GAP, Units};
+use crate::allocator::{Growth, Reservation};
+use crate::block_io::Prepared;
+use crate::body::{Filling, State};
+use crate::dirty_files::QUEUE_DEPTH;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
+use crate::inode::Cached;
+use crate::node::Node;
+use crate::page_cache::PAGE;
+use crate::sync::Arc;
+
+/// Taken pages of one file on their way to the device.
+pub(super) struct Batch<'a, 'b> {
+    node: &'a Node,
+    cached: &'b Cached,
+    taken: &'b mut [Taken<'a>],
+    /// The contents of all of them.
+    contents: Arc<AlignedBuf>,
+    /// The result of each so far.
+    results: Vec<Result<()>>,
+    writes: Vec<Write<'a>>,
+}
+
+/// A run of blocks that is ready to be written.
+struct Write<'a> {
+    /// The index of its pages in `taken`.
+    of: usize,
+    segment: Range<u32>,
+    prepared: Prepared<'a>,
+}
+
+/// Requests for the device: the index of the write, the offset on the device in bytes, and the data.
+type Requests = VecDeque<(usize, u64, Segment)>;
+
+impl Node {
+    /// Writes taken pages to the device. Returns the number of dirty ones among them. Pages that were written are clean,
+    /// the others are dirty again.
+    ///
+    /// # Errors
+    /// The first failure. The file's record has each one.
+    pub(super) fn write_batch<'a>(
+        &'a self,
+        cached: &Cached,
+        mut taken: Vec<Taken<'a>>,
+        contents: Contents,
+    ) -> Result<u32> {
+        let results = Batch::write(self, cached, &mut taken, contents);
+        let (mut pages, mut first) = (0, Ok(()));
+        for (mut taken, result) in taken.into_iter().zip(results) {
+            pages += taken.dirty_pages();
+            match result {
+                Ok(()) => taken.clean(),
+                // The volume reports what has stopped it.
+                Err(Error::Stopped(_)) => drop(taken),
+                Err(ref error) => cached.failures.add_before(error.clone(), || drop(taken)),
+            }
+            first = first.and(result);
+        }
+        first.map(|()| pages)
+    }
+}
+
+impl<'a, 'b> Batch<'a, 'b> {
+    /// Writes all pages, and returns the result of each.
+    fn write(
+        node: &'a Node,
+        cached: &'b Cached,
+        taken: &'b mut [Taken<'a>],
+        contents: Contents,
+    ) -> Vec<Result<()>> {
+        let results = taken.iter().map(|_| Ok(())).collect();
+        let mut batch = Self { node, cached, taken, contents: contents.share(), results, writes: Vec::new() };
+        for of in 0..batch.taken.len() {
+            let prepared = batch.prepare(of);
+            batch.note(of, prepared);
+        }
+        batch.flush();
+        // A device queue that failed may still read from the buffer.
+        if let Ok(bytes) = Arc::try_unwrap(batch.contents) {
+            BufferPool::global().give_back(bytes);
+        }
+        batch.results
+    }
+
+    /// Notes a result for the pages `of`; the first failure counts.
+    fn note(&mut self, of: usize, result: Result<()>) {
+        if self.results[of].is_ok() {
+            self.results[of] = result;
+        }
+    }
+
+    /// Adds the writes for the pages `of`.
+    fn prepare(&mut self, of: usize) -> Result<()> {
+        let segments = self.allocate(of)?;
+        for segment in self.node.join(segments)? {
+            let node = self.node;
+            let prepare = || {
+                let len = segment.end - segment.start;
+                node.prepare(segment.start, len, node.runs(segment.start, len)?, Growth::Write, false)
+            };
+            let prepared = self.with_room(prepare, || node.engine.with_space(prepare))?;
+            self.writes.push(Write { of, segment, prepared });
+        }
+        Ok(())
+    }
+
+    /// Runs `attempt`. If space runs out, completes the prepared writes, which frees what they have reserved, and runs
+    /// `again`.
+    fn with_room<R>(
+        &mut self,
+        attempt: impl FnOnce() -> Result<R>,
+        again: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        match attempt() {
+            Err(Error::NoSpace) => {
+                self.flush();
+                again()
+            }
+            other => other,
+        }
+    }
+
+    /// Maps the holes under the pages `of`. Returns the runs of dirty blocks.
+    fn allocate(&mut self, of: usize) -> Result<Segments> {
+        let (units, allocator) = (self.node.units(), &self.node.engine.allocator);
+        let pages = &self.taken[of].pages;
+        let reserved = pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum();
+        let mut kept = allocator.undelay(reserved);
+        let segments = self.taken[of].segments(units);
+        let mut filled = self.node.fill_segments(&segments, &mut kept);
+        if matches!(filled, Err(Error::NoSpace)) && !self.writes.is_empty() {
+            self.flush();
+            filled = self.node.fill_segments(&segments, &mut kept);
+        }
+        let taken = &mut self.taken[of];
+        if let Err(error) = filled {
+            let left = self.node.keep_holes(taken, units).unwrap_or(0);
+            allocator.delay_again(kept, left);
+            self.cached.remove_delayed(reserved.saturating_sub(left));
+            return Err(error);
+        }
+        // All pages have blocks now, so the rest of the reservation is returned.
+        drop(kept);
+        self.cached.remove_delayed(reserved);
+        taken.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
+        Ok(segments)
+    }
+
+    /// Writes the prepared runs to the device, waits for them, and completes them.
+    fn flush(&mut self) {
+        if planted(Fault::CleanBeforeConversion) {
+            self.taken.iter_mut().for_each(Taken::clean);
+        }
+        self.transfer();
+        for Write { of, segment, prepared } in std::mem::take(&mut self.writes) {
+            let end = u64::from(segment.end) * self.node.engine.block_size();
+            let ended = match &self.results[of] {
+                Ok(()) => {
+                    let prepared = Prepared { modifies: false, ..prepared };
+                    self.node.complete(prepared, end.min(self.taken[of].size))
+                }
+                Err(_) => self.node.abandon(prepared),
+            };
+            self.note(of, ended);
+        }
+    }
+
+    /// Writes the prepared runs to the device, and waits for them.
+    fn transfer(&mut self) {
+        let mut requests = self.requests();
+        if requests.len() > 1 {
+            let queues = &self.node.engine.dirty.queues;
+            queues.with(|queue| self.submit(requests, queue));
+        } else if let Some((nth, offset, segment)) = requests.pop_front() {
+            let bytes = segment.bytes().map_err(|error| self.node.write_failed(offset, error));
+            let written = bytes.and_then(|bytes| self.node.write_device(offset, &[IoSlice::new(bytes)]));
+            self.note(self.writes[nth].of, written);
+        }
+    }
+
+    /// Returns the requests for the prepared runs, one for each part that is contiguous on the device.
+    fn requests(&self) -> Requests {
+        let block_size = self.node.engine.block_size();
+        let mut requests = Requests::new();
+        for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
+        {
+            let [offset, end] = [write.segment.start, write.segment.end].map(|at| u64::from(at) * block_size);
+            for piece in self.node.write_segments(offset, end, &write.prepared.runs) {
+                debug_assert_eq!(piece.pads, (0, 0), "whole blocks");
+                let start = self.taken[write.of].position(offset + piece.data.start as u64);
+                let segment = Segment { buf: Arc::clone(&self.contents), start, len: piece.data.len() };
+                requests.push_back((nth, piece.at.unwrap_or(0), segment));
+            }
+        }
+        requests
+    }
+
+    /// Submits `requests` to `queue`, and waits for all of them.
+    fn submit(&mut self, mut requests: Requests, queue: &mut dyn Queue) {
+        if planted(Fault::BatchUnawaited) {
+            self.taken.iter_mut().for_each(Taken::clean);
+        }
+        let mut done = Vec::new();
+        while !requests.is_empty() || queue.in_flight() > 0 {
+            while queue.in_flight() < QUEUE_DEPTH as usize
+                && let Some((nth, offset, segment)) = requests.pop_front()
+            {
+                // Nothing more is submitted once the volume has stopped.
+                match self.node.engine.health.check() {
+                    Ok(()) => {
+                        let op = Op::Write { offset, segments: [segment].into_iter().collect() };
+                        queue.submit(Request { token: nth as u64, op });
+                    }
+                    stopped => self.note(self.writes[nth].of, stopped),
+                }
+            }
+            if queue.in_flight() > 0
+                && let Err(error) = queue.harvest(true, &mut done)
+            {
+                return self.fail_all(&error);
+            }
+            done.drain(..).for_each(|done| self.arrive(done));
+        }
+    }
+
+    /// Notes the result of a request.
+    fn arrive(&mut self, done: Done) {
+        let (nth, Op::Write { offset, .. }) = (usize::try_from(done.token).unwrap_or(usize::MAX), done.op)
+        else {
+            return;
+        };
+        let written = done.result.map_err(|error| self.node.write_failed(offset, error));
+        self.note(self.writes[nth].of, written);
+    }
+
+    /// Notes a failure for every write, because the queue itself has failed and the results are unknown.
+    fn fail_all(&mut self, error: &std::io::Error) {
+        let failed = self.node.write_failed(0, std::io::Error::new(error.kind(), error.to_string()));
+        for nth in 0..self.writes.len() {
+            self.note(self.writes[nth].of, Err(failed.clone()));
+        }
+    }
+}
+
+impl Node {
+    /// Allocates the holes of `segments` from the reservation `kept`.
+    fn fill_segments<'a>(&'a self, segments: &[Range<u32>], kept: &mut Reservation<'a>) -> Result<()> {
+        let (engine, inode) = (&self.engine, &self.inode);
+        for segment in segments {
+            let runs = self.runs(segment.start, segment.end - segment.start)?;
+            let Some(hole) = runs.iter().find(|run| run.state == State::Hole) else { continue };
+            let mut at = hole.logical.get();
+            while at < segment.end {
+                let credits = engine.map_credits(inode)?;
+                at += engine.with_space(|| {
+                    engine.transact(credits, |handle| {
+                        let claim = Some(&mut *kept);
+                        let (growth, held) = (Growth::Write, segment.end);
+                        let filling = Filling { written: false, in_order: false, growth, claim, held };
+                        engine.fill_holes(handle, inode, at, segment.end - at, filling)
+                    })
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins segments that are at most [`GAP`] pages apart, where all blocks from the first to the last are written and
+    /// contiguous on the device.
+    fn join(&self, segments: Segments) -> Result<Segments> {
+        let gap = u64::from(GAP) * PAGE as u64 / self.engine.block_size();
+        let mut joined = Segments::new();
+        for segment in segments {
+            if let Some(last) = joined.last_mut()
+                && u64::from(segment.start - last.end) <= gap
+                && self.is_written_together(last.start..segment.end)?
+            {
+                last.end = segment.end;
+            } else {
+                joined.push(segment);
+            }
+        }
+        Ok(joined)
+    }
+
+    fn is_written_together(&self, blocks: Range<u32>) -> Result<bool> {
+        let run = self.engine.map(&self.inode)?.lookup(blocks.start, blocks.end - blocks.start);
+        Ok(matches!(run.state, State::Written(_)) && run.len == blocks.end - blocks.start)
+    }
+
+    /// Notes, after a failure, which pages have been allocated. Returns the number of blocks that are still missing.
+    fn keep_holes(&self, taken: &mut Taken<'_>, units: Units) -> Result<u32> {
+        let map = self.engine.map(&self.inode)?;
+        let mut left = 0;
+        for (index, page) in &mut taken.pages {
+            for (block, mask) in units.of_page(*index) {
+                if page.reserved() & mask != 0 {
+                    if map.lookup(block, 1).state == State::Hole {
+                        left += 1;
+                    } else {
+                        page.allocated(mask);
+                    }
+                }
+            }
+        }
+        Ok(left)
+    }
+}

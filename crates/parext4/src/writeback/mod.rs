@@ -1,0 +1,236 @@
+//! Write-back of dirty pages, and of what direct operations find in their way ([`coherence`]). A thread writes back like
+//! this:
+//!
+//! 1. a thread takes runs of pages, holding their range only while it copies them;
+//! 2. a [batch] allocates their blocks and writes them to the device;
+//! 3. the map and the size show the data in one transaction, as after a direct write;
+//! 4. only then the pages become clean (H6).
+
+mod batch;
+mod coherence;
+mod flush;
+mod taken;
+mod units;
+
+use std::ops::Range;
+
+pub(crate) use coherence::{page_of, pages_of, whole_pages};
+pub(crate) use units::Units;
+
+use self::taken::{Contents, Taken, Taking};
+use crate::admission::{Blocks, FileState, plan};
+use crate::dirty_files::BATCH;
+use crate::error::Result;
+use crate::fault::{Fault, planted};
+use crate::inode::Cached;
+use crate::node::Node;
+use crate::operation::Operation;
+use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Rank, hold};
+
+/// Limits of a batch.
+const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
+/// The most clean pages between two dirty ones that are written with them, because that takes less time than a second
+/// request.
+const GAP: u32 = 2;
+/// Dirty pages, counted over one call, from which on the volume's own threads help to write the file back.
+const MANY: u32 = 256;
+
+/// How the thread that writes pages back acquires their range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HowToHold {
+    /// The caller holds it already.
+    Already,
+    /// The thread blocks until it is free.
+    Wait,
+    /// The thread skips a run whose range another operation holds.
+    Try,
+}
+
+impl Node {
+    /// Writes back the dirty pages of `pages`, and waits until other threads have written back theirs.
+    ///
+    /// # Errors
+    /// The first failure. The pages that it concerns are dirty again.
+    pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
+        let Some(cached) = self.inode.cached() else { return Ok(()) };
+        loop {
+            let failures = cached.failures.settled();
+            self.write_back_once(cached, pages.clone(), how)?;
+            if planted(Fault::SyncUnwaited) {
+                return Ok(());
+            }
+            cached.pages.wait_write_back(pages.clone());
+            // Pages that another thread could not write are dirty again, so this one tries them.
+            let none_failed = failures == Some(cached.failures.begun()) && self.engine.health.check().is_ok();
+            let seen = none_failed || !cached.pages.has_dirty(pages.clone());
+            if seen || planted(Fault::FailureUnseen) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes back the dirty pages of `pages` that no other thread is writing back.
+    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold) -> Result<()> {
+        let (mut from, mut written) = (pages.start, 0);
+        loop {
+            let runs = cached.pages.dirty_runs(from..pages.end, LIMITS);
+            if runs.is_empty() {
+                return Ok(());
+            }
+            let (count, next) = self.write_back_runs(cached, &runs, how)?;
+            from = next;
+            // A short write-back has ended by now and needs no help.
+            if how == HowToHold::Wait && written < MANY && written + count >= MANY {
+                self.engine.write_back_together(&self.inode);
+            }
+            written = written.saturating_add(count);
+        }
+    }
+
+    /// Writes back about `most` dirty pages whose ranges are free, from where the last turn ended, in batches as small as
+    /// the volume's dirty-page limit asks for. Returns their number.
+    pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
+        let Some(cached) = self.inode.cached() else { return Ok(0) };
+        let limits = RunLimits { pages: self.engine.dirty.batch(), ..LIMITS };
+        let (mut written, mut is_second_round) = (0, false);
+        while written < most
+            && let Some(runs) = next_runs(cached, limits, &mut is_second_round)
+        {
+            written += self.write_back_runs(cached, &runs, HowToHold::Try)?.0;
+        }
+        Ok(written)
+    }
+
+    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages and the page to go on at.
+    fn write_back_runs(&self, cached: &Cached, runs: &[Range<u32>], how: HowToHold) -> Result<(u32, u32)> {
+        self.engine.health.check()?;
+        let writing = cached.writing();
+        let (mut taken, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
+        for run in runs {
+            // With pages taken, the thread must not block on a range: its holder may wait for these pages.
+            let how_now = if taken.is_empty() || how == HowToHold::Already { how } else { HowToHold::Try };
+            match self.take_held(cached, run.clone(), how_now, how, &mut contents)? {
+                Some(more) => taken.extend(more),
+                None if how == HowToHold::Wait => break,
+                None => {}
+            }
+            next = run.end;
+        }
+        let result = self.write_batch(cached, taken, contents);
+        // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then:
+        // no thread takes the file off the list meanwhile.
+        if result.is_err() {
+            self.engine.note_dirty(&self.inode, cached);
+        }
+        drop(writing);
+        result.map(|count| (count, next))
+    }
+
+    /// Takes the dirty pages of a run in pieces that adjoin, holding their range as `hold_how` says. Returns `None` if
+    /// another operation holds it.
+    fn take_held<'a>(
+        &self,
+        cached: &'a Cached,
+        run: Range<u32>,
+        hold_how: HowToHold,
+        how: HowToHold,
+        contents: &mut Contents,
+    ) -> Result<Option<Vec<Taken<'a>>>> {
+        let (offset, end) = (byte_of(run.start), byte_of(run.end));
+        let operation = Operation::WriteBack { offset, end };
+        match hold_how {
+            HowToHold::Already => Ok(Some(self.take(cached, run, how, contents))),
+            HowToHold::Wait => {
+                // Nothing is in the way of a write-back but its own pages.
+                let _held = self.admit_settling(operation, |_, _| Ok(false))?;
+                Ok(Some(self.take(cached, run, how, contents)))
+            }
+            HowToHold::Try => {
+                let plan = plan(operation, &self.state_for_cache(), self.engine.policy);
+                let _held = hold(Rank::Range);
+                let guard = self.inode.ranges.try_lock(plan.range, plan.mode);
+                Ok(guard.map(|_guard| {
+                    self.record().admitted(plan.reason, plan.mode, plan.drains);
+                    self.take(cached, run, how, contents)
+                }))
+            }
+        }
+    }
+
+    /// Takes the dirty pages of a run whose range is held, and the clean ones between them.
+    fn take<'a>(
+        &self,
+        cached: &'a Cached,
+        run: Range<u32>,
+        how: HowToHold,
+        contents: &mut Contents,
+    ) -> Vec<Taken<'a>> {
+        let mut taking = Taking::new(self.inode.size(), contents);
+        for index in run {
+            let mut write_back = begin(cached, index);
+            if write_back.is_none() && how != HowToHold::Try {
+                // Another thread may be writing it back while it has become dirty again. All threads take pages in ascending
+                // order, so no two wait for each other.
+                cached.pages.wait_write_back(index..index + 1);
+                write_back = begin(cached, index);
+            }
+            if write_back.is_none() && taking.reaches(index) {
+                write_back = cached.pages.peek(index).and_then(|page| page.begin_rewrite());
+            }
+            if let Some(write_back) = write_back {
+                taking.add(index, write_back);
+            }
+        }
+        taking.finish()
+    }
+
+    /// What admission must know for operations on pages.
+    pub(crate) fn state_for_cache(&self) -> FileState {
+        self.state(Blocks::NOT_LOOKED_AT)
+    }
+}
+
+impl Node {
+    /// Returns true if the file may have dirty pages. Takes every earlier write of this thread into account.
+    pub(crate) fn may_have_dirty_pages(&self) -> bool {
+        self.inode.cached().is_some_and(Cached::is_listed)
+    }
+
+    /// Writes back the file's dirty pages, so that the next commit makes them durable. The caller holds neither a range
+    /// nor a handle.
+    ///
+    /// # Errors
+    /// If the data cannot be written.
+    pub(crate) fn write_back_data(&self) -> Result<()> {
+        self.write_back(0..u32::MAX, HowToHold::Wait)
+    }
+}
+
+/// Claims the next runs for one of the threads that write the file back: each claim begins where the last one ended.
+/// Returns `None` when the caller has reached the end twice, or once from the start.
+fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
+    loop {
+        let from = cached.cursor.load(Ordering::Relaxed);
+        let runs = cached.pages.dirty_runs(from..u32::MAX, limits);
+        let next = runs.last().map_or(0, |last| last.end);
+        if runs.is_empty() && (from == 0 || std::mem::replace(is_second_round, true)) {
+            return None;
+        }
+        let is_mine =
+            cached.cursor.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_mine && !runs.is_empty() {
+            return Some(runs);
+        }
+    }
+}
+
+fn begin(cached: &Cached, index: u32) -> Option<WriteBack<'_>> {
+    cached.pages.peek(index)?.begin_write_back()
+}
+
+/// The first byte of a page.
+fn byte_of(index: u32) -> u64 {
+    u64::from(index) * PAGE as u64
+}

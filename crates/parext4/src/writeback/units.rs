@@ -1,0 +1,87 @@
+//! Blocks of a page: its dirty and reserved marks count in units of a KiB, and a page has up to four blocks.
+
+use crate::node::Node;
+use crate::page_cache::PAGE;
+
+const UNIT: u32 = 1024;
+
+/// How the units of a page make blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    block_size: u32,
+}
+
+impl Node {
+    /// Returns how the units of the file's pages make blocks.
+    pub(crate) fn units(&self) -> Units {
+        Units::new(self.engine.layout.block_size)
+    }
+}
+
+impl Units {
+    pub(crate) fn new(block_size: u32) -> Self {
+        Self { block_size }
+    }
+
+    /// Units in a block.
+    fn per_block(self) -> u32 {
+        self.block_size / UNIT
+    }
+
+    /// The units of the blocks that `[at, at + len)` bytes of a page touch.
+    pub(crate) fn touched(self, at: usize, len: usize) -> u8 {
+        let block = self.block_size as usize;
+        let (first, end) = (at / block * block, (at + len).next_multiple_of(block));
+        let unit = UNIT as usize;
+        mask(end / unit) & !mask(first / unit)
+    }
+
+    /// How many blocks the units are.
+    pub(crate) fn blocks_in(self, units: u8) -> u32 {
+        units.count_ones() / self.per_block()
+    }
+
+    /// How many blocks `bytes` take.
+    pub(crate) fn blocks(self, bytes: u64) -> u32 {
+        u32::try_from(bytes.div_ceil(u64::from(self.block_size))).unwrap_or(u32::MAX)
+    }
+
+    /// The blocks of a page, with their units.
+    pub(crate) fn of_page(self, index: u32) -> impl Iterator<Item = (u32, u8)> {
+        let per_page = 4096 / self.block_size;
+        let of_one = mask(self.per_block() as usize);
+        (0..per_page).map(move |nth| (index * per_page + nth, of_one << (nth * self.per_block())))
+    }
+}
+
+/// The first `units` units.
+fn mask(units: usize) -> u8 {
+    u8::try_from((1_u32 << units.min(PAGE / UNIT as usize)) - 1).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_make_blocks() {
+        let rows = [
+            (1024, (0, 1), 0b0001, 1),
+            (1024, (1000, 100), 0b0011, 2),
+            (1024, (3072, 1024), 0b1000, 1),
+            (2048, (100, 1), 0b0011, 1),
+            (2048, (2000, 100), 0b1111, 2),
+            (4096, (4095, 1), 0b1111, 1),
+        ];
+        for (block_size, (at, len), units, blocks) in rows {
+            let of = Units::new(block_size);
+            assert_eq!(
+                (of.touched(at, len), of.blocks_in(units)),
+                (units, blocks),
+                "{block_size} {at} {len}"
+            );
+        }
+        assert_eq!(Units::new(2048).of_page(3).collect::<Vec<_>>(), [(6, 0b0011), (7, 0b1100)]);
+        assert_eq!(Units::new(1024).blocks(1025), 2);
+    }
+}

@@ -1,16 +1,14 @@
 //! A tree put into an image and got back is the tree it was.
 
-mod common;
-
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::{Bench, text};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
+use testkit::command::{Bench, text};
 
 const MIB: u64 = 1 << 20;
 

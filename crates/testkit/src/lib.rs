@@ -7,19 +7,26 @@
 //! | [`watchdog`], [`slowest`] | operations that do not return; the slowest calls |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
 //! | [`device`] | devices that forward to another and interfere with its requests |
+//! | [`command`] | the command `parext4` on an image |
+//! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
 //! | [`file_op`], [`workload`] | random operations on one file, and on a volume, with a model of the latter |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod crash_states;
 pub mod device;
 pub mod durability;
 pub mod file_op;
 pub mod full_volume;
+#[cfg(feature = "mount")]
+pub mod fuse_mount;
 pub mod history;
 pub mod image;
+#[cfg(feature = "mount")]
+pub mod kernel_mount;
 pub mod linearizability;
 pub mod rng;
 pub mod sector;

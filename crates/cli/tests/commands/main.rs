@@ -1,14 +1,12 @@
 //! The commands: what they print, and how they fail.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod manual;
 mod mkfs;
 
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::{Bench, run, text};
+use testkit::command::{Bench, run, text};
 
 #[test]
 fn directories_are_listed() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Bench, text};
+use testkit::command::{Bench, text};
 
 /// Runs a program on `path`. Returns what it prints, `None` if it is not installed.
 fn checked_by(program: &str, arguments: &[&str], path: &Path) -> Option<String> {

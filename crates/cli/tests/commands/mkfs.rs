@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::{Bench, text};
+use testkit::command::{Bench, text};
 
 /// A program that makes what `mkfs` must recognise, its arguments before the image, and the name that `mkfs` prints.
 type Maker = (&'static str, &'static [&'static str], &'static str);

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 use rustix::io::Errno;
 
-use crate::bed::{Bed, tool};
 use crate::user::as_somebody;
+use testkit::fuse_mount::{Bed, tool};
 
 #[test]
 fn an_append_only_file_is_read_at_any_length_and_touched() {

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, tool, until};
-use crate::kernel::Kernel;
+use testkit::fuse_mount::{Bed, tool, until};
+use testkit::kernel_mount::Kernel;
 
 const SCRIPT: &str = include_str!("attempts.py");
 

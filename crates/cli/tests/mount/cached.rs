@@ -11,7 +11,7 @@ use rustix::fs::{
     fallocate, ioctl_getflags, ioctl_setflags, setxattr, statx, utimensat,
 };
 
-use crate::bed::{Bed, tool};
+use testkit::fuse_mount::{Bed, tool};
 
 /// What statx(2) says of a path. With `FORCE_SYNC` the kernel asks the server first.
 fn attributes(path: &Path, flags: AtFlags) -> String {

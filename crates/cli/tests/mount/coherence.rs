@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::bed::{Bed, tool, until};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, tool, until};
 
 const MODES: [&str; 3] = ["cache=kernel", "cache=writeback", "cache=direct"];
 

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, setxattr};
 
-use crate::bed::{Bed, errors, until};
-use crate::common::{run, text};
-use crate::kernel::Kernel;
 use crate::options::Needle;
+use testkit::command::{run, text};
+use testkit::fuse_mount::{Bed, errors, until};
+use testkit::kernel_mount::Kernel;
 
 /// Has a program find that the directory `dir` is corrupt, and then change things in every way. Returns the error
 /// numbers of the changes; 0 for those that succeed.
@@ -74,7 +74,7 @@ fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
     let set = |field: &str, value: &str| {
         let request = format!("set_super_value {field} {value}");
         let mut debugfs = std::process::Command::new("/usr/sbin/debugfs");
-        crate::bed::tool(debugfs.args(["-w", "-R", &request, &image])).is_some()
+        testkit::fuse_mount::tool(debugfs.args(["-w", "-R", &request, &image])).is_some()
     };
     // The state as the kernel leaves it: valid, with errors.
     let fields = [

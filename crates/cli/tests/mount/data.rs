@@ -9,8 +9,8 @@ use std::process::Command;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::bed::{Bed, tool};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, tool};
 
 /// Each page cache, and a server that has no thread to spare.
 const OPTIONS: [&str; 3] = ["cache=kernel", "cache=direct", "cache=writeback,threads=1"];

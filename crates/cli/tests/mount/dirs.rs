@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::bed::Bed;
+use testkit::fuse_mount::Bed;
 
 fn names(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, tool};
-use crate::kernel::Kernel;
+use testkit::fuse_mount::{Bed, tool};
+use testkit::kernel_mount::Kernel;
 
 /// `name DIR PATH...` prints a handle for each path in DIR; `open DIR HANDLE...` opens each and prints its path in DIR, if
 /// it is a directory, or its contents.

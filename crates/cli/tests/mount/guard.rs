@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::bed::{Bed, until};
+use testkit::fuse_mount::{Bed, until};
 
 /// A server whose main thread ends when its input does, while another thread goes on until the guard has ended. Prints
 /// the guard's process.

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::bed::{Bed, errors};
-use crate::kernel::Kernel;
+use testkit::fuse_mount::{Bed, errors};
+use testkit::kernel_mount::Kernel;
 
 const SCRIPT: &str = include_str!("idmapped.py");
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, tool, until};
-use crate::kernel::Kernel;
+use testkit::fuse_mount::{Bed, tool, until};
+use testkit::kernel_mount::Kernel;
 
 const OWNER: u32 = 1000;
 const SOMEBODY: u32 = 65534;
@@ -249,7 +249,7 @@ fn a_volume_that_is_shut_down_keeps_what_was_synced() {
     tool(Command::new("umount").arg(bed.dir()));
     assert!(until(|| !bed.is_mounted()));
     let image = bed.bench().image();
-    let recover = || crate::common::run(&["recover", image.to_str().unwrap()]);
+    let recover = || testkit::command::run(&["recover", image.to_str().unwrap()]);
     // The server still has the image for a moment.
     assert!(until(|| recover().status.success()));
     bed.bench().fsck();

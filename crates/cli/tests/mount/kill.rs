@@ -15,8 +15,8 @@ use rustix::fs::OFlags;
 use testkit::rng::Rng;
 use testkit::settings;
 
-use crate::bed::{Bed, tool};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, tool};
 
 /// Writers of each kind.
 const WRITERS: usize = 2;

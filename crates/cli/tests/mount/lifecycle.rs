@@ -6,8 +6,8 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, errors};
-use crate::common::{run, text};
+use testkit::command::{run, text};
+use testkit::fuse_mount::{Bed, errors};
 
 #[test]
 fn what_is_written_is_in_the_image() {

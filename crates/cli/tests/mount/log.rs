@@ -1,8 +1,8 @@
 //! What goes wrong when the command has long returned.
 
-use crate::bed::{Bed, until};
-use crate::common::text;
 use crate::options::Needle;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, until};
 
 #[test]
 fn later_errors_are_in_the_log() {

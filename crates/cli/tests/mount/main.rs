@@ -1,11 +1,7 @@
 //! Images mounted on directories, used by programs, beside the kernel's ext4 where that can be asked.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod append_only;
 mod attempts;
-mod bed;
 mod cached;
 mod coherence;
 mod damage;
@@ -15,8 +11,6 @@ mod file_handles;
 mod guard;
 mod idmapped;
 mod ioctls;
-#[allow(dead_code, reason = "a part is used")]
-mod kernel;
 mod kill;
 mod lifecycle;
 mod log;

@@ -7,8 +7,8 @@ use std::process::Command;
 use rustix::fs::{Mode, OFlags, fstat, open, openat};
 use serde_json::Value;
 
-use crate::bed::Bed;
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::Bed;
 
 fn metadata_facts(bed: &Bed) -> Value {
     let report: Value = serde_json::from_str(&bed.bench().ok(&["stat", "--json", &text(bed.dir())])).unwrap();

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::bed::{Bed, errors};
+use testkit::fuse_mount::{Bed, errors};
 
 /// What comes before each script: an overlay over /usr/sbin, so that installing changes nothing outside, a /run of its own for the
 /// notes of mount(8), and `clean`, which runs a command whose PATH does not lead to the program.
@@ -109,6 +109,6 @@ fn umount_8_fails_if_changes_may_be_lost() {
         return;
     }
     needle.put_back(&bed);
-    bed.bench().ok(&["recover", &crate::common::text(&bed.bench().image())]);
+    bed.bench().ok(&["recover", &testkit::command::text(&bed.bench().image())]);
     bed.bench().fsck();
 }

@@ -14,8 +14,8 @@ use rustix::fs::{
 use testkit::rng::Rng;
 use testkit::settings;
 
-use crate::bed::Bed;
-use crate::kernel::Kernel;
+use testkit::fuse_mount::Bed;
+use testkit::kernel_mount::Kernel;
 
 /// Something to do below a root.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
-use crate::bed::{Bed, as_user, tool};
-use crate::common::text;
-use crate::kernel::Kernel;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, as_user, tool};
+use testkit::kernel_mount::Kernel;
 
 const OWNER: u32 = 1000;
 

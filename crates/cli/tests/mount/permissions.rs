@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use crate::bed::Bed;
+use testkit::fuse_mount::Bed;
 
 const SOMEBODY: u32 = 65534;
 const OWNER: u32 = 1000;

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
 
-use crate::bed::{Bed, as_user, errors, tool, until};
 use crate::user::as_somebody;
+use testkit::fuse_mount::{Bed, as_user, errors, tool, until};
 
 /// A mount on which set-ID bits count, and which is open to everybody.
 fn trusting(cache: &str) -> Option<Bed> {

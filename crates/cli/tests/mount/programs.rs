@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, tool};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, tool};
 
 /// Runs a shell script in a directory; `None`, with a loud word, if one of the programs it needs is not there.
 fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {

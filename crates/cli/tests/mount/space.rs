@@ -6,8 +6,8 @@ use std::process::Command;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 
-use crate::bed::{Bed, as_user, errors, tool};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, as_user, errors, tool};
 
 const SOMEBODY: u32 = 65534;
 

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bed::{Bed, as_user, errors};
-use crate::common::text;
+use testkit::command::text;
+use testkit::fuse_mount::{Bed, as_user, errors};
 
 const ATTRIBUTE: &str = "user.parext4.stats";
 

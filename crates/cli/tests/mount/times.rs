@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 
-use crate::bed::{Bed, tool};
+use testkit::fuse_mount::{Bed, tool};
 
 /// Sets the time of last access, reads the file and returns whether that has changed it.
 fn read_is_noted(path: &Path, atime: SystemTime) -> bool {

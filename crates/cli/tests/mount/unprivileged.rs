@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use rustix::fs::{CWD, Mode, makedev, mknodat};
 
-use crate::bed::{Bed, errors};
+use testkit::fuse_mount::{Bed, errors};
 
 const USER: u32 = 65534;
 

@@ -10,9 +10,9 @@ use parext4::device::AlignedBuf;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::bed::Bed;
 use crate::mapping::Mapping;
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
+use testkit::fuse_mount::Bed;
 
 /// Operations that are shown when something is wrong.
 const SHOWN: usize = 40;

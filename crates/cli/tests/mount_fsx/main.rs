@@ -3,19 +3,15 @@
 //!
 //! `PAREXT4_FSX_OPS` is how many operations each configuration does. `cargo xtask mount-fsx --long` does a million.
 
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../mount/bed.rs"]
-mod bed;
-mod common;
 mod file;
 mod mapping;
 
-use bed::Bed;
-use common::rng::Rng;
-use common::settings;
 use file::Tested;
 use mapping::Mapping;
 use testkit::file_op::Op;
+use testkit::fuse_mount::Bed;
+use testkit::rng::Rng;
+use testkit::settings;
 
 /// Operations between two looks at the whole file, and between two at the whole volume.
 const LOOK: u64 = 500;

@@ -5,20 +5,8 @@
 //! show what was written. `PAREXT4_MIXED_SECONDS` is how long each
 //! test goes on. `cargo xtask mount-mixed --seconds N` runs them for long.
 
-#[path = "../common/mod.rs"]
-#[allow(dead_code, reason = "a part is used")]
-mod bench;
-mod common {
-    pub use crate::bench::*;
-}
-#[path = "../mount/bed.rs"]
-#[allow(dead_code, reason = "a part is used")]
-mod bed;
 mod crowd;
 mod engines;
-#[path = "../mount/kernel.rs"]
-#[allow(dead_code, reason = "a part is used")]
-mod kernel;
 mod mapping;
 mod script;
 mod side;

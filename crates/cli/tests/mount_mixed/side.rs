@@ -5,10 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::bed::Bed;
-use crate::common::text;
-use crate::kernel::Kernel;
 use crate::watch::Connection;
+use testkit::command::text;
+use testkit::fuse_mount::Bed;
+use testkit::kernel_mount::Kernel;
 
 /// A volume that is mounted.
 pub enum Side {

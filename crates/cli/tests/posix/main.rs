@@ -5,14 +5,6 @@
 //! are separated by `;` and are in `operation.rs`. A line with `{a,b}` stands for one with each of them. A line that begins
 //! with `~` may come to something else through FUSE; the comment above it says why.
 
-mod common;
-
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../mount/bed.rs"]
-mod bed;
-#[allow(dead_code, reason = "a part is used")]
-#[path = "../mount/kernel.rs"]
-mod kernel;
 mod operation;
 mod snapshot;
 mod table;
@@ -20,14 +12,14 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bed::Bed;
-use kernel::Kernel;
 use operation::{Outcome, run_as_root};
 use rustix::fs::Mode;
 use rustix::process::umask;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use snapshot::Snapshot;
 use table::Case;
+use testkit::fuse_mount::Bed;
+use testkit::kernel_mount::Kernel;
 
 /// Who does what a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

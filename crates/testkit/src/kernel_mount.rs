@@ -1,19 +1,20 @@
-//! The kernel's ext4 on an image of its own, to do the same things to.
+//! Mounts an image with the kernel's ext4, to compare with.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::bed::{tool, until};
-use crate::common::text;
+use crate::command::text;
+use crate::fuse_mount::{tool, until};
+use crate::skipped;
 
-/// A volume that the kernel has mounted, unmounted in the end.
+/// A volume that the kernel has mounted; unmounted when dropped.
 pub struct Kernel {
     dir: tempfile::TempDir,
     options: String,
 }
 
 impl Kernel {
-    /// `None`, with a loud word, if the kernel mounts no images here.
+    /// Makes a volume and mounts it. `None`, after a call of [`skipped`], if the kernel cannot mount images here.
     pub fn mounted(mke2fs_options: &[&str], options: &str) -> Option<Self> {
         let kernel = Self::new(options);
         let image = kernel.image();
@@ -22,7 +23,7 @@ impl Kernel {
         kernel.first_mounted()
     }
 
-    /// The volume in a copy of an image.
+    /// Mounts a copy of an image. `None` as for [`mounted`](Self::mounted).
     pub fn with_copy_of(image: &Path, options: &str) -> Option<Self> {
         let kernel = Self::new(options);
         std::fs::copy(image, kernel.image()).unwrap();
@@ -39,7 +40,7 @@ impl Kernel {
         if self.mount().is_ok_and(|output| output.status.success()) {
             return Some(self);
         }
-        eprintln!("SKIPPED: the kernel does not mount images here");
+        skipped("the kernel does not mount images here");
         None
     }
 
@@ -48,7 +49,7 @@ impl Kernel {
         mount.args(["-t", "ext4", "-o", &self.options]).arg(self.image()).arg(self.path()).output()
     }
 
-    /// Unmounts and mounts again: what is read then is on the device.
+    /// Unmounts and mounts again, so that reads come from the device.
     pub fn mount_again(&self) {
         self.umount();
         let output = self.mount().unwrap();
@@ -69,7 +70,7 @@ impl Kernel {
         self.dir.path().join("image")
     }
 
-    /// Where it is mounted.
+    /// Returns the directory on which the volume is mounted.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("mount")
     }

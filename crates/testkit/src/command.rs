@@ -1,22 +1,23 @@
-//! Running the program, and others' programs, on images in a temporary directory.
+//! Runs the command `parext4` on an image in a temporary directory.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A temporary directory with an image in it.
+use crate::tool;
+
+/// A temporary directory with an image.
 pub struct Bench {
     dir: tempfile::TempDir,
 }
 
 impl Bench {
-    /// No image.
+    /// Makes the directory without an image.
     pub fn empty() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    /// An empty volume.
+    /// Makes an image with an empty volume by `parext4 mkfs`.
     pub fn new(mkfs_options: &[&str]) -> Self {
         let bench = Self::empty();
         let image = text(&bench.image());
@@ -26,21 +27,22 @@ impl Bench {
         bench
     }
 
-    /// A path in the directory.
+    /// Returns a path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
+    /// Returns the path of the image.
     pub fn image(&self) -> PathBuf {
         self.path("test.img")
     }
 
-    /// `IMAGE:` and a path in it.
+    /// Returns `IMAGE:` followed by a path in the image.
     pub fn inside(&self, path: &str) -> String {
         format!("{}:{path}", self.image().display())
     }
 
-    /// Runs the program, which must succeed, and returns what it prints.
+    /// Runs the command, which must succeed without messages. Returns its output.
     pub fn ok(&self, arguments: &[impl AsRef<OsStr>]) -> String {
         let output = run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -49,7 +51,7 @@ impl Bench {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs the program, which must fail with exit code 1 and one line, which it returns.
+    /// Runs the command, which must fail with exit code 1 and one line of message. Returns the line.
     pub fn fails(&self, arguments: &[impl AsRef<OsStr>]) -> String {
         let output = run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -58,25 +60,27 @@ impl Bench {
         errors
     }
 
-    /// e2fsck finds nothing.
+    /// Asserts that e2fsck finds no error in the image.
     pub fn fsck(&self) {
-        let output = match Command::new("/usr/sbin/e2fsck").args(["-f", "-n"]).arg(self.image()).output() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                eprintln!("SKIPPED: e2fsck is not installed");
-                return;
-            }
-            output => output.unwrap(),
+        let Some(output) = tool(Command::new("/usr/sbin/e2fsck").args(["-f", "-n"]).arg(self.image())) else {
+            return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 }
 
-/// Runs the program.
+/// Runs the command.
 pub fn run(arguments: &[impl AsRef<OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_parext4")).args(arguments).output().unwrap()
+    Command::new(program()).args(arguments).output().unwrap()
 }
 
-/// A path as an argument.
+/// Returns a path as a command line argument.
 pub fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
+}
+
+/// Returns the path of the program `parext4`, which cargo builds beside the directory of the test programs.
+pub fn program() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the test program");
+    test.ancestors().nth(2).expect("a build directory").join("parext4")
 }

@@ -1,4 +1,4 @@
-//! An image and a directory to mount it on.
+//! Mounts an image with `parext4 mount`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,23 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Bench, run, text};
+use crate::command::{Bench, program, run, text};
+use crate::skipped;
 
-/// A call on a mount that takes longer counts as a hang.
-const HANGS: Duration = Duration::from_secs(60);
+/// Calls on a mount that take longer count as hung.
+const HANG: Duration = Duration::from_secs(60);
 
-/// An image that is or can be mounted; unmounted in the end.
+/// An image, and a directory on which it can be mounted; unmounted when dropped.
 pub struct Bed {
     bench: Bench,
     dir: PathBuf,
 }
 
 impl Bed {
-    /// `None`, with a loud word, if nothing can be mounted here.
+    /// Makes an image. `None`, after a call of [`skipped`], if FUSE cannot be used.
     pub fn new(mkfs_options: &[&str]) -> Option<Self> {
         if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
-            eprintln!("SKIPPED: /dev/fuse cannot be used");
+            skipped("/dev/fuse cannot be used");
             return None;
         }
         let bench = Bench::new(mkfs_options);
@@ -30,32 +31,34 @@ impl Bed {
         Some(Self { bench, dir })
     }
 
-    /// An image that is mounted with the given options.
+    /// Makes an image and mounts it with the given options.
     pub fn mounted(mkfs_options: &[&str], options: &str) -> Option<Self> {
         let bed = Self::new(mkfs_options)?;
         bed.mount(options);
         Some(bed)
     }
 
+    /// Returns the image.
     pub fn bench(&self) -> &Bench {
         &self.bench
     }
 
-    /// Where the image is mounted.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A path below that.
+    /// Returns a path below the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// The command that mounts the image.
+    /// Returns the arguments of the command that mounts the image.
     pub fn mount_command(&self, options: &str) -> Vec<String> {
         ["mount", "-o", options, &text(&self.bench.image()), &text(&self.dir)].map(str::to_owned).to_vec()
     }
 
+    /// Mounts the image.
     pub fn mount(&self, options: &str) {
         self.bench.ok(&self.mount_command(options));
     }
@@ -64,21 +67,21 @@ impl Bed {
     pub fn serve(&self, options: &str) -> Child {
         let mut arguments = self.mount_command(options);
         arguments.insert(1, "--foreground".to_owned());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
+        let mut command = Command::new(program());
         let server = command.args(arguments).stdout(Stdio::null()).spawn().unwrap();
         assert!(until(|| self.is_mounted()), "not mounted");
         server
     }
 
-    /// Runs `work`. Should that hang, aborts the connection after a minute, so that every call on the mount fails, and
-    /// then fails.
+    /// Runs `work`. If it hangs, aborts the FUSE connection after a minute, so that every call on the mount fails, and
+    /// panics.
     pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
         let device = std::fs::metadata(&self.dir).unwrap().dev();
         let connection = rustix::fs::minor(device).to_string();
         let (over, is_over) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let watchdog = scope.spawn(move || {
-                let hangs = is_over.recv_timeout(HANGS) == Err(mpsc::RecvTimeoutError::Timeout);
+                let hangs = is_over.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout);
                 if hangs {
                     parext4_mount::control::abort(&connection).unwrap();
                 }
@@ -91,13 +94,14 @@ impl Bed {
         })
     }
 
+    /// Returns true if the image is mounted.
     pub fn is_mounted(&self) -> bool {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
     }
 
-    /// Another test may just be starting a program: until that has replaced the forked process, it holds this
-    /// process's files, and so the mount.
+    /// Unmounts the image. Retries while another test is starting a program: between fork and exec, the child still holds
+    /// copies of this process's files, and with them the mount.
     pub fn umount(&self) {
         let unmounted = until(|| {
             let output = run(&["umount", &text(&self.dir)]);
@@ -108,7 +112,7 @@ impl Bed {
         assert!(unmounted && !self.is_mounted());
     }
 
-    /// Unmounts, and e2fsck finds nothing.
+    /// Unmounts the image, and asserts that e2fsck finds no error.
     pub fn finish(self) {
         self.umount();
         self.bench.fsck();
@@ -126,7 +130,7 @@ impl Drop for Bed {
     }
 }
 
-/// Waits up to a minute until `is_so` returns true.
+/// Waits up to a minute until `is_so` returns true. Returns false if it does not.
 pub fn until(is_so: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -138,7 +142,7 @@ pub fn until(is_so: impl Fn() -> bool) -> bool {
     false
 }
 
-/// A command that another user runs.
+/// Returns a command that runs a program as another user.
 pub fn as_user(user: u32, program: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={user}"), format!("--regid={user}")]);
@@ -146,17 +150,14 @@ pub fn as_user(user: u32, program: &[&str]) -> Command {
     command
 }
 
-/// What a program prints on its error output.
+/// Returns what a program wrote to standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a tool, which must succeed. `None`, with a loud word, if it is not there.
+/// Runs a program, which must succeed, and returns its output. `None`, after a call of [`skipped`], if it is not installed.
 pub fn tool(command: &mut Command) -> Option<String> {
-    let Ok(output) = command.env("LC_ALL", "C").output() else {
-        eprintln!("SKIPPED: {} is not installed", command.get_program().to_string_lossy());
-        return None;
-    };
+    let output = crate::tool(command)?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command:?}: {said}{}", errors(&output));
     Some(said)

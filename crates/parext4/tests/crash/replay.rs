@@ -104,7 +104,7 @@ fn assert_changed_for_kernel(image: &MemDevice, what: &str) {
     copy.with_kernel(|root| {
         use std::os::unix::fs::PermissionsExt;
         let found = std::fs::metadata(root.join("file")).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(found, NEW_MODE.into(), "{what}: the kernel recovers {found:o}");
+        assert_eq!(found, u32::from(NEW_MODE), "{what}: the kernel recovers {found:o}");
     });
 }
 
@@ -127,7 +127,7 @@ fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
 fn crashes_while_the_journal_is_replayed() {
     check_crashes(&crashed(), |device| {
         let done = replay_journal(Arc::clone(device) as Arc<dyn Device>).unwrap();
-        assert_eq!(done.transactions, OLD.into());
+        assert_eq!(done.transactions, u32::from(OLD));
     });
 }
 

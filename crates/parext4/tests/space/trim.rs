@@ -40,7 +40,7 @@ fn what_is_free_goes_and_what_is_used_stays() {
         assert_eq!(byte_at(&device, place), 7);
         volume.sync().unwrap();
         let free = volume.space().free_blocks * u64::from(block_size);
-        assert_eq!(volume.trim(place..place + u64::from(block_size), 0).unwrap(), block_size.into());
+        assert_eq!(volume.trim(place..place + u64::from(block_size), 0).unwrap(), u64::from(block_size));
         assert_eq!((byte_at(&device, place), byte_at(&device, place + u64::from(block_size))), (0, 7));
         let all = volume.trim(0..u64::MAX, 0).unwrap();
         // Windows of open files are left alone.

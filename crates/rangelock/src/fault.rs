@@ -29,7 +29,7 @@ pub enum Fault {
     DeflateInUse,
     /// The word of the single slot can be acquired after the lock expanded.
     ReuseSingleSlot,
-    /// A request that failed to acquire all its words keeps those it acquired when it queues.
+    /// A request that failed to acquire all its words keeps the acquired ones when it queues.
     KeepPartialGrant,
     /// A request that has acquired its words does not check for wide requests.
     IgnoreWide,

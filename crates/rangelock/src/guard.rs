@@ -1,7 +1,7 @@
 //! Guards: a held range, which can be narrowed and released.
 
 use crate::lock::RangeLock;
-use crate::queue::Access;
+use crate::range::Access;
 use crate::table::Placement;
 use crate::{ByteRange, Mode};
 use std::fmt;
@@ -86,14 +86,14 @@ impl<L: Deref<Target = RangeLock>> Guard<L> {
     }
 
     fn narrow(&mut self, to: Access) {
-        self.placement = self.lock.slots().narrow(self.placement, to);
+        self.placement = self.lock.slots.narrow(self.placement, to);
     }
 }
 
 impl<L: Deref<Target = RangeLock>> Drop for Guard<L> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.slots().release(self.placement);
+        self.lock.slots.release(self.placement);
     }
 }
 

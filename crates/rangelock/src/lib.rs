@@ -6,6 +6,7 @@ compile_error!(
     "`--cfg rangelock_unlocked` disables all locking: use it only in release builds, to measure the lock's cost"
 );
 
+mod acquire;
 mod fault;
 mod grid;
 mod guard;

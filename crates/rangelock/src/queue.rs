@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - Q1: tickets rise in arrival order, also within the waiters of a class.
-//! - Q2: the first waiter of each class conflicts with a granted request or with an earlier waiter. The waiters behind
-//!   it then wait, too: each conflicts with the first one or, if both are shared, with what blocks the first one.
+//! - Q2: the first waiter of each class conflicts with a granted request or with an earlier waiter. The later
+//!   waiters of the class then wait, too: each conflicts with the first one or, if both are shared, with what blocks the first one.
 //! - Q3: no two granted requests conflict.
 //! - Q4: a granted request that conflicts with a waiter is earlier than the waiter; otherwise it would wait itself. So
 //!   grants need no tickets.
@@ -18,16 +18,9 @@
 
 use crate::fault::{Fault, Planted};
 use crate::grid::{Grid, Id};
-use crate::{ByteRange, Mode};
+use crate::range::{Access, ByteRange, Mode};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-
-/// The range and mode of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub(crate) range: ByteRange,
-    pub(crate) mode: Mode,
-}
 
 type Ticket = u64;
 
@@ -320,8 +313,8 @@ fn invariant_broken(what: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Queue};
-    use crate::{ByteRange, Mode};
+    use super::Queue;
+    use crate::range::{Access, ByteRange, Mode};
 
     fn access(start: u64, end: u64, mode: Mode) -> Access {
         Access { range: ByteRange::new(start, end), mode }
@@ -368,11 +361,11 @@ mod tests {
         let (held, waiter) = (access(0, 10, Mode::Exclusive), access(5, 20, Mode::Exclusive));
         assert!(request(&mut queue, held, "holder"));
         assert!(!request(&mut queue, waiter, "waiter"));
-        assert!(!request(&mut queue, access(15, 20, Mode::Exclusive), "behind it"));
+        assert!(!request(&mut queue, access(15, 20, Mode::Exclusive), "after it"));
         assert!(!request(&mut queue, access(0, 5, Mode::Exclusive), "elsewhere"));
         let mut granted = Vec::new();
         queue.cancel(waiter, |name| *name == "waiter", &mut granted);
-        assert_eq!(granted, ["behind it"]);
+        assert_eq!(granted, ["after it"]);
         assert_eq!(release(&mut queue, held), ["elsewhere"]);
     }
 

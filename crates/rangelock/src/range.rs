@@ -119,6 +119,13 @@ pub enum Mode {
     Exclusive,
 }
 
+/// The range and mode of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) range: ByteRange,
+    pub(crate) mode: Mode,
+}
+
 #[cfg(test)]
 mod tests {
     use super::ByteRange;

@@ -37,8 +37,8 @@ impl Drop for Request<'_> {
     fn drop(&mut self) {
         match (self.lock, &self.waiter) {
             (None, _) => {}
-            (Some(lock), None) => lock.slots().release(self.placement),
-            (Some(lock), Some(waiter)) => lock.slots().cancel(self.placement, waiter),
+            (Some(lock), None) => lock.slots.release(self.placement),
+            (Some(lock), Some(waiter)) => lock.slots.cancel(self.placement, waiter),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One slot: a word that holds simple states, and a queue for all others.
+//! One slot: a word that holds simple states, and a queue for all other states.
 //!
 //! A request acquires a free word by one compare-and-swap, and releases it by another. A request that finds another
 //! value in the word locks the queue. That *inflates* the slot: the holders in the word move to the queue and the word
@@ -11,7 +11,8 @@
 //! - W2: all waiting requests are in the queue, so no request passes a waiter by the word.
 
 use crate::fault::{Fault, Planted};
-use crate::queue::{self, Access};
+use crate::queue;
+use crate::range::Access;
 use crate::sync::{self, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wake::Waiter;
 use crate::word::{self, FREE, QUEUED};

@@ -18,11 +18,11 @@
 //! - S1: the wide slot is locked before the slots of the table, these in ascending order. No other lock is acquired
 //!   while one of them is held. They are acquired only with no lock held, or under the single slot's.
 //! - S2: `table` is set while the single slot is locked and retires: its queue is empty, and its word never free.
-//! - S3: of two conflicting requests that arrive after the expansion, one of them wide, the later one enters, behind
+//! - S3: of two conflicting requests that arrive after the expansion, one of them wide, the later one enters, after
 //!   the earlier one, the wide slot or another slot in which the earlier one is.
 
 use crate::fault::{Fault, Planted};
-use crate::queue::Access;
+use crate::range::Access;
 use crate::slot::{Locked, Queue, Slot};
 use crate::slot_set::SlotSet;
 use crate::sync::{AtomicUsize, Ordering};

@@ -9,7 +9,7 @@
 //! requests sees the other, and enters a queue in which the other is, too.
 
 use crate::fault::{Fault, Planted};
-use crate::queue::Access;
+use crate::range::Access;
 use crate::slot::{Locked, Slot};
 use crate::slot_set::{SLOTS, SlotSet, is_wide};
 use crate::sync::{AtomicUsize, Ordering};
@@ -77,7 +77,7 @@ impl Placement {
     /// Returns the placement of this request after its access shrinks to `to`.
     pub(crate) fn narrowed(self, to: Access, planted: Planted) -> Self {
         // A wide request keeps its slots. A narrow request that waits for it may be granted in a slot of `to` that the
-        // wide request never entered: it must not find itself behind it there.
+        // wide request never entered: it must not find itself queued after it there.
         let keeps_slots = self.in_wide_slot == InWideSlot::Wide && !planted.is(Fault::ShrinkMovesWide);
         let slots = if keeps_slots { self.slots } else { Self::of(to, planted).slots };
         Self { access: to, slots, ..self }
@@ -95,7 +95,7 @@ impl Table {
         &self.slots[slot]
     }
 
-    /// Returns the wide slot and all others.
+    /// Returns all slots, the wide slot included.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().chain([&self.wide_slot])
     }
@@ -199,7 +199,7 @@ mod tests {
     fn the_count_of_wide_requests_returns_to_zero() {
         let (lock, byte) = (RangeLock::new(), |i| ByteRange::new(i, i + 1));
         drop((0..32).map(|i| lock.shared(byte(i))).collect::<Vec<_>>());
-        let table: &Table = lock.slots().table().expect("the lock has expanded");
+        let table: &Table = lock.slots.table().expect("the lock has expanded");
         let wide = || table.wide_count.0.load(Ordering::Relaxed);
         let small = lock.shared(byte(0));
         assert!(lock.try_lock(ByteRange::ALL, Mode::Exclusive).is_none());

@@ -10,7 +10,7 @@
 //! A word of zero is `FREE`; a word with only bit 4 set is `QUEUED`. So a word holds any range of at most 64 KiB that
 //! starts in the first 8 TiB, and any range of whole blocks, also to infinity, that starts in the first 16 TiB.
 
-use crate::queue::Access;
+use crate::range::Access;
 use crate::sync::{AtomicU64, Ordering};
 use crate::{ByteRange, Mode};
 

@@ -173,7 +173,7 @@ fn alone(report: &mut Report, rounds: usize) {
     drop(other);
     for holders in [32, 2048] {
         let held: Vec<_> = (0..holders).map(|i| lock.exclusive(block(i))).collect();
-        let name = format!("a block, {holders} others held");
+        let name = format!("a block, with {holders} held");
         each(&name, &mut |turn| drop(black_box(lock.exclusive(block(holders + turn % holders)))));
         drop(held);
     }

@@ -1,31 +1,78 @@
-//! The one error of this crate: a structure on the device failed a named check.
+//! The error of this crate: an on-disk structure failed a check.
 
 use std::fmt;
 
-/// A check that an on-disk structure failed.
+use crate::number::{FsBlock, InodeNo};
+
+/// An on-disk structure that failed a check, with the structure, the field and the place as data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{structure}: {field}: {problem}")]
+#[non_exhaustive]
 pub struct FormatError {
     /// The structure, as the kernel's documentation names it: `superblock`, `extent header`, ...
     pub structure: &'static str,
     /// The field that failed, as the kernel names it: `s_magic`, `eh_entries`, `checksum`, ...
     pub field: &'static str,
-    /// What was wrong with it, with the value found.
+    /// The value found, and why it is wrong.
     pub problem: String,
+    /// The inode that the structure belongs to, if the parser knows it.
+    pub ino: Option<InodeNo>,
+    /// The block of the volume that contains the structure, if the parser knows it.
+    pub block: Option<FsBlock>,
 }
 
 /// The result of parsing or checking a structure.
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
 impl FormatError {
-    /// An error for `field` of `structure`.
+    /// Returns an error in `field` of `structure`, without a place.
     pub fn new(structure: &'static str, field: &'static str, problem: impl fmt::Display) -> Self {
-        Self { structure, field, problem: problem.to_string() }
+        Self { structure, field, problem: problem.to_string(), ino: None, block: None }
     }
 
-    /// A checksum that does not match.
+    /// Returns the error of a checksum that does not match, without a place.
     #[must_use]
     pub fn checksum(structure: &'static str, stored: u32, computed: u32) -> Self {
         Self::new(structure, "checksum", format_args!("stored {stored:#010x}, computed {computed:#010x}"))
+    }
+
+    /// Sets the inode that the structure belongs to.
+    #[must_use]
+    pub fn of_inode(self, ino: InodeNo) -> Self {
+        Self { ino: Some(ino), ..self }
+    }
+
+    /// Sets the block of the volume that contains the structure.
+    #[must_use]
+    pub fn in_block(self, block: FsBlock) -> Self {
+        Self { block: Some(block), ..self }
+    }
+}
+
+/// Prints `structure: field: problem (inode 12, block 34)`.
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.structure, self.field, self.problem)?;
+        match (self.ino, self.block) {
+            (None, None) => Ok(()),
+            (Some(ino), None) => write!(f, " (inode {ino})"),
+            (None, Some(block)) => write!(f, " (block {block})"),
+            (Some(ino), Some(block)) => write!(f, " (inode {ino}, block {block})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_ends_with_the_place() {
+        let error = FormatError::new("inode", "i_mode", "0 has no file type");
+        assert_eq!(error.to_string(), "inode: i_mode: 0 has no file type");
+        let error = error.of_inode(InodeNo(12));
+        assert_eq!(error.to_string(), "inode: i_mode: 0 has no file type (inode 12)");
+        let error = error.in_block(FsBlock(34));
+        assert_eq!(error.to_string(), "inode: i_mode: 0 has no file type (inode 12, block 34)");
+        assert_eq!((error.ino, error.block), (Some(InodeNo(12)), Some(FsBlock(34))));
     }
 }

@@ -5,9 +5,10 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
 use crate::error::{FormatError, Result};
-use crate::types::{FileBlock, FsBlock};
+use crate::number::{FileBlock, FsBlock};
 
 /// The longest written extent, in blocks.
 pub const MAX_WRITTEN: u32 = 32768;
@@ -23,8 +24,6 @@ const MAGIC: u16 = 0xf30a;
 const ENTRY_SIZE: usize = 12;
 /// Added to `ee_len` if the extent is unwritten.
 const UNWRITTEN_BIAS: u16 = 0x8000;
-/// One more than the last logical block.
-const LOGICAL_END: u64 = 1 << 32;
 
 /// A run of blocks of a file that lies in one run of blocks of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +39,16 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first file block after the extent; up to 2^32.
+    /// Returns the number of the file block after the extent; at most [`FileBlock::LIMIT`].
     #[must_use]
     pub fn end(&self) -> u64 {
-        u64::from(self.logical.get()) + u64::from(self.len)
+        self.logical.to_u64() + u64::from(self.len)
+    }
+
+    /// Returns the file blocks of the extent.
+    #[must_use]
+    pub fn blocks(&self) -> BlockRange {
+        BlockRange::clamped(self.logical.to_u64(), self.end())
     }
 }
 
@@ -168,7 +173,7 @@ fn parse_leaf(raw: &[RawExtent]) -> Result<Vec<Extent>> {
         .map(|raw| {
             let extent = parse_extent(raw)?;
             let logical = extent.logical;
-            if u64::from(logical.get()) < end {
+            if logical.to_u64() < end {
                 return Err(FormatError::new(
                     "extent",
                     "ee_block",
@@ -191,7 +196,7 @@ fn parse_extent(raw: &RawExtent) -> Result<Extent> {
         len: u32::from(if unwritten { raw_len - UNWRITTEN_BIAS } else { raw_len }),
         unwritten,
     };
-    if extent.len == 0 || extent.end() > LOGICAL_END {
+    if extent.len == 0 || extent.end() > FileBlock::LIMIT {
         let problem = format_args!("{} blocks at block {}", extent.len, extent.logical);
         return Err(FormatError::new("extent", "ee_len", problem));
     }

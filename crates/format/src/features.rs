@@ -1,10 +1,7 @@
-//! The three feature words of the superblock, and which of them this implementation reads and writes.
+//! The three feature words of the superblock.
 //!
-//! A file system may use an unknown `compat` feature and still be written, an unknown `ro_compat` feature and
-//! still be read; an unknown `incompat` feature forbids both. Source: kernel documentation, "Super Block".
-
-use crate::error::{FormatError, Result};
-use crate::superblock::Superblock;
+//! A file system with an unknown `compat` feature may still be written, and with an unknown `ro_compat` feature still be
+//! read. An unknown `incompat` feature forbids both. Source: kernel documentation, "Super Block".
 
 bitflags::bitflags! {
     /// `s_feature_compat`: an implementation that does not know these may still write.
@@ -190,79 +187,6 @@ macro_rules! names {
 names!(Compat, COMPAT_NAMES, "compat");
 names!(Incompat, INCOMPAT_NAMES, "incompat");
 names!(RoCompat, RO_COMPAT_NAMES, "ro_compat");
-
-/// The names of all features of a file system, in the order in which `dumpe2fs` prints them.
-#[must_use]
-pub fn names(sb: &Superblock) -> Vec<String> {
-    [sb.compat().names(), sb.incompat().names(), sb.ro_compat().names()].concat()
-}
-
-/// What may be done with a file system, going by its features.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Every feature is supported.
-    ReadWrite,
-    /// It can be read but must not be written.
-    ReadOnly {
-        /// The features that forbid writing.
-        because: Vec<String>,
-    },
-}
-
-/// The `incompat` features that are read and written.
-const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::CSUM_SEED);
-
-/// The `incompat` features without which a file system is not an ext4 that is read here.
-const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE.union(Incompat::EXTENTS);
-
-/// The `ro_compat` features that are kept up when writing.
-const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::BTREE_DIR)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::ORPHAN_PRESENT);
-
-/// Whether the file system may be written, or only read.
-///
-/// # Errors
-/// Names the features that forbid reading: unsupported `incompat` ones, missing ones that are relied upon
-/// (ext2 and ext3 have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal.
-pub fn access(sb: &Superblock) -> Result<Access> {
-    let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
-
-    let unsupported = sb.incompat().difference(INCOMPAT_SUPPORTED);
-    if !unsupported.is_empty() {
-        return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
-    }
-    let missing = INCOMPAT_REQUIRED.difference(sb.incompat());
-    if !missing.is_empty() {
-        let names = missing.names().join(", ");
-        return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
-    }
-    let fast_commit = sb.compat().intersection(Compat::FAST_COMMIT);
-    if !fast_commit.is_empty() {
-        return refuse("s_feature_compat", unsupported_features(&fast_commit.names()));
-    }
-    if sb.compat().contains(Compat::HAS_JOURNAL) && sb.journal_inode() == 0 {
-        return refuse("s_journal_inum", "an external journal is not supported".to_owned());
-    }
-
-    let because = sb.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
-    Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
-}
-
-fn unsupported_features(names: &[String]) -> String {
-    format!("feature not supported: {}", names.join(", "))
-}
 
 #[cfg(test)]
 mod tests {

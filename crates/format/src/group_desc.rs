@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::checksum::{ChecksumSeed, crc16};
 use crate::error::{FormatError, Result};
+use crate::number::{FsBlock, GroupNo};
 use crate::superblock::Superblock;
-use crate::types::{FsBlock, GroupNo};
 
 const NAME: &str = "group descriptor";
 /// Where `bg_checksum` lies; both kinds of checksum leave it out.

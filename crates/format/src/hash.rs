@@ -7,6 +7,7 @@ use crate::{FormatError, Result};
 
 /// The hash function of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HashVersion {
     /// `DX_HASH_LEGACY`
     Legacy,

@@ -16,17 +16,16 @@ pub use flags::InodeFlags;
 use raw::{BASE_SIZE, CHECKSUM_HI, CHECKSUM_LO, FIELDS_SIZE, RawInode};
 pub use timestamp::Timestamp;
 
+use crate::block_range::BlockRange;
 use crate::checksum::ChecksumSeed;
 use crate::error::{FormatError, Result};
 use crate::features::RoCompat;
+use crate::number::InodeNo;
 use crate::superblock::Superblock;
-use crate::types::InodeNo;
 use crate::xattr;
 
 /// `i_extra_isize` from which on the upper half of the checksum is there.
 const EXTRA_WITH_CHECKSUM_HI: u16 = 4;
-/// The blocks of a file are numbered with 32 bits.
-const MAX_FILE_BLOCKS: u64 = 1 << 32;
 
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +92,7 @@ impl Inode {
         if FileType::from_mode(mode).is_none() {
             return Err(error("i_mode", ino, format!("{mode:#o} has no file type")));
         }
-        if inode.size > MAX_FILE_BLOCKS << sb.block_bits() {
+        if inode.size > sb.block_unit().bytes_of(BlockRange::ALL).end {
             return Err(error("i_size", ino, format!("{} is past the last block", inode.size)));
         }
         Ok(inode)
@@ -284,7 +283,7 @@ impl Inode {
 }
 
 fn error(field: &'static str, ino: InodeNo, problem: String) -> FormatError {
-    FormatError::new("inode", field, format_args!("inode {ino}: {problem}"))
+    FormatError::new("inode", field, problem).of_inode(ino)
 }
 
 /// `i_extra_isize`; 0 in an inode of 128 bytes, which has no such field.

@@ -28,7 +28,7 @@ pub const HEADER_SIZE: usize = 12;
 /// Bytes of the checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
 const TAIL_SIZE: usize = 4;
 
-/// What a control block of the journal is.
+/// The kind of a control block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
     /// Says where the data blocks behind it belong.

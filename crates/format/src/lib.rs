@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod bitmap;
+mod block_range;
+mod block_size;
 pub mod checksum;
 pub mod dir_entry;
 mod error;
@@ -15,11 +17,13 @@ pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod jbd2;
+mod number;
 pub mod orphan_file;
 pub mod superblock;
-mod types;
 pub mod xattr;
 
+pub use block_range::BlockRange;
+pub use block_size::BlockSize;
 pub use checksum::ChecksumSeed;
 pub use error::{FormatError, Result};
-pub use types::{FileBlock, FsBlock, GroupNo, InodeNo};
+pub use number::{FileBlock, FsBlock, GroupNo, InodeNo};

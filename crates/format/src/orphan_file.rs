@@ -25,9 +25,16 @@ pub fn slots_per_block(block_len: usize) -> usize {
     block_len.saturating_sub(size_of::<RawTail>()) / size_of::<U32>()
 }
 
-/// Parses a block into all its slots, 0 being a free one. With a seed (the orphan file inode's), the
-/// checksum is verified, of which `physical`, where the block is on the volume, is a part.
+/// Parses block `physical` of the volume and returns all its slots; 0 is a free one. With a seed (of the orphan file's
+/// inode), verifies the checksum, which covers the block number, too.
+///
+/// # Errors
+/// Names the field that is wrong, and the block.
 pub fn parse_block(bytes: &[u8], seed: Option<ChecksumSeed>, physical: FsBlock) -> Result<Vec<InodeNo>> {
+    parse_slots(bytes, seed, physical).map_err(|error| error.in_block(physical))
+}
+
+fn parse_slots(bytes: &[u8], seed: Option<ChecksumSeed>, physical: FsBlock) -> Result<Vec<InodeNo>> {
     let Ok((slots, tail)) = RawTail::ref_from_suffix(bytes) else {
         return Err(FormatError::new(STRUCTURE, "ob_magic", "the block is too short"));
     };

@@ -3,6 +3,7 @@
 //! [`Superblock::parse`] checks every field that the accessors compute with, so the accessors cannot fail.
 //! Source: kernel documentation, "Super Block".
 
+mod access;
 mod check;
 mod errors;
 mod geometry;
@@ -10,6 +11,7 @@ mod raw;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+pub use access::Access;
 pub use errors::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord};
 pub use raw::RawSuperblock;
 
@@ -58,7 +60,7 @@ impl Superblock {
     /// Parses the superblock and checks its magic, its checksum (`metadata_csum`) and its geometry.
     ///
     /// # Errors
-    /// Names the field that is wrong or not supported. Features are judged by [`crate::features::access`].
+    /// Names the field that is wrong or not supported. See [`Self::access`] for unsupported features.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let (raw, _) = RawSuperblock::read_from_prefix(bytes)
             .map_err(|_| FormatError::new("superblock", "size", format_args!("{} bytes", bytes.len())))?;

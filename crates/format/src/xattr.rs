@@ -55,9 +55,15 @@ struct RawEntry {
     e_hash: U32,
 }
 
-/// Parses an attribute block, `block` being where it is on the volume. With a seed (the volume's), its
-/// checksum is verified.
+/// Parses the attribute block with number `block`. With a seed (the volume's), verifies its checksum.
+///
+/// # Errors
+/// Names the field that is wrong, and the block.
 pub fn parse_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSeed>) -> Result<Vec<Xattr>> {
+    parse_entries_of_block(bytes, block, seed).map_err(|error| error.in_block(block))
+}
+
+fn parse_entries_of_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSeed>) -> Result<Vec<Xattr>> {
     const STRUCTURE: &str = "xattr block";
     let Ok((header, _)) = RawHeader::ref_from_prefix(bytes) else {
         return Err(FormatError::new(STRUCTURE, "h_magic", "the block is too short"));

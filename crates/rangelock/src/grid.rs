@@ -5,8 +5,8 @@
 //! a range checks, on each level in use, the cells that the range touches and the one before them. Cells are hashed to
 //! buckets.
 //!
-//! A search for a short range visits at most three cells of each level in use, however many other ranges there are. No
-//! search takes more steps than there are ranges. Nodes are reused: the grid allocates only when it holds more ranges than ever before.
+//! However many ranges there are, a search visits at most three cells of each level whose cells are at least as long as
+//! the range, and never takes more steps than there are ranges. Nodes are reused: the grid allocates only when it holds more ranges than ever before.
 //!
 //! Invariants:
 //! - G1: `levels` has the bit of each range's level. Bits are cleared when the last range is removed.

@@ -1,8 +1,9 @@
 //! The numbers derived from the superblock: blocks, groups, descriptors, inodes.
 
 use super::Superblock;
+use crate::block_size::BlockSize;
 use crate::features::{Compat, Incompat, RoCompat};
-use crate::types::{FsBlock, GroupNo};
+use crate::number::{FsBlock, GroupNo};
 
 /// The extra inode fields that the kernel knows take this many bytes.
 const KNOWN_EXTRA_ISIZE: u16 = 32;
@@ -19,6 +20,12 @@ impl Superblock {
     #[must_use]
     pub const fn block_bits(&self) -> u32 {
         10 + self.raw.s_log_block_size.get()
+    }
+
+    /// Returns the block size for conversions between bytes and blocks.
+    #[must_use]
+    pub fn block_unit(&self) -> BlockSize {
+        BlockSize::from_bits(self.block_bits()).expect("the geometry check admits only supported sizes")
     }
 
     /// The number of blocks on the volume.

@@ -1,10 +1,10 @@
 //! Damaged and arbitrary bytes: parsers answer with an error or a value, never with a panic.
 
 use parext4_format::extent::{self, ExtentNode};
-use parext4_format::features::{self, Access, Compat, Incompat, RoCompat};
+use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::Inode;
-use parext4_format::superblock::{RawSuperblock, Superblock};
+use parext4_format::superblock::{Access, RawSuperblock, Superblock};
 use parext4_format::{ChecksumSeed, GroupNo, InodeNo, bitmap};
 use proptest::prelude::*;
 use zerocopy::FromZeros;
@@ -91,7 +91,7 @@ fn features_decide_the_access() {
     let with = |change: Change<Superblock>| {
         let mut sb = Superblock::from_raw(valid_superblock()).unwrap();
         change(&mut sb);
-        features::access(&sb)
+        sb.access()
     };
     assert_eq!(with(|_| ()), Ok(Access::ReadWrite));
     assert_eq!(
@@ -142,7 +142,7 @@ fn use_superblock(sb: &Superblock) {
     for group in [0, 1, sb.group_count() - 1, u32::MAX] {
         let _ = sb.has_backup(GroupNo(group));
     }
-    let _ = (sb.label(), sb.checksum_seed(), features::access(sb), features::names(sb));
+    let _ = (sb.label(), sb.checksum_seed(), sb.access(), sb.feature_names());
     let _ = Inode::new(0o100_644, sb);
 }
 

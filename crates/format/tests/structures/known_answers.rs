@@ -6,7 +6,7 @@ use parext4_format::extent::{self, ExtentNode};
 use parext4_format::group_desc::GroupFlags;
 use parext4_format::inode::{FileType, InodeFlags};
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FsBlock, GroupNo, InodeNo, bitmap, features};
+use parext4_format::{ChecksumSeed, FsBlock, GroupNo, InodeNo, bitmap};
 
 use crate::image::Image;
 
@@ -70,7 +70,7 @@ fn superblock(image: &Image) {
 
     let Some(output) = image.ask("dumpe2fs", &["-h"]) else { return };
     let features = output.lines().find_map(|line| line.strip_prefix("Filesystem features:")).unwrap();
-    assert_eq!(features.split_whitespace().collect::<Vec<_>>(), features::names(sb));
+    assert_eq!(features.split_whitespace().collect::<Vec<_>>(), sb.feature_names());
 }
 
 fn backups(image: &Image) {

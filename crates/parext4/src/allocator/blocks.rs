@@ -233,7 +233,7 @@ impl Allocator {
             }
             let (group, offset) = self.layout.group_of(start);
             let here = left.min(self.layout.blocks_per_group - offset);
-            start = start + u64::from(here);
+            start += u64::from(here);
             left -= here;
             Some((group, offset, here))
         })

@@ -21,7 +21,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parext4_device::Device;
 use parext4_format::InodeNo;
-use parext4_format::features;
 use parext4_format::inode::Inode;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
@@ -177,7 +176,7 @@ fn summary(sb: &Superblock, journal_blocks: Option<u32>) -> Summary {
         journal_blocks: journal_blocks.unwrap_or(0),
         uuid: sb.uuid(),
         label: sb.label(),
-        features: features::names(sb),
+        features: sb.feature_names(),
     }
 }
 

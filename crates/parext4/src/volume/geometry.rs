@@ -77,7 +77,7 @@ impl Volume {
             block_size: superblock.block_size(),
             inode_size: superblock.inode_size(),
             groups: superblock.group_count(),
-            features: features::names(&superblock),
+            features: superblock.feature_names(),
             journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
             read_only: self.inner.read_only.clone(),
             errors: RecordedErrors::of(&superblock),

@@ -5,9 +5,9 @@ use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use parext4_device::{AlignedBuf, Device};
-use parext4_format::features::{self, Access, Compat, Incompat, RoCompat};
+use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
-use parext4_format::superblock::{STATE_ERROR, STATE_VALID, Superblock};
+use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
@@ -164,7 +164,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
 /// Reads the superblock of a volume that can be used on `device`, and says how.
 pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
     let superblock = read_superblock(device)?;
-    let access = features::access(&superblock).map_err(|e| Error::Unsupported(e.to_string()))?;
+    let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;
     check_device(device, &superblock)?;
     Ok((superblock, access))
 }

@@ -1,0 +1,80 @@
+//! Whether this implementation can read and write a file system, according to its features.
+
+use super::Superblock;
+use crate::error::{FormatError, Result};
+use crate::features::{Compat, Incompat, RoCompat};
+
+/// The access to a file system that its features permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every feature is supported.
+    ReadWrite,
+    /// The file system can be read but must not be written.
+    ReadOnly {
+        /// The features that forbid writing.
+        because: Vec<String>,
+    },
+}
+
+/// The `incompat` features that are supported for reading and writing.
+const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::CSUM_SEED);
+
+/// The `incompat` features that a file system must have.
+const INCOMPAT_REQUIRED: Incompat = Incompat::FILETYPE.union(Incompat::EXTENTS);
+
+/// The `ro_compat` features that are supported for writing.
+const RO_COMPAT_SUPPORTED: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::BTREE_DIR)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+impl Superblock {
+    /// Returns the access that the features permit.
+    ///
+    /// # Errors
+    /// Names the features that forbid reading: unsupported `incompat` features, missing required ones (ext2 and ext3
+    /// have no `extent`), `fast_commit` (its journal blocks are not replayed), an external journal.
+    pub fn access(&self) -> Result<Access> {
+        let refuse = |field, problem: String| Err(FormatError::new("superblock", field, problem));
+
+        let unsupported = self.incompat().difference(INCOMPAT_SUPPORTED);
+        if !unsupported.is_empty() {
+            return refuse("s_feature_incompat", unsupported_features(&unsupported.names()));
+        }
+        let missing = INCOMPAT_REQUIRED.difference(self.incompat());
+        if !missing.is_empty() {
+            let names = missing.names().join(", ");
+            return refuse("s_feature_incompat", format!("feature missing (an ext2 or ext3?): {names}"));
+        }
+        let fast_commit = self.compat().intersection(Compat::FAST_COMMIT);
+        if !fast_commit.is_empty() {
+            return refuse("s_feature_compat", unsupported_features(&fast_commit.names()));
+        }
+        if self.compat().contains(Compat::HAS_JOURNAL) && self.journal_inode() == 0 {
+            return refuse("s_journal_inum", "an external journal is not supported".to_owned());
+        }
+
+        let because = self.ro_compat().difference(RO_COMPAT_SUPPORTED).names();
+        Ok(if because.is_empty() { Access::ReadWrite } else { Access::ReadOnly { because } })
+    }
+
+    /// Returns the names of all features, in the order in which `dumpe2fs` prints them.
+    #[must_use]
+    pub fn feature_names(&self) -> Vec<String> {
+        [self.compat().names(), self.incompat().names(), self.ro_compat().names()].concat()
+    }
+}
+
+fn unsupported_features(names: &[String]) -> String {
+    format!("feature not supported: {}", names.join(", "))
+}

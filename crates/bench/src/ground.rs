@@ -54,8 +54,7 @@ pub fn memory(size: u64) -> Result<Arc<MemDevice>> {
 
 /// A device that takes `latency` for each request, and does `parallel` of them at a time.
 pub fn simulated(inner: Arc<dyn Device>, latency: Duration, parallel: usize) -> Arc<dyn Device> {
-    let profile =
-        SimProfile { read_latency: latency, write_latency: latency, flush_latency: latency, parallel };
+    let profile = SimProfile::new(latency, parallel);
     Arc::new(SimDevice::new(inner, profile))
 }
 

@@ -1,7 +1,7 @@
-//! What a request costs in each back end: `cargo bench -p parext4-device`.
+//! Cost of a request in each queue: `cargo bench -p parext4-device`.
 //!
 //! Compare lines of one run only. `uring` and `threads` read a small file through the page cache, so the
-//! kernel's part of their cost is small and the same.
+//! kernel's part of their cost is small and equal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ fn inline(bencher: Bencher<'_, '_>, depth: u32) {
     reads(bencher, Arc::new(MemDevice::new(SIZE)), depth);
 }
 
-/// As many places as requests: all of a batch are due at once.
+/// Has a slot for each request, so all requests of a batch are due at once.
 #[divan::bench(args = DEPTHS)]
 fn sim_parallel(bencher: Bencher<'_, '_>, depth: u32) {
     reads(bencher, simulated(Duration::from_nanos(1), depth as usize), depth);
 }
 
-/// Few places, so that the device takes about 300 ns for each request; less than that is what its clock costs.
+/// Has 64 slots, so the device completes a request about every 300 ns. Time above that is the cost of its clock.
 #[divan::bench(args = DEPTHS)]
 fn sim_saturated(bencher: Bencher<'_, '_>, depth: u32) {
     reads(bencher, simulated(Duration::from_nanos(300 * 64), 64), depth);
@@ -48,8 +48,7 @@ fn threads(bencher: Bencher<'_, '_>, depth: u32) {
 }
 
 fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
-    let profile =
-        SimProfile { read_latency: latency, write_latency: latency, flush_latency: latency, parallel };
+    let profile = SimProfile::new(latency, parallel);
     Arc::new(SimDevice::new(Arc::new(MemDevice::new(SIZE)), profile))
 }
 
@@ -59,7 +58,7 @@ fn file() -> FileDevice {
     FileDevice::open(file.path(), &options).expect("an image")
 }
 
-/// Keeps `depth` reads of 512 bytes in flight; one iteration is as many.
+/// Keeps `depth` reads of 512 bytes in flight. An iteration completes `depth` reads.
 fn reads(bencher: Bencher<'_, '_>, device: Arc<dyn Device>, depth: u32) {
     let mut queue = open_queue(&device, depth);
     for token in 0..depth.into() {
@@ -73,7 +72,7 @@ fn read(token: u64, buf: AlignedBuf) -> Request {
     Request { token, op: Op::Read { offset: token * 512 % SIZE, len: buf.len(), buf } }
 }
 
-/// Harvests `count` requests and submits each again.
+/// Harvests `count` requests and submits each one again.
 fn turn(queue: &mut dyn Queue, count: u32, done: &mut Vec<Done>) {
     let mut left = count as usize;
     while left > 0 {

@@ -1,4 +1,6 @@
-//! Memory that direct I/O takes as it is: 4096-byte aligned.
+//! Buffers that direct I/O uses without a copy: their addresses are multiples of 4096 bytes.
+//!
+//! This module allocates memory and keeps none; [`BufferPool`](crate::BufferPool) keeps idle buffers.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
@@ -7,12 +9,12 @@ use std::ops::{Deref, DerefMut};
 use memmap2::{Advice, MmapMut};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// The alignment that every direct I/O implementation of Linux is content with.
+/// Alignment of addresses in bytes, which satisfies direct I/O of all Linux file systems and block devices.
 const PAGE: usize = 4096;
-/// Lengths are multiples of the smallest sector.
+/// Smallest sector in bytes. Lengths of buffers are multiples of it.
 const SECTOR: usize = 512;
-/// Buffers from here on are mapped in huge pages, where the system gives some: a device takes what lies together in one
-/// part, and twice as fast as page by page where that was measured.
+/// Length in bytes from which buffers are mapped with huge pages, if the system provides them. A device transfers
+/// contiguous memory as one segment: twice as fast as page by page where that was measured.
 pub(crate) const HUGE: usize = 2 << 20;
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable)]
@@ -31,7 +33,7 @@ enum Memory {
 }
 
 impl AlignedBuf {
-    /// A buffer of `len` zero bytes.
+    /// Allocates a buffer of `len` zero bytes.
     ///
     /// # Panics
     /// If `len` is not a multiple of 512.
@@ -40,7 +42,7 @@ impl AlignedBuf {
         Self { memory: Memory::zeroed(len), len }
     }
 
-    /// A copy of `bytes`.
+    /// Allocates a copy of `bytes`.
     ///
     /// # Panics
     /// If the length is not a multiple of 512.
@@ -52,14 +54,14 @@ impl AlignedBuf {
 }
 
 impl Memory {
-    /// At least `len` zeros. Large ones are not touched until used.
+    /// Allocates at least `len` zero bytes. Pages of a mapping take memory when they are first used.
     fn zeroed(len: usize) -> Self {
         if len < HUGE {
             let pages = Page::new_vec_zeroed(len.div_ceil(PAGE));
             return Self::Heap(pages.unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>())));
         }
         let map = MmapMut::map_anon(len).unwrap_or_else(|_| handle_alloc_error(Layout::new::<Page>()));
-        // Without them, it works all the same.
+        // Huge pages only save time, so a refusal does not matter.
         let _ = map.advise(Advice::HugePage);
         Self::Mapped(map)
     }
@@ -100,7 +102,7 @@ impl fmt::Debug for AlignedBuf {
 const ZERO_PAGES: usize = 16;
 static ZEROS: [Page; ZERO_PAGES] = [const { Page([0; PAGE]) }; ZERO_PAGES];
 
-/// 64 KiB of aligned zero bytes, for padding writes without an allocation.
+/// Returns 64 KiB of aligned zero bytes, for padding writes without an allocation.
 pub fn zeros() -> &'static [u8] {
     ZEROS.as_bytes()
 }

@@ -36,7 +36,7 @@ pub fn write(device: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Resu
     Ok(len)
 }
 
-/// Checks the range of a write or discard, in bytes. Fails as [`write`] does.
+/// Checks the range of a write or discard, in bytes. Fails as [`write()`] does.
 pub fn change_range(device: &dyn Device, offset: u64, len: u64) -> io::Result<()> {
     if device.read_only() {
         return Err(rustix::io::Errno::ROFS.into());
@@ -48,7 +48,7 @@ impl Op {
     /// Checks the operation as the device's blocking call would, and returns its length in bytes: 0 for a flush.
     ///
     /// # Errors
-    /// Those of [`check::read`](read) and [`check::write`](write), and `InvalidInput` if a range lies outside its buffer.
+    /// The errors of [`check::read`](read) and [`check::write`](write()), and `InvalidInput` if a range lies outside its buffer.
     pub fn check(&self, device: &dyn Device) -> io::Result<usize> {
         match self {
             Self::Flush => Ok(0),

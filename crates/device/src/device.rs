@@ -73,7 +73,7 @@ pub trait Device: Send + Sync + Debug {
     /// Writes all of `bufs` at byte `offset`.
     ///
     /// # Errors
-    /// After a failure any sectors of the range may be written, and others not.
+    /// After a failure any set of sectors in the range may hold the new bytes.
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()>;
 
     /// Makes durable every write and discard that completed before this call.

@@ -1,4 +1,6 @@
-//! A device that fails on demand: count the calls of a run, then fail each one in turn.
+//! A device that fails on demand, for tests.
+//!
+//! A test first counts the calls of a run, then repeats the run and fails each call in turn.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -8,10 +10,11 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::iovec;
 
-/// Which calls a plan counts and fails.
+/// Calls that a plan counts and fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FaultKind {
-    /// All of them.
+    /// All calls.
     #[default]
     Any,
     /// Reads.
@@ -22,16 +25,17 @@ pub enum FaultKind {
     Flushes,
 }
 
-/// A device call.
+/// A call of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CallKind {
-    /// `read_at`
+    /// [`Device::read_at`].
     Read,
-    /// `write_at`
+    /// [`Device::write_at`].
     Write,
-    /// `flush`
+    /// [`Device::flush`].
     Flush,
-    /// `discard`
+    /// [`Device::discard`].
     Discard,
 }
 
@@ -46,40 +50,61 @@ impl FaultKind {
     }
 }
 
-/// When calls fail. The default fails none and counts all.
+/// Calls that fail. The default fails none and counts all.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct FaultPlan {
-    /// The call that fails, counted from 1 over the calls of `kind` since the plan was armed.
+    /// Number of the call that fails, counted from 1 over the calls of `kind` since the plan was armed.
     pub fail_at: Option<u64>,
-    /// The calls that count and can fail.
+    /// Calls that are counted and can fail.
     pub kind: FaultKind,
-    /// All later calls of `kind` fail too.
+    /// Whether all later calls of `kind` fail too.
     pub sticky: bool,
-    /// The failing call, if a write, first writes the first half of its sectors (rounded down).
+    /// Whether a failing write first writes the first half of its sectors, rounded down.
     pub torn: bool,
 }
 
 impl FaultPlan {
-    /// Fails the `call`-th call of any kind, counted from 1, and no other.
+    /// Makes a plan that fails one call of any kind: number `call`, counted from 1.
     pub fn at(call: u64) -> Self {
         Self { fail_at: Some(call), ..Self::default() }
     }
+
+    /// Sets [`kind`](field@Self::kind).
+    pub fn kind(mut self, kind: FaultKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Sets [`sticky`](field@Self::sticky).
+    pub fn sticky(mut self, sticky: bool) -> Self {
+        self.sticky = sticky;
+        self
+    }
+
+    /// Sets [`torn`](field@Self::torn).
+    pub fn torn(mut self, torn: bool) -> Self {
+        self.torn = torn;
+        self
+    }
 }
 
-/// A call that was made to fail.
+/// A call that a plan made fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallInfo {
-    /// Its number, counted as [`FaultPlan::fail_at`] does.
+    /// Number of the call, counted as for [`FaultPlan::fail_at`].
     pub number: u64,
-    /// Which call.
+    /// Kind of the call.
     pub kind: CallKind,
-    /// Byte offset; 0 for a flush.
+    /// Offset on the device in bytes; 0 for a flush.
     pub offset: u64,
     /// Length in bytes; 0 for a flush.
     pub len: u64,
 }
 
-/// Another device whose calls fail with `EIO` as a [`FaultPlan`] says.
+/// A device that forwards calls to another device and fails them with `EIO` as its [`FaultPlan`] says.
+///
+/// It has no native queue, so that the plan also counts the requests of queues.
 #[derive(Debug)]
 pub struct FaultDevice {
     inner: Arc<dyn Device>,
@@ -93,60 +118,64 @@ struct State {
     failed: Option<CallInfo>,
 }
 
-enum Verdict {
-    Pass,
+/// What happens to a call.
+enum Action {
+    Forward,
     Fail,
+    /// Write the first half, then fail.
     Tear,
 }
 
 impl FaultDevice {
-    /// Wraps `inner` with `plan` armed.
+    /// Makes a device that forwards to `inner`, with `plan` armed.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
         Self { inner, state: Mutex::new(State { plan, ..State::default() }) }
     }
 
-    /// Starts `plan` with the count at zero and forgets what failed.
+    /// Arms `plan` with the count at zero, and clears [`failed`](Self::failed).
     pub fn arm(&self, plan: FaultPlan) {
         *self.state.lock() = State { plan, ..State::default() };
     }
 
-    /// From now on nothing fails; the count and [`failed`](Self::failed) stay.
+    /// Lets all later calls pass. The count goes on, and [`failed`](Self::failed) stays.
     pub fn disarm(&self) {
         let mut state = self.state.lock();
         state.plan = FaultPlan { kind: state.plan.kind, ..FaultPlan::default() };
     }
 
-    /// Calls of the plan's kind since it was armed, failed ones included.
+    /// Returns the number of calls of the plan's kind since it was armed, failed ones included.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
     }
 
-    /// The first call that the armed plan made fail.
+    /// Returns the first call that the armed plan made fail.
     pub fn failed(&self) -> Option<CallInfo> {
         self.state.lock().failed
     }
 
-    fn judge(&self, kind: CallKind, offset: u64, len: u64) -> Verdict {
+    /// Counts a call and returns what happens to it.
+    fn count(&self, kind: CallKind, offset: u64, len: u64) -> Action {
         let mut state = self.state.lock();
         if !state.plan.kind.covers(kind) {
-            return Verdict::Pass;
+            return Action::Forward;
         }
         state.calls += 1;
         let number = state.calls;
         match state.plan.fail_at {
             Some(at) if number == at => {
                 state.failed = Some(CallInfo { number, kind, offset, len });
-                if state.plan.torn && kind == CallKind::Write { Verdict::Tear } else { Verdict::Fail }
+                if state.plan.torn && kind == CallKind::Write { Action::Tear } else { Action::Fail }
             }
-            Some(at) if number > at && state.plan.sticky => Verdict::Fail,
-            _ => Verdict::Pass,
+            Some(at) if number > at && state.plan.sticky => Action::Fail,
+            _ => Action::Forward,
         }
     }
 
+    /// Writes the first half of a request's sectors.
     fn tear(&self, offset: u64, bufs: &[IoSlice<'_>], len: u64) {
         let sector = u64::from(self.inner.sector_size());
         let half = len / sector / 2 * sector;
-        // The caller is told EIO either way.
+        // The call fails with EIO, whether this succeeds or not.
         let _ = self.inner.write_at(offset, &iovec::prefix(bufs, half));
     }
 }
@@ -169,33 +198,33 @@ impl Device for FaultDevice {
     }
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        match self.judge(CallKind::Read, offset, iovec::total(bufs)?) {
-            Verdict::Pass => self.inner.read_at(offset, bufs),
-            Verdict::Fail | Verdict::Tear => eio(),
+        match self.count(CallKind::Read, offset, iovec::total(bufs)?) {
+            Action::Forward => self.inner.read_at(offset, bufs),
+            Action::Fail | Action::Tear => eio(),
         }
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let len = iovec::total(bufs)?;
-        match self.judge(CallKind::Write, offset, len) {
-            Verdict::Pass => return self.inner.write_at(offset, bufs),
-            Verdict::Fail => {}
-            Verdict::Tear => self.tear(offset, bufs, len),
+        match self.count(CallKind::Write, offset, len) {
+            Action::Forward => return self.inner.write_at(offset, bufs),
+            Action::Fail => {}
+            Action::Tear => self.tear(offset, bufs, len),
         }
         eio()
     }
 
     fn flush(&self) -> io::Result<()> {
-        match self.judge(CallKind::Flush, 0, 0) {
-            Verdict::Pass => self.inner.flush(),
-            Verdict::Fail | Verdict::Tear => eio(),
+        match self.count(CallKind::Flush, 0, 0) {
+            Action::Forward => self.inner.flush(),
+            Action::Fail | Action::Tear => eio(),
         }
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        match self.judge(CallKind::Discard, offset, len) {
-            Verdict::Pass => self.inner.discard(offset, len),
-            Verdict::Fail | Verdict::Tear => eio(),
+        match self.count(CallKind::Discard, offset, len) {
+            Action::Forward => self.inner.discard(offset, len),
+            Action::Fail | Action::Tear => eio(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Walking over the buffers of a vectored request.
+//! Lengths and copies of vectored requests, whose bytes lie in several buffers.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Deref;
 
-/// The request's length in bytes.
+/// Returns the request's length in bytes, or `InvalidInput` if it exceeds 64 bits.
 pub(crate) fn total<B: Deref<Target = [u8]>>(bufs: &[B]) -> io::Result<u64> {
     // Mutable slices cannot overlap but shared ones can, so the sum is not bounded by memory.
     bufs.iter()
@@ -11,7 +11,7 @@ pub(crate) fn total<B: Deref<Target = [u8]>>(bufs: &[B]) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "device request: total length overflows"))
 }
 
-/// The first `len` bytes of `bufs`.
+/// Returns the first `len` bytes of `bufs`.
 pub(crate) fn prefix<'a>(bufs: &'a [IoSlice<'a>], mut len: u64) -> Vec<IoSlice<'a>> {
     let mut out = Vec::new();
     for buf in bufs {
@@ -25,7 +25,7 @@ pub(crate) fn prefix<'a>(bufs: &'a [IoSlice<'a>], mut len: u64) -> Vec<IoSlice<'
     out
 }
 
-/// Copies out of a request's buffers, front to back.
+/// Copies out of a request's buffers, from the first byte to the last.
 pub(crate) struct Gather<'a> {
     bufs: &'a [IoSlice<'a>],
     position: usize,
@@ -36,7 +36,7 @@ impl<'a> Gather<'a> {
         Self { bufs, position: 0 }
     }
 
-    /// Fills `out` with the next bytes; `out` is no longer than what is left.
+    /// Fills `out` with the next bytes of the request, which must have that many left.
     pub(crate) fn copy_to(&mut self, mut out: &mut [u8]) {
         while let Some((buf, rest)) = self.bufs.split_first()
             && !out.is_empty()
@@ -55,7 +55,7 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// Copies into a request's buffers, front to back.
+/// Copies into a request's buffers, from the first byte to the last.
 pub(crate) struct Scatter<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
     index: usize,
@@ -67,7 +67,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         Self { bufs, index: 0, position: 0 }
     }
 
-    /// Hands out `source` to the next bytes; `source` is no longer than what is left.
+    /// Copies `source` to the next bytes of the request, which must have that many left.
     pub(crate) fn copy_from(&mut self, mut source: &[u8]) {
         while let Some(buf) = self.bufs.get_mut(self.index)
             && !source.is_empty()

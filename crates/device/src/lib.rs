@@ -1,20 +1,27 @@
-//! Where the bytes of an ext4 volume live.
+//! The storage under an ext4 volume, as blocking calls and as queues of requests.
 //!
-//! Everything above this crate sees one trait, [`Device`]: positioned vectored reads and writes, flush,
-//! discard. All calls take `&self` and may come from any number of threads at once.
+//! The crate knows nothing of file systems, except how to [recognise](signature) them. Two traits separate devices from
+//! their callers:
+//! - [`Device`]: positioned vectored reads and writes, flush, discard. All calls take `&self`, block, and may come from any
+//!   number of threads at the same time.
+//! - [`Queue`]: many requests in flight for one thread, with results harvested later. [`open_queue`] opens the native queue of a
+//!   device, or serves it with threads.
 //!
-//! | type | for |
+//! A device of another crate implements [`Device`], and [`Device::native_queue`] if it is asynchronous. The docs of the two
+//! traits state everything that callers rely on.
+//!
+//! | type | storage |
 //! |---|---|
-//! | [`FileDevice`] | an image file or a block device, with `O_DIRECT` where it can, locked against other users |
-//! | [`MemDevice`] | a sparse volume in memory |
-//! | [`SimDevice`] | another device with a given latency and queue depth |
-//! | [`RecordingDevice`] | another device, with a log from which any crash state is rebuilt |
-//! | [`FaultDevice`] | another device whose n-th call fails |
+//! | [`FileDevice`] | image file or block device, with direct I/O if possible, locked against other openers |
+//! | [`MemDevice`] | sparse memory |
+//! | [`SimDevice`] | another device, with a given latency and parallelism |
+//! | [`RecordingDevice`] | another device, with a log from which tests rebuild every crash state |
+//! | [`FaultDevice`] | another device, some of whose calls fail |
 //!
-//! [`open_queue`] gives a [`Queue`] to a device: requests are handed in and their results collected later, so
-//! that one thread keeps a device busy.
+//! [`open_device`] opens the device that a user named. [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O uses
+//! without a copy. [`shared`] copies memory that several threads access at the same time.
 //!
-//! [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O takes without a copy.
+//! All offsets and lengths are in bytes.
 //!
 //! ```
 //! use parext4_device::{AlignedBuf, Device, FaultDevice, FaultPlan, MemDevice};
@@ -35,13 +42,10 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! Memory that several threads use at once is copied by [`shared`].
-//!
 //! # Assumptions about the medium
-//! A sector is written whole or not at all. A write may be lost, alone or with any others, until a flush that
-//! was *issued after the write completed* has completed.
+//! A crash leaves each sector as a whole old or new. It may lose any set of writes that no completed flush covers. A flush covers the writes that completed before it was issued.
 
-// Allowed in uring/ring.rs and shared.rs only.
+// Unsafe code is allowed in uring/ring.rs and shared.rs only.
 #![deny(unsafe_code)]
 
 mod aligned;

@@ -1,4 +1,6 @@
-//! A sparse volume in memory.
+//! A sparse device in memory, for tests, benchmarks and copies of other devices.
+//!
+//! Contents lie in chunks of 64 KiB, each with its own lock. Forks share a chunk until one of them writes to it.
 
 use std::fmt;
 use std::fs::File;
@@ -19,34 +21,35 @@ use crate::queue::Queue;
 
 /// Bytes that are allocated, locked and copied on write together.
 const CHUNK: usize = 64 << 10;
-/// Chunks in one leaf of the table; leaves appear on first write, so a huge empty volume is cheap.
+/// Chunks in one leaf of the table. The first write to a leaf allocates it, so a large empty device takes little memory.
 const LEAF: usize = 1024;
 const LEAF_BYTES: u64 = (CHUNK * LEAF) as u64;
 
-/// A chunk never written, or discarded, is a hole and reads as zeros. Forks share chunks until one writes.
+/// A chunk, or `None` for a hole: never written or discarded, and read as zeros.
 type Slot = RwLock<Option<Arc<[u8]>>>;
 
-/// A volume in memory; memory is taken 64 KiB at a time, at the first write.
+/// A device in memory. The first write to each 64 KiB chunk allocates it.
 ///
-/// Reads and writes are atomic within each 64 KiB chunk, so also for each sector. There is no cache: a write is
-/// as durable when it returns as it will ever be.
+/// Reads and writes are atomic within each chunk, and so for each sector. The device has no cache: `flush` does nothing.
+/// Its native queue is an [`InlineQueue`].
 pub struct MemDevice {
     size: u64,
     sector_size: u32,
     leaves: Vec<OnceLock<Box<[Slot]>>>,
 }
 
-/// The part of a request that lies in one chunk.
-struct Piece {
+/// Range of a request that lies in one chunk, bytes.
+struct ChunkRange {
     leaf: usize,
     slot: usize,
     start: usize,
     len: usize,
 }
 
-impl Piece {
+impl ChunkRange {
+    /// Returns the range at `offset`, at most `left` bytes long.
     fn at(offset: u64, left: u64) -> Self {
-        // The remainders are below LEAF_BYTES; the quotient indexes `leaves`.
+        // The casts are exact: the remainder is below LEAF_BYTES, and the quotient indexes `leaves`.
         let in_leaf = (offset % LEAF_BYTES) as usize;
         let start = in_leaf % CHUNK;
         let len = (CHUNK - start).min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -58,30 +61,31 @@ impl Piece {
     }
 }
 
-fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
+/// Splits a range of the device, in bytes, into chunks.
+fn chunk_ranges(offset: u64, len: u64) -> impl Iterator<Item = ChunkRange> {
     let end = offset + len;
     let mut next = offset;
     std::iter::from_fn(move || {
         (next < end).then(|| {
-            let piece = Piece::at(next, end - next);
-            next += piece.len as u64;
-            piece
+            let range = ChunkRange::at(next, end - next);
+            next += range.len as u64;
+            range
         })
     })
 }
 
 impl MemDevice {
-    /// An all-zero volume of `size` bytes, rounded down to 512, with 512-byte sectors.
+    /// Makes a device of `size` zero bytes, rounded down to a multiple of 512, with sectors of 512 bytes.
     pub fn new(size: u64) -> Self {
         let leaves = usize::try_from(size.div_ceil(LEAF_BYTES)).expect("a volume's table fits in memory");
         let leaves = std::iter::repeat_with(OnceLock::new).take(leaves).collect();
         Self { size: size - size % 512, sector_size: 512, leaves }
     }
 
-    /// The same volume with sectors of `bytes`, a power of two of 512 or more; rounds the size down to it.
+    /// Sets the sector size to `bytes`, and rounds the size down to a multiple of it.
     ///
     /// # Panics
-    /// If `bytes` is not such a power.
+    /// If `bytes` is less than 512 or not a power of two.
     pub fn with_sector_size(mut self, bytes: u32) -> Self {
         assert!(bytes >= 512 && bytes.is_power_of_two(), "MemDevice: sector size {bytes}");
         self.sector_size = bytes;
@@ -89,7 +93,7 @@ impl MemDevice {
         self
     }
 
-    /// A volume with these contents; a tail shorter than a sector is cut off.
+    /// Makes a device with these contents. A tail shorter than a sector of 512 bytes is cut off.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let device = Self::new(bytes.len() as u64);
         for (index, chunk) in bytes[..device.size as usize].chunks(CHUNK).enumerate() {
@@ -98,23 +102,23 @@ impl MemDevice {
         device
     }
 
-    /// A copy of another device's contents.
+    /// Makes a copy of another device: contents, size and sector size.
     pub fn copy_of(device: &dyn Device) -> io::Result<Self> {
         let copy = Self::new(device.size()).with_sector_size(device.sector_size());
         let mut buf = BufferPool::global().take(CHUNK);
-        for piece in pieces(0, copy.size) {
-            let offset = piece.leaf as u64 * LEAF_BYTES + (piece.slot * CHUNK) as u64;
-            let chunk = &mut buf[..piece.len];
+        for range in chunk_ranges(0, copy.size) {
+            let offset = range.leaf as u64 * LEAF_BYTES + (range.slot * CHUNK) as u64;
+            let chunk = &mut buf[..range.len];
             device.read_at(offset, &mut [IoSliceMut::new(chunk)])?;
             copy.put_unless_zero(offset, chunk);
         }
         Ok(copy)
     }
 
-    /// A second volume with the same contents, cheap: memory is shared until either writes.
+    /// Makes a device with the same contents, which shares each chunk until one of the two writes to it.
     ///
-    /// Writes that run meanwhile may be in it or not, each chunk on its own; so too in
-    /// [`snapshot`](Self::snapshot) and [`save`](Self::save).
+    /// For each chunk a concurrent write may be in the fork or not. The same holds for [`snapshot`](Self::snapshot) and
+    /// [`save`](Self::save).
     pub fn fork(&self) -> Self {
         let leaves = self.leaves.iter().map(|leaf| match leaf.get() {
             Some(slots) => OnceLock::from(
@@ -125,12 +129,12 @@ impl MemDevice {
         Self { size: self.size, sector_size: self.sector_size, leaves: leaves.collect() }
     }
 
-    /// The contents, `size` bytes.
+    /// Returns a copy of the contents, `size` bytes.
     pub fn snapshot(&self) -> Vec<u8> {
         let size = usize::try_from(self.size).expect("a snapshot fits in memory");
         let mut out = vec![0; size];
         self.for_each_chunk(|offset, chunk| {
-            let start = offset as usize; // below `size`
+            let start = offset as usize; // Below `size`, which fits.
             out[start..start + chunk.len()].copy_from_slice(chunk);
             Ok(())
         })
@@ -138,52 +142,53 @@ impl MemDevice {
         out
     }
 
-    /// Writes the contents to a new or truncated file, leaving holes where nothing was written.
+    /// Writes the contents to a new or truncated file, with a hole for each chunk that was never written.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;
         self.for_each_chunk(|offset, chunk| file.write_all_at(chunk, offset))
     }
 
-    /// Bytes of memory that hold contents, shared ones included.
+    /// Returns the number of bytes in allocated chunks, shared chunks included.
     pub fn allocated_bytes(&self) -> u64 {
         let slots = self.leaves.iter().filter_map(OnceLock::get).flat_map(|leaf| leaf.iter());
         slots.filter(|slot| slot.read().is_some()).count() as u64 * CHUNK as u64
     }
 
+    /// Calls `visit` with the offset in bytes and the contents of each allocated chunk.
     fn for_each_chunk(&self, mut visit: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
-        for piece in pieces(0, self.size) {
-            let chunk = self.slot(&piece).and_then(|slot| slot.read().clone());
+        for range in chunk_ranges(0, self.size) {
+            let chunk = self.slot(&range).and_then(|slot| slot.read().clone());
             if let Some(chunk) = chunk {
-                let offset = piece.leaf as u64 * LEAF_BYTES + (piece.slot * CHUNK) as u64;
-                visit(offset, &chunk[..piece.len])?;
+                let offset = range.leaf as u64 * LEAF_BYTES + (range.slot * CHUNK) as u64;
+                visit(offset, &chunk[..range.len])?;
             }
         }
         Ok(())
     }
 
-    /// Sets the chunk at `offset` of a device that nobody else uses yet.
+    /// Copies `bytes` to the chunk at `offset`, or leaves it a hole if they are zeros. The chunk must be a hole.
     fn put_unless_zero(&self, offset: u64, bytes: &[u8]) {
         if *bytes != zeros()[..bytes.len()] {
-            let piece = Piece::at(offset, bytes.len() as u64);
-            let mut slot = self.slot_or_new(&piece).write();
-            own(&mut slot)[..bytes.len()].copy_from_slice(bytes);
+            let range = ChunkRange::at(offset, bytes.len() as u64);
+            let mut slot = self.slot_or_new(&range).write();
+            writable(&mut slot)[..bytes.len()].copy_from_slice(bytes);
         }
     }
 
-    fn slot(&self, piece: &Piece) -> Option<&Slot> {
-        Some(&self.leaves[piece.leaf].get()?[piece.slot])
+    fn slot(&self, range: &ChunkRange) -> Option<&Slot> {
+        Some(&self.leaves[range.leaf].get()?[range.slot])
     }
 
-    fn slot_or_new(&self, piece: &Piece) -> &Slot {
-        let leaf = self.leaves[piece.leaf]
+    fn slot_or_new(&self, range: &ChunkRange) -> &Slot {
+        let leaf = self.leaves[range.leaf]
             .get_or_init(|| std::iter::repeat_with(|| RwLock::new(None)).take(LEAF).collect());
-        &leaf[piece.slot]
+        &leaf[range.slot]
     }
 }
 
-/// The chunk's bytes, allocated if it was a hole and copied if a fork shares them.
-fn own(slot: &mut Option<Arc<[u8]>>) -> &mut [u8] {
+/// Returns the chunk's bytes for writing. Allocates a hole, and copies a chunk that a fork shares.
+fn writable(slot: &mut Option<Arc<[u8]>>) -> &mut [u8] {
     const { assert!(CHUNK == 64 << 10, "zeros() is one chunk") };
     Arc::make_mut(slot.get_or_insert_with(|| Arc::from(zeros())))
 }
@@ -200,11 +205,11 @@ impl Device for MemDevice {
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let len = check::read(self, offset, bufs)?;
         let mut out = Scatter::new(bufs);
-        for piece in pieces(offset, len) {
-            let chunk = self.slot(&piece).map(|slot| slot.read());
+        for range in chunk_ranges(offset, len) {
+            let chunk = self.slot(&range).map(|slot| slot.read());
             match chunk.as_deref() {
-                Some(Some(bytes)) => out.copy_from(&bytes[piece.start..piece.end()]),
-                _ => out.copy_from(&zeros()[..piece.len]),
+                Some(Some(bytes)) => out.copy_from(&bytes[range.start..range.end()]),
+                _ => out.copy_from(&zeros()[..range.len]),
             }
         }
         Ok(())
@@ -213,9 +218,9 @@ impl Device for MemDevice {
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let len = check::write(self, offset, bufs)?;
         let mut source = Gather::new(bufs);
-        for piece in pieces(offset, len) {
-            let mut slot = self.slot_or_new(&piece).write();
-            source.copy_to(&mut own(&mut slot)[piece.start..piece.end()]);
+        for range in chunk_ranges(offset, len) {
+            let mut slot = self.slot_or_new(&range).write();
+            source.copy_to(&mut writable(&mut slot)[range.start..range.end()]);
         }
         Ok(())
     }
@@ -226,13 +231,13 @@ impl Device for MemDevice {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         check::change_range(self, offset, len)?;
-        for piece in pieces(offset, len) {
-            let Some(slot) = self.slot(&piece) else { continue };
+        for range in chunk_ranges(offset, len) {
+            let Some(slot) = self.slot(&range) else { continue };
             let mut slot = slot.write();
-            if piece.len == CHUNK {
+            if range.len == CHUNK {
                 *slot = None;
             } else if slot.is_some() {
-                own(&mut slot)[piece.start..piece.end()].fill(0);
+                writable(&mut slot)[range.start..range.end()].fill(0);
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ pub fn open_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Res
 /// the file system on it. `None` accepts any sector. [`Direct::Always`] accepts any sector too.
 ///
 /// # Errors
-/// Those of [`open_device`], and those of `largest_sector`.
+/// The errors of [`open_device`] and of `largest_sector`.
 pub fn open_device_with_sectors(
     typed: impl AsRef<OsStr>,
     options: &DeviceOptions,

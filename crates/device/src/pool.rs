@@ -1,4 +1,6 @@
-//! A bounded pool of aligned buffers.
+//! A bounded pool of idle [`AlignedBuf`]s, so that requests do not allocate.
+//!
+//! The pool bounds only idle buffers. It does not limit the number of buffers in use.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,26 +11,30 @@ use parking_lot::Mutex;
 
 use crate::aligned::{AlignedBuf, HUGE};
 
+/// Smallest buffer, bytes.
 const MIN_CLASS: usize = 4 << 10;
-/// Buffers up to here are of the next power of two; larger ones are a huge page.
+/// Length up to which buffers have a power of two of bytes. Longer ones have [`MAX_CLASS`].
 const MAX_SMALL: usize = 256 << 10;
+/// Largest buffer that the pool keeps: one huge page.
 const MAX_CLASS: usize = HUGE;
-/// Powers of two from `MIN_CLASS` to `MAX_SMALL`, and `MAX_CLASS`.
+/// Number of size classes: powers of two from `MIN_CLASS` to `MAX_SMALL`, and `MAX_CLASS`.
 const CLASSES: usize = (MAX_SMALL / MIN_CLASS).ilog2() as usize + 2;
-/// A thread always uses one shard, so its lock is rarely contended.
+/// Number of shards. A thread always uses the same one, so its lock is rarely contended.
 const SHARDS: usize = 32;
+/// Limit of the process's pool, bytes.
 const GLOBAL_BYTES: usize = 128 << 20;
 
-/// Keeps up to a fixed number of bytes in idle buffers, in size classes of powers of two from 4 to 256 KiB, and of 2 MiB.
+/// A pool that keeps at most a fixed number of bytes in idle buffers, in size classes: powers of two from 4 to 256 KiB, and
+/// 2 MiB.
 ///
-/// A pool lives as long as the program (`static POOL: BufferPool = BufferPool::new(...)`), so that a buffer
-/// holds no counted reference.
+/// A pool lives as long as the program (`static POOL: BufferPool = BufferPool::new(...)`), so a buffer refers to it without
+/// a counted reference.
 pub struct BufferPool {
     shards: [Shard; SHARDS],
     shard_bytes: usize,
 }
 
-/// On cache lines of its own.
+/// Idle buffers of some threads, on cache lines of their own.
 #[repr(align(128))]
 struct Shard(Mutex<Idle>);
 
@@ -38,26 +44,26 @@ struct Idle {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most about `max_bytes` idle.
+    /// Makes a pool that keeps about `max_bytes` in idle buffers at most, spread evenly over its shards.
     pub const fn new(max_bytes: usize) -> Self {
         let shards = [const { Shard(Mutex::new(Idle { classes: [const { Vec::new() }; CLASSES], bytes: 0 })) };
             SHARDS];
         Self { shards, shard_bytes: max_bytes / SHARDS }
     }
 
-    /// The pool that this process shares.
+    /// Returns the pool that all of this process shares. It keeps at most 128 MiB.
     pub fn global() -> &'static Self {
         static GLOBAL: BufferPool = BufferPool::new(GLOBAL_BYTES);
         &GLOBAL
     }
 
-    /// A buffer of `len` bytes with *unspecified contents*: bytes of its last use may be in it, so write all
-    /// of it before any of it goes to a device. Over 2 MiB it is an allocation of its own.
+    /// Returns a buffer of `len` bytes with *unspecified contents*: it may hold bytes of its last use, so the caller fills
+    /// all of it before it writes it to a device. The pool does not keep buffers over 2 MiB.
     pub fn take(&'static self, len: usize) -> PooledBuf {
         PooledBuf { buf: self.take_aligned(len), len, pool: self }
     }
 
-    /// Like [`take`](Self::take), for a caller that shares the buffer and [gives it back](Self::give_back) afterwards. It
+    /// Like [`take`](Self::take), for a caller that shares the buffer and [recycles](Self::recycle) it afterwards. The buffer
     /// may be longer than `len`.
     pub fn take_aligned(&self, len: usize) -> AlignedBuf {
         let Some((class, size)) = class_of(len) else {
@@ -72,20 +78,20 @@ impl BufferPool {
         idle.unwrap_or_else(|| AlignedBuf::zeroed(size))
     }
 
-    /// Like [`take`](Self::take), filled with zeros.
+    /// Returns a buffer of `len` zero bytes.
     pub fn take_zeroed(&'static self, len: usize) -> PooledBuf {
         let mut buf = self.take(len);
         buf.fill(0);
         buf
     }
 
-    /// Bytes held in idle buffers.
+    /// Returns the number of bytes in idle buffers.
     pub fn idle_bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().bytes).sum()
     }
 
-    /// Keeps a buffer of [`take_aligned`](Self::take_aligned) for the next use, if the pool has room for it.
-    pub fn give_back(&self, buf: AlignedBuf) {
+    /// Keeps a buffer of [`take_aligned`](Self::take_aligned) for the next use, or frees it if the pool is full.
+    pub fn recycle(&self, buf: AlignedBuf) {
         let Some((class, size)) = class_of(buf.len()).filter(|&(_, size)| size == buf.len()) else { return };
         let mut idle = self.shard().lock();
         if idle.bytes + size <= self.shard_bytes {
@@ -97,10 +103,10 @@ impl BufferPool {
     fn shard(&self) -> &Mutex<Idle> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
-            // Relaxed: only spreads threads over the shards.
+            // Relaxed: the counter only spreads threads over the shards.
             static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
         }
-        // A buffer may be dropped while its thread's locals are being destroyed.
+        // A buffer may be dropped after its thread's locals are destroyed; the first shard serves then.
         &self.shards[MINE.try_with(Cell::get).unwrap_or(0)].0
     }
 }
@@ -111,7 +117,7 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// The class of buffers for `len` bytes, and their size; none for longer ones.
+/// Returns the class of buffers for `len` bytes, and their size in bytes. `None` if the pool has no such class.
 fn class_of(len: usize) -> Option<(usize, usize)> {
     if len <= MAX_SMALL {
         let size = len.max(MIN_CLASS).next_power_of_two();
@@ -120,7 +126,7 @@ fn class_of(len: usize) -> Option<(usize, usize)> {
     (len <= MAX_CLASS).then_some((CLASSES - 1, MAX_CLASS))
 }
 
-/// A buffer on loan from a [`BufferPool`], 4096-byte aligned; goes back when dropped.
+/// A buffer from a [`BufferPool`], aligned to 4096 bytes. Dropping it returns it to the pool.
 pub struct PooledBuf {
     buf: AlignedBuf,
     len: usize,
@@ -144,7 +150,7 @@ impl DerefMut for PooledBuf {
 impl Drop for PooledBuf {
     fn drop(&mut self) {
         // An empty buffer owns no memory.
-        self.pool.give_back(std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0)));
+        self.pool.recycle(std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0)));
     }
 }
 
@@ -159,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_to_its_thread() {
+    fn a_dropped_buffer_is_used_again_by_its_thread() {
         static POOL: BufferPool = BufferPool::new(64 << 20);
         let first = POOL.take(5000);
         assert_eq!(first.len(), 5000);
@@ -173,17 +179,17 @@ mod tests {
     }
 
     #[test]
-    fn an_aligned_buffer_can_be_given_back() {
+    fn an_aligned_buffer_can_be_recycled() {
         static POOL: BufferPool = BufferPool::new(64 << 20);
         let buf = POOL.take_aligned(5000);
         assert_eq!(buf.len(), 8192);
         let address = buf.as_ptr();
-        POOL.give_back(buf);
+        POOL.recycle(buf);
         assert_eq!(POOL.take(6000).as_ptr(), address);
     }
 
     #[test]
-    fn what_the_pool_keeps_is_bounded() {
+    fn idle_bytes_are_bounded() {
         static POOL: BufferPool = BufferPool::new(64 << 20);
         let buffers: Vec<_> = (0..4).map(|_| POOL.take(1 << 20)).collect();
         drop(buffers);

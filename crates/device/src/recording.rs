@@ -1,9 +1,9 @@
-//! A log of what reached the device, from which the states a crash can leave are rebuilt.
+//! A log of the writes that a device completed, from which tests rebuild every state that a crash can leave.
 //!
-//! A write is logged when it *completes*. A flush is logged when it completes too, but makes durable only what
-//! had completed when it was *issued*. So between two flushes the writes that a crash may lose are those logged
-//! from the issue of the first to the completion of the second: an *epoch*. Epochs overlap where writes
-//! completed while a flush ran.
+//! A write is logged when it *completes*. A flush is logged when it completes too, but makes durable only the writes
+//! that had completed when it was *issued*. An *epoch* holds the writes that a crash between two flushes may lose: the
+//! writes logged from the issue of the first flush to the completion of the second. Epochs overlap if writes completed
+//! while a flush ran.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -15,34 +15,35 @@ use crate::device::Device;
 use crate::iovec::{self, Gather};
 use crate::mem::MemDevice;
 
-/// Something that a [`RecordingDevice`] saw succeed.
+/// A call that succeeded on a [`RecordingDevice`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
-    /// Bytes written.
+    /// A write.
     Write {
-        /// Byte offset.
+        /// Offset on the device, bytes.
         offset: u64,
-        /// What was written.
+        /// Bytes written.
         bytes: Arc<[u8]>,
     },
-    /// Bytes discarded.
+    /// A discard.
     Discard {
-        /// Byte offset.
+        /// Offset on the device, bytes.
         offset: u64,
         /// Length in bytes.
         len: u64,
     },
-    /// A flush; events with an index below `covers` are durable once it is logged.
+    /// A flush. Events with an index below `covers` are durable once it is logged.
     Flush {
-        /// The log's length when the flush was issued.
+        /// Length of the log when the flush was issued, in events.
         covers: usize,
     },
 }
 
-/// Another device, with a log of its successful writes, discards and flushes.
+/// A device that forwards calls to another device and logs successful writes, discards and flushes.
 ///
-/// Failed calls leave no event, though a failed write may have changed bytes: put fault injection above the
-/// recorder, not below.
+/// Failed calls leave no event, though a failed write may have changed bytes: so a [`FaultDevice`](crate::FaultDevice) goes
+/// above the recorder, not below it. The recorder has no native queue, so that it also logs the requests of queues.
 #[derive(Debug)]
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
@@ -50,39 +51,39 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Records `inner` from now on. To replay later, keep the state it starts from ([`MemDevice::fork`] or
-    /// [`MemDevice::copy_of`]).
+    /// Makes a device that records all later calls to `inner`. A replay also needs the contents that `inner` has now, as
+    /// [`MemDevice::fork`] or [`MemDevice::copy_of`] returns them.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Self { inner, log: Mutex::default() }
     }
 
-    /// A copy of the log; bytes are shared.
+    /// Returns a copy of the log, which shares the bytes written.
     pub fn log(&self) -> Vec<Event> {
         self.log.lock().clone()
     }
 
-    /// The number of events so far.
+    /// Returns the number of events in the log.
     pub fn events(&self) -> usize {
         self.log.lock().len()
     }
 
-    /// The event indices of each epoch, oldest first; the last is the one that no flush has ended.
+    /// Returns the event indices of each epoch, oldest first. No flush has ended the last one.
     pub fn flush_epochs(&self) -> Vec<Range<usize>> {
         epochs(&self.log.lock())
     }
 
-    /// `base` plus the first `n` events, all of them kept: a crash of a device without a cache.
+    /// Returns `base` with the first `n` events applied: the state after a crash of a device without a cache.
     pub fn replay_prefix(&self, base: &MemDevice, n: usize) -> MemDevice {
         let state = base.fork();
         self.replay_onto(&state, 0..n);
         state
     }
 
-    /// A state that a crash before the end of `epoch` can leave: `base`, everything before the epoch, and those
-    /// of its writes and discards for whose event index `choose` says yes.
+    /// Returns a state that a crash before the end of `epoch` can leave: `base` with all events before the epoch applied,
+    /// and with the writes and discards of the epoch for whose event index `choose` returns true.
     ///
     /// # Panics
-    /// If there is no such epoch (see [`flush_epochs`](Self::flush_epochs)).
+    /// If `epoch` is not an index of [`flush_epochs`](Self::flush_epochs).
     pub fn replay_epoch_subset(
         &self,
         base: &MemDevice,
@@ -101,8 +102,8 @@ impl RecordingDevice {
         state
     }
 
-    /// Applies these events in order, to walk over all prefixes without starting from the base each time.
-    /// Indices past the end are ignored.
+    /// Applies a range of events to `state`, in order, so that a test can visit all prefixes without starting from the base
+    /// each time. Indices past the end of the log are ignored.
     pub fn replay_onto(&self, state: &MemDevice, events: Range<usize>) {
         let log = self.log();
         let end = events.end.min(log.len());
@@ -117,7 +118,7 @@ fn epochs(log: &[Event]) -> Vec<Range<usize>> {
         if let Event::Flush { covers } = event {
             epochs.push(start..index);
             let durable = if *covers == index { index + 1 } else { *covers };
-            // Of two flushes at once the later to complete may be the earlier issued.
+            // Of two concurrent flushes, the one issued first may complete last.
             start = start.max(durable);
         }
     }

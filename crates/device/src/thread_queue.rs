@@ -1,4 +1,6 @@
-//! The queue of any device: a few threads make its blocking calls.
+//! The queue of a device without a native queue: up to 16 threads make its blocking calls.
+//!
+//! Threads start when a request finds none idle, and end with the queue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +15,10 @@ use crate::device::Device;
 use crate::queue::{Queue, QueueWaker};
 use crate::request::{Done, Request};
 
+/// Largest number of threads of a queue.
 const MAX_THREADS: usize = 16;
 
-/// Threads start when there is work for them, and end with the queue.
+/// The owner's part of the queue.
 #[derive(Debug)]
 pub(crate) struct ThreadQueue {
     shared: Arc<Shared>,
@@ -24,17 +27,20 @@ pub(crate) struct ThreadQueue {
     in_flight: usize,
 }
 
+/// What the owner and the threads share.
 #[derive(Debug)]
 struct Shared {
     device: Arc<dyn Device>,
     state: Mutex<State>,
+    /// Notified when a request is pending, or the queue closes.
     work: Condvar,
-    /// Something is done, or somebody woke the queue.
-    news: Condvar,
+    /// Notified when a request is done, or a thread wakes the queue.
+    progress: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Requests that no thread has started.
     pending: VecDeque<Request>,
     done: Vec<Done>,
     idle_threads: usize,
@@ -44,12 +50,13 @@ struct State {
 
 impl ThreadQueue {
     pub(crate) fn new(device: Arc<dyn Device>, depth: u32) -> Self {
-        let shared = Shared { device, state: Mutex::default(), work: Condvar::new(), news: Condvar::new() };
+        let shared =
+            Shared { device, state: Mutex::default(), work: Condvar::new(), progress: Condvar::new() };
         let max_threads = usize::try_from(depth).unwrap_or(MAX_THREADS).clamp(1, MAX_THREADS);
         Self { shared: Arc::new(shared), threads: Vec::new(), max_threads, in_flight: 0 }
     }
 
-    /// Starts one more thread if that is allowed and possible; returns whether any is there.
+    /// Starts another thread unless the limit is reached or the system refuses. Returns whether the queue has a thread.
     fn add_thread(&mut self) -> bool {
         if self.threads.len() < self.max_threads {
             let shared = self.shared.clone();
@@ -61,7 +68,7 @@ impl ThreadQueue {
 }
 
 impl Shared {
-    /// A thread's life.
+    /// Performs requests until the queue closes and none is pending.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -70,7 +77,7 @@ impl Shared {
                 let done = self.perform(request);
                 state = self.state.lock();
                 state.done.push(done);
-                self.news.notify_one();
+                self.progress.notify_one();
             }
             if state.closing {
                 return;
@@ -81,7 +88,8 @@ impl Shared {
         }
     }
 
-    /// A device that panics must not take the request, and whoever waits for it, along.
+    /// Performs a request. A panic of the device becomes the request's error, because its owner would otherwise wait for it
+    /// forever.
     fn perform(&self, mut request: Request) -> Done {
         let result = catch_unwind(AssertUnwindSafe(|| request.op.perform(&*self.device)));
         request.done(result.unwrap_or_else(|_| Err(io::Error::other("the device panicked"))))
@@ -96,7 +104,7 @@ impl Queue for ThreadQueue {
         let enough = state.idle_threads >= state.pending.len();
         drop(state);
         if !enough && !self.add_thread() {
-            // No thread can be had: late is better than never.
+            // The system has no thread for this queue, so the owner performs the request itself, though `submit` then blocks.
             let request = self.shared.state.lock().pending.pop_back();
             let done = request.map(|request| self.shared.perform(request));
             self.shared.state.lock().done.extend(done);
@@ -107,7 +115,7 @@ impl Queue for ThreadQueue {
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         if wait {
-            self.shared.news.wait_while(&mut state, |state| state.done.is_empty() && !state.woken);
+            self.shared.progress.wait_while(&mut state, |state| state.done.is_empty() && !state.woken);
             state.woken = false;
         }
         self.in_flight -= state.done.len();
@@ -140,7 +148,7 @@ impl Wake for Shared {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.state.lock().woken = true;
-        self.news.notify_one();
+        self.progress.notify_one();
     }
 }
 
@@ -149,7 +157,7 @@ impl Drop for ThreadQueue {
         self.shared.state.lock().closing = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // Threads end only when nothing is pending; their panics are caught.
+            // A thread returns only when nothing is pending, and catches panics.
             let _ = thread.join();
         }
     }

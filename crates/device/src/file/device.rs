@@ -1,4 +1,4 @@
-//! A volume in an image file or on a block device.
+//! [`FileDevice`]: blocking calls on an image file or a block device.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,8 +20,8 @@ use crate::uring::{UringQueue, VolumeFile};
 
 /// A volume in an image file or on a block device.
 ///
-/// Its size is fixed while it is open. Under direct I/O, buffers whose address and length the kernel takes go
-/// straight to the device; others are copied through aligned memory.
+/// Its size is fixed while it is open. Under direct I/O the kernel uses buffers whose address and length it accepts without
+/// a copy, and this type copies the bytes of other buffers through aligned memory. Its native queue is an io_uring.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -36,10 +36,11 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens, and locks, the file at `path`.
+    /// Opens and locks the file at `path`. Blocks for up to half a second while another program uses a block device.
     ///
-    /// Fails with [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it, and with `InvalidInput`
-    /// if the path or the options do not name a volume; messages name the path.
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if another opener's lock forbids it; `InvalidInput` if the path or the options do not
+    /// describe a volume; `Unsupported` if direct I/O is demanded and not possible. Messages name the path.
     pub fn open(path: impl AsRef<Path>, options: &DeviceOptions) -> io::Result<Self> {
         let path = path.as_ref();
         let opened = open::open(path, options)?;
@@ -48,12 +49,14 @@ impl FileDevice {
         Ok(Self::new(opened, path, options.read_only, sector, direct))
     }
 
-    /// An open file that may grow: any offset may be written, and a read past the end fails with
-    /// `UnexpectedEof` as it does past the end of a device. `direct` switches it to direct I/O, or else fails
-    /// with `Unsupported`; without, the smallest unit is one byte.
+    /// Makes a device of an open file that may grow: any offset may be written, and a read past the end of the file fails
+    /// with `UnexpectedEof`. Without `direct` the sector size is one byte.
+    ///
+    /// # Errors
+    /// `Unsupported` if `direct` is true and the file has no direct I/O.
     pub(crate) fn growing(file: File, direct: bool) -> io::Result<Self> {
         let path = Path::new("open file");
-        // The largest offset, in whole sectors of any size.
+        // The largest offset of a file, rounded down to sectors of any size.
         let size = i64::MAX as u64 & !0xf_ffff;
         let opened = Opened { file, is_block_device: false, is_locked: false, base: 0, size };
         let mode = if direct { Direct::Always } else { Direct::Never };
@@ -76,28 +79,27 @@ impl FileDevice {
         }
     }
 
-    /// The path it was opened by.
+    /// Returns the path by which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the page cache is bypassed.
+    /// Returns whether I/O bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Byte offset of the volume in the file: for I/O on [`as_fd`](AsFd::as_fd).
+    /// Returns the offset of the volume in the file in bytes, for I/O on [`as_fd`](AsFd::as_fd).
     pub fn base_offset(&self) -> u64 {
         self.base
     }
 
-    /// What a buffer's address must be a multiple of to go straight to the device, bytes.
+    /// Returns the alignment in bytes that a buffer's address needs to be used without a copy.
     pub fn memory_alignment(&self) -> u32 {
         self.direct.map_or(1, |alignment| alignment.memory)
     }
 
-    /// Makes the file system under the image reserve space for all of it; contents stay. Nothing to do on a
-    /// block device.
+    /// Makes the host file system reserve space for all of the volume. Contents stay. Does nothing on a block device.
     pub fn allocate(&self) -> io::Result<()> {
         if self.is_block_device || self.size == 0 {
             return Ok(());
@@ -107,13 +109,13 @@ impl FileDevice {
         })?)
     }
 
-    /// Whether the kernel takes these buffers as they are.
-    fn takes<B: std::ops::Deref<Target = [u8]>>(&self, bufs: &[B]) -> bool {
+    /// Returns whether the kernel accepts these buffers.
+    fn accepts<B: std::ops::Deref<Target = [u8]>>(&self, bufs: &[B]) -> bool {
         self.direct.is_none_or(|alignment| bufs.iter().all(|buf| alignment.fits(buf)))
     }
 }
 
-/// The unit of access where the page cache hides the medium's.
+/// Sector size of a file that is accessed through the page cache, bytes.
 const BUFFERED_SECTOR: u32 = 512;
 
 impl Device for FileDevice {
@@ -129,12 +131,12 @@ impl Device for FileDevice {
         self.read_only
     }
 
-    // The checks bound offset + len by the volume's size, and `open` bounds the volume by the file's: no sum
-    // below overflows.
+    // No sum below overflows: the checks bound offset + len by the volume's size, and `open` bounds the volume by the
+    // file's size.
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let len = check::read(self, offset, bufs)?;
-        if self.takes(bufs) {
+        if self.accepts(bufs) {
             transfer::read_all(&self.file, self.base + offset, bufs)
         } else {
             direct::bounced_read(&self.file, self.base + offset, len, bufs)
@@ -143,7 +145,7 @@ impl Device for FileDevice {
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let len = check::write(self, offset, bufs)?;
-        if self.takes(bufs) {
+        if self.accepts(bufs) {
             transfer::write_all(&self.file, self.base + offset, bufs)
         } else {
             direct::bounced_write(&self.file, self.base + offset, len, bufs)
@@ -154,8 +156,8 @@ impl Device for FileDevice {
         if self.read_only {
             return Ok(());
         }
-        // fdatasync(2) also flushes what is needed to read the data back: allocations under a sparse image. The
-        // rest of the metadata does not matter, as the size is fixed.
+        // fdatasync(2) also flushes the metadata that is needed to read the data, such as blocks allocated in a sparse image.
+        // Other metadata does not matter, because the size is fixed.
         Ok(rustix::io::retry_on_intr(|| fdatasync(&self.file))?)
     }
 
@@ -164,7 +166,7 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        // On a block device the kernel turns this into a discard that also reads back as zeros, or EOPNOTSUPP.
+        // On a block device the kernel discards the range so that it reads as zeros, or fails with EOPNOTSUPP.
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::io::retry_on_intr(|| fallocate(&self.file, punch, self.base + offset, len)) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
@@ -179,10 +181,10 @@ impl Device for FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Unlocks the file. Closing it does so too, but only when the kernel has let go of the rings that used it, which it does
-    /// some time after they were closed.
+    /// Unlocks the file. Closing it would unlock it too, but only after the kernel has released the rings that used it, some
+    /// time after they were closed.
     fn drop(&mut self) {
-        // A lock that somebody else took on the same open file is his.
+        // Another holder of the same open file may have locked it, and then that lock stays.
         if self.is_locked {
             let _ = flock(&self.file, FlockOperation::Unlock);
         }

@@ -1,4 +1,6 @@
-//! Direct I/O: what the file demands of a request's memory and offsets, and requests that do not comply.
+//! Direct I/O: finds out which alignment a file demands, and copies requests that do not have it.
+//!
+//! [`set_up`] switches a file to direct I/O only if all of the volume can be accessed so.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,10 +17,14 @@ use crate::iovec::{Gather, Scatter};
 use crate::options::Direct;
 use crate::pool::BufferPool;
 
-/// Requests in unaligned memory go through aligned buffers of up to this many bytes.
+/// Largest aligned buffer through which unaligned requests are copied, bytes.
 const BOUNCE: usize = 1 << 20;
 
-/// Switches the file to direct I/O if `mode` and the file have it so.
+/// Switches the file to direct I/O if `mode` allows it and the file supports it. Returns the alignment that it demands, or
+/// `None` without direct I/O.
+///
+/// # Errors
+/// `Unsupported` if `mode` demands direct I/O and the file has none.
 pub(super) fn set_up(opened: &Opened, path: &Path, mode: Direct) -> io::Result<Option<Alignment>> {
     if mode == Direct::Never {
         return Ok(None);
@@ -31,6 +37,7 @@ pub(super) fn set_up(opened: &Opened, path: &Path, mode: Direct) -> io::Result<O
     Ok(alignment)
 }
 
+/// Switches the file to direct I/O, if some alignment works for all of the volume.
 fn switch_on(opened: &Opened) -> io::Result<Option<Alignment>> {
     let flags = fcntl_getfl(&opened.file)?;
     match fcntl_setfl(&opened.file, flags | OFlags::DIRECT) {
@@ -39,7 +46,7 @@ fn switch_on(opened: &Opened) -> io::Result<Option<Alignment>> {
         Err(error) => return Err(error.into()),
     }
     for alignment in candidates(opened) {
-        // All of the volume must be reachable, not only its whole sectors of this size.
+        // All of the volume must be accessible, not only its whole sectors of this size.
         let reachable = (opened.size / 512 * 512).is_multiple_of(alignment.offset.into());
         let aligned = opened.base.is_multiple_of(alignment.offset.into());
         if aligned && reachable && probe(&opened.file, opened.base, alignment)? {
@@ -50,9 +57,9 @@ fn switch_on(opened: &Opened) -> io::Result<Option<Alignment>> {
     Ok(None)
 }
 
-/// The alignment as the kernel tells it, else guesses for the probe to sort out.
+/// Returns the alignment that the kernel reports, or else guesses that must be probed.
 fn candidates(opened: &Opened) -> Vec<Alignment> {
-    // statx(2): STATX_DIOALIGN since Linux 6.1; zero where the file has no direct I/O.
+    // statx(2): STATX_DIOALIGN since Linux 6.1. It is zero if the file has no direct I/O.
     if let Ok(stat) = statx(&opened.file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
     {
@@ -66,7 +73,7 @@ fn candidates(opened: &Opened) -> Vec<Alignment> {
     [512, 4096].into_iter().filter_map(|sector| Alignment::new(sector, sector)).collect()
 }
 
-/// Whether a direct read works; some file systems take the flag and refuse the I/O.
+/// Returns whether a direct read works. Some file systems accept the flag and refuse the I/O.
 fn probe(file: &File, offset: u64, alignment: Alignment) -> io::Result<bool> {
     let mut buf = AlignedBuf::zeroed(alignment.offset as usize);
     match rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut buf[..], offset)) {
@@ -76,7 +83,7 @@ fn probe(file: &File, offset: u64, alignment: Alignment) -> io::Result<bool> {
     }
 }
 
-/// Reads `len` bytes at a file offset by way of aligned buffers.
+/// Reads `len` bytes at a file offset through an aligned buffer.
 pub(super) fn bounced_read(
     file: &File,
     mut offset: u64,
@@ -95,7 +102,7 @@ pub(super) fn bounced_read(
     Ok(())
 }
 
-/// Writes `len` bytes at a file offset by way of aligned buffers.
+/// Writes `len` bytes at a file offset through an aligned buffer.
 pub(super) fn bounced_write(
     file: &File,
     mut offset: u64,
@@ -114,6 +121,7 @@ pub(super) fn bounced_write(
     Ok(())
 }
 
+/// Returns the length of the next copy, in bytes.
 fn piece_len(left: u64) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(BOUNCE)
 }

@@ -1,4 +1,7 @@
-//! A volume in an image file or on a block device.
+//! Devices in files: image files, block devices, and plain files for a queue.
+//!
+//! `open` opens, locks and measures the file; `direct` finds out whether and how direct I/O works; `transfer` makes the
+//! system calls; `device` puts them together.
 
 mod device;
 mod direct;

@@ -1,4 +1,6 @@
-//! Opening, locking, creating and measuring the file under a volume.
+//! Opens, locks, creates and measures the file of a volume.
+//!
+//! Every error names the path. Contents change only under the lock.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -11,18 +13,19 @@ use rustix::io::Errno;
 
 use crate::options::DeviceOptions;
 
-/// A locked file and the volume's place in it.
+/// An open file and the range of the volume in it.
 pub(super) struct Opened {
     pub(super) file: File,
     pub(super) is_block_device: bool,
-    /// By us.
+    /// Whether `open` locked the file.
     pub(super) is_locked: bool,
-    /// Volume's start in the file, bytes.
+    /// Start of the volume in the file, bytes.
     pub(super) base: u64,
-    /// Volume's length in bytes, not yet rounded down to sectors.
+    /// Length of the volume in bytes, not yet rounded down to sectors.
     pub(super) size: u64,
 }
 
+/// Opens the file at `path` as `options` say.
 pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
     if options.create.is_some() && options.read_only {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "cannot create a file read-only"));
@@ -37,18 +40,19 @@ pub(super) fn open(path: &Path, options: &DeviceOptions) -> io::Result<Opened> {
         lock(&file, path, options, is_block_device)?;
     }
     if let Some(size) = options.create {
-        // Only under the lock; truncating first drops the old contents.
+        // Truncating to zero first drops the old contents.
         file.set_len(0)?;
         file.set_len(size)?;
         file.sync_all()?;
     }
-    // Block devices have no length in their metadata, but end where a seek says.
+    // The metadata of a block device has no length, so seek to its end.
     let file_size = (&file).seek(SeekFrom::End(0))?;
     let size = volume_size(path, options, file_size)?;
     Ok(Opened { file, is_block_device, is_locked: options.lock, base: options.offset, size })
 }
 
-/// Looks before opening, as the flags depend on the type and opening a FIFO would wait.
+/// Returns whether the path is a block device. This must be known before opening, because the flags depend on it and
+/// opening a FIFO would block.
 fn is_block_device(path: &Path, options: &DeviceOptions) -> io::Result<bool> {
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -74,6 +78,7 @@ fn is_block_device(path: &Path, options: &DeviceOptions) -> io::Result<bool> {
     Ok(kind.is_block_device())
 }
 
+/// Opens the file with the flags for its type and mode.
 fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io::Result<File> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
@@ -81,50 +86,54 @@ fn open_file(path: &Path, options: &DeviceOptions, is_block_device: bool) -> io:
         flags |= OFlags::CREATE;
     }
     if is_block_device && options.lock && !options.read_only {
-        // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if it is in use, mounted say.
+        // open(2): on a block device O_EXCL without O_CREAT fails with EBUSY if the device is in use, such as mounted.
         flags |= OFlags::EXCL;
     }
     let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o666));
-    match patiently(is_block_device, open) {
+    match retry_while_busy(is_block_device, open) {
         Ok(fd) => Ok(File::from(fd)),
         Err(Errno::BUSY) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
     }
 }
 
+/// Number of attempts to open or lock a block device that is in use.
 const BLOCK_DEVICE_TRIES: u32 = 20;
-const TRY_AGAIN_AFTER: Duration = Duration::from_millis(25);
+/// Time between two attempts.
+const RETRY_AFTER: Duration = Duration::from_millis(25);
 
-/// Waits for a block device that is in use only for a moment: udev holds a shared lock while it probes one that has just
-/// changed, and the kernel lets go of an io_uring's files some time after the ring was closed.
-fn patiently<T>(
+/// Repeats `attempt` for up to half a second while a block device is in use. Some uses are short: udev holds a shared lock while
+/// it probes a device that has changed, and the kernel releases the files of an io_uring some time after the ring was closed.
+fn retry_while_busy<T>(
     is_block_device: bool,
     mut attempt: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
     let tries = if is_block_device { BLOCK_DEVICE_TRIES } else { 1 };
     for _ in 1..tries {
         match attempt() {
-            Err(Errno::BUSY | Errno::WOULDBLOCK) => std::thread::sleep(TRY_AGAIN_AFTER),
+            Err(Errno::BUSY | Errno::WOULDBLOCK) => std::thread::sleep(RETRY_AFTER),
             other => return other,
         }
     }
     attempt()
 }
 
-/// flock(2) locks belong to the open file description, so two opens in one process exclude each other too.
+/// Locks the file: shared for a reader, exclusive for a writer. A flock(2) lock belongs to the open file description, so two
+/// opens by one process exclude each other too.
 fn lock(file: &File, path: &Path, options: &DeviceOptions, is_block_device: bool) -> io::Result<()> {
     let operation = if options.read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    match patiently(is_block_device, || flock(file, operation)) {
+    match retry_while_busy(is_block_device, || flock(file, operation)) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(error) => Err(name_path(path, error.into())),
     }
 }
 
+/// Returns the length of the volume in bytes, or `InvalidInput` if it ends past the end of the file.
 fn volume_size(path: &Path, options: &DeviceOptions, file_size: u64) -> io::Result<u64> {
     let available = file_size.checked_sub(options.offset);
     match (available, options.len) {
@@ -139,14 +148,17 @@ fn volume_size(path: &Path, options: &DeviceOptions, file_size: u64) -> io::Resu
     }
 }
 
+/// Returns the error of a file that another opener has locked.
 fn in_use(path: &Path) -> io::Error {
     refuse(path, io::ErrorKind::ResourceBusy, "in use by another process (or opened twice by this one)")
 }
 
+/// Adds the path to the message of an error.
 fn name_path(path: &Path, error: io::Error) -> io::Error {
     refuse(path, error.kind(), &error.to_string())
 }
 
+/// Returns an error whose message names the path.
 pub(super) fn refuse(path: &Path, kind: io::ErrorKind, why: &str) -> io::Error {
     io::Error::new(kind, format!("{}: {why}", path.display()))
 }

@@ -89,7 +89,7 @@ pub trait Queue: Send + Debug {
     ///
     /// # Errors
     /// The queue itself cannot make progress; its requests stay in flight. The failure of a request, or of a connection
-    /// that all requests need, is the result of those requests and not an error of `harvest`.
+    /// that all requests need, is the result of each request and not an error of `harvest`.
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()>;
 
     /// Returns the number of requests that were submitted and not yet harvested.

@@ -1,4 +1,6 @@
-//! When the requests on a simulated device are due, and sleeping until then.
+//! The time of a simulated device: when its requests complete, and sleeping until then.
+//!
+//! A device has a fixed number of slots. A request occupies the slot that is free first, for its latency.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -8,46 +10,49 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// How far a sleep ends before its time; the rest is spun.
+/// Time before a deadline at which a sleep ends, in nanoseconds. The thread spins for the rest, because sleeps end late.
 const SPIN: u64 = 5_000;
 
-/// The device's time, in nanoseconds since it was made, and its places.
+/// The device's time, in nanoseconds since it was made, and its slots.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,
     parallel: usize,
-    /// When each place that was ever used becomes free, the earliest on top.
-    places: Mutex<BinaryHeap<Reverse<u64>>>,
+    /// Time at which each slot that was ever used becomes free, the earliest on top.
+    slots: Mutex<BinaryHeap<Reverse<u64>>>,
 }
 
-/// The places, locked for one batch of requests.
-pub(super) struct Places<'a> {
+/// The slots, locked for one batch of requests.
+pub(super) struct Slots<'a> {
     free_at: MutexGuard<'a, BinaryHeap<Reverse<u64>>>,
     parallel: usize,
 }
 
 impl Clock {
+    /// Starts a clock for `parallel` slots; 0 counts as 1.
     pub(super) fn new(parallel: usize) -> Self {
-        Self { start: Instant::now(), parallel: parallel.max(1), places: Mutex::default() }
+        Self { start: Instant::now(), parallel: parallel.max(1), slots: Mutex::default() }
     }
 
+    /// Returns the current time.
     pub(super) fn now(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    pub(super) fn places(&self) -> Places<'_> {
-        Places { free_at: self.places.lock(), parallel: self.parallel }
+    /// Locks the slots.
+    pub(super) fn slots(&self) -> Slots<'_> {
+        Slots { free_at: self.slots.lock(), parallel: self.parallel }
     }
 
-    /// The moment shortly before `time` from which one spins, as sleeps end late; none if that is past.
+    /// Returns the moment shortly before `time` from which a thread spins, or `None` if it has passed.
     pub(super) fn spin_from(&self, time: u64, now: u64) -> Option<Instant> {
         let far = time.saturating_sub(now) > SPIN;
         far.then(|| self.start + Duration::from_nanos(time - SPIN))
     }
 
-    /// Sleeps until `time`.
+    /// Blocks until `time`.
     pub(super) fn wait_until(&self, time: u64) {
-        sharpen_timer();
+        reduce_timer_slack();
         let now = self.now();
         if self.spin_from(time, now).is_some() {
             std::thread::sleep(Duration::from_nanos(time - SPIN - now));
@@ -58,11 +63,11 @@ impl Clock {
     }
 }
 
-impl Places<'_> {
-    /// Gives a request that takes `latency` the place that is free first; returns when it is done.
+impl Slots<'_> {
+    /// Assigns the slot that is free first to a request that takes `latency`, and returns when the request completes.
     ///
-    /// Never earlier than for a request of the same latency before.
-    pub(super) fn book(&mut self, now: u64, latency: u64) -> u64 {
+    /// Requests of the same latency complete in the order in which they were assigned.
+    pub(super) fn assign(&mut self, now: u64, latency: u64) -> u64 {
         let all_used = self.free_at.len() >= self.parallel;
         if let Some(mut first) = self.free_at.peek_mut()
             && (all_used || first.0 <= now)
@@ -76,16 +81,16 @@ impl Places<'_> {
     }
 }
 
-/// Sets this thread's timer slack to 1 ns.
-pub(super) fn sharpen_timer() {
+/// Sets this thread's timer slack to 1 ns, once.
+pub(super) fn reduce_timer_slack() {
     thread_local!(static DONE: Cell<bool> = const { Cell::new(false) });
     if !DONE.replace(true) {
-        // Where this is refused the sleeps are longer, never shorter.
+        // If the system refuses, sleeps end later and never earlier.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 }
 
-/// Saturates at 584 years.
+/// Returns a duration in nanoseconds; saturates at 584 years.
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -95,24 +100,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_taken_in_the_order_in_which_they_become_free() {
+    fn slots_are_assigned_in_the_order_in_which_they_become_free() {
         let clock = Clock::new(2);
-        let mut places = clock.places();
-        assert_eq!(places.book(0, 10), 10);
-        assert_eq!(places.book(0, 100), 100);
-        assert_eq!(places.book(0, 10), 20);
-        assert_eq!(places.book(5, 10), 30);
-        assert_eq!(places.book(90, 5), 95);
-        assert_eq!(places.book(90, 5), 100);
+        let mut slots = clock.slots();
+        assert_eq!(slots.assign(0, 10), 10);
+        assert_eq!(slots.assign(0, 100), 100);
+        assert_eq!(slots.assign(0, 10), 20);
+        assert_eq!(slots.assign(5, 10), 30);
+        assert_eq!(slots.assign(90, 5), 95);
+        assert_eq!(slots.assign(90, 5), 100);
     }
 
     #[test]
-    fn an_idle_place_is_used_before_a_new_one() {
+    fn an_idle_slot_is_used_before_a_new_one() {
         let clock = Clock::new(usize::MAX);
-        let mut places = clock.places();
+        let mut slots = clock.slots();
         for now in 0..100 {
-            assert_eq!(places.book(now * 10, 10), now * 10 + 10);
+            assert_eq!(slots.assign(now * 10, 10), now * 10 + 10);
         }
-        assert_eq!(places.free_at.len(), 1);
+        assert_eq!(slots.free_at.len(), 1);
     }
 }

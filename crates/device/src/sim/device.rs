@@ -1,4 +1,4 @@
-//! A device with a given latency and queue depth, for experiments that must not depend on the machine's disk.
+//! The blocking calls of a simulated device.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -9,24 +9,45 @@ use super::queue::SimQueue;
 use crate::device::Device;
 use crate::queue::Queue;
 
-/// What a [`SimDevice`] imitates.
+/// Performance that a [`SimDevice`] simulates.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SimProfile {
-    /// Time of one read, from its start on the device.
+    /// Time from the start of a read on the device to its completion.
     pub read_latency: Duration,
-    /// Time of one write or discard.
+    /// Time of a write or discard.
     pub write_latency: Duration,
-    /// Time of one flush.
+    /// Time of a flush.
     pub flush_latency: Duration,
-    /// Requests on the device at a time; further ones wait. 0 counts as 1.
+    /// Number of requests on the device at a time. Further requests wait. 0 counts as 1.
     pub parallel: usize,
 }
 
-/// Another device, slowed down: each request takes at least its latency, and at most `parallel` run at a time,
-/// be they calls or requests of [queues](crate::open_queue). It reaches the other device when its time is over.
+impl SimProfile {
+    /// Makes a profile in which reads, writes and flushes take `latency`, and `parallel` requests run at a time.
+    pub const fn new(latency: Duration, parallel: usize) -> Self {
+        Self { read_latency: latency, write_latency: latency, flush_latency: latency, parallel }
+    }
+
+    /// Sets [`write_latency`](field@Self::write_latency).
+    pub const fn write_latency(mut self, latency: Duration) -> Self {
+        self.write_latency = latency;
+        self
+    }
+
+    /// Sets [`flush_latency`](field@Self::flush_latency).
+    pub const fn flush_latency(mut self, latency: Duration) -> Self {
+        self.flush_latency = latency;
+        self
+    }
+}
+
+/// A device that delays requests to another device: each takes at least its latency, and at most `parallel` run at a time,
+/// blocking calls and requests of [queues](crate::open_queue) counted together. A request reaches the other device at the end
+/// of its latency.
 ///
-/// Calling threads sleep; they burn no CPU but for the last few microseconds. The device sets the timer slack
-/// of the threads that call it to 1 ns, as the default of 50 us would blur the latencies.
+/// Calling threads sleep until 5 us before the end and spin for the rest. The device sets the timer slack of the threads that
+/// call it to 1 ns, because the default of 50 us would falsify the latencies.
 #[derive(Debug)]
 pub struct SimDevice {
     inner: Arc<dyn Device>,
@@ -35,13 +56,14 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// Slows `inner` down to `profile`.
+    /// Makes a device that delays requests to `inner` as `profile` says.
     pub fn new(inner: Arc<dyn Device>, profile: SimProfile) -> Self {
         Self { inner, profile, clock: Arc::new(Clock::new(profile.parallel)) }
     }
 
-    fn take_time(&self, latency: Duration) {
-        let due = self.clock.places().book(self.clock.now(), nanos(latency));
+    /// Blocks as long as a request of this latency takes.
+    fn delay(&self, latency: Duration) {
+        let due = self.clock.slots().assign(self.clock.now(), nanos(latency));
         self.clock.wait_until(due);
     }
 }
@@ -60,22 +82,22 @@ impl Device for SimDevice {
     }
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.take_time(self.profile.read_latency);
+        self.delay(self.profile.read_latency);
         self.inner.read_at(offset, bufs)
     }
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.take_time(self.profile.write_latency);
+        self.delay(self.profile.write_latency);
         self.inner.write_at(offset, bufs)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.take_time(self.profile.flush_latency);
+        self.delay(self.profile.flush_latency);
         self.inner.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.take_time(self.profile.write_latency);
+        self.delay(self.profile.write_latency);
         self.inner.discard(offset, len)
     }
 

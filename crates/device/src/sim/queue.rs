@@ -1,12 +1,13 @@
-//! The queue of a simulated device: each request has a time when it is due, and no thread sleeps for it.
+//! The native queue of a simulated device.
 //!
-//! Requests of one kind take equally long, and places become free in order: each kind is first in, first out.
+//! Each request has a time when it is due, and reaches the inner device then. Only a `harvest` that waits sleeps. Requests of one
+//! kind take equally long, and slots become free in order, so each kind is a FIFO.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::clock::{Clock, sharpen_timer};
+use super::clock::{Clock, reduce_timer_slack};
 use crate::device::Device;
 use crate::queue::{Queue, QueueWaker, WakeEvent, drain};
 use crate::request::{Done, Op, Request};
@@ -15,36 +16,41 @@ use crate::request::{Done, Op, Request};
 pub(super) struct SimQueue {
     inner: Arc<dyn Device>,
     clock: Arc<Clock>,
-    /// Submitted, without a place on the device yet.
-    fresh: Vec<Request>,
-    /// One for each kind of request.
-    lines: [Line; 3],
+    /// Requests that are submitted and have no slot on the device yet.
+    unassigned: Vec<Request>,
+    /// Assigned requests: reads, writes, flushes.
+    kinds: [Fifo; 3],
     canceled: Vec<Done>,
     wake: Arc<WakeEvent>,
 }
 
-/// Requests that take equally long, in order.
+/// Requests of one kind, in the order in which they are due.
 #[derive(Debug)]
-struct Line {
+struct Fifo {
+    /// Nanoseconds.
     latency: u64,
-    booked: VecDeque<Booked>,
+    assigned: VecDeque<Assigned>,
 }
 
+/// A request that has a slot.
 #[derive(Debug)]
-struct Booked {
+struct Assigned {
+    /// Time of the clock at which it completes, nanoseconds.
     due: u64,
     request: Request,
 }
 
-impl Line {
-    /// Takes out a request that still waits for its place on the device; the place stays empty.
+impl Fifo {
+    /// Removes a request that has not started. Its slot stays unused for its time.
     fn cancel(&mut self, token: u64, now: u64) -> Option<Request> {
-        let waits = |booked: &Booked| booked.due - self.latency > now && booked.request.token == token;
-        let index = self.booked.iter().position(waits)?;
-        self.booked.remove(index).map(|booked| booked.request)
+        let waits =
+            |assigned: &Assigned| assigned.due - self.latency > now && assigned.request.token == token;
+        let index = self.assigned.iter().position(waits)?;
+        self.assigned.remove(index).map(|assigned| assigned.request)
     }
 }
 
+/// Returns the index of the operation's kind.
 fn kind(op: &Op) -> usize {
     match op {
         Op::Read { .. } => 0,
@@ -60,46 +66,47 @@ impl SimQueue {
         Self {
             inner,
             clock,
-            fresh: Vec::new(),
-            lines: latencies.map(|latency| Line { latency, booked: VecDeque::new() }),
+            unassigned: Vec::new(),
+            kinds: latencies.map(|latency| Fifo { latency, assigned: VecDeque::new() }),
             canceled: Vec::new(),
             wake: Arc::default(),
         }
     }
 
-    /// Books places for what is fresh.
+    /// Assigns slots to new requests.
     fn start(&mut self, now: u64) {
-        if self.fresh.is_empty() {
+        if self.unassigned.is_empty() {
             return;
         }
-        let mut places = self.clock.places();
-        for request in self.fresh.drain(..) {
-            let line = &mut self.lines[kind(&request.op)];
-            line.booked.push_back(Booked { due: places.book(now, line.latency), request });
+        let mut slots = self.clock.slots();
+        for request in self.unassigned.drain(..) {
+            let fifo = &mut self.kinds[kind(&request.op)];
+            fifo.assigned.push_back(Assigned { due: slots.assign(now, fifo.latency), request });
         }
     }
 
-    /// Carries out what is due.
+    /// Performs the requests that are due.
     fn reap(&mut self, now: u64, done: &mut Vec<Done>) {
-        for line in &mut self.lines {
-            while let Some(booked) = line.booked.pop_front_if(|booked| booked.due <= now) {
-                done.push(booked.request.perform(&*self.inner));
+        for fifo in &mut self.kinds {
+            while let Some(due) = fifo.assigned.pop_front_if(|assigned| assigned.due <= now) {
+                done.push(due.request.perform(&*self.inner));
             }
         }
     }
 
+    /// Returns the earliest time at which a request is due.
     fn next_due(&self) -> Option<u64> {
-        self.lines.iter().filter_map(|line| line.booked.front()).map(|booked| booked.due).min()
+        self.kinds.iter().filter_map(|fifo| fifo.assigned.front()).map(|assigned| assigned.due).min()
     }
 
-    /// Waits until something is due or the wake rings; returns the time.
+    /// Blocks until a request is due or a thread wakes the queue, and returns the time.
     fn sleep(&self) -> u64 {
         let Some(due) = self.next_due() else {
             self.wake.wait(None);
             return self.clock.now();
         };
         if let Some(spin_from) = self.clock.spin_from(due, self.clock.now()) {
-            sharpen_timer();
+            reduce_timer_slack();
             self.wake.wait(Some(spin_from));
         }
         loop {
@@ -114,7 +121,7 @@ impl SimQueue {
 
 impl Queue for SimQueue {
     fn submit(&mut self, request: Request) {
-        self.fresh.push(request);
+        self.unassigned.push(request);
     }
 
     fn harvest(&mut self, wait: bool, done: &mut Vec<Done>) -> io::Result<()> {
@@ -131,17 +138,17 @@ impl Queue for SimQueue {
     }
 
     fn in_flight(&self) -> usize {
-        let booked: usize = self.lines.iter().map(|line| line.booked.len()).sum();
-        self.fresh.len() + booked + self.canceled.len()
+        let assigned: usize = self.kinds.iter().map(|fifo| fifo.assigned.len()).sum();
+        self.unassigned.len() + assigned + self.canceled.len()
     }
 
     fn cancel(&mut self, token: u64) -> bool {
-        let fresh = self.fresh.iter().position(|request| request.token == token);
-        let request = match fresh {
-            Some(index) => Some(self.fresh.remove(index)),
+        let unassigned = self.unassigned.iter().position(|request| request.token == token);
+        let request = match unassigned {
+            Some(index) => Some(self.unassigned.remove(index)),
             None => {
                 let now = self.clock.now();
-                self.lines.iter_mut().find_map(|line| line.cancel(token, now))
+                self.kinds.iter_mut().find_map(|fifo| fifo.cancel(token, now))
             }
         };
         let found = request.is_some();

@@ -1,7 +1,10 @@
-//! The queue of a file: one io_uring.
+//! The queue of a file: one io_uring per queue.
 //!
-//! What is submitted waits in a backlog; a harvest moves it to the ring as far as there is room and enters the
-//! kernel once, for submitting and waiting. Writes that follow one another in the backlog and on the device are joined.
+//! 1. `submit` checks a request and appends it to the backlog.
+//! 2. `harvest` moves requests from the backlog to the ring while the ring has room, and joins writes that are neighbours in
+//!    the backlog and on the device.
+//! 3. It enters the kernel once, to submit and to wait.
+//! 4. It reaps completions. A short transfer continues in the ring.
 
 mod ring;
 mod transfer;
@@ -21,7 +24,7 @@ use ring::{Completion, Ring};
 use transfer::{Batch, Transfer};
 use wake_fd::WakeFd;
 
-/// More at a time does not make a device faster; what goes beyond waits in the backlog.
+/// Largest depth. More requests at a time do not make a device faster.
 const MAX_DEPTH: u32 = 4096;
 
 /// The file that holds a volume, as a ring needs it.
@@ -34,17 +37,17 @@ pub(crate) struct VolumeFile<'a> {
 }
 
 pub(crate) struct UringQueue {
-    // First, so that the file stays open until it is dropped.
+    // Dropped before `device`, which closes the file.
     ring: Ring,
     device: Arc<dyn Device>,
-    /// Of the volume in the file, bytes.
+    /// Start of the volume in the file, bytes.
     base: u64,
     alignment: Option<Alignment>,
-    /// Requests that the ring has not taken yet, with their lengths in bytes.
+    /// Requests that are not in the ring yet, with their lengths in bytes.
     backlog: VecDeque<(Request, usize)>,
-    /// Requests that are in the ring, joined or not.
+    /// Number of requests in the ring; joined writes count one each.
     started: usize,
-    /// Done without the kernel.
+    /// Completions that did not need the kernel.
     ready: Vec<Done>,
     wake_fd: Arc<WakeFd>,
 }
@@ -71,7 +74,7 @@ impl UringQueue {
         })
     }
 
-    /// Moves what fits from the backlog to the ring.
+    /// Moves requests from the backlog to the ring while the ring has room.
     fn start(&mut self) {
         while self.ring.has_room()
             && let Some(batch) = Batch::take(&mut self.backlog)
@@ -81,7 +84,7 @@ impl UringQueue {
         }
     }
 
-    /// Takes what the kernel has done off the ring; what it did in part goes back to it.
+    /// Reaps the kernel's completions. A transfer that is not complete goes back to the ring.
     fn reap(&mut self, done: &mut Vec<Done>) {
         while let Some(completion) = self.ring.reap() {
             match completion {

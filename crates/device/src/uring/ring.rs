@@ -1,7 +1,7 @@
-//! The ring, and the memory that the kernel works on.
+//! The ring, and the memory that the kernel reads and writes.
 //!
-//! The only unsafe code: the kernel is given addresses. They point into transfers, which the ring owns from
-//! `start` until the kernel's completion is reaped, and lets nobody touch; or into their slot's list of parts.
+//! This file passes addresses to the kernel, so it has unsafe code. Invariant: from `start` until the completion is reaped,
+//! the ring owns the transfer and its slot's list of parts, to which the addresses point, and no code accesses them.
 
 #![allow(unsafe_code)]
 
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::transfer::{Step, Transfer, parts};
 use super::wake_fd::WakeFd;
 
-/// The device's file, as registered.
+/// Index of the device's file among the registered files.
 const FILE: types::Fixed = types::Fixed(0);
-/// The user data of the poll for wakes; others are indices of slots.
+/// User data of the poll for wakes. Other values are indices of slots.
 const WAKE: u64 = u64::MAX;
-/// What one system call moves at most; the rest is another step.
+/// Limit of one system call in bytes. The rest of a transfer is another step.
 const MAX_BYTES: usize = 1 << 30;
-/// `IOV_MAX` of Linux.
+/// Limit of a vectored system call in buffers, `IOV_MAX` of Linux.
 const MAX_PARTS: usize = 1024;
 
 pub(super) struct Ring {
@@ -31,35 +31,39 @@ pub(super) struct Ring {
     wake_fd: Arc<WakeFd>,
 }
 
+/// Place of one transfer in the ring.
 #[derive(Default)]
 struct Slot {
-    /// There from `start` until the kernel is done with it.
+    /// Set from `start` until the completion is reaped.
     transfer: Option<Transfer>,
-    /// For `Writev`; kept to be used again.
+    /// Buffers of a `Writev`. The allocation is used again.
     parts: Vec<IoVec>,
 }
 
-/// The kernel's `struct iovec`, which is only numbers to us.
+/// The kernel's `struct iovec`, with the address as a number.
 #[repr(C)]
 struct IoVec {
     base: usize,
     len: usize,
 }
 
-/// What the kernel reports.
+/// A completion that the kernel reports.
 pub(super) enum Completion {
-    /// The wake descriptor was readable and is drained; `listen` again.
+    /// The wake descriptor was readable and is drained now. The owner must call `listen` again.
     Wake,
-    /// A transfer's step, and what it returned: a count or a negative error number.
+    /// A transfer whose step is complete, and the step's result: a number of bytes, or a negated error number.
     Transfer(Transfer, i32),
 }
 
 impl Ring {
-    /// A ring on `file` with room for `depth` transfers.
+    /// Opens a ring on `file` with room for `depth` transfers.
+    ///
+    /// # Errors
+    /// The kernel has no io_uring, forbids it, or lacks one of the operations.
     pub(super) fn new(file: BorrowedFd<'_>, wake_fd: Arc<WakeFd>, depth: u32) -> io::Result<Self> {
-        // Each slot, and the poll for wakes, has at most one entry in each queue: none can overflow.
+        // Each slot and the poll for wakes have at most one entry in each queue, so no queue overflows.
         let uring = set_up(depth + 1)?;
-        // Saves each request the counting of the file's users, which threads would contend for.
+        // Requests on a registered file do not count references to it, which threads would contend for.
         uring.submitter().register_files(&[file.as_raw_fd()])?;
         let slots = (0..depth).map(|_| Slot::default()).collect();
         let mut ring = Self { uring, slots, free: (0..depth).rev().collect(), wake_fd };
@@ -67,44 +71,49 @@ impl Ring {
         Ok(ring)
     }
 
+    /// Returns whether a slot is free.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
+    /// Returns the number of transfers in the ring.
     pub(super) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Puts the transfer's next step in the queue for the kernel; call only if there is room.
+    /// Queues the transfer's next step for the kernel.
+    ///
+    /// # Panics
+    /// If the ring has no room.
     pub(super) fn start(&mut self, transfer: Transfer) {
         let index = self.free.pop().expect("a ring with room");
         let slot = &mut self.slots[index as usize];
         let entry = slot.prepare(transfer).user_data(index.into());
-        // SAFETY: the entry's addresses are in the slot's transfer, in memory on the heap that the transfer
-        // owns or shares, and in the slot's parts. Neither is touched before `reap` takes the transfer out, when
-        // the kernel is done with it. The ring waits for that when it is dropped, or leaks the slots.
+        // SAFETY: the entry's addresses point to heap memory that the slot's transfer owns or shares, and to the slot's
+        // parts. No code accesses either before `reap` removes the transfer, after the kernel's completion. Dropping the
+        // ring waits for all completions, or leaks the slots.
         unsafe { self.push(&entry) }
     }
 
-    /// Asks for a completion when somebody wakes the queue.
+    /// Queues a poll that completes when a thread wakes the queue.
     pub(super) fn listen(&mut self) {
         let fd = types::Fd(self.wake_fd.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, POLLIN).build().user_data(WAKE);
-        // SAFETY: the entry has no addresses, and the ring owns the descriptor's owner.
+        // SAFETY: the entry has no addresses, and the ring keeps the descriptor open.
         unsafe { self.push(&entry) }
     }
 
+    /// Appends an entry to the submission queue.
+    ///
     /// # Safety
-    /// What the entry's addresses point to stays as it is until its completion is reaped.
+    /// The memory at the entry's addresses is valid, and no other code accesses it, until the completion is reaped.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller guarantees the entry's memory.
         let pushed = unsafe { self.uring.submission().push(entry) };
         pushed.expect("a queue with an entry for each slot");
     }
 
-    /// Hands the queued steps to the kernel and, with `wait`, waits for a completion.
-    ///
-    /// May return early.
+    /// Submits the queued steps and, with `wait`, blocks until there is a completion. May return early.
     pub(super) fn enter(&mut self, wait: bool) -> io::Result<()> {
         let wait = wait && self.uring.completion().is_empty();
         let queue = self.uring.submission();
@@ -113,19 +122,19 @@ impl Ring {
         }
         drop(queue);
         match self.uring.submit_and_wait(wait.into()) {
-            Err(error) if !is_passing(&error) => Err(error),
+            Err(error) if !is_transient(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// The next thing that the kernel has done.
+    /// Returns the next completion, if there is one.
     pub(super) fn reap(&mut self) -> Option<Completion> {
         let entry = self.uring.completion().next()?;
         if entry.user_data() == WAKE {
             self.wake_fd.drain();
             return Some(Completion::Wake);
         }
-        let index = entry.user_data() as u32; // As `start` made it.
+        let index = entry.user_data() as u32; // `start` made it from a u32.
         let transfer = self.slots[index as usize].transfer.take().expect("one completion for each entry");
         self.free.push(index);
         Some(Completion::Transfer(transfer, entry.result()))
@@ -133,7 +142,7 @@ impl Ring {
 }
 
 impl Slot {
-    /// Takes the transfer in and describes its next step; the entry's addresses are in this slot.
+    /// Stores the transfer and returns the entry of its next step. The entry's addresses point to memory of this slot.
     fn prepare(&mut self, transfer: Transfer) -> squeue::Entry {
         let (offset, step) = self.transfer.insert(transfer).step();
         match step {
@@ -161,7 +170,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.in_flight() > 0 {
             if self.enter(true).is_err() {
-                // Nobody knows what the kernel still writes to.
+                // The kernel may still access this memory, so it is never freed.
                 std::mem::forget(std::mem::take(&mut self.slots));
                 break;
             }
@@ -169,7 +178,7 @@ impl Drop for Ring {
                 drop(completion);
             }
         }
-        // The kernel takes a ring apart some time later; the file is to be closed now. It was registered.
+        // The kernel destroys a ring some time after it was closed. Unregistering releases the file now.
         let _ = self.uring.submitter().unregister_files();
     }
 }
@@ -177,18 +186,21 @@ impl Drop for Ring {
 /// `POLLIN` of poll(2).
 const POLLIN: u32 = 1;
 
+/// Limits the length of a system call.
 fn count(len: usize) -> u32 {
     len.min(MAX_BYTES) as u32
 }
 
-/// Interrupted, or short of memory for the moment, or of room until completions are reaped.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns whether a later call can succeed: this one was interrupted, the kernel had no memory for the moment, or completions
+/// must be reaped first.
+fn is_transient(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }
 
+/// Opens a ring that has the operations that this module needs.
 fn set_up(entries: u32) -> io::Result<IoUring> {
-    // Completions interrupt nobody (Linux 5.19). `SINGLE_ISSUER` is not for queues that change threads.
+    // Since Linux 5.19 completions need not interrupt the owner. `SINGLE_ISSUER` would forbid a queue to change threads.
     let modern =
         IoUring::builder().setup_submit_all().setup_coop_taskrun().setup_taskrun_flag().build(entries);
     let uring = match modern {

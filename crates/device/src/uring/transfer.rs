@@ -1,7 +1,7 @@
-//! How far a request has come, and what the kernel is to do next for it.
+//! Transfers: how much of a request is done, and the kernel's next step for it.
 //!
-//! Writes that adjoin on the device share a transfer, as a system call for each would cost more than the data of small
-//! ones. Each of them still gets a result of its own: those that were written before an error have succeeded.
+//! Writes that adjoin on the device share a transfer, because a system call costs more than the data of a small write. Each
+//! write still gets its own result: a write that was complete before an error has succeeded.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,52 +14,53 @@ use crate::pool::{BufferPool, PooledBuf};
 use crate::request::{Done, Op, Request};
 use crate::short_transfer::{end_of_file, nothing_written};
 
-/// How often the kernel may put one request off before that is its result.
+/// Number of times that a transfer is retried after `EINTR` or `EAGAIN`, before the error is its result.
 const RETRIES: u8 = 100;
 
-/// Writes are joined up to this many bytes. Larger ones gain nothing by it, and would keep fewer parts of the device busy.
+/// Limit of joined writes in bytes. Larger writes gain nothing, and fewer requests would use less of the device's
+/// parallelism.
 const JOINED_BYTES: usize = 256 << 10;
-/// Writes are joined up to this many segments, which one system call takes.
+/// Limit of joined writes in segments: the limit of one system call.
 const JOINED_SEGMENTS: usize = 1024;
 
-/// Checked requests that move together: one, or writes of which each begins where the one before it ends.
+/// Checked requests that share a transfer: one, or writes of which each begins where the previous one ends.
 pub(super) struct Batch {
     requests: SmallVec<[Request; 1]>,
-    /// Bytes of all requests.
+    /// Length of all requests, bytes.
     bytes: usize,
 }
 
-/// A batch on its way.
+/// A batch and its progress.
 pub(super) struct Transfer {
     requests: SmallVec<[Request; 1]>,
-    /// Of the first byte in the file.
+    /// Offset of the first byte in the file, bytes.
     offset: u64,
     len: usize,
     moved: usize,
     retries: u8,
-    /// Under direct I/O, the smallest part of a file, else 1.
+    /// Sector size of direct I/O in bytes, else 1.
     unit: usize,
-    /// A copy of what is to be written, if direct I/O does not take the request's own memory.
+    /// Copy of the bytes to write, if direct I/O does not accept the request's own memory.
     bounce: Option<PooledBuf>,
 }
 
-/// What the kernel is asked for.
+/// A system call of the kernel.
 pub(super) enum Step<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
-    /// A vectored write of the segments of these requests, without the given number of bytes at their beginning.
+    /// Vectored write of the segments of these requests, after the given number of bytes.
     Gather(&'a [Request], usize),
     Flush,
 }
 
 impl Batch {
-    /// Requests in it.
+    /// Returns the number of requests.
     pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Takes the first request of `backlog`, and the writes after it that can be joined to it. The backlog's numbers are
-    /// the lengths of the requests in bytes.
+    /// Removes the first request of `backlog` and the writes after it that can be joined to it. The backlog holds requests
+    /// with their lengths in bytes.
     pub(super) fn take(backlog: &mut VecDeque<(Request, usize)>) -> Option<Self> {
         let (first, len) = backlog.pop_front()?;
         let mut segments = first.op.segments().len();
@@ -85,7 +86,7 @@ impl Batch {
 }
 
 impl Transfer {
-    /// For requests on a volume at `base` in its file.
+    /// Makes a transfer of requests on a volume that begins at byte `base` of its file.
     pub(super) fn new(batch: Batch, base: u64, alignment: Option<Alignment>) -> Self {
         let Batch { requests, bytes: len } = batch;
         let (offset, bounce) = match &requests[0].op {
@@ -100,7 +101,7 @@ impl Transfer {
         Self { requests, offset, len, moved: 0, retries: 0, unit, bounce }
     }
 
-    /// What is left to do, and where in the file.
+    /// Returns the next step, and its offset in the file in bytes.
     pub(super) fn step(&mut self) -> (u64, Step<'_>) {
         let moved = self.moved;
         let step = match (&mut self.requests[..], &self.bounce) {
@@ -115,7 +116,7 @@ impl Transfer {
         (self.offset + moved as u64, step)
     }
 
-    /// Takes note of what a step returned; the result, or nothing if it needs another step.
+    /// Records the result of a step. Returns the result of the transfer, or `None` if it needs another step.
     pub(super) fn advance(&mut self, result: i32) -> Option<io::Result<()>> {
         match usize::try_from(result) {
             Ok(moved) => self.advance_by(moved),
@@ -130,7 +131,7 @@ impl Transfer {
         }
         let offset = self.offset + self.moved as u64;
         match self.requests[0].op {
-            // A direct read stops inside a sector only where the file does.
+            // A direct read stops inside a sector only at the end of the file.
             Op::Read { .. } if moved == 0 || !moved.is_multiple_of(self.unit) => {
                 Some(Err(end_of_file(offset)))
             }
@@ -147,8 +148,8 @@ impl Transfer {
         Some(Err(error.into()))
     }
 
-    /// Gives each request back with its own result: an error is that of the requests which were not written whole before
-    /// it. Returns how many there are.
+    /// Appends the completion of each request to `done`, and returns their number. An error is the result of the requests that
+    /// were not complete before it.
     pub(super) fn end(self, result: io::Result<()>, done: &mut Vec<Done>) -> usize {
         let count = self.requests.len();
         if count == 1 || result.is_ok() {
@@ -161,37 +162,40 @@ impl Transfer {
         let mut end = 0;
         for request in self.requests {
             end += parts(std::slice::from_ref(&request), 0).map(<[u8]>::len).sum::<usize>();
-            let result = if end <= self.moved { Ok(()) } else { result.as_ref().map_err(again).copied() };
+            let result =
+                if end <= self.moved { Ok(()) } else { result.as_ref().map_err(copy_error).copied() };
             done.push(request.done(result));
         }
         count
     }
 }
 
-/// The same error for another request.
-fn again(error: &io::Error) -> io::Error {
+/// Returns a copy of an error, for another request.
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     }
 }
 
+/// Returns whether direct I/O accepts the memory of all writes.
 fn fits(writes: &[Request], alignment: Alignment) -> bool {
     parts(writes, 0).all(|part| alignment.fits(part))
 }
 
+/// Copies the bytes of the writes into one aligned buffer.
 fn copy(writes: &[Request], len: usize) -> PooledBuf {
     let mut copy = BufferPool::global().take(len);
     let mut rest = &mut copy[..];
     for part in parts(writes, 0) {
-        let (here, behind) = rest.split_at_mut(part.len());
-        here.copy_from_slice(part);
-        rest = behind;
+        let (target, after) = rest.split_at_mut(part.len());
+        target.copy_from_slice(part);
+        rest = after;
     }
     copy
 }
 
-/// What the writes' segments hold after their first `skip` bytes, without empty parts.
+/// Returns the bytes of the writes' segments after the first `skip` bytes, without empty parts.
 pub(super) fn parts(writes: &[Request], mut skip: usize) -> impl Iterator<Item = &[u8]> {
     writes.iter().flat_map(|write| write.op.segments()).filter_map(move |segment| {
         let skipped = skip.min(segment.len);
@@ -234,7 +238,7 @@ mod tests {
         let read = Op::Read { offset: 12288, buf: AlignedBuf::zeroed(4096), len: 4096 };
         let read = (Request { token: 8, op: read }, 4096);
         assert_eq!(joined(vec![write(1, 0, 4096, 1), write(2, 4096, 8192, 2), read]), [vec![1, 2], vec![8]]);
-        // Neither across a flush, nor across a gap, nor back.
+        // Writes are not joined across a flush, across a gap, or backwards.
         assert_eq!(joined(vec![write(1, 0, 4096, 1), flush, write(2, 4096, 512, 2)]), [[1], [9], [2]]);
         let apart = vec![write(1, 0, 4096, 1), write(2, 8192, 4096, 2), write(3, 4096, 4096, 3)];
         assert_eq!(joined(apart), [[1], [2], [3]]);
@@ -248,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn of_joined_writes_those_before_the_error_have_succeeded() {
+    fn joined_writes_before_an_error_succeed() {
         let backlog = [write(1, 0, 4096, 1), write(2, 4096, 4096, 2), write(3, 8192, 4096, 3)];
         let batch = Batch::take(&mut VecDeque::from(backlog)).unwrap();
         let mut transfer = Transfer::new(batch, 512, Some(Alignment { memory: 512, offset: 512 }));
-        // The second is written in part.
+        // The second write is short.
         assert!(transfer.advance(4096 + 512).is_none());
         let (offset, step) = transfer.step();
         assert_eq!(offset, 512 + 4096 + 512);
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_short_goes_on_where_it_stopped() {
+    fn a_short_transfer_continues_where_it_stopped() {
         let mut transfer = read(4096, None);
         assert!(transfer.advance(1000).is_none());
         let (offset, step) = transfer.step();
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_is_tried_again_but_not_for_ever() {
+    fn an_interruption_is_retried_a_limited_number_of_times() {
         let mut transfer = read(4096, None);
         for _ in 0..RETRIES {
             assert!(transfer.advance(-Errno::AGAIN.raw_os_error()).is_none());

@@ -1,4 +1,4 @@
-//! Waking a thread that waits in the kernel for a ring.
+//! The event that wakes a thread that blocks in the kernel on a ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,9 +8,10 @@ use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An eventfd that the ring polls, and whether a wake has not been answered.
+/// A flag that a wake sets, and an eventfd that the ring polls.
 ///
-/// The flag is the truth; the eventfd only ends the wait, so it may be readable without the flag.
+/// The flag alone says whether a wake is pending. The eventfd only ends the wait in the kernel: it may be readable while
+/// the flag is clear.
 #[derive(Debug)]
 pub(super) struct WakeFd {
     pending: AtomicBool,
@@ -23,15 +24,15 @@ impl WakeFd {
         Ok(Self { pending: AtomicBool::new(false), fd })
     }
 
-    /// Whether there was a wake since the last time it was asked.
+    /// Clears the flag and returns whether it was set.
     pub(super) fn take(&self) -> bool {
-        // Looking first leaves the cache line shared.
+        // The load leaves the cache line shared in the usual case.
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Makes the eventfd unreadable; a wake from before is then seen by `take`.
+    /// Makes the eventfd unreadable. `take` still returns a wake that came before.
     pub(super) fn drain(&self) {
-        // It fails only if there is nothing to read.
+        // The read fails only if the eventfd is not readable.
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
@@ -49,7 +50,7 @@ impl Wake for WakeFd {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.pending.swap(true, Ordering::AcqRel) {
-            // It fails only if the counter is about to overflow, so it is readable.
+            // The write fails only if the counter would overflow, and then the eventfd is readable.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }

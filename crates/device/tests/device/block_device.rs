@@ -1,4 +1,4 @@
-//! On a loop device; needs root.
+//! Tests of `FileDevice` on a loop device. They need root.
 
 use super::{pattern, read, refuses_bad_requests, write};
 use parext4_device::{Device, DeviceOptions, FileDevice};

@@ -11,7 +11,7 @@ fn device(plan: FaultPlan) -> FaultDevice {
     FaultDevice::new(Arc::new(MemDevice::new(1 << 20)), plan)
 }
 
-/// One call of each kind; which of them succeed.
+/// Makes one call of each kind, and returns which of them succeed.
 fn calls(device: &dyn Device) -> [bool; 4] {
     [
         read(device, 0, 512).is_ok(),
@@ -36,20 +36,20 @@ fn the_nth_call_fails_and_only_it() {
 #[test]
 fn kinds_are_counted_apart() {
     let results = |kind| {
-        let device = device(FaultPlan { kind, ..FaultPlan::at(1) });
+        let device = device(FaultPlan::at(1).kind(kind));
         calls(&device)
     };
     assert_eq!(results(FaultKind::Reads), [false, true, true, true]);
     assert_eq!(results(FaultKind::Writes), [true, false, true, true]);
     assert_eq!(results(FaultKind::Flushes), [true, true, false, true]);
-    let device = device(FaultPlan { kind: FaultKind::Writes, ..FaultPlan::default() });
+    let device = device(FaultPlan::default().kind(FaultKind::Writes));
     assert_eq!(calls(&device), [true; 4]);
     assert_eq!((device.calls(), device.failed()), (2, None));
 }
 
 #[test]
 fn a_sticky_fault_lasts_until_disarmed() {
-    let device = device(FaultPlan { sticky: true, ..FaultPlan::at(2) });
+    let device = device(FaultPlan::at(2).sticky(true));
     assert_eq!(calls(&device), [true, false, false, false]);
     assert_eq!(calls(&device), [false; 4]);
     let failed = CallInfo { number: 2, kind: CallKind::Write, offset: 512, len: 512 };
@@ -64,7 +64,7 @@ fn a_sticky_fault_lasts_until_disarmed() {
 
 #[test]
 fn a_torn_write_leaves_its_first_half() {
-    let device = device(FaultPlan { torn: true, ..FaultPlan::at(1) });
+    let device = device(FaultPlan::at(1).torn(true));
     let bytes = pattern(7, 5 * 512);
     let (head, tail) = bytes.split_at(700);
     let error = device.write_at(4096, &[IoSlice::new(head), IoSlice::new(tail)]).unwrap_err();

@@ -37,7 +37,7 @@ fn what_is_written_is_read() {
 #[test]
 fn memory_needs_no_alignment() {
     on_both_paths(|device| {
-        // Longer than one bounce buffer, and split where no sector ends.
+        // Longer than one bounce buffer, and split inside a sector.
         let len = (1 << 20) + 12288;
         let source = pattern(2, len + 4096);
         let bytes = &source[1..=len];
@@ -121,7 +121,7 @@ fn allocate_reserves_the_space() {
 }
 
 #[test]
-fn a_file_truncated_behind_our_back_is_an_error() {
+fn a_file_truncated_by_another_program_is_an_error() {
     on_both_paths(|device| {
         std::fs::OpenOptions::new().write(true).open(device.path()).unwrap().set_len(8192).unwrap();
         let error = read(device, 4096, 8192).unwrap_err();

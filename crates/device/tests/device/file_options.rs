@@ -85,7 +85,7 @@ fn a_volume_past_the_file_is_refused() {
 }
 
 #[test]
-fn what_direct_io_cannot_reach_goes_through_the_page_cache() {
+fn a_volume_not_aligned_for_direct_io_uses_the_page_cache() {
     let (_dir, path) = image((1 << 20) + 100);
     let odd = DeviceOptions::new().offset(100);
     let device = FileDevice::open(&path, &odd).unwrap();

@@ -22,7 +22,7 @@ fn read(device: &dyn Device, offset: u64, len: usize) -> io::Result<AlignedBuf> 
     Ok(buf)
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that differ between offsets and between seeds.
 fn pattern(seed: u8, len: usize) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
     for (index, byte) in buf.iter_mut().enumerate() {
@@ -31,7 +31,7 @@ fn pattern(seed: u8, len: usize) -> AlignedBuf {
     buf
 }
 
-/// What every device owes to bad requests.
+/// Checks that a device refuses requests that are not aligned or not inside it, and accepts empty ones.
 fn refuses_bad_requests(device: &dyn Device) {
     let sector = device.sector_size() as usize;
     let kind = |result: io::Result<_>| result.map(|_| ()).unwrap_err().kind();
@@ -54,7 +54,7 @@ fn refuses_bad_requests(device: &dyn Device) {
     device.discard(0, 0).unwrap();
 }
 
-/// Threads that write and read back regions of their own, each region many times.
+/// Checks that threads read back what they wrote to regions of their own, many times.
 fn threads_do_not_disturb_each_other(device: &dyn Device) {
     const REGION: usize = 12 << 10;
     std::thread::scope(|scope| {

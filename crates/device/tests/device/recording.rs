@@ -64,7 +64,7 @@ fn what_a_crash_may_lose_lies_in_one_epoch() {
     assert_eq!(first_bytes(&device.replay_epoch_subset(&base, 2, |_| true), 5), [0, 1, 2, 3, 4]);
 }
 
-/// A device whose flush waits twice: so that something can happen while it runs.
+/// A device whose flush waits for the test twice, so that the test can write while it runs.
 #[derive(Debug)]
 struct SlowFlush(MemDevice, Barrier);
 

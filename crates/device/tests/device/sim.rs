@@ -6,16 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn device(parallel: usize) -> SimDevice {
-    let profile = SimProfile {
-        read_latency: Duration::from_millis(2),
-        write_latency: Duration::from_millis(3),
-        flush_latency: Duration::from_millis(5),
-        parallel,
-    };
+    let ms = Duration::from_millis;
+    let profile = SimProfile::new(ms(2), parallel).write_latency(ms(3)).flush_latency(ms(5));
     SimDevice::new(Arc::new(MemDevice::new(1 << 20)), profile)
 }
 
-// Lower bounds only: how long a busy machine takes on top is not ours to say.
+// The tests check lower bounds only, because a busy machine adds any time.
 
 #[test]
 fn each_request_takes_its_time() {

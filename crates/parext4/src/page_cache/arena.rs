@@ -58,7 +58,7 @@ impl<const N: usize> Arena<N> {
             if let Some(memory) = self.chunks.get((first >> self.chunk_log) as usize).and_then(OnceLock::get)
             {
                 let within = |item: u32| (item - (chunk_end - (1 << self.chunk_log))) as usize * N;
-                memory.give_back(within(first)..within(end));
+                memory.release(within(first)..within(end));
             }
             first = end;
         }

@@ -96,7 +96,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         batch.flush();
         // A device queue that failed may still read from the buffer.
         if let Ok(bytes) = Arc::try_unwrap(batch.contents) {
-            BufferPool::global().give_back(bytes);
+            BufferPool::global().recycle(bytes);
         }
         batch.results
     }

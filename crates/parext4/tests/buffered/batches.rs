@@ -186,7 +186,7 @@ fn a_failed_run_leaves_its_own_pages_dirty() {
         let pages = [3, 30, 60, 90, 120];
         dirty(&file, pages);
         let other = file.file().buffered(BufferedOptions::default()).unwrap();
-        device.arm(FaultPlan { kind: FaultKind::Writes, ..FaultPlan::at(fail_at) });
+        device.arm(FaultPlan::at(fail_at).kind(FaultKind::Writes));
         file.sync_data().unwrap_err();
         let failed = (device.failed().unwrap().offset - start) / PAGE;
         assert!(pages.contains(&failed), "page {failed}");

@@ -158,7 +158,7 @@ fn writers_that_wait_for_memory_hear_that_the_device_fails() {
         let idle = buffered(&file);
         handles[0].write_at(&[1; 4096], 0).unwrap();
         volume.sync().unwrap();
-        device.arm(FaultPlan { sticky: true, kind: FaultKind::Writes, ..FaultPlan::at(1) });
+        device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
         let watchdog = Watchdog::start("the_device_fails", 0, 4);
         std::thread::scope(|scope| {
             for (nth, file) in handles.iter().enumerate() {

@@ -387,7 +387,7 @@ fn every_handle_hears_once_of_a_failure_to_write_back() {
     file.sync_all().unwrap();
     let (second, third) = (file.clone(), file.clone());
     file.write_at(&[1; 5000], 0).unwrap();
-    device.arm(FaultPlan { sticky: true, kind: FaultKind::Writes, ..FaultPlan::at(1) });
+    device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
     assert!(matches!(file.sync_data(), Err(Error::Device { .. })));
     assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "told once; the volume has stopped");
     assert!(matches!(second.sync_all(), Err(Error::Device { .. })));

@@ -167,7 +167,7 @@ fn without_record(memory: &MemDevice, block_size: u32) -> MemDevice {
 /// The operations of a run without faults, and how many calls of a kind it makes.
 fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u64) {
     let memory = Arc::new(base.fork());
-    let device = Arc::new(FaultDevice::new(memory, FaultPlan { kind, ..FaultPlan::default() }));
+    let device = Arc::new(FaultDevice::new(memory, FaultPlan::default().kind(kind)));
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
     let mut workload = Workload::new(seed);
     let mut story = DurabilityModel::new(4096);
@@ -199,7 +199,7 @@ fn fail_all(name: &str, shape: Shape, kind: FaultKind) {
             {
                 continue;
             }
-            let plan = FaultPlan { fail_at: Some(fail_at), kind, sticky, torn };
+            let plan = FaultPlan::at(fail_at).kind(kind).sticky(sticky).torn(torn);
             Case { base: &base, shape, operations: &operations, plan }
                 .check(number % e2fsck_stride == variant);
         }

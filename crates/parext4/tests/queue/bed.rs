@@ -108,12 +108,9 @@ impl Bed {
     }
 }
 
-const PROFILE: SimProfile = SimProfile {
-    read_latency: Duration::from_micros(50),
-    write_latency: Duration::from_micros(80),
-    flush_latency: Duration::from_micros(100),
-    parallel: 4,
-};
+const PROFILE: SimProfile = SimProfile::new(Duration::from_micros(50), 4)
+    .write_latency(Duration::from_micros(80))
+    .flush_latency(Duration::from_micros(100));
 
 /// A buffer of at least `bytes`.
 pub fn buffer(bytes: &[u8]) -> AlignedBuf {

@@ -111,7 +111,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
     file.write_at(&[1; 8192], 0).unwrap();
     volume.sync().unwrap();
 
-    device.arm(FaultPlan { kind, ..FaultPlan::at(call) });
+    device.arm(FaultPlan::at(call).kind(kind));
     let mut queue = volume.io_queue(4);
     let mut done = Vec::new();
     for (token, request) in (0..).zip(requests()) {

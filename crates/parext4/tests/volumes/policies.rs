@@ -313,13 +313,7 @@ fn many_threads_range() {
 /// A file whose writes take a while, and nothing else does.
 fn slow(policy: Policy) -> (Volume, File) {
     let memory: Arc<MemDevice> = Arc::new(Shape::new(16, 4096, true).make());
-    let none = Duration::ZERO;
-    let profile = SimProfile {
-        read_latency: none,
-        write_latency: Duration::from_millis(5),
-        flush_latency: none,
-        parallel: 8,
-    };
+    let profile = SimProfile::new(Duration::ZERO, 8).write_latency(Duration::from_millis(5));
     let volume = open(Arc::new(SimDevice::new(memory, profile)), policy, true);
     let file = volume.create("/file", 0o644).unwrap();
     (volume, file)

@@ -104,7 +104,8 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
         let base = Shape::new(16, 4096, journal).make();
         let run = |fail_at| {
             let memory = Arc::new(base.fork());
-            let plan = FaultPlan { fail_at, kind: FaultKind::Writes, ..FaultPlan::default() };
+            let mut plan = FaultPlan::default().kind(FaultKind::Writes);
+            plan.fail_at = fail_at;
             let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, plan));
             let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
             volume.create("/first", 0o644).unwrap();

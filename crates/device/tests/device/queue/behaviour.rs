@@ -1,4 +1,4 @@
-//! What every back end does.
+//! The contract of `Queue`, on every queue.
 
 use super::*;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 #[test]
 fn what_is_written_is_read() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let data = pattern(1, 64 << 10);
         succeed(&mut *queue, write(1, 8192, &data));
@@ -20,7 +20,7 @@ fn what_is_written_is_read() {
 
 #[test]
 fn segments_are_gathered_in_order() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let buf = Arc::new(pattern(2, 32 << 10));
         let places = [(8192, 4096), (0, 512), (0, 0), (8192, 8192), (20480, 512)];
@@ -37,10 +37,10 @@ fn segments_are_gathered_in_order() {
 
 #[test]
 fn many_and_odd_segments_are_gathered() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let buf = Arc::new(pattern(3, 4096));
-        // More than one system call takes, of lengths that direct I/O does not take.
+        // More segments than one system call accepts, of lengths that direct I/O does not accept.
         for (count, len) in [(3000, 512), (512, 8), (8, 64)] {
             let segment = |index: usize| Segment { buf: buf.clone(), start: index * 8 % 3000, len };
             let segments: Vec<_> = (0..count).map(segment).collect();
@@ -55,7 +55,7 @@ fn many_and_odd_segments_are_gathered() {
 
 #[test]
 fn requests_may_be_large() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 2);
         let data = pattern(4, 3 << 20);
         succeed(&mut *queue, write(1, 4096, &data));
@@ -65,7 +65,7 @@ fn requests_may_be_large() {
 
 #[test]
 fn more_requests_than_the_queue_is_deep() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 8);
         for token in 0..1000 {
             queue.submit(write(token, token * 4096, &pattern(token as u8, 4096)));
@@ -89,7 +89,7 @@ fn kind(done: Done) -> ErrorKind {
 
 #[test]
 fn bad_requests_fail_and_give_their_buffers_back() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let queue = &mut *queue;
         let end = device.size();
@@ -113,7 +113,7 @@ fn bad_requests_fail_and_give_their_buffers_back() {
 
 #[test]
 fn empty_requests_succeed() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         succeed(&mut *queue, read(1, device.size(), 0));
         succeed(&mut *queue, write(1, 0, &[]));
@@ -123,8 +123,8 @@ fn empty_requests_succeed() {
 }
 
 #[test]
-fn a_dropped_queue_has_done_its_requests() {
-    on_every_back_end(|device| {
+fn dropping_a_queue_completes_its_requests() {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let shared = Arc::new(pattern(5, 64 << 10));
         for token in 0..32 {
@@ -145,7 +145,7 @@ fn a_dropped_queue_has_done_its_requests() {
 
 #[test]
 fn a_wake_ends_the_wait_of_a_harvest() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let waker = queue.waker();
         for _ in 0..20 {
@@ -155,7 +155,7 @@ fn a_wake_ends_the_wait_of_a_harvest() {
                 theirs.wake();
                 theirs.wake();
             });
-            // The first may answer only the first of the two wakes.
+            // This harvest may answer only the first of the two wakes.
             queue.harvest(true, &mut Vec::new()).unwrap();
             thread.join().unwrap();
             waker.wake();
@@ -167,7 +167,7 @@ fn a_wake_ends_the_wait_of_a_harvest() {
 
 #[test]
 fn a_wake_before_the_harvest_is_not_lost() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let waker = queue.waker();
         for _ in 0..100 {
@@ -181,8 +181,8 @@ fn a_wake_before_the_harvest_is_not_lost() {
 }
 
 #[test]
-fn what_is_canceled_never_reaches_the_device() {
-    on_every_back_end(|device| {
+fn a_canceled_request_never_reaches_the_device() {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 1);
         for token in 0..100 {
             queue.submit(write(token, token * 4096, &pattern(token as u8 | 1, 4096)));
@@ -204,8 +204,8 @@ fn what_is_canceled_never_reaches_the_device() {
 }
 
 #[test]
-fn a_harvest_that_does_not_wait_does_not() {
-    on_every_back_end(|device| {
+fn a_harvest_without_wait_does_not_block() {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 4);
         let mut done = Vec::new();
         queue.harvest(false, &mut done).unwrap();
@@ -221,7 +221,7 @@ fn a_harvest_that_does_not_wait_does_not() {
 
 #[test]
 fn a_queue_may_move_to_another_thread() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         let mut queue = open_queue(device, 2);
         let submit = move || {
             for token in 0..10 {
@@ -231,7 +231,7 @@ fn a_queue_may_move_to_another_thread() {
             queue.harvest(true, &mut done).unwrap();
             (queue, done.len())
         };
-        // That thread ends with requests of its in flight.
+        // The thread ends while its requests are in flight.
         let (mut queue, first) = std::thread::spawn(submit).join().unwrap();
         assert_eq!(first + finish(&mut *queue).len(), 10);
     });
@@ -239,7 +239,7 @@ fn a_queue_may_move_to_another_thread() {
 
 #[test]
 fn queues_of_one_device_do_not_disturb_each_other() {
-    on_every_back_end(|device| {
+    on_every_queue(|device| {
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! Plain files that grow, and what only files do.
+//! Queues on plain files that grow, and properties of files that other devices lack.
 
 use super::*;
 use std::fs::{File, OpenOptions};
@@ -91,7 +91,7 @@ fn a_volume_inside_a_file_stays_there() {
 }
 
 #[test]
-fn a_file_truncated_behind_our_back_is_an_error() {
+fn a_file_truncated_by_another_program_is_an_error() {
     let (dir, device) = image(Direct::Never).unwrap();
     let mut queue = open_queue(&device, 4);
     open(&dir.path().join("image")).set_len(8192).unwrap();
@@ -100,7 +100,7 @@ fn a_file_truncated_behind_our_back_is_an_error() {
 }
 
 #[test]
-fn a_volume_can_be_opened_again_when_its_queue_is_dropped() {
+fn a_volume_can_be_opened_again_after_its_queue_was_dropped() {
     let again = |path: &Path| {
         for round in 0..50 {
             let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, &DeviceOptions::new()).unwrap());

@@ -23,14 +23,13 @@ fn memory() -> Arc<MemDevice> {
     Arc::new(MemDevice::new(SIZE))
 }
 
-/// Sectors of 512 bytes, `SIZE` bytes, one request at a time on the device if the back end knows that notion.
+/// Makes a device of `SIZE` bytes that takes `latency` for each request, with `parallel` requests at a time.
 fn simulated(latency: Duration, parallel: usize) -> Arc<dyn Device> {
-    let profile =
-        SimProfile { read_latency: latency, write_latency: latency, flush_latency: latency, parallel };
+    let profile = SimProfile::new(latency, parallel);
     Arc::new(SimDevice::new(memory(), profile))
 }
 
-/// A volume in a temporary file.
+/// Makes a device in a temporary file, or returns `None` if the file has no such I/O.
 fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
     let dir = TempDir::new().unwrap();
     match FileDevice::open(dir.path().join("image"), &DeviceOptions::new().create(SIZE).direct(direct)) {
@@ -42,7 +41,7 @@ fn image(direct: Direct) -> Option<(TempDir, Arc<dyn Device>)> {
     }
 }
 
-/// Whether the system lets us test io_uring.
+/// Returns whether the system has io_uring.
 fn has_io_uring() -> bool {
     let (_dir, device) = image(Direct::Never).unwrap();
     let name = format!("{:?}", open_queue(&device, 1));
@@ -54,31 +53,31 @@ fn has_io_uring() -> bool {
     has
 }
 
-/// Runs `test` on a new, empty volume of `SIZE` bytes for every back end.
-fn on_every_back_end(test: impl Fn(&Arc<dyn Device>)) {
-    let on = |back_end: &str, device: &Arc<dyn Device>| {
+/// Runs `test` on an empty device of `SIZE` bytes for every kind of queue.
+fn on_every_queue(test: impl Fn(&Arc<dyn Device>)) {
+    let on = |expected: &str, device: &Arc<dyn Device>| {
         let name = format!("{:?}", open_queue(device, 1));
-        assert!(name.starts_with(back_end), "{name}");
-        eprintln!("on {back_end}");
+        assert!(name.starts_with(expected), "{name}");
+        eprintln!("on {expected}");
         test(device);
     };
     on("InlineQueue", &(memory() as _));
     on("SimQueue", &simulated(Duration::from_micros(50), 4));
     on("RemoteQueue", &(Arc::new(RemoteDevice::new(memory())) as _));
     on("ThreadQueue", &(Arc::new(FaultDevice::new(memory(), FaultPlan::default())) as _));
-    let back_end = if has_io_uring() { "UringQueue" } else { "ThreadQueue" };
+    let expected = if has_io_uring() { "UringQueue" } else { "ThreadQueue" };
     for direct in [Direct::Never, Direct::Always] {
         if let Some((_dir, device)) = image(direct) {
-            on(back_end, &device);
+            on(expected, &device);
         }
     }
     if let Some(lo) = Loop::attach(SIZE) {
-        on(back_end, &(Arc::new(FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap()) as _));
+        on(expected, &(Arc::new(FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap()) as _));
     }
 }
 
 fn read(token: u64, offset: u64, len: usize) -> Request {
-    // The buffer is longer than what is read.
+    // The buffer is longer than the read, whose end the tests check.
     let buf = AlignedBuf::zeroed(len.next_multiple_of(512) + 512);
     Request { token, op: Op::Read { offset, buf, len } }
 }
@@ -92,7 +91,7 @@ fn flush(token: u64) -> Request {
     Request { token, op: Op::Flush }
 }
 
-/// Harvests until nothing is in flight; sorted by token.
+/// Harvests until nothing is in flight, and returns the completions sorted by token.
 fn finish(queue: &mut dyn Queue) -> Vec<Done> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
@@ -104,7 +103,7 @@ fn finish(queue: &mut dyn Queue) -> Vec<Done> {
     done
 }
 
-/// Does one request.
+/// Submits one request and returns its completion.
 fn one(queue: &mut dyn Queue, request: Request) -> Done {
     queue.submit(request);
     let mut done = finish(queue);
@@ -112,11 +111,11 @@ fn one(queue: &mut dyn Queue, request: Request) -> Done {
     done.pop().unwrap()
 }
 
-/// What a read that succeeded read.
+/// Returns the bytes that a successful read returned.
 fn bytes(done: &Done) -> &[u8] {
     done.result.as_ref().unwrap();
     let Op::Read { buf, len, .. } = &done.op else { panic!("{done:?} is no read") };
-    assert!(buf[*len..].iter().all(|&byte| byte == 0), "wrote behind the length asked");
+    assert!(buf[*len..].iter().all(|&byte| byte == 0), "wrote past the length of the read");
     &buf[..*len]
 }
 

@@ -1,11 +1,11 @@
-//! The times of a simulated device.
+//! Latencies and cancellation of the queue of a simulated device.
 
 use super::*;
 use std::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 
-// Lower bounds only: how long a busy machine takes on top is not ours to say.
+// The tests check lower bounds only, because a busy machine adds any time.
 
 #[test]
 fn requests_take_their_time_side_by_side() {
@@ -20,7 +20,7 @@ fn requests_take_their_time_side_by_side() {
 }
 
 #[test]
-fn queues_and_calls_share_the_places() {
+fn queues_and_calls_share_the_slots() {
     let device = simulated(3 * MS, 1);
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -35,8 +35,7 @@ fn queues_and_calls_share_the_places() {
 #[test]
 fn a_request_reaches_the_inner_device_when_it_is_due() {
     let inner = memory();
-    let profile =
-        SimProfile { read_latency: MS, write_latency: 20 * MS, flush_latency: 400 * MS, parallel: 1 };
+    let profile = SimProfile::new(MS, 1).write_latency(20 * MS).flush_latency(400 * MS);
     let device: Arc<dyn Device> = Arc::new(SimDevice::new(inner.clone(), profile));
     let mut queue = open_queue(&device, 4);
     queue.submit(write(1, 0, &[1; 512]));
@@ -44,7 +43,7 @@ fn a_request_reaches_the_inner_device_when_it_is_due() {
     queue.submit(write(3, 512, &[1; 512]));
     queue.harvest(false, &mut Vec::new()).unwrap();
     assert_eq!(super::super::read(&inner, 0, 512).unwrap()[0], 0);
-    assert!(queue.cancel(3), "waits for a place");
+    assert!(queue.cancel(3), "waits for a slot");
     let mut done = Vec::new();
     queue.harvest(true, &mut done).unwrap();
     queue.harvest(true, &mut done).unwrap();

@@ -1,4 +1,4 @@
-//! Devices that wrap others, and devices that nobody knows.
+//! Devices without a native queue, which threads serve.
 
 use super::*;
 use parext4_device::{Event, FaultKind, RecordingDevice};
@@ -13,7 +13,7 @@ fn the_faults_of_a_device_are_results() {
         (FaultKind::Writes, |token, offset, len| write(token, offset, &pattern(0, len))),
         (FaultKind::Flushes, |token, _, _| flush(token)),
     ] {
-        device.arm(FaultPlan { kind, ..FaultPlan::at(3) });
+        device.arm(FaultPlan::at(3).kind(kind));
         (0..8).for_each(|token| queue.submit(request(token, token * 4096, 4096)));
         let failed: Vec<_> = finish(&mut *queue).into_iter().filter_map(|done| done.result.err()).collect();
         let codes: Vec<_> = failed.iter().map(io::Error::raw_os_error).collect();
@@ -22,7 +22,7 @@ fn the_faults_of_a_device_are_results() {
 }
 
 #[test]
-fn a_recording_sees_all() {
+fn a_recording_has_the_requests_of_queues() {
     let device = Arc::new(RecordingDevice::new(memory()));
     let mut queue = open_queue(&(device.clone() as Arc<dyn Device>), 4);
     succeed(&mut *queue, write(1, 4096, &[1; 512]));

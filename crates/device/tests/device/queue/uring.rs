@@ -1,13 +1,13 @@
-//! Where io_uring is forbidden.
+//! Fallback to threads if the system forbids io_uring.
 
 use super::*;
 use seccompiler::{SeccompAction, SeccompFilter};
 
-/// `io_uring_setup` has this number on every architecture.
+/// Number of the system call `io_uring_setup` on every architecture.
 const IO_URING_SETUP: i64 = 425;
 const EPERM: u32 = 1;
 
-/// Makes the kernel refuse `io_uring_setup` to this thread and those it starts, as containers do.
+/// Makes the kernel refuse `io_uring_setup` to this thread and to threads that it starts, as container runtimes do.
 fn forbid_io_uring() {
     let rules = [(IO_URING_SETUP, Vec::new())].into();
     let filter = SeccompFilter::new(

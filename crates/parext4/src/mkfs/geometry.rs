@@ -1,51 +1,51 @@
 //! The sizes of a new volume: blocks, groups, inodes, descriptors. Arithmetic only, no I/O.
 //!
-//! The rules and thresholds are those of mke2fs 1.47 with its usual configuration, so that both tools give one
-//! device the same counts.
+//! The rules and thresholds are those of mke2fs 1.47 with its default configuration. Invariant: for the same device and
+//! options, the volume has the counts that mke2fs computes.
 
 use std::ops::Range;
 
 use super::MkfsOptions;
 use crate::error::{Error, Result};
 
-/// The first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`); `lost+found` takes it.
+/// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
 pub(super) const FIRST_INODE: u32 = 11;
-/// Bytes of a group descriptor with `64bit`.
+/// Size of a group descriptor with `64bit`, in bytes.
 pub(super) const DESC_SIZE: u32 = 64;
 /// `s_log_groups_per_flex`: 16 groups keep their bitmaps and inode tables together.
 pub(super) const LOG_GROUPS_PER_FLEX: u8 = 4;
-/// A last group with fewer blocks than this beyond its own metadata is not worth having.
+/// A last group with fewer blocks than this, beyond its own metadata, is left out.
 const MIN_LAST_GROUP_SPACE: u64 = 50;
-/// A volume's size is a multiple of this many bytes, a page of memory, so that its last page lies on the device.
+/// The size of a volume is a multiple of this many bytes, a page of memory, so that its last page is on the device.
 const SIZE_UNIT: u64 = 4096;
-/// The reserved descriptor blocks allow a volume to grow this many times.
+/// Factor by which a volume can be extended with the reserved descriptor blocks.
 const MAX_GROWTH: u64 = 1024;
 
 /// The sizes of a volume. Every group has 8 * `block_size` blocks; the last may have fewer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// Bytes.
+    /// In bytes.
     pub block_size: u32,
-    /// Blocks from the start of the device, those before `first_data_block` included.
+    /// Number of blocks, counted from the start of the device, so including those before `first_data_block`.
     pub blocks_count: u64,
-    /// The block of the primary superblock: 1 when blocks are 1024 bytes, else 0.
+    /// The block of the primary superblock: 1 if blocks are 1024 bytes, 0 otherwise.
     pub first_data_block: u32,
     pub blocks_per_group: u32,
     pub group_count: u32,
     pub inodes_per_group: u32,
-    /// Bytes.
+    /// In bytes.
     pub inode_size: u16,
-    /// Blocks of each group's inode table.
+    /// Length of each group's inode table, in blocks.
     pub inode_table_blocks: u32,
-    /// Blocks of the descriptor table.
+    /// Length of the descriptor table, in blocks.
     pub gdt_blocks: u32,
-    /// Blocks after the descriptor table that it can grow into.
+    /// Number of blocks after the descriptor table into which it can be extended.
     pub reserved_gdt_blocks: u32,
-    /// Blocks that only root may use.
+    /// Number of blocks that only root may use.
     pub reserved_blocks: u64,
 }
 
-/// What mke2fs derives from the size of the device when nothing is asked for.
+/// Defaults of mke2fs, which depend on the size of the device.
 struct Defaults {
     block_size: u32,
     /// Bytes of the volume for each inode.
@@ -68,7 +68,10 @@ impl Defaults {
 }
 
 impl Geometry {
-    /// The geometry of a volume over all of a device of `size` bytes.
+    /// Returns the geometry of a volume on all of a device of `size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the options are out of range or do not fit the device.
     pub(super) fn new(size: u64, options: &MkfsOptions) -> Result<Self> {
         let defaults = Defaults::for_size(size);
         let block_size = options.block_size.unwrap_or(defaults.block_size);
@@ -86,7 +89,7 @@ impl Geometry {
         Ok(Self { reserved_blocks, ..geometry })
     }
 
-    /// Drops the last group if it is too small to be useful.
+    /// Returns the geometry, without the last group if that is too small to be useful.
     fn fit(blocks: u64, inodes: u64, block_size: u32, inode_size: u16) -> Result<Self> {
         let whole = Self::with_blocks(blocks, inodes, block_size, inode_size)?;
         let last = whole.group(whole.group_count - 1);
@@ -136,39 +139,40 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The blocks of one group, as numbers of the volume.
+    /// Returns the blocks of one group, as block numbers of the volume.
     pub(super) fn group(&self, group: u32) -> Range<u64> {
         let first = u64::from(self.first_data_block);
         let start = first + u64::from(group) * u64::from(self.blocks_per_group);
         start..(start + u64::from(self.blocks_per_group)).min(self.blocks_count)
     }
 
-    /// Whether a group starts with a copy of the superblock and the descriptors (`sparse_super`).
+    /// Returns true if a group starts with a copy of the superblock and the descriptors (`sparse_super`).
     pub(super) fn has_super(group: u32) -> bool {
         group <= 1 || [3, 5, 7].iter().any(|&base| is_power_of(group, base))
     }
 
-    /// The groups, in order, that start with a backup.
+    /// Returns the groups that start with a backup, in ascending order.
     pub(super) fn backup_groups(&self) -> impl Iterator<Item = u32> {
         (1..self.group_count).filter(|&group| Self::has_super(group))
     }
 
-    /// Blocks at the start of a group that hold the superblock, the descriptors and the room for more.
+    /// Returns the number of blocks at the start of a group for the superblock, the descriptors and the reserved descriptors.
     pub(super) fn super_blocks(&self, group: u32) -> u32 {
         if Self::has_super(group) { 1 + self.gdt_blocks + self.reserved_gdt_blocks } else { 0 }
     }
 
-    /// All inodes of the volume.
+    /// Returns the number of inodes of the volume.
     pub(super) fn inodes_count(&self) -> u32 {
         self.inodes_per_group * self.group_count
     }
 
-    /// Whether there is a resize inode. Its block pointers have 32 bits.
+    /// Returns true if the volume has a resize inode, whose block pointers have 32 bits.
     pub(super) fn has_resize_inode(&self) -> bool {
         self.blocks_count <= u64::from(u32::MAX)
     }
 
-    /// Blocks of metadata that a group needs somewhere: superblock copy, bitmaps, inode table.
+    /// Returns the number of metadata blocks of a group, in the group or elsewhere: superblock copy, descriptors, bitmaps,
+    /// inode table.
     fn group_overhead(&self, group: u32) -> u64 {
         u64::from(self.super_blocks(group)) + 2 + u64::from(self.inode_table_blocks)
     }
@@ -202,16 +206,17 @@ fn checked_ratio(ratio: u64) -> Result<u64> {
     Err(Error::invalid(format_args!("inode ratio {ratio}: not between 1024 and 67108864 bytes")))
 }
 
-/// Inodes of each group: enough for `wanted`, filling whole blocks of the table, a multiple of 8.
+/// Returns the number of inodes of each group: enough for `wanted` in all, a multiple of 8, and filling whole blocks of the
+/// table.
 fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: u16) -> Result<u32> {
     // Inode numbers have 32 bits.
     let most = (u32::MAX / group_count).min(8 * block_size) & !7;
-    // The reserved inodes and lost+found lie in the first group.
+    // The reserved inodes and lost+found are in the first group.
     let least = (FIRST_INODE + 1).next_multiple_of(8);
     let wanted = wanted.div_ceil(group_count.into()).max(least.into());
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(most);
     let per_block = block_size / u32::from(inode_size);
-    // At most 8 * block_size again: `per_block` and the bound are powers of two.
+    // This stays at most 8 * block_size, because `per_block` and that limit are powers of two.
     let filled = (wanted.next_multiple_of(per_block) & !7).max(least);
     if filled <= most {
         return Ok(filled);
@@ -222,7 +227,7 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
     Err(Error::invalid(format_args!("{group_count} groups need more inodes than ext4 can count")))
 }
 
-/// Blocks to reserve for descriptors of later groups, as mke2fs reserves them.
+/// Returns the number of blocks to reserve for descriptors of later groups, as mke2fs does.
 fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, gdt_blocks: u32) -> u32 {
     let limit = u64::from(u32::MAX);
     if blocks > limit {
@@ -231,18 +236,18 @@ fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, gdt_
     let most = if blocks < limit / MAX_GROWTH { blocks * MAX_GROWTH } else { limit };
     let groups = (most - u64::from(first_data_block)).div_ceil(8 * u64::from(block_size));
     let wanted = groups.div_ceil(u64::from(block_size / DESC_SIZE)) - u64::from(gdt_blocks);
-    // The resize inode's double-indirect block points at each of them.
+    // The resize inode's double-indirect block must have a pointer for each of them.
     u32::try_from(wanted).unwrap_or(u32::MAX).min(block_size / 4)
 }
 
-/// Percent of the blocks asked for, then scaled to the blocks that there are, each rounded down.
+/// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each step rounds down.
 fn reserved_blocks(wanted: u64, blocks: u64, percent: u8) -> u64 {
     let of_wanted = u128::from(wanted) * u128::from(percent) / 100;
     let scaled = of_wanted * u128::from(blocks) / u128::from(wanted);
     u64::try_from(scaled).expect("at most half of `blocks`")
 }
 
-/// Whether `n`, not 0, is a power of `base`.
+/// Returns true if `n`, which is not 0, is a power of `base`.
 fn is_power_of(mut n: u32, base: u32) -> bool {
     while n.is_multiple_of(base) {
         n /= base;
@@ -250,7 +255,7 @@ fn is_power_of(mut n: u32, base: u32) -> bool {
     n == 1
 }
 
-/// The device cannot hold even an empty volume.
+/// Returns the error for a device that cannot hold even an empty volume.
 pub(super) fn too_small(blocks: u64, block_size: u32) -> Error {
     Error::invalid(format_args!(
         "device too small: {blocks} blocks of {block_size} bytes cannot hold a volume"

@@ -1,4 +1,4 @@
-//! Group descriptors and bitmaps.
+//! The group descriptors and bitmaps of a new volume.
 
 use parext4_format::bitmap::{block_bitmap_checksum, inode_bitmap_checksum, set_range};
 use parext4_format::group_desc::{GroupDesc, GroupFlags};
@@ -8,7 +8,7 @@ use parext4_format::{ChecksumSeed, FsBlock, GroupNo};
 use super::geometry::{FIRST_INODE, Geometry};
 use super::placement::Placement;
 
-/// Directories of an empty volume, both in the first group: the root and `lost+found`.
+/// Number of directories of an empty volume, both in the first group: the root and `lost+found`.
 const DIRECTORIES: u32 = 2;
 
 /// Builds the descriptors and bitmaps of one volume.
@@ -17,23 +17,23 @@ pub(super) struct Groups<'a> {
     pub seed: ChecksumSeed,
     pub geometry: &'a Geometry,
     pub placement: &'a Placement,
-    /// The unwritten inode tables read as zeros.
+    /// The parts of the inode tables that are not written read as zeros.
     pub tables_are_zero: bool,
 }
 
 impl Groups<'_> {
-    /// The descriptor of one group.
+    /// Returns the descriptor of one group.
     pub(super) fn descriptor(&self, group: u32) -> GroupDesc {
-        let place = self.placement.groups[group as usize];
+        let location = self.placement.groups[group as usize];
         let blocks = self.geometry.group(group);
         let free_blocks = blocks.end - blocks.start - self.placement.used_in(self.geometry, group);
         let inodes = self.geometry.inodes_per_group;
         let first = group == 0;
         let free_inodes = if first { inodes - FIRST_INODE } else { inodes };
         GroupDesc {
-            block_bitmap: FsBlock(place.block_bitmap),
-            inode_bitmap: FsBlock(place.inode_bitmap),
-            inode_table: FsBlock(place.inode_table),
+            block_bitmap: FsBlock(location.block_bitmap),
+            inode_bitmap: FsBlock(location.inode_bitmap),
+            inode_table: FsBlock(location.inode_table),
             free_blocks: u32::try_from(free_blocks).expect("at most 32768"),
             free_inodes,
             used_dirs: if first { DIRECTORIES } else { 0 },
@@ -58,7 +58,7 @@ impl Groups<'_> {
         flags
     }
 
-    /// The whole descriptor table.
+    /// Returns the whole descriptor table.
     pub(super) fn table(&self) -> Vec<u8> {
         let mut table = vec![0; self.geometry.gdt_blocks as usize * self.geometry.block_size as usize];
         let slots = table.chunks_exact_mut(usize::from(self.sb.desc_size()));
@@ -68,7 +68,7 @@ impl Groups<'_> {
         table
     }
 
-    /// A group's block bitmap, unless it is left uninitialised.
+    /// Returns a group's block bitmap, or `None` if it is left uninitialised.
     pub(super) fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         if self.placement.block_bitmap_uninit(self.geometry, group) {
             return None;
@@ -85,7 +85,7 @@ impl Groups<'_> {
         Some(bitmap)
     }
 
-    /// A group's inode bitmap, unless it is left uninitialised.
+    /// Returns a group's inode bitmap, or `None` if it is left uninitialised.
     pub(super) fn inode_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         if group != 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The first inodes and what they hold: the root directory, `lost+found`, the resize inode, the journal.
+//! The first inodes and their contents: the root directory, `lost+found`, the resize inode, the journal's inode.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo};
 
 use super::geometry::{FIRST_INODE, Geometry};
 use super::journal;
-use super::placement::{JournalPlace, Placement};
+use super::placement::{JournalLocation, Placement};
 use crate::error::Result;
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);
-/// Where the double-indirect pointer lies in `i_block`, in bytes.
+/// Offset of the double-indirect pointer in `i_block`, in bytes.
 const DOUBLE_INDIRECT: usize = 13 * 4;
 
-/// A block and its contents.
+/// A block number and the contents of the block.
 pub(super) type BlockImage = (u64, Vec<u8>);
 
 /// Builds the inodes of one volume.
@@ -43,7 +43,7 @@ impl Inodes<'_> {
         inode
     }
 
-    /// `i_blocks` counts 512 bytes.
+    /// Returns the value of `i_blocks` for a number of blocks, in units of 512 bytes.
     fn sectors(&self, blocks: u64) -> u64 {
         blocks * u64::from(self.geometry.block_size / 512)
     }
@@ -58,7 +58,7 @@ impl Inodes<'_> {
         inode
     }
 
-    /// The root directory: `.`, `..` and `lost+found` link to it.
+    /// Returns the inode of the root directory. Its links are `.`, `..` and the `..` of `lost+found`.
     pub(super) fn root(&self, placement: &Placement) -> Inode {
         let mut inode = self.directory(0o755, &(placement.root..placement.root + 1));
         inode.links = 3;
@@ -66,14 +66,14 @@ impl Inodes<'_> {
         inode
     }
 
-    /// `lost+found`.
+    /// Returns the inode of `lost+found`.
     pub(super) fn lost_found(&self, placement: &Placement) -> Inode {
         let mut inode = self.directory(0o700, &placement.lost_found);
         inode.links = 2;
         inode
     }
 
-    /// The blocks of both directories.
+    /// Returns the blocks of both directories.
     pub(super) fn directory_blocks(&self, placement: &Placement) -> Result<Vec<BlockImage>> {
         let empty = || vec![0; self.geometry.block_size as usize];
         let mut root = empty();
@@ -94,8 +94,8 @@ impl Inodes<'_> {
         Ok(blocks)
     }
 
-    /// The resize inode: a file without extents, as large as a double-indirect block can map, whose blocks are
-    /// the reserved descriptor blocks. See [`super::resize`].
+    /// Returns the resize inode: a file without extents, of the size that a double-indirect block can map, whose blocks are
+    /// the reserved descriptor blocks ([`super::resize`]).
     pub(super) fn resize(&self, map: u64) -> Inode {
         let pointers = u64::from(self.geometry.block_size / 4);
         let copies = 1 + self.geometry.backup_groups().count() as u64;
@@ -107,19 +107,19 @@ impl Inodes<'_> {
         inode
     }
 
-    /// The journal's inode, and the leaves of its extent tree.
-    pub(super) fn journal(&self, place: &JournalPlace) -> (Inode, Vec<BlockImage>) {
-        let extents = journal::extents(place);
-        let blocks: u64 = place.runs.iter().map(|run| run.end - run.start).sum();
+    /// Returns the journal's inode, and the leaves of its extent tree.
+    pub(super) fn journal(&self, location: &JournalLocation) -> (Inode, Vec<BlockImage>) {
+        let extents = journal::extents(location);
+        let blocks: u64 = location.runs.iter().map(|run| run.end - run.start).sum();
         let mode = FileType::Regular.mode_bits() | 0o600;
         let mut inode = self.new_inode(mode, blocks);
         inode.flags = InodeFlags::EXTENTS;
-        inode.blocks += self.sectors(place.leaves.len() as u64);
-        if place.leaves.is_empty() {
+        inode.blocks += self.sectors(location.leaves.len() as u64);
+        if location.leaves.is_empty() {
             encode_leaf(&mut inode.block, &extents);
             return (inode, Vec::new());
         }
-        let leaves = journal::leaves(place, &extents, self.geometry.block_size);
+        let leaves = journal::leaves(location, &extents, self.geometry.block_size);
         let index: Vec<_> = leaves.iter().map(|(entry, _)| *entry).collect();
         encode_index(&mut inode.block, 1, &index);
         let encode = |(number, extents): (u64, &[Extent])| {
@@ -132,7 +132,7 @@ impl Inodes<'_> {
         (inode, images.collect())
     }
 
-    /// The start of the first group's inode table, in whole blocks: the inodes given and zeros between them.
+    /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all others.
     pub(super) fn table(&self, inodes: &[(InodeNo, &Inode)]) -> Vec<u8> {
         let size = usize::from(self.geometry.inode_size);
         let used = size * FIRST_INODE as usize;
@@ -144,7 +144,7 @@ impl Inodes<'_> {
         table
     }
 
-    /// `lost+found`'s inode number.
+    /// Returns the inode number of `lost+found`.
     pub(super) const fn lost_found_ino() -> InodeNo {
         LOST_FOUND
     }

@@ -1,4 +1,6 @@
-//! The journal of a new volume: its size, its place, and the map of its inode.
+//! The journal of a new volume: its size, its location, and the extents of its inode.
+//!
+//! The thresholds and limits are those of mke2fs 1.47. Does no I/O.
 
 use std::ops::Range;
 
@@ -6,18 +8,21 @@ use parext4_format::extent::{Extent, IndexEntry, MAX_WRITTEN, capacity};
 use parext4_format::{FileBlock, FsBlock};
 
 use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX};
-use super::placement::JournalPlace;
+use super::placement::JournalLocation;
 use super::used::UsedBlocks;
 use crate::error::{Error, Result};
 
-/// jbd2 refuses a shorter journal (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// Minimum length in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
 const MIN_BLOCKS: u32 = 1024;
-/// mke2fs refuses a longer journal.
+/// Maximum length in blocks, as in mke2fs.
 const MAX_BLOCKS: u32 = 10_240_000;
-/// Entries of the extent tree's root, in the inode.
+/// Number of entries in the root of the extent tree, in the inode.
 const ROOT_ENTRIES: usize = 4;
 
-/// The journal's size in blocks: as asked, or as mke2fs chooses; `None` when the volume is too small for one.
+/// Returns the length in blocks: `asked`, or the default of mke2fs. Returns `None` if the volume is too small for a journal.
+///
+/// # Errors
+/// If `asked` is out of range, or exceeds half of the volume.
 pub(super) fn size(geometry: &Geometry, asked: Option<u32>) -> Result<Option<u32>> {
     let Some(asked) = asked else {
         return Ok(default_size(geometry.blocks_count));
@@ -36,7 +41,7 @@ pub(super) fn size(geometry: &Geometry, asked: Option<u32>) -> Result<Option<u32
     Ok(Some(asked))
 }
 
-/// The thresholds of e2fsprogs' `ext2fs_default_journal_size`, in blocks of any size.
+/// Returns the default length of e2fsprogs (`ext2fs_default_journal_size`), which depends on the number of blocks only.
 fn default_size(blocks: u64) -> Option<u32> {
     Some(match blocks {
         0..2048 => return None,
@@ -51,22 +56,23 @@ fn default_size(blocks: u64) -> Option<u32> {
     })
 }
 
-/// Takes the journal's blocks: one run near the middle of the volume, or else pieces from there on.
-pub(super) fn place(geometry: &Geometry, used: &mut UsedBlocks, blocks: u32) -> Result<JournalPlace> {
+/// Allocates the journal's blocks: one run near the middle of the volume, or else several runs from there on.
+pub(super) fn allocate(geometry: &Geometry, used: &mut UsedBlocks, blocks: u32) -> Result<JournalLocation> {
     let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
     let goal = geometry.group(goal_group(geometry, used)).start;
-    let runs = match used.take(goal..whole.end, blocks.into()) {
+    let runs = match used.allocate(goal..whole.end, blocks.into()) {
         Some(run) => vec![run],
-        None => take_pieces(used, [goal..whole.end, whole.start..goal], blocks)?,
+        None => allocate_runs(used, [goal..whole.end, whole.start..goal], blocks)?,
     };
-    let runs: Vec<Range<u64>> = runs.into_iter().flat_map(split).collect();
+    let runs: Vec<Range<u64>> = runs.into_iter().flat_map(split_run).collect();
     let leaves = leaf_count(runs.len(), geometry.block_size)?;
-    let leaves = (0..leaves).map(|_| used.take(whole.clone(), 1).map(|run| run.start)).collect::<Option<_>>();
-    Ok(JournalPlace { runs, leaves: leaves.ok_or_else(|| no_room(blocks))? })
+    let leaves =
+        (0..leaves).map(|_| used.allocate(whole.clone(), 1).map(|run| run.start)).collect::<Option<_>>();
+    Ok(JournalLocation { runs, leaves: leaves.ok_or_else(|| no_room(blocks))? })
 }
 
-/// The group to start at: in the middle of the volume, where seeks to it are short, past the tables of its
-/// flex group.
+/// Returns the group to start at: in the middle of the volume, which keeps seeks short, and after the tables of its flex
+/// group.
 fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
     let flex = 1 << LOG_GROUPS_PER_FLEX;
     let middle = (geometry.blocks_count - u64::from(geometry.first_data_block)) / 2;
@@ -84,19 +90,19 @@ fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
         middle.saturating_sub(1)
     };
     let end = middle.max(start).saturating_add(1).min(last);
-    // The first of those with the most free blocks.
+    // The first of the groups with the most free blocks.
     (start..=end).rev().max_by_key(|&group| free(group)).unwrap_or(start)
 }
 
-/// Takes free runs in the order of `ranges` until they have `blocks`.
-fn take_pieces(used: &mut UsedBlocks, ranges: [Range<u64>; 2], blocks: u32) -> Result<Vec<Range<u64>>> {
+/// Allocates free runs in the order of `ranges` until they have `blocks` blocks.
+fn allocate_runs(used: &mut UsedBlocks, ranges: [Range<u64>; 2], blocks: u32) -> Result<Vec<Range<u64>>> {
     let mut left = u64::from(blocks);
-    let mut pieces = Vec::new();
+    let mut runs = Vec::new();
     for range in ranges {
         for free in used.free_runs(range) {
-            let piece = free.start..free.end.min(free.start + left);
-            left -= piece.end - piece.start;
-            pieces.push(piece);
+            let run = free.start..free.end.min(free.start + left);
+            left -= run.end - run.start;
+            runs.push(run);
             if left == 0 {
                 break;
             }
@@ -108,22 +114,22 @@ fn take_pieces(used: &mut UsedBlocks, ranges: [Range<u64>; 2], blocks: u32) -> R
     if left > 0 {
         return Err(no_room(blocks));
     }
-    pieces.iter().for_each(|piece| used.mark(piece.clone()));
-    Ok(pieces)
+    runs.iter().for_each(|run| used.mark(run.clone()));
+    Ok(runs)
 }
 
 fn no_room(blocks: u32) -> Error {
     Error::invalid(format_args!("no room for a journal of {blocks} blocks"))
 }
 
-/// Cuts a run into the lengths that one extent can have.
-fn split(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// Splits a run into the lengths that one extent can have.
+fn split_run(run: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let longest = u64::from(MAX_WRITTEN);
     let starts = (run.start..run.end).step_by(usize::try_from(longest).expect("32768"));
     starts.map(move |start| start..run.end.min(start + longest))
 }
 
-/// Leaves that `extents` extents need below a root of four entries.
+/// Returns the number of leaves that `extents` extents need below a root of four entries.
 fn leaf_count(extents: usize, block_size: u32) -> Result<usize> {
     if extents <= ROOT_ENTRIES {
         return Ok(0);
@@ -141,11 +147,11 @@ fn leaf_capacity(block_size: u32) -> usize {
     capacity(block_size as usize)
 }
 
-/// The extents of the journal's inode.
-pub(super) fn extents(place: &JournalPlace) -> Vec<Extent> {
+/// Returns the extents of the journal's inode.
+pub(super) fn extents(location: &JournalLocation) -> Vec<Extent> {
     let mut logical = 0;
     let mut extents = Vec::new();
-    for run in &place.runs {
+    for run in &location.runs {
         let len = u32::try_from(run.end - run.start).expect("split to the length of an extent");
         extents.push(Extent {
             logical: FileBlock(logical),
@@ -158,9 +164,9 @@ pub(super) fn extents(place: &JournalPlace) -> Vec<Extent> {
     extents
 }
 
-/// The extents of each leaf, with the index entry that the root has for it.
+/// Returns the extents of each leaf, with the leaf's index entry in the root.
 pub(super) fn leaves<'a>(
-    place: &JournalPlace,
+    location: &JournalLocation,
     extents: &'a [Extent],
     block_size: u32,
 ) -> Vec<(IndexEntry, &'a [Extent])> {
@@ -168,5 +174,5 @@ pub(super) fn leaves<'a>(
     let entry = |(chunk, &leaf): (&'a [Extent], &u64)| {
         (IndexEntry { logical: chunk[0].logical, child: FsBlock(leaf) }, chunk)
     };
-    chunks.zip(&place.leaves).map(entry).collect()
+    chunks.zip(&location.leaves).map(entry).collect()
 }

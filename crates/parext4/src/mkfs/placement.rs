@@ -1,4 +1,7 @@
-//! Where each structure of the new volume lies.
+//! The location of each structure of the new volume.
+//!
+//! Allocates blocks in the order of mke2fs: superblock copies and descriptors, the tables of the flex groups, the first
+//! directories, the resize inode's map, and the journal. Does no I/O.
 
 use std::ops::Range;
 
@@ -7,39 +10,42 @@ use super::journal;
 use super::used::UsedBlocks;
 use crate::error::Result;
 
-/// The first blocks of one group's metadata.
+/// The location of one group's metadata, as block numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GroupPlace {
+pub(super) struct GroupLocation {
     pub block_bitmap: u64,
     pub inode_bitmap: u64,
     pub inode_table: u64,
 }
 
-/// The journal's blocks.
+/// The blocks of the journal.
 #[derive(Clone, Debug)]
-pub(super) struct JournalPlace {
-    /// Runs in the order of the journal's own blocks, each at most as long as one extent can be.
+pub(super) struct JournalLocation {
+    /// Runs in the order of the journal's own blocks. Each is at most as long as one extent can be.
     pub runs: Vec<Range<u64>>,
-    /// Extent tree leaves; empty when the extents fit the inode.
+    /// Leaves of the extent tree; empty if the extents fit into the inode.
     pub leaves: Vec<u64>,
 }
 
-/// Where everything is, and so which blocks are used.
+/// The location of all structures.
 #[derive(Clone, Debug)]
 pub(super) struct Placement {
-    pub groups: Vec<GroupPlace>,
+    pub groups: Vec<GroupLocation>,
     pub root: u64,
     pub lost_found: Range<u64>,
     /// The resize inode's double-indirect block.
     pub resize_map: Option<u64>,
-    pub journal: Option<JournalPlace>,
+    pub journal: Option<JournalLocation>,
     pub used: UsedBlocks,
-    /// Blocks that hold neither data nor directories (`s_overhead_clusters`).
+    /// Number of blocks that hold neither data nor directories (`s_overhead_clusters`).
     pub overhead: u64,
 }
 
 impl Placement {
-    /// Places an empty volume with a journal of `journal_blocks`, or none.
+    /// Lays out an empty volume with a journal of `journal_blocks` blocks, or without one.
+    ///
+    /// # Errors
+    /// If the volume is too small.
     pub(super) fn new(geometry: &Geometry, journal_blocks: Option<u32>) -> Result<Self> {
         let mut used = UsedBlocks::default();
         for group in (0..geometry.group_count).filter(|&group| Geometry::has_super(group)) {
@@ -48,41 +54,43 @@ impl Placement {
         }
         let mut groups = Vec::new();
         for first in (0..geometry.group_count).step_by(1 << LOG_GROUPS_PER_FLEX) {
-            place_flex_group(geometry, first, &mut used, &mut groups)?;
+            allocate_flex_group(geometry, first, &mut used, &mut groups)?;
         }
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
         let overhead = whole.start + used.count(whole.clone());
         let mut take = |len| {
-            used.take(whole.clone(), len).ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
+            used.allocate(whole.clone(), len)
+                .ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
         };
         let root = take(1)?.start;
         let lost_found = take(lost_found_blocks(geometry.block_size))?;
         let resize_map = if geometry.has_resize_inode() { Some(take(1)?.start) } else { None };
-        let journal = journal_blocks.map(|blocks| journal::place(geometry, &mut used, blocks)).transpose()?;
+        let journal =
+            journal_blocks.map(|blocks| journal::allocate(geometry, &mut used, blocks)).transpose()?;
         let overhead = overhead + u64::from(journal_blocks.unwrap_or(0));
         Ok(Self { groups, root, lost_found, resize_map, journal, used, overhead })
     }
 
-    /// The used blocks of one group.
+    /// Returns the number of used blocks of one group.
     pub(super) fn used_in(&self, geometry: &Geometry, group: u32) -> u64 {
         self.used.count(geometry.group(group))
     }
 
-    /// Whether a group's block bitmap need not be written: only its superblock copy and descriptors are used,
-    /// which the kernel marks by itself. The last group's is written, for its padding.
+    /// Returns true if a group's block bitmap need not be written, because only the superblock copy and the descriptors are
+    /// used, which the kernel marks by itself. The bitmap of the last group is written always, for its padding.
     pub(super) fn block_bitmap_uninit(&self, geometry: &Geometry, group: u32) -> bool {
         group + 1 < geometry.group_count
             && self.used_in(geometry, group) == u64::from(geometry.super_blocks(group))
     }
 }
 
-/// Packs the bitmaps and inode tables of one flex group at its start: all block bitmaps, all inode bitmaps,
-/// all tables, around the superblock copies.
-fn place_flex_group(
+/// Allocates the bitmaps and inode tables of one flex group at its start, around the superblock copies: all block bitmaps,
+/// all inode bitmaps, all tables.
+fn allocate_flex_group(
     geometry: &Geometry,
     first: u32,
     used: &mut UsedBlocks,
-    groups: &mut Vec<GroupPlace>,
+    groups: &mut Vec<GroupLocation>,
 ) -> Result<()> {
     let last = (first | ((1 << LOG_GROUPS_PER_FLEX) - 1)).min(geometry.group_count - 1);
     let start = geometry.group(first).start;
@@ -90,7 +98,7 @@ fn place_flex_group(
     let mut each = |len: u32| -> Result<Vec<u64>> {
         let len = u64::from(len);
         (first..=last)
-            .map(|_| used.take(start..end, len).map(|run| run.start))
+            .map(|_| used.allocate(start..end, len).map(|run| run.start))
             .collect::<Option<_>>()
             .ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
     };
@@ -98,15 +106,13 @@ fn place_flex_group(
     let inode_bitmaps = each(1)?;
     let inode_tables = each(geometry.inode_table_blocks)?;
     let bitmaps = block_bitmaps.into_iter().zip(inode_bitmaps);
-    groups.extend(bitmaps.zip(inode_tables).map(|((block_bitmap, inode_bitmap), inode_table)| GroupPlace {
-        block_bitmap,
-        inode_bitmap,
-        inode_table,
+    groups.extend(bitmaps.zip(inode_tables).map(|((block_bitmap, inode_bitmap), inode_table)| {
+        GroupLocation { block_bitmap, inode_bitmap, inode_table }
     }));
     Ok(())
 }
 
-/// `lost+found` gets 16 KiB, so that e2fsck need not allocate, but no more than 12 blocks.
+/// Returns the length of `lost+found`: 16 KiB, so that e2fsck need not allocate blocks, but at most 12 blocks.
 fn lost_found_blocks(block_size: u32) -> u64 {
     (16384 / u64::from(block_size)).min(12)
 }

@@ -1,14 +1,15 @@
-//! The resize inode's blocks, which let a mounted volume grow its descriptor table.
+//! The resize inode's blocks, which let a mounted volume extend its descriptor table.
 //!
-//! The double-indirect block points at the reserved descriptor blocks of the first group; each of those, as an
-//! indirect block, points at the block in the same place of every backup. A reserved block's slot is its number
-//! within the descriptor table, modulo the pointers of a block. Source: kernel `fs/ext4/resize.c`
-//! (`verify_reserved_gdb`, `reserve_backup_gdb`), which check it.
+//! The double-indirect block lists the reserved descriptor blocks of the first group. Each of these serves as an indirect
+//! block and lists the corresponding block of every backup. The index of a reserved block in the double-indirect block is
+//! its index in the descriptor table, modulo the number of pointers in a block.
+//!
+//! Source: kernel `fs/ext4/resize.c` (`verify_reserved_gdb`, `reserve_backup_gdb`), which checks it.
 
 use super::geometry::Geometry;
 use super::inodes::BlockImage;
 
-/// The double-indirect block's contents.
+/// Returns the contents of the double-indirect block.
 pub(super) fn double_indirect(geometry: &Geometry) -> Vec<u8> {
     let mut block = vec![0; geometry.block_size as usize];
     let pointers = geometry.block_size / 4;
@@ -18,7 +19,7 @@ pub(super) fn double_indirect(geometry: &Geometry) -> Vec<u8> {
     block
 }
 
-/// The first group's reserved descriptor blocks and their contents.
+/// Returns the first group's reserved descriptor blocks and their contents.
 pub(super) fn reserved_blocks(geometry: &Geometry) -> Vec<BlockImage> {
     let reserved = geometry.gdt_blocks..geometry.gdt_blocks + geometry.reserved_gdt_blocks;
     let image = |n: u32| {
@@ -31,7 +32,7 @@ pub(super) fn reserved_blocks(geometry: &Geometry) -> Vec<BlockImage> {
     reserved.map(image).collect()
 }
 
-/// Block `n` of the descriptor table in a group's copy of it.
+/// Returns the number of block `n` of the descriptor table in a group's copy of the table.
 fn descriptor_block(geometry: &Geometry, group: u32, n: u32) -> u64 {
     geometry.group(group).start + 1 + u64::from(n)
 }

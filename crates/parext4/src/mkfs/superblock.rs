@@ -11,24 +11,24 @@ use super::placement::Placement;
 use super::{Identity, MkfsOptions};
 use crate::error::{Error, Result};
 
-/// `s_flags`: the directory hash treats bytes as signed, as it does on x86.
+/// `s_flags`: the directory hash treats bytes as signed, as on x86.
 const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_def_hash_version`: half MD4.
 const HASH_HALF_MD4: u8 = 1;
 /// `s_default_mount_opts`: `user_xattr` and `acl`.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
-/// `s_errors`: carry on after an error.
+/// `s_errors`: continue after an error.
 const ERRORS_CONTINUE: u16 = 1;
-/// `s_max_mnt_count`: never check for having been mounted often (-1).
+/// `s_max_mnt_count`: no check after a number of mounts (-1).
 const NO_MAX_MOUNT_COUNT: u16 = 0xffff;
 /// `s_checksum_type`: crc32c.
 const CHECKSUM_CRC32C: u8 = 1;
-/// Bytes of the inode fields past the first 128 that the kernel knows.
+/// Bytes of the inode fields after the first 128 bytes that the kernel uses.
 const EXTRA_ISIZE: u16 = 32;
-/// `s_jnl_backup_type`: `s_jnl_blocks` holds the journal inode's block map.
+/// `s_jnl_backup_type`: `s_jnl_blocks` contains the journal inode's block map.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
-/// The superblock of `geometry` without anything in it yet.
+/// Returns the superblock of a volume of `geometry`, with all counters zero.
 pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Identity) -> Result<Superblock> {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(MAGIC);
@@ -37,7 +37,7 @@ pub(super) fn build(geometry: &Geometry, options: &MkfsOptions, identity: &Ident
     set_geometry(&mut raw, geometry);
     set_policies(&mut raw, identity);
     raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
-    // A geometry that the parser refuses must not reach the device.
+    // Refuses a geometry that could not be opened, before anything is written.
     let mut sb = Superblock::from_raw(raw).map_err(Error::invalid)?;
     sb.set_compat(Compat::EXT_ATTR | Compat::DIR_INDEX);
     if geometry.has_resize_inode() {
@@ -95,17 +95,17 @@ fn set_policies(raw: &mut RawSuperblock, identity: &Identity) {
     raw.s_wtime.set(identity.now);
 }
 
-/// Sets the counters of the volume with its first files in it.
+/// Sets the counters of the volume, including its first files.
 pub(super) fn set_counters(sb: &mut Superblock, geometry: &Geometry, placement: &Placement) {
     let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
     let free = whole.end - whole.start - placement.used.count(whole);
     sb.set_free_blocks(free);
     sb.set_free_inodes(geometry.inodes_count() - FIRST_INODE);
-    // The field has 32 bits; 0 makes the kernel compute it.
+    // The field has 32 bits. With 0, the kernel computes the value.
     sb.raw_mut().s_overhead_clusters.set(u32::try_from(placement.overhead).unwrap_or(0));
 }
 
-/// Names the journal's inode and keeps a copy of its block map, which e2fsck uses if the inode is lost.
+/// Sets the journal's inode number and the copy of its block map, which e2fsck uses if the inode is lost.
 pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
     let raw = sb.raw_mut();
@@ -118,12 +118,12 @@ pub(super) fn set_journal(sb: &mut Superblock, inode: &Inode) {
     raw.s_jnl_blocks[16].set(low(inode.size));
 }
 
-/// The superblock as group `group` keeps a copy of it: never valid by itself, so that e2fsck checks a volume
-/// that is repaired from it.
+/// Returns the backup of the superblock for group `group`. Its state is not valid, so that e2fsck checks a volume that is
+/// repaired from it.
 pub(super) fn backup(sb: &Superblock, group: u32) -> Superblock {
     let mut copy = sb.clone();
     copy.set_state(0);
-    // The field has 16 bits, and no reader needs the others.
+    // The field has 16 bits, and no reader needs the upper bits.
     copy.raw_mut().s_block_group_nr.set(low(u64::from(group) & 0xffff) as u16);
     copy
 }

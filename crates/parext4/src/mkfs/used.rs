@@ -1,9 +1,11 @@
-//! Which blocks of the new volume are in use, as runs: a volume of any size needs a few runs per flex group.
+//! The blocks of the new volume that are in use, as runs. A volume of any size needs a few runs for each flex group.
+//!
+//! Invariant: runs neither overlap nor touch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The blocks in use: runs that neither overlap nor touch, each its start and its end.
+/// The blocks in use: a map from the start of each run to its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsedBlocks {
     runs: BTreeMap<u64, u64>,
@@ -25,7 +27,7 @@ impl UsedBlocks {
         self.runs.insert(run.start, run.end);
     }
 
-    /// The used runs within `range`, clipped to it.
+    /// Returns the used runs within `range`, clipped to it.
     pub(super) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.runs.range(..range.start).next_back();
         let inside = self.runs.range(range.clone());
@@ -36,11 +38,11 @@ impl UsedBlocks {
             .filter(|run| run.start < run.end)
     }
 
-    /// The free runs within `range`.
+    /// Returns the free runs within `range`.
     pub(super) fn free_runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut next = range.start;
         let end = range.end;
-        // An empty run at the end stands for what follows the last used run.
+        // An empty used run at the end makes the loop return the free run after the last used one.
         self.runs(range).chain(std::iter::once(end..end)).filter_map(move |used| {
             let free = next..used.start;
             next = used.end;
@@ -48,13 +50,13 @@ impl UsedBlocks {
         })
     }
 
-    /// How many blocks of `range` are used.
+    /// Returns the number of used blocks in `range`.
     pub(super) fn count(&self, range: Range<u64>) -> u64 {
         self.runs(range).map(|run| run.end - run.start).sum()
     }
 
-    /// Marks and returns the first free run of `len` blocks within `range`.
-    pub(super) fn take(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
+    /// Allocates the first free run of `len` blocks within `range`. Returns `None` if there is none.
+    pub(super) fn allocate(&mut self, range: Range<u64>, len: u64) -> Option<Range<u64>> {
         let start = self.free_runs(range).find(|run| run.end - run.start >= len)?.start;
         self.mark(start..start + len);
         Some(start..start + len)
@@ -76,8 +78,8 @@ mod tests {
         assert_eq!(used.free_runs(5..30).collect::<Vec<_>>(), [12..20, 21..30]);
         assert_eq!(used.free_runs(0..12).count(), 0);
         assert_eq!(used.count(0..30), 13);
-        assert_eq!(used.take(0..30, 9), Some(21..30));
-        assert_eq!(used.take(0..30, 9), None);
-        assert_eq!(used.take(0..30, 8), Some(12..20));
+        assert_eq!(used.allocate(0..30, 9), Some(21..30));
+        assert_eq!(used.allocate(0..30, 9), None);
+        assert_eq!(used.allocate(0..30, 8), Some(12..20));
     }
 }

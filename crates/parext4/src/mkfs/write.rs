@@ -1,4 +1,5 @@
-//! Writes of any alignment: file-system blocks may be smaller than the device's sectors.
+//! Writes of any alignment. File system blocks may be smaller than the device's sectors; then the rest of a sector is read
+//! and written back. For one thread only.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -6,26 +7,26 @@ use parext4_device::{AlignedBuf, Device, zeros};
 
 use crate::error::{Error, Result};
 
-/// The most that one write of zeros covers, in bytes.
-const ZERO_PIECE: u64 = 1 << 20;
+/// Limit of one write of zeros, in bytes.
+const MAX_ZERO_WRITE: u64 = 1 << 20;
 
-/// The device, written in units smaller than its sectors where need be. One thread.
-pub(super) struct Writer<'a> {
+/// Writes to the device in bytes and blocks.
+pub(super) struct DeviceWriter<'a> {
     device: &'a dyn Device,
     block_size: u64,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> DeviceWriter<'a> {
     pub(super) fn new(device: &'a dyn Device, block_size: u32) -> Self {
         Self { device, block_size: block_size.into() }
     }
 
-    /// Writes blocks from `block` on.
+    /// Writes `bytes` from `block` on. `what` names them for errors, here and below.
     pub(super) fn blocks(&self, what: &str, block: u64, bytes: &[u8]) -> Result<()> {
         self.bytes(what, block * self.block_size, bytes)
     }
 
-    /// Writes at a byte offset; the rest of the sectors touched is kept.
+    /// Writes `bytes` at a byte offset and keeps the rest of the sectors that they touch.
     pub(super) fn bytes(&self, what: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let failed = |error| Error::device(format_args!("writing {what}"), error);
         let sector = u64::from(self.device.sector_size());
@@ -41,33 +42,33 @@ impl<'a> Writer<'a> {
         self.device.write_at(start, &[IoSlice::new(&buf)]).map_err(failed)
     }
 
-    /// Writes zeros over `len` blocks from `block` on.
+    /// Overwrites `len` blocks with zeros, from `block` on.
     pub(super) fn zero_blocks(&self, what: &str, block: u64, len: u64) -> Result<()> {
         self.zero(what, block * self.block_size, len * self.block_size)
     }
 
-    /// Writes zeros over `len` bytes from `offset` on.
+    /// Overwrites `len` bytes with zeros, from `offset` on.
     pub(super) fn zero(&self, what: &str, offset: u64, len: u64) -> Result<()> {
         let sector = u64::from(self.device.sector_size());
         let end = offset + len;
         let mut at = offset;
         while at < end {
-            // Up to the next sector where the range starts within one, whole sectors after that.
+            // A range that starts within a sector is zeroed up to the next sector first, and in whole sectors after that.
             let whole = (end - at) / sector * sector;
-            let piece = if !at.is_multiple_of(sector) || whole == 0 {
+            let part = if !at.is_multiple_of(sector) || whole == 0 {
                 (end - at).min(sector - at % sector)
             } else {
-                whole.min(ZERO_PIECE)
+                whole.min(MAX_ZERO_WRITE)
             };
-            self.zero_piece(what, at, piece)?;
-            at += piece;
+            self.zero_part(what, at, part)?;
+            at += part;
         }
         Ok(())
     }
 
-    fn zero_piece(&self, what: &str, offset: u64, len: u64) -> Result<()> {
+    fn zero_part(&self, what: &str, offset: u64, len: u64) -> Result<()> {
         let sector = u64::from(self.device.sector_size());
-        let len = usize::try_from(len).expect("at most a piece");
+        let len = usize::try_from(len).expect("at most 1 MiB");
         if !offset.is_multiple_of(sector) || !(len as u64).is_multiple_of(sector) {
             return self.bytes(what, offset, &zeros()[..len]);
         }
@@ -79,7 +80,7 @@ impl<'a> Writer<'a> {
             .map_err(|error| Error::device(format_args!("zeroing {what}"), error))
     }
 
-    /// Makes everything written so far durable.
+    /// Flushes the device.
     pub(super) fn flush(&self) -> Result<()> {
         self.device.flush().map_err(|error| Error::device("flushing the new volume", error))
     }

@@ -8,6 +8,7 @@ use parext4::{File, Volume};
 
 use crate::image;
 use crate::image_path::ImagePath;
+use crate::output;
 
 /// Write files of a volume to standard output
 #[derive(Debug, clap::Args)]
@@ -22,13 +23,11 @@ const CHUNK: usize = 1 << 20;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     // Files that follow each other in one image need it opened once.
     for files in args.files.chunk_by(|a, b| a.image == b.image) {
         image::read(&files[0].image, |volume| {
-            files.iter().try_for_each(|file| {
-                copy(volume, file, &mut out).with_context(|| file.path.display().to_string())
-            })
+            files.iter().try_for_each(|file| copy(volume, file, &mut out).with_context(|| file.to_string()))
         })?;
     }
     out.flush()?;

@@ -8,12 +8,17 @@ use crate::{
     put, recover, rm, stat, umount,
 };
 
+/// What the exit status means, for the help and the manual page.
+const EXIT_STATUS: &str = "\
+Exit status: 0 if all was done, also if the reader of the output ended first; 1 if the command failed, with one line on
+stderr that names the image and the path; 2 if the command line is wrong.";
+
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
 /// IMAGE is an image file or a block device. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
 /// IMAGE:/.
 #[derive(Debug, Parser)]
-#[command(name = "parext4", version)]
+#[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -5,6 +5,8 @@ use std::io::Write;
 use anyhow::Result;
 use clap_complete::Shell;
 
+use crate::output;
+
 /// Print a script that completes commands and options in a shell
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,6 +20,6 @@ pub fn run(args: &Args, mut command: clap::Command) -> Result<()> {
     // `generate` panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, name, &mut script);
-    std::io::stdout().lock().write_all(&script)?;
+    output::lock().write_all(&script)?;
     Ok(())
 }

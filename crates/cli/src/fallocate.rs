@@ -48,7 +48,7 @@ struct Mode {
 pub fn run(args: &Args) -> Result<()> {
     image::write(&args.file.image, |volume| {
         let change = || change(args, &volume.open_file(&args.file.path)?);
-        change().with_context(|| args.file.path.display().to_string())
+        change().with_context(|| args.file.to_string())
     })
 }
 

@@ -7,6 +7,7 @@ use parext4::{FileExtent, Volume};
 
 use crate::image;
 use crate::image_path::ImagePath;
+use crate::output;
 
 /// Show where the blocks of a file lie
 #[derive(Debug, clap::Args)]
@@ -18,9 +19,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    image::read(&args.file.image, |volume| {
-        print(volume, &args.file).with_context(|| args.file.path.display().to_string())
-    })
+    image::read(&args.file.image, |volume| print(volume, &args.file).with_context(|| args.file.to_string()))
 }
 
 fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
@@ -29,7 +28,7 @@ fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
     let block_size = u64::from(volume.info().block_size);
     let blocks = size.div_ceil(block_size);
     let extents = file.fiemap(0..u64::MAX)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     writeln!(out, "Filesystem type is: ef53")?;
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     writeln!(out, "File size of {name} is {size} ({blocks} block{} of {block_size} bytes)", plural(blocks))?;

@@ -1,24 +1,66 @@
 //! Opens and closes images.
 
-use std::io::IoSliceMut;
+use std::io::{ErrorKind, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use parext4::device::{AlignedBuf, Location, open_device_with_sectors};
-use parext4::{Device, DeviceOptions, OpenOptions, Volume};
+use anyhow::{Context, Error, Result, anyhow};
+use parext4::device::{AlignedBuf, Location, open_device_with_sectors, signature};
+use parext4::{Device, DeviceOptions, OpenOptions, Replayed, Volume};
+
+use crate::image_path::ImagePath;
+use crate::in_use;
 
 /// Opens the device of a volume that a user named: direct where possible, locked against other writers.
 ///
 /// A device whose sectors are larger than the volume's blocks is opened through the page cache, which has no
 /// such limit.
-pub fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
+fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let largest_sector = |device: &dyn Device| {
         block_size(device).map_err(|error| {
             std::io::Error::new(error.kind(), format!("reading {}: {error}", image.display()))
         })
     };
-    Ok(open_device_with_sectors(image, options, largest_sector)?)
+    open_device_with_sectors(image, options, largest_sector).map_err(|error| not_opened(image, error))
+}
+
+/// Adds to the error of opening a device what the user can do about it.
+pub fn not_opened(image: &Path, error: std::io::Error) -> Error {
+    if error.kind() == ErrorKind::ResourceBusy
+        && let Some(user) = in_use::describe(image)
+    {
+        return anyhow!("{}: {user}", image.display());
+    }
+    match ImagePath::split(image.as_os_str()).filter(|inside| inside.image.exists()) {
+        Some(inside) if error.kind() == ErrorKind::NotFound => {
+            anyhow!("{}: a path inside an image; give only {}", image.display(), inside.image.display())
+        }
+        _ => error.into(),
+    }
+}
+
+/// Opens the volume in `image`.
+pub fn open_volume(image: &Path, device: &DeviceOptions, options: &OpenOptions) -> Result<Volume> {
+    let device = open_device(image, device)?;
+    Volume::open(Arc::clone(&device), options).map_err(|error| not_a_volume(image, &*device, error))
+}
+
+/// Replays the journal of the volume in `image`.
+pub fn replay_journal(image: &Path) -> Result<Replayed> {
+    let device = open_device(image, &DeviceOptions::new())?;
+    parext4::replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
+}
+
+/// Names the image in the error of opening a volume, and what the image holds if that is not ext4.
+fn not_a_volume(image: &Path, device: &dyn Device, error: parext4::Error) -> Error {
+    let image = image.display();
+    match (&error, signature::find(device)) {
+        (parext4::Error::Corrupt { .. }, Ok(None)) => anyhow!("{image}: not an ext4 volume"),
+        (parext4::Error::Corrupt { .. }, Ok(Some(contents))) if !contents.has_ext() => {
+            anyhow!("{image}: not an ext4 volume, but {contents}")
+        }
+        _ => Error::new(error).context(image.to_string()),
+    }
 }
 
 /// Returns the image as other processes find it: an absolute path, or else what the user typed.
@@ -43,12 +85,12 @@ fn block_size(device: &dyn Device) -> std::io::Result<Option<u32>> {
     Ok(1024_u32.checked_shl(field).filter(|_| field <= 6))
 }
 
-/// Runs `work` on the volume in `image`, which nobody else writes meanwhile, and changes nothing.
+/// Runs `work` on the volume in `image`, which no other process writes meanwhile, and changes nothing.
 pub fn read<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     with_volume(image, &OpenOptions::read_only(), work)
 }
 
-/// Runs `work` on the volume in `image`, which nobody else uses meanwhile, and closes it.
+/// Runs `work` on the volume in `image`, which no other process uses meanwhile, and closes it.
 pub fn write<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     with_volume(image, &OpenOptions::default(), work)
 }
@@ -59,8 +101,7 @@ pub fn with_volume<R>(
     options: &OpenOptions,
     work: impl FnOnce(&Volume) -> Result<R>,
 ) -> Result<R> {
-    let device = open_device(image, &DeviceOptions::new().read_only(options.read_only))?;
-    let volume = Volume::open(device, options).with_context(|| image.display().to_string())?;
+    let volume = open_volume(image, &DeviceOptions::new().read_only(options.read_only), options)?;
     let result = work(&volume);
     let closed = volume.close().with_context(|| format!("closing {}", image.display()));
     // The first error is the cause of the second.

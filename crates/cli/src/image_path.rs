@@ -34,7 +34,7 @@ impl ImagePath {
     }
 
     /// Splits at the first `:/` after the `scheme://` of a URL.
-    fn split(text: &OsStr) -> Option<Self> {
+    pub fn split(text: &OsStr) -> Option<Self> {
         let bytes = text.as_bytes();
         let url = scheme(text).map(|scheme| scheme.len()).filter(|&colon| bytes[colon..].starts_with(b"://"));
         let start = url.map_or(0, |colon| colon + "://".len());

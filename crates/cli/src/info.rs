@@ -8,7 +8,7 @@ use parext4::Info;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{image, recorded, size};
+use crate::{image, output, recorded, size};
 
 /// Show what a volume is and how full it is
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn print(image: &Path, info: &Info) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     let space = info.space;
     let bytes = |blocks: u64| size::display(blocks.saturating_mul(space.block_size.into()));
     writeln!(out, "{}: ext4, {}, {} free", image.display(), bytes(space.blocks), bytes(space.free_blocks))?;
@@ -63,6 +63,6 @@ fn print_json(image: &Path, info: &Info) -> Result<()> {
         "inodes": info.space.inodes,
         "free_inodes": info.space.free_inodes,
     });
-    writeln!(std::io::stdout().lock(), "{value:#}")?;
+    writeln!(output::lock(), "{value:#}")?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::mount::{MOUNT_NAMES, UMOUNT_NAME};
+use crate::output;
 
 /// Where mount(8) looks for programs that mount types of file systems.
 const PLACE: &str = "sbin";
@@ -32,7 +33,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let place = args.prefix.join(PLACE);
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     for name in MOUNT_NAMES.into_iter().chain([UMOUNT_NAME]) {
         let path = place.join(name);
         let done =

@@ -1,6 +1,6 @@
 //! `ls`: lists directories.
 
-use std::io::{IsTerminal, StdoutLock, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,9 @@ use parext4::{FileType, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, InImage};
 use crate::mode;
+use crate::output::{self, Output};
 use crate::tree::{self, Visited};
 
 /// List a directory of a volume, sorted by name
@@ -42,7 +43,7 @@ const MAX_PATH: usize = 4096;
 pub fn run(args: &Args) -> Result<()> {
     image::read(&args.path.image, |volume| {
         let mut lister = Lister::new(args);
-        lister.run(volume, &args.path.path).with_context(|| args.path.path.display().to_string())?;
+        lister.run(volume)?;
         lister.end()
     })
 }
@@ -65,7 +66,7 @@ impl Line {
 
 struct Lister<'a> {
     args: &'a Args,
-    out: StdoutLock<'a>,
+    out: Output,
     /// Names on a terminal must not control it.
     escape: bool,
     json: Vec<Value>,
@@ -73,21 +74,23 @@ struct Lister<'a> {
 
 impl<'a> Lister<'a> {
     fn new(args: &'a Args) -> Self {
-        let out = std::io::stdout().lock();
+        let out = output::lock();
         Self { args, escape: out.is_terminal(), out, json: Vec::new() }
     }
 
-    fn run(&mut self, volume: &Volume, path: &Path) -> Result<()> {
-        let node = volume.resolve_no_follow(path)?;
+    fn run(&mut self, volume: &Volume) -> Result<()> {
+        let path = &self.args.path.path;
+        let node = volume.resolve_no_follow(path).with_context(|| self.args.path.to_string())?;
         // As ls does: a link to a directory lists the directory, unless details of the link are asked for.
         let node = match (node.file_type(), volume.resolve(path)) {
             (FileType::Symlink, Ok(target)) if !self.args.long && !self.args.json => target,
             _ => node,
         };
         if node.file_type() == FileType::Directory {
-            return self.directories(volume, path.to_owned(), node.id());
+            return self.directories(volume, path.clone(), node.id());
         }
-        let line = Line::new(path.as_os_str().as_bytes().to_vec(), &node)?;
+        let line = Line::new(path.as_os_str().as_bytes().to_vec(), &node)
+            .with_context(|| self.args.path.to_string())?;
         self.print(path.parent().unwrap_or(Path::new("/")), &[line])
     }
 
@@ -97,8 +100,9 @@ impl<'a> Lister<'a> {
         let mut waiting = vec![(path, dir)];
         let mut first = true;
         while let Some((path, dir)) = waiting.pop() {
-            let dir = volume.node(dir).with_context(|| path.display().to_string())?;
-            visited.enter(&dir)?;
+            let name = || InImage { image: &self.args.path.image, path: &path }.to_string();
+            let dir = volume.node(dir).with_context(name)?;
+            visited.enter(&dir).with_context(name)?;
             if self.args.recursive && !self.args.json {
                 let gap = if std::mem::take(&mut first) { "" } else { "\n" };
                 write!(self.out, "{gap}")?;
@@ -106,7 +110,7 @@ impl<'a> Lister<'a> {
                 writeln!(self.out, ":")?;
             }
             let mut subdirs = Vec::new();
-            let lines = self.read(&path, &dir, &mut subdirs).with_context(|| path.display().to_string())?;
+            let lines = self.read(&path, &dir, &mut subdirs).with_context(name)?;
             self.print(&path, &lines)?;
             waiting.extend(subdirs.into_iter().rev());
         }

@@ -6,6 +6,7 @@ mod cat;
 mod cli;
 mod completions;
 mod demo;
+mod error;
 mod fallocate;
 mod fiemap;
 mod get;
@@ -20,6 +21,7 @@ mod mkdir;
 mod mkfs;
 mod mode;
 mod mount;
+mod output;
 mod policy;
 mod progress;
 mod put;
@@ -32,7 +34,6 @@ mod transfer;
 mod tree;
 mod umount;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -45,16 +46,10 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output has had enough (`parext4 cat ... | head`).
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("parext4: {error:#}");
+            eprintln!("parext4: {}", error::describe(&error));
             ExitCode::FAILURE
         }
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
 }

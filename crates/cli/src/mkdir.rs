@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<()> {
                 } else {
                     volume.mkdir(&path.path, MODE)
                 };
-                made.with_context(|| path.path.display().to_string())?;
+                made.with_context(|| path.to_string())?;
             }
             Ok(())
         })?;

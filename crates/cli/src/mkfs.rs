@@ -11,7 +11,7 @@ use parext4::{Device, DeviceOptions, MkfsOptions};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{in_use, size};
+use crate::{image, in_use, output, size};
 
 /// Make an ext4 volume in an image file or on a block device
 #[derive(Debug, clap::Args)]
@@ -77,13 +77,15 @@ pub fn run(args: Args) -> Result<()> {
 fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>, bool)> {
     let options = DeviceOptions::new().direct(Direct::Never);
     if !exists(image)? {
-        let Some(size) = size else { bail!("{}: does not exist; say its --size", image.display()) };
+        let Some(size) = size else {
+            bail!("{}: no such file; --size says how large to make it", image.display())
+        };
         return Ok((open_device(image, &options.create(size))?, true));
     }
     if let Some(user) = in_use::describe(image) {
         bail!("{}: {user}", image.display());
     }
-    let device = open_device(image, &options)?;
+    let device = open_device(image, &options).map_err(|error| image::not_opened(image, error))?;
     if !force {
         refuse_to_overwrite(image, &*device)?;
     }
@@ -97,7 +99,10 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
 
 /// Returns false if the image is a file that mkfs must create.
 fn exists(image: &Path) -> Result<bool> {
-    Ok(Location::parse(image)?.path().is_none_or(Path::exists))
+    Location::parse(image)?
+        .path()
+        .map_or(Ok(true), Path::try_exists)
+        .with_context(|| image.display().to_string())
 }
 
 /// Fails if the device holds a file system, a partition table or the like.
@@ -109,7 +114,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn Device) -> Result<()> {
 }
 
 fn print(image: &Path, summary: &Summary, as_json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     let uuid = Uuid::from_bytes(summary.uuid);
     if as_json {
         let value = json!({

@@ -3,10 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use parext4::DeviceOptions;
+use anyhow::Result;
 
-use crate::image;
+use crate::{image, output};
 
 /// Replay the journal and delete what was unlinked while open
 #[derive(Debug, clap::Args)]
@@ -20,12 +19,11 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let device = image::open_device(&args.image, &DeviceOptions::new())?;
-    let replayed = parext4::replay_journal(device).with_context(|| args.image.display().to_string())?;
+    let replayed = image::replay_journal(&args.image)?;
     if !args.journal_only {
         image::write(&args.image, |_| Ok(()))?;
     }
     let (transactions, blocks) = (replayed.transactions, replayed.blocks);
-    writeln!(std::io::stdout().lock(), "replayed {transactions} transactions, {blocks} blocks")?;
+    writeln!(output::lock(), "replayed {transactions} transactions, {blocks} blocks")?;
     Ok(())
 }

@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<()> {
     for paths in args.paths.chunk_by(|a, b| a.image == b.image) {
         image::write(&paths[0].image, |volume| {
             paths.iter().try_for_each(|path| {
-                remove(volume, &path.path, args.recursive).with_context(|| path.path.display().to_string())
+                remove(volume, &path.path, args.recursive).with_context(|| path.to_string())
             })
         })?;
     }
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn remove(volume: &Volume, path: &Path, recursive: bool) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        bail!("refusing to remove this");
+        bail!("the root directory cannot be removed");
     };
     let parent = volume.resolve(parent)?;
     let node = parent.lookup(name.as_bytes())?;

@@ -47,7 +47,13 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    fn what(&self) -> String {
+    /// The name of the file in the volume.
+    fn source(&self) -> String {
+        self.job.shared.source_of(&self.job.path)
+    }
+
+    /// The name of its copy.
+    fn dest(&self) -> String {
         self.job.path.display().to_string()
     }
 }
@@ -58,23 +64,23 @@ impl Copy for FileCopy {
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
-        let data = self.job.file.data_range(from).with_context(|| self.what())?;
+        let data = self.job.file.data_range(from).with_context(|| self.source())?;
         Ok(data.map(|(start, end)| start..end))
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
         // Whole sectors are asked for; the file ends before.
         let whole = len.next_multiple_of(usize::try_from(GRAIN)?).min(buffer.len());
-        let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.what())?;
-        ensure!(count >= len, "{}: the file ended at {} bytes", self.what(), offset + count as u64);
-        self.dest.write_all_at(&buffer[..len], offset).with_context(|| self.what())?;
+        let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.source())?;
+        ensure!(count >= len, "{}: the file ended at {} bytes", self.source(), offset + count as u64);
+        self.dest.write_all_at(&buffer[..len], offset).with_context(|| self.dest())?;
         self.job.shared.progress.moved(len as u64);
         Ok(())
     }
 
     fn finish(&self) -> Result<()> {
         attributes::set(&self.job.path, self.job.file.node(), &self.job.metadata, &self.job.shared)
-            .with_context(|| self.what())?;
+            .with_context(|| self.dest())?;
         self.job.shared.progress.file_done();
         Ok(())
     }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use parext4::{FileType, Volume};
 
 use crate::image;
-use crate::image_path::{ImagePath, means_contents};
+use crate::image_path::{ImagePath, InImage, means_contents};
 use crate::progress::Progress;
 use crate::transfer;
 use walk::Walker;
@@ -44,6 +44,23 @@ struct Shared {
     progress: Progress,
     /// Only root may give files away and make device nodes.
     is_root: bool,
+    source: ImagePath,
+    /// Where the copy of `source` goes.
+    dest: PathBuf,
+}
+
+impl Shared {
+    /// Returns the name of the file that is copied to `dest`, for messages.
+    fn source_of(&self, dest: &Path) -> String {
+        let below = dest.strip_prefix(&self.dest).unwrap_or(Path::new(""));
+        // Joining nothing would add a slash.
+        let path = if below.as_os_str().is_empty() {
+            self.source.path.clone()
+        } else {
+            self.source.path.join(below)
+        };
+        InImage { image: &self.source.image, path: &path }.to_string()
+    }
 }
 
 /// Runs the command.
@@ -54,12 +71,12 @@ pub fn run(args: &Args) -> Result<()> {
 fn copy(volume: &Volume, args: &Args) -> Result<()> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let is_root = rustix::process::geteuid().is_root();
-    let shared = Arc::new(Shared { progress: Progress::new(args.quiet), is_root });
     let path = &args.src.path;
     let node = if means_contents(path) { volume.resolve(path) } else { volume.resolve_no_follow(path) };
-    let node = node.with_context(|| path.display().to_string())?;
+    let node = node.with_context(|| args.src.to_string())?;
     let dest = target(path, node.file_type(), &args.dest)?;
-    let mut walker = Walker::new(shared);
+    let (progress, source) = (Progress::new(args.quiet), args.src.clone());
+    let mut walker = Walker::new(Arc::new(Shared { progress, is_root, source, dest: dest.clone() }));
     transfer::run(threads, || (), |jobs| walker.entry(jobs, node, dest))?;
     walker.finish(volume)
 }

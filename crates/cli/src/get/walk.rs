@@ -67,7 +67,12 @@ impl Walker {
         if metadata.file_type == FileType::Regular {
             self.shared.progress.expect(metadata.size);
             let shared = Arc::clone(&self.shared);
-            return jobs.submit(FileJob { file: File::new(node)?, path, metadata, shared });
+            return jobs.submit(FileJob {
+                file: File::new(node).with_context(|| shared.source_of(&path))?,
+                path,
+                metadata,
+                shared,
+            });
         }
         if metadata.rdev.is_some() && !self.shared.is_root {
             self.linked.remove(&metadata.ino);
@@ -103,13 +108,13 @@ impl Walker {
     }
 
     fn directory(&mut self, jobs: &Submit<'_, FileJob>, dir: &Node, path: PathBuf) -> Result<()> {
-        self.visited.enter(dir)?;
+        self.visited.enter(dir).with_context(|| self.shared.source_of(&path))?;
         make_directory(&path).with_context(|| path.display().to_string())?;
         self.directories.push((path.clone(), dir.id()));
         for item in tree::entries(dir) {
-            let item = item.with_context(|| path.display().to_string())?;
+            let item = item.with_context(|| self.shared.source_of(&path))?;
             let path = path.join(OsStr::from_bytes(&item.name));
-            let node = dir.lookup(&item.name).with_context(|| path.display().to_string())?;
+            let node = dir.lookup(&item.name).with_context(|| self.shared.source_of(&path))?;
             self.entry(jobs, node, path)?;
         }
         Ok(())

@@ -114,8 +114,7 @@ fn check_dir(dir: &Path) -> Result<()> {
 
 fn open(image: &Path, options: &MountOptions) -> Result<Volume> {
     let device_options = DeviceOptions::new().read_only(options.read_only).offset(options.offset);
-    let device = image::open_device(image, &device_options)?;
-    Volume::open(device, &options.open_options()).with_context(|| image.display().to_string())
+    image::open_volume(image, &device_options, &options.open_options())
 }
 
 /// Mounts a volume. SIGINT, SIGTERM and SIGHUP detach the directory; the mount ends after its last open file is closed.

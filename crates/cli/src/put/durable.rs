@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Result;
 use parext4::Volume;
 
+use crate::output;
+
 /// Syncs the volume after every so many files and reports them.
 pub struct Durable {
     volume: Volume,
@@ -53,7 +55,7 @@ impl Durable {
     /// A line may only follow the sync that began after its file was complete: whoever reads it relies on that.
     fn sync(&self, files: &Waiting) -> Result<()> {
         self.volume.sync()?;
-        let mut out = std::io::stdout().lock();
+        let mut out = output::lock();
         for path in &files.paths {
             out.write_all(b"synced ")?;
             out.write_all(path.as_os_str().as_bytes())?;

@@ -43,7 +43,7 @@ impl FileJob {
         let node = self
             .place
             .replace(|dir, name| dir.create(name, &new))
-            .with_context(|| self.place.path.display().to_string())?;
+            .with_context(|| self.shared.name(&self.place.path))?;
         if let Some(slot) = &self.slot {
             let _ = slot.set(node.id());
         }
@@ -77,7 +77,7 @@ pub struct Made {
 impl Made {
     /// Takes note that `len` bytes were written, or of why not.
     pub fn written(&self, result: parext4::Result<u64>, len: usize) -> Result<()> {
-        result.with_context(|| self.job.place.path.display().to_string())?;
+        result.with_context(|| self.job.shared.name(&self.job.place.path))?;
         self.job.shared.progress.moved(len as u64);
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Made {
             }
             self.file.node().set_attributes(attributes)
         };
-        complete().with_context(|| path.display().to_string())?;
+        complete().with_context(|| self.job.shared.name(path))?;
         self.job.shared.progress.file_done();
         self.job.shared.durable.complete(path.clone())
     }
@@ -135,7 +135,7 @@ impl FileCopy {
     fn copy_xattrs(&self) -> Result<()> {
         let job = &self.made.job;
         xattrs::copy(&Source::File(&self.source, &job.source), self.made.file.node(), &job.shared.progress)
-            .with_context(|| job.place.path.display().to_string())
+            .with_context(|| job.shared.name(&job.place.path))
     }
 }
 

@@ -9,14 +9,14 @@ mod walk;
 mod xattrs;
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use parext4::Volume;
 
 use crate::image;
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, InImage};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::transfer;
@@ -56,6 +56,15 @@ pub struct Args {
 struct Shared {
     progress: Progress,
     durable: Durable,
+    /// The image that the files go into.
+    image: PathBuf,
+}
+
+impl Shared {
+    /// Returns the name of a path inside the image, for messages.
+    fn name(&self, path: &Path) -> String {
+        InImage { image: &self.image, path }.to_string()
+    }
 }
 
 /// Runs the command.
@@ -66,15 +75,19 @@ pub fn run(args: &Args) -> Result<()> {
 fn copy(volume: &Volume, args: &Args) -> Result<()> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
-    let shared = Arc::new(Shared { progress: Progress::new(args.quiet), durable });
-    let targets = target::find(volume, &args.src, &args.dest.path)?;
+    let shared =
+        Arc::new(Shared { progress: Progress::new(args.quiet), durable, image: args.dest.image.clone() });
+    let targets = target::find(volume, &args.src, &args.dest)?;
     let mut walker = Walker::new(Arc::clone(&shared));
     let kept = || SmallFiles::new(volume);
     transfer::run(threads, kept, |jobs| {
         targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
     })?;
     walker.finish(volume)?;
-    shared.durable.finish().context("making the copy durable")?;
+    shared
+        .durable
+        .finish()
+        .with_context(|| format!("{}: making the copy durable", args.dest.image.display()))?;
     // The process ends after this. To free what the volume keeps of each file would take longer than to close it.
     std::mem::forget(volume.clone());
     // The progress bar leaves its line first.

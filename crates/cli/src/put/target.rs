@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, Node, Volume};
 
-use crate::image_path::means_contents;
+use crate::image_path::{ImagePath, InImage, means_contents};
 
 /// Where one source goes.
 pub enum Target {
@@ -19,25 +19,29 @@ pub enum Target {
 }
 
 /// Pairs the sources with their targets.
-pub fn find<'a>(volume: &Volume, sources: &'a [PathBuf], dest: &Path) -> Result<Vec<(&'a Path, Target)>> {
+pub fn find<'a>(
+    volume: &Volume,
+    sources: &'a [PathBuf],
+    target: &ImagePath,
+) -> Result<Vec<(&'a Path, Target)>> {
+    let dest = &target.path;
     let into = match volume.resolve(dest) {
         Ok(node) if node.file_type() == FileType::Directory => Some(node),
         Ok(_) | Err(Error::NotFound(_)) => None,
-        Err(error) => return Err(error).with_context(|| dest.display().to_string()),
+        Err(error) => return Err(error).with_context(|| target.to_string()),
     };
     if let Some(dir) = into {
         return into_directory(&dir, sources, dest);
     }
-    let [source] = sources else {
-        bail!("{}: not a directory, but there are several sources", dest.display())
-    };
+    let [source] = sources else { bail!("{target}: not a directory, but there are several sources") };
     let (Some(parent), Some(name)) = (dest.parent(), dest.file_name()) else {
-        bail!("{}: no such directory", dest.display());
+        bail!("{target}: no such directory");
     };
     let ends_in_slash = dest.as_os_str().as_bytes().ends_with(b"/");
-    ensure!(!ends_in_slash || source.is_dir(), "{}: no such directory", dest.display());
-    let parent = volume.resolve(parent).with_context(|| parent.display().to_string())?;
-    let target = Target::Entry { parent, name: name.as_bytes().to_vec(), path: dest.to_owned() };
+    ensure!(!ends_in_slash || source.is_dir(), "{target}: no such directory");
+    let parent_name = || InImage { image: &target.image, path: parent }.to_string();
+    let parent = volume.resolve(parent).with_context(parent_name)?;
+    let target = Target::Entry { parent, name: name.as_bytes().to_vec(), path: dest.clone() };
     Ok(vec![(source, target)])
 }
 

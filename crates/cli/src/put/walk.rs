@@ -90,7 +90,7 @@ impl Walker {
             let node = volume.node(first)?;
             place
                 .replace(|parent, name| parent.link(name, &node))
-                .with_context(|| place.path.display().to_string())?;
+                .with_context(|| self.shared.name(&place.path))?;
             self.shared.progress.file_done();
             self.shared.durable.complete(place.path)?;
         }
@@ -111,7 +111,7 @@ impl Walker {
         place: Place,
     ) -> Result<()> {
         if metadata.is_dir() {
-            let dir = directory(&place, metadata).with_context(|| place.path.display().to_string())?;
+            let dir = directory(&place, metadata).with_context(|| self.shared.name(&place.path))?;
             return self.contents(jobs, source, metadata, dir, &place.path);
         }
         let mut slot = None;
@@ -131,8 +131,8 @@ impl Walker {
             let shared = Arc::clone(&self.shared);
             return jobs.submit(FileJob { source: source.to_owned(), place, slot, shared });
         }
-        let node = small(source, &place, metadata, &self.shared)
-            .with_context(|| place.path.display().to_string())?;
+        let node =
+            small(source, &place, metadata, &self.shared).with_context(|| self.shared.name(&place.path))?;
         if let Some(slot) = slot {
             let _ = slot.set(node.id());
         }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use parext4_mount::report::{Report, report};
 
+use crate::output;
+
 /// Show what a mount does: operations and what they held, waits, zeros, requests, cache, commits
 ///
 /// Counters count from the moment of mounting. Whoever may read the directory may ask.
@@ -37,7 +39,7 @@ fn json(report: &Report) -> Result<serde_json::Value> {
 }
 
 fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output::lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

@@ -1,5 +1,6 @@
 //! The commands: what they print, and how they fail.
 
+mod errors;
 mod manual;
 mod mkfs;
 
@@ -106,7 +107,7 @@ fn unknown_schemes_are_refused_by_name() {
         assert!(errors.contains(&refusal), "{command:?}: {errors}");
     }
     // A path is never read as a URL once a slash comes before its colon.
-    assert!(bench.fails(&["info", "./tape:disk"]).contains("./tape:disk: No such file"));
+    assert!(bench.fails(&["info", "./tape:disk"]).contains("./tape:disk: no such file"));
 }
 
 #[test]

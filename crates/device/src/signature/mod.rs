@@ -31,6 +31,13 @@ impl fmt::Display for Found {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Contents(Vec<Found>);
 
+impl Contents {
+    /// Returns true if the device holds an ext2, ext3 or ext4 file system.
+    pub fn has_ext(&self) -> bool {
+        self.0.iter().any(|found| found.what == table::EXT)
+    }
+}
+
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, found) in self.0.iter().enumerate() {

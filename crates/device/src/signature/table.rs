@@ -24,7 +24,7 @@ impl Place {
 /// Name, place and bytes of each signature.
 #[rustfmt::skip]
 pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
-    ("an ext2, ext3 or ext4 file system", Start(0x438), &[0x53, 0xef]),
+    (EXT, Start(0x438), &[0x53, 0xef]),
     ("an XFS file system", Start(0), b"XFSB"),
     ("a Btrfs file system", Start(0x1_0040), b"_BHRfS_M"),
     ("a bcachefs file system", Start(0x1018), BCACHEFS),
@@ -85,6 +85,8 @@ pub const SIGNATURES: &[(&str, Place, &[u8])] = &[
     ("an Apple partition map", Start(0x200), b"PM\0\0"),
 ];
 
+/// File systems that share one signature.
+pub const EXT: &str = "an ext2, ext3 or ext4 file system";
 const GPT: &str = "a GUID partition table";
 
 const LINUX_RAID: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];

@@ -1,0 +1,58 @@
+//! Errors as one line for the user.
+
+use std::io;
+
+use parext4::Error;
+
+/// Returns the error with its causes as one line, and what to do about it if that is known.
+pub fn describe(error: &anyhow::Error) -> String {
+    let causes: Vec<String> = error.chain().map(|cause| plain(&cause.to_string())).collect();
+    let mut line = causes.join(": ").replace('\n', " ");
+    if error.chain().filter_map(|cause| cause.downcast_ref()).any(needs_check) {
+        line.push_str("; run e2fsck on the image");
+    }
+    line
+}
+
+/// Returns true if a process that was to read the output has ended, as in `parext4 cat ... | head`.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
+}
+
+/// Returns true if the volume is damaged.
+fn needs_check(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. } | Error::Stopped { .. })
+}
+
+/// Rewrites what the standard library says of an error of the system, `No such file or directory (os error 2)`, in lower
+/// case and without the number.
+fn plain(text: &str) -> String {
+    let Some((text, _)) = text.rsplit_once(" (os error ") else { return text.to_owned() };
+    let start = text.rfind(": ").map_or(0, |colon| colon + 2);
+    let (before, message) = text.split_at(start);
+    let mut letters = message.chars();
+    let first = letters.next().map(|first| first.to_ascii_lowercase());
+    before.chars().chain(first).chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn errors_of_the_system_are_lower_case() {
+        let error = anyhow::Error::new(io::Error::from_raw_os_error(2)).context("a.img");
+        assert_eq!(describe(&error), "a.img: no such file or directory");
+        let named = format!("a.img: {}", io::Error::from_raw_os_error(13));
+        assert_eq!(describe(&anyhow!(named)), "a.img: permission denied");
+        assert_eq!(describe(&anyhow!("a: B\nc")), "a: B c");
+    }
+
+    #[test]
+    fn damage_comes_with_advice() {
+        let stopped = Err::<(), _>(Error::Stopped("a reason".into())).context("a.img:/f");
+        assert!(describe(&stopped.unwrap_err()).ends_with("a reason; run e2fsck on the image"));
+    }
+}

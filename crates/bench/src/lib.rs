@@ -12,6 +12,7 @@ pub mod interrupt;
 pub mod job;
 mod lane;
 mod median;
+pub mod null;
 mod order;
 mod outcome;
 mod queue_lane;
@@ -22,12 +23,3 @@ mod step;
 mod target;
 
 pub use target::TargetSpec;
-
-/// Mounts on `dir` a file system that answers every request at once and stores no data, and serves it until it is
-/// unmounted. The benchmark compares mounts with it.
-///
-/// # Errors
-/// An error of FUSE.
-pub fn serve_null(dir: &std::path::Path) -> std::io::Result<()> {
-    parext4_mount::serve_null(dir, &parext4_mount::MountOptions::default())
-}

@@ -14,7 +14,6 @@ mod inodes;
 mod kernel_cache;
 #[cfg(shuttle)]
 pub mod models;
-mod null;
 mod options;
 mod protocol;
 pub mod report;
@@ -22,9 +21,10 @@ mod server;
 mod session;
 mod sync;
 mod threads;
+mod transport;
 
 pub use client::{RemountError, UnmountError, remount, unmount};
 pub use connection::{control, mounts};
-pub use null::serve_null;
 pub use options::{Atime, Cache, MountOptions, OptionError};
 pub use session::{MountError, Mounted};
+pub use transport::Transport;

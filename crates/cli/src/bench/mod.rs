@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use parext4_bench::{interrupt, serve_null};
+use parext4_bench::{interrupt, null};
 
 /// Measure the library, the plain device, or any mounted file system
 ///
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt::install()?;
     match &args.command {
         Some(Command::Sources(args)) => sources::run(args),
-        Some(Command::Null { dir }) => Ok(serve_null(dir)?),
+        Some(Command::Null { dir }) => Ok(null::serve(dir)?),
         None => run_single(&args.single),
     }
 }

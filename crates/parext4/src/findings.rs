@@ -1,6 +1,6 @@
 //! The errors found in an open volume, for the log and for the record in the superblock.
 //!
-//! Responsible for logging each error once, and for the count, the first and the last error. Who may record them, and when,
+//! Responsible for logging each error once, and for the count, the first and the last error. When they are recorded
 //! is decided by `health` and the commit. Invariant: memory is bounded, whatever a hostile volume contains (I9).
 
 use std::collections::HashSet;

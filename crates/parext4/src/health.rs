@@ -1,7 +1,8 @@
 //! The health of an open volume: the errors found in it, and whether it may still be changed.
 //!
 //! Responsible for refusing changes after the first failure (I8) and for passing the errors to the record in the
-//! superblock. What is checked and reported is decided by the callers; the record is written by the commit.
+//! superblock. The callers decide which checks report an error, and the commit writes the
+//! record.
 //!
 //! Invariant: once the volume has stopped it stays stopped, and the first cause is kept.
 

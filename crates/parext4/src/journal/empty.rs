@@ -40,7 +40,7 @@ impl Journal {
         }
     }
 
-    /// Checkpoints everything. The next commit records the log's start anew.
+    /// Checkpoints everything. The next commit records where the log begins.
     fn restart_log(&self, log: &mut Option<Log>) -> Result<()> {
         self.checkpoint.empty(self.committed.load(Ordering::Acquire) + 1)?;
         if let Some(log) = log

@@ -12,7 +12,7 @@
 //! 1. closes the gate and waits until no handle is open;
 //! 2. encodes the objects that joined, freezes the blocks, and opens the gate to the next transaction;
 //! 3. waits for room in the log, writes the transaction there, and flushes it (`log`);
-//! 4. adds its blocks to those that wait for a checkpoint (`pending`);
+//! 4. adds its blocks to the blocks that wait for a checkpoint (`pending`);
 //! 5. hands the blocks that it freed to the allocator.
 //!
 //! Checkpoint rounds write committed blocks to their home locations concurrently with commits (`checkpoint`).
@@ -62,7 +62,7 @@ use transaction::{FrozenTransaction, Transaction};
 /// Limit of blocks in one transaction on a volume without a journal.
 const MAX_UNLOGGED: u32 = 8192;
 
-/// What the journal calls in the volume during a commit.
+/// The functions of the volume that the journal calls during a commit.
 pub(crate) trait CommitHooks: Send + Sync + std::fmt::Debug {
     /// Makes deferred changes, such as timestamps, within the handle's credits. Called with the gate closed.
     fn closing(&self, handle: &Handle<'_>);

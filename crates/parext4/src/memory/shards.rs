@@ -181,7 +181,7 @@ mod tests {
                 value
             })
             .collect();
-        assert_eq!(cache.entries.len(), held.len(), "what is held stays");
+        assert_eq!(cache.entries.len(), held.len(), "referenced entries stay");
         assert!(most <= 16, "one addition examined {most} entries");
     }
 

@@ -1,6 +1,6 @@
 //! The sizes of a new volume: blocks, groups, inodes, descriptors. Arithmetic only, no I/O.
 //!
-//! The rules and thresholds are those of mke2fs 1.47 with its default configuration. Invariant: for the same device and
+//! The rules and thresholds are taken from mke2fs 1.47 with its default configuration. Invariant: for the same device and
 //! options, the volume has the counts that mke2fs computes.
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ const MAX_GROWTH: u64 = 1024;
 pub(super) struct Geometry {
     /// In bytes.
     pub block_size: u32,
-    /// Number of blocks, counted from the start of the device, so including those before `first_data_block`.
+    /// Number of blocks, counted from the start of the device, including the blocks before `first_data_block`.
     pub blocks_count: u64,
     /// The block of the primary superblock: 1 if blocks are 1024 bytes, 0 otherwise.
     pub first_data_block: u32,

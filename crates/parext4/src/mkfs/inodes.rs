@@ -49,7 +49,7 @@ impl Inodes<'_> {
     }
 
     fn directory(&self, permissions: u16, run: &Range<u64>) -> Inode {
-        let len = u32::try_from(run.end - run.start).expect("a few blocks");
+        let len = u32::try_from(run.end - run.start).expect("at most 16 blocks");
         let mode = FileType::Directory.mode_bits() | permissions;
         let mut inode = self.new_inode(mode, len.into());
         inode.flags = InodeFlags::EXTENTS;
@@ -132,7 +132,7 @@ impl Inodes<'_> {
         (inode, images.collect())
     }
 
-    /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all others.
+    /// Returns the start of the first group's inode table, in whole blocks: `inodes`, and zeros for all other inodes.
     pub(super) fn table(&self, inodes: &[(InodeNo, &Inode)]) -> Vec<u8> {
         let size = usize::from(self.geometry.inode_size);
         let used = size * FIRST_INODE as usize;

@@ -1,6 +1,6 @@
 //! The journal of a new volume: its size, its location, and the extents of its inode.
 //!
-//! The thresholds and limits are those of mke2fs 1.47. Does no I/O.
+//! The thresholds and limits are taken from mke2fs 1.47. Does no I/O.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! The blocks of the new volume that are in use, as runs. A volume of any size needs a few runs for each flex group.
+//! The blocks of the new volume that are in use, as runs. Their number grows with the number of flex groups
+//! and not with the number of blocks.
 //!
 //! Invariant: runs neither overlap nor touch.
 

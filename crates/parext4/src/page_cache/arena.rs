@@ -11,7 +11,7 @@ use parext4_device::shared::SharedMemory;
 
 /// Items of `N` zeroed words each, in chunks.
 ///
-/// The words are those of [`std`] also under the model checker, so that copies of contents do not count as steps of a
+/// The words are [`std`] atomics also under the model checker, so that copies of contents do not count as steps of a
 /// model. Words that are states are accessed through [`crate::sync::Word`], which the model checker schedules.
 #[derive(Debug)]
 pub(super) struct Arena<const N: usize> {

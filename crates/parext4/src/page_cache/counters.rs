@@ -40,7 +40,7 @@ struct Stripe {
     hits: AtomicU64,
     misses: AtomicU64,
     evicted: AtomicU64,
-    /// Pages that threads of this stripe made dirty, less those that they made clean, modulo 2^64. A page may be counted in
+    /// Pages that threads of this stripe made dirty, less the pages that they made clean, modulo 2^64. A page may be counted in
     /// one stripe and out in another.
     dirty: AtomicU64,
 }

@@ -63,7 +63,7 @@ impl PageCache {
         evicted
     }
 
-    /// Frees the slots of removed pages, and the frames of those that had one.
+    /// Frees the slots of removed pages, and the frames of the pages that had one.
     pub(super) fn release(&self, gone: impl IntoIterator<Item = (SlotId, Option<u32>)>) {
         let mut eviction = self.eviction.lock();
         for (id, frame) in gone {

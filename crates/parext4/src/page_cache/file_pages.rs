@@ -299,7 +299,7 @@ mod tests {
     fn who_finds_the_leaf_of_other_pages_leaves_it_as_it_is() {
         let cache = small();
         let file = FilePages::new(&cache);
-        let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+        let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };
         drop(fill.finish(1, 0));
         let leaf = file.tree.leaf(&cache.nodes, 7).unwrap();
         assert!(LeafUse::new(&cache, leaf, file.tree.key(700)).is_none());

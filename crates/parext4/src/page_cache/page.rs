@@ -200,8 +200,8 @@ impl WriteBack<'_> {
         self.reserved &= !units_with_blocks;
     }
 
-    /// Ends the write-back. If `ok`, its units are clean unless they were changed meanwhile, and those that were reserved
-    /// when it began are no longer reserved. Otherwise its units are dirty again.
+    /// Ends the write-back. If `ok`, its units are clean unless they were changed meanwhile, and units
+    /// that were reserved when it began are no longer reserved. Otherwise its units are dirty again.
     pub fn finish(mut self, ok: bool) {
         self.failed = !ok;
     }

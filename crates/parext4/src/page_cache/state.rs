@@ -1,7 +1,7 @@
 //! The state of a page: one atomic word, in the page's slot in the tree of its file.
 //!
-//! Responsible for the meaning of the word and for the changes that it permits. It is pure: who applies a change, and when,
-//! is up to `page`, `file_pages` and the eviction.
+//! Responsible for the meaning of the word and for the changes that it permits. It is pure: `page`,
+//! `file_pages` and the eviction decide when to apply a change.
 //!
 //! | bits | name | |
 //! |---|---|---|
@@ -169,7 +169,7 @@ impl PageState {
     }
 }
 
-/// What the eviction does with a page.
+/// The decision of the eviction about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictDecision {
     /// Nothing: the page is in use, dirty, reserved, or no longer in this frame.

@@ -37,7 +37,7 @@ fn a_page_is_filled_once_and_found_from_then_on() {
     let (file, other) = (FilePages::new(&cache), FilePages::new(&cache));
     for index in [0, 63, 64, 4095, 4096, 1 << 18, 1 << 24, u32::MAX - 1] {
         assert!(file.get(index).is_none());
-        let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("nobody has it") };
+        let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("the page is missing") };
         assert_eq!(fill.index(), index);
         fill.write(0, &contents(index));
         assert!(file.get(index).is_none(), "not before it is filled");
@@ -66,7 +66,7 @@ fn a_claim_that_is_given_up_is_free_again() {
 #[test]
 fn who_claims_what_is_being_filled_waits() {
     let file = &FilePages::new(&small());
-    let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("nobody has it") };
+    let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let waiter = scope.spawn(move || {

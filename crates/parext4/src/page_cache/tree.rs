@@ -166,7 +166,7 @@ impl Tree {
         (0..SLOTS).all(|nth| nodes.slot(node, nth).word.load(Ordering::Relaxed) == 0)
     }
 
-    /// Frees all nodes. The file has no pages left, and no thread looks for any. Spins while the eviction is about to leave a
+    /// Frees all nodes. The file has no pages left, and no thread looks up any. Spins while the eviction is about to leave a
     /// leaf.
     pub fn clear(&self, nodes: &Nodes) {
         while let Some((_, first)) = self.next_leaf(nodes, 0) {

@@ -1,7 +1,7 @@
 //! Extended attributes: stored in the inode after its fields, or in a block that several inodes may share.
 //!
-//! Responsible for names, access control lists, and changes of attributes. Not responsible for who may read or change
-//! them, which is decided by the caller, nor for their format (`parext4_format::xattr`).
+//! Responsible for names, access control lists, and changes of attributes. Not responsible for permission to read or
+//! change them, which the caller checks, nor for their format (`parext4_format::xattr`).
 //!
 //! # Locking
 //! The attributes of an inode are read under its `Inode::xattrs` lock, shared, and changed under it, exclusive, from
@@ -92,7 +92,7 @@ impl<'a> XattrName<'a> {
 
 /// Extended attributes, by the names that getxattr(2) uses: `user.`, `trusted.`, `security.`, and
 /// `system.posix_acl_access` and `system.posix_acl_default`, whose values are as acl(5) programs pass them. These methods
-/// do not check who calls them.
+/// do not check the caller's permissions.
 impl Node {
     /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block on the device.
     ///

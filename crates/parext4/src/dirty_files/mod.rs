@@ -3,6 +3,7 @@
 
 mod device_queues;
 mod flush_order;
+mod flush_threads;
 mod read_ahead;
 mod threads;
 mod writer_limit;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use parext4_device::Device;
 
 pub(crate) use device_queues::QUEUE_DEPTH;
+pub(crate) use flush_threads::Wakes;
 pub(crate) use read_ahead::ReadAheadQueue;
-pub(crate) use threads::Wakes;
 pub(crate) use writer_limit::AtWork;
 #[cfg(shuttle)]
 pub use writer_limit::WriterLimit;
@@ -26,7 +27,7 @@ use crate::page_cache::{PAGE, PageCache};
 use crate::sync::{Arc, Mutex, Rank, yield_now};
 use device_queues::DeviceQueues;
 use flush_order::FlushOrder;
-use threads::FlushThreads;
+use flush_threads::FlushThreads;
 
 /// The most pages of a batch: enough to keep the device busy while the last requests of the batch end.
 pub(crate) const BATCH: u32 = 512;

@@ -5,10 +5,11 @@
 use std::ops::Range;
 
 use parext4_format::FileBlock;
-use parext4_format::extent::{self, Extent};
+use parext4_format::extent::Extent;
 use smallvec::SmallVec;
 
-use super::Change;
+use super::change::Change;
+use super::extents::{cut, join};
 use super::marks::{Marked, Marking, Marks};
 use crate::fault::{Fault, planted};
 use crate::sync::Rank;
@@ -260,31 +261,6 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
         }
     }
     Splice { range, extents: pieces }
-}
-
-/// The two extents as one, if the format allows it.
-pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
-    let max = if a.unwritten { extent::MAX_UNWRITTEN } else { extent::MAX_WRITTEN };
-    let fits = a.unwritten == b.unwritten
-        && a.end() == u64::from(b.logical.get())
-        && a.physical + u64::from(a.len) == b.physical
-        && a.len + b.len <= max;
-    fits.then_some(Extent { len: a.len + b.len, ..a })
-}
-
-/// The part of `extent` in `[start, end)`, in file blocks, if any.
-pub(super) fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
-    let first = u64::from(extent.logical.get());
-    let (start, end) = (start.max(first), end.min(extent.end()));
-    if start >= end {
-        return None;
-    }
-    Some(Extent {
-        logical: FileBlock(u32::try_from(start).ok()?),
-        physical: extent.physical + (start - first),
-        len: u32::try_from(end - start).ok()?,
-        unwritten: extent.unwritten,
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@
 //! "Dynamic Structures: Extent Tree".
 
 mod change;
+mod edit;
+mod extents;
 mod leaf;
 mod leaf_index;
 mod leaf_update;
@@ -20,6 +22,7 @@ mod node;
 mod region;
 mod shift;
 mod view;
+mod writer;
 
 use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
@@ -29,13 +32,13 @@ use crate::meta::BlockKind;
 use crate::sync::Rank;
 use crate::sync::{Arc, RwLock, Swap, spin};
 
-use change::Change;
-pub(crate) use change::{Edit, Plan, Writer};
+pub(crate) use edit::Edit;
 use leaf_index::LeafIndex;
 use marks::Marking;
 use node::{Node, Tree};
 pub(crate) use shift::Shift;
 use view::View;
+pub(crate) use writer::{Plan, Writer};
 
 /// Entries that fit the root, which lies in the inode.
 const ROOT_CAPACITY: usize = 4;

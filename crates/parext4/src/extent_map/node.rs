@@ -6,9 +6,11 @@ use parext4_format::extent::{self, Extent, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
+use super::ROOT_CAPACITY;
+use super::change::Change;
+use super::edit::Edit;
 use super::leaf::{Leaf, Outcome, Pins};
 use super::marks::Marks;
-use super::{Change, Edit, ROOT_CAPACITY};
 use crate::error::{Error, Result};
 use crate::extent_map::leaf_index::{Group, LeafIndex};
 use crate::fault::{Fault, planted};

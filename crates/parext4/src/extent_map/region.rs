@@ -9,7 +9,7 @@ use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
-use super::leaf::cut;
+use super::extents::cut;
 use super::{Mapping, State};
 use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, planted};

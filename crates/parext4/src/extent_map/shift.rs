@@ -5,7 +5,7 @@ use std::ops::Range;
 use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
 
-use super::leaf::{cut, join};
+use super::extents::{cut, join};
 
 /// What is still to be moved, and where to. All moves by the same number of blocks, up or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -121,7 +121,7 @@ impl Checkpoint {
     /// # Errors
     /// As [`round`](Self::round), if the caller runs rounds.
     pub(super) fn start_rounds_if_due(self: &Arc<Self>) -> Result<()> {
-        if !self.is_round_due(false) || self.thread.wake(self) {
+        if !self.is_round_due(false) || self.thread.wake(self, Self::run_thread) {
             return Ok(());
         }
         while self.is_round_due(true) && self.round()? {}
@@ -130,7 +130,7 @@ impl Checkpoint {
 
     /// Runs rounds whenever the thread is woken, until it is stopped. A failure stops the volume, and the next commit
     /// reports it.
-    pub(super) fn run_thread(&self) {
+    fn run_thread(&self) {
         while self.thread.wait() {
             while self.is_round_due(true) && !self.thread.is_stopped() && matches!(self.round(), Ok(true)) {}
         }

@@ -7,7 +7,6 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use super::checkpoint::Checkpoint;
 use crate::sync::Arc;
 
 /// The thread, if it was started.
@@ -25,9 +24,9 @@ struct State {
 }
 
 impl CheckpointThread {
-    /// Wakes the thread, and starts it first if there is none. Returns false if no thread can run: it was stopped, or the
+    /// Wakes the thread, and starts it with `run` first if there is none. Returns false if no thread can run: it was stopped, or the
     /// system has refused to start one.
-    pub(super) fn wake(&self, checkpoint: &Arc<Checkpoint>) -> bool {
+    pub(super) fn wake<C: Send + Sync + 'static>(&self, checkpoint: &Arc<C>, run: fn(&C)) -> bool {
         let mut state = self.lock();
         // In a model only threads of the model checker may run.
         if state.stopped || cfg!(shuttle) {
@@ -35,7 +34,7 @@ impl CheckpointThread {
         }
         if state.thread.is_none() {
             let checkpoint = Arc::clone(checkpoint);
-            let spawned = Builder::new().name("parext4-home".into()).spawn(move || checkpoint.run_thread());
+            let spawned = Builder::new().name("parext4-home".into()).spawn(move || run(&checkpoint));
             state.thread = spawned
                 .inspect_err(|error| tracing::warn!("cannot start the checkpoint thread: {error}"))
                 .ok();

@@ -9,8 +9,8 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FileBlock, FsBlock, InodeNo};
 
 use super::geometry::{FIRST_INODE, Geometry};
-use super::journal;
-use super::placement::{JournalLocation, Placement};
+use super::journal::{self, JournalLocation};
+use super::placement::Placement;
 use crate::error::Result;
 
 const LOST_FOUND: InodeNo = InodeNo(FIRST_INODE);

@@ -8,7 +8,6 @@ use parext4_format::extent::{Extent, IndexEntry, MAX_WRITTEN, capacity};
 use parext4_format::{FileBlock, FsBlock};
 
 use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX};
-use super::placement::JournalLocation;
 use super::used::UsedBlocks;
 use crate::error::{Error, Result};
 
@@ -18,6 +17,15 @@ const MIN_BLOCKS: u32 = 1024;
 const MAX_BLOCKS: u32 = 10_240_000;
 /// Number of entries in the root of the extent tree, in the inode.
 const ROOT_ENTRIES: usize = 4;
+
+/// The blocks of the journal.
+#[derive(Clone, Debug)]
+pub(super) struct JournalLocation {
+    /// Runs in the order of the journal's own blocks. Each is at most as long as one extent can be.
+    pub runs: Vec<Range<u64>>,
+    /// Leaves of the extent tree; empty if the extents fit into the inode.
+    pub leaves: Vec<u64>,
+}
 
 /// Returns the length in blocks: `asked`, or the default of mke2fs. Returns `None` if the volume is too small for a journal.
 ///

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX, too_small};
-use super::journal;
+use super::journal::{self, JournalLocation};
 use super::used::UsedBlocks;
 use crate::error::Result;
 
@@ -16,15 +16,6 @@ pub(super) struct GroupLocation {
     pub block_bitmap: u64,
     pub inode_bitmap: u64,
     pub inode_table: u64,
-}
-
-/// The blocks of the journal.
-#[derive(Clone, Debug)]
-pub(super) struct JournalLocation {
-    /// Runs in the order of the journal's own blocks. Each is at most as long as one extent can be.
-    pub runs: Vec<Range<u64>>,
-    /// Leaves of the extent tree; empty if the extents fit into the inode.
-    pub leaves: Vec<u64>,
 }
 
 /// The location of all structures.

@@ -12,6 +12,7 @@ mod queues;
 mod recorded;
 mod recover;
 mod statistics;
+mod superblock;
 mod trim;
 
 pub use geometry::{Info, OnError, Space};

@@ -1,10 +1,10 @@
 //! Opening a volume: superblock, journal, descriptors, orphans.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::Device;
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
@@ -12,6 +12,7 @@ use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
 use super::recover::{self, JournalPlace};
+use super::superblock::read_usable_superblock;
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
 use crate::dirty_files::{DirtyFiles, Limits};
@@ -146,29 +147,6 @@ impl Volume {
     }
 }
 
-/// Reads and checks the superblock.
-pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
-    // 4 KiB covers it with every sector size that a device may have.
-    let mut bytes = AlignedBuf::zeroed(4096);
-    if device.size() < bytes.len() as u64 {
-        let size = device.size();
-        return Err(Error::Corrupt(format!("superblock: the device is only {size} bytes long")));
-    }
-    device
-        .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
-        .map_err(|e| Error::device("reading the superblock", e))?;
-    let start = usize::try_from(Superblock::OFFSET).unwrap_or(0);
-    Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
-}
-
-/// Reads the superblock of a volume that can be used on `device`, and says how.
-pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
-    let superblock = read_superblock(device)?;
-    let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;
-    check_device(device, &superblock)?;
-    Ok((superblock, access))
-}
-
 /// Checks that the replay has left alone what the journal was found by. A volume may have grown (online resize).
 fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
     let journal = |superblock: &Superblock| {
@@ -184,21 +162,6 @@ fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
         return Ok(());
     };
     Err(Error::corrupt(format_args!("superblock: {changed}: the journal replaces it")))
-}
-
-fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
-    let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
-    if device.size() < needed {
-        let have = device.size();
-        return Err(Error::Corrupt(format!("the volume is {needed} bytes long, its device only {have}")));
-    }
-    if device.sector_size() > superblock.block_size() {
-        let (sector, block) = (device.sector_size(), superblock.block_size());
-        return Err(Error::Unsupported(format!(
-            "blocks of {block} bytes on a device with sectors of {sector}"
-        )));
-    }
-    Ok(())
 }
 
 /// Why the volume must not be written, if so.

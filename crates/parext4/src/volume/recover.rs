@@ -11,9 +11,9 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
-use super::open::{read_superblock, read_usable_superblock};
+use super::superblock::{read_superblock, read_usable_superblock};
+use crate::body::read_extents;
 use crate::error::{Error, Result};
-use crate::extent_map::ExtentMap;
 use crate::journal::{self, LogExtent, LogMap};
 use crate::layout::Layout;
 use crate::memory::Budget;
@@ -191,11 +191,11 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
     }
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
     let kind = BlockKind::ExtentNode(InodeNo::JOURNAL, seed);
-    let map = ExtentMap::load(&raw.block, &layout, kind, &cache, true)
+    let found = read_extents(&raw.block, &layout, kind, &cache)
         .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))?;
     let mut extents = Vec::new();
     let mut next = 0;
-    while let Some(extent) = map.extent_from(next) {
+    for extent in found {
         if extent.logical.get() != next || extent.unwritten {
             return Err(Error::corrupt(format_args!("journal inode: block {next} is not written")));
         }

@@ -1,0 +1,46 @@
+//! Reading the superblock of a device, and whether its volume can be used there.
+
+use std::io::IoSliceMut;
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::superblock::{Access, Superblock};
+
+use crate::error::{Error, Result};
+
+/// Reads and checks the superblock.
+pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+    // 4 KiB covers it with every sector size that a device may have.
+    let mut bytes = AlignedBuf::zeroed(4096);
+    if device.size() < bytes.len() as u64 {
+        let size = device.size();
+        return Err(Error::Corrupt(format!("superblock: the device is only {size} bytes long")));
+    }
+    device
+        .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
+        .map_err(|e| Error::device("reading the superblock", e))?;
+    let start = usize::try_from(Superblock::OFFSET).unwrap_or(0);
+    Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
+}
+
+/// Reads the superblock of a volume that can be used on `device`, and says how.
+pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
+    let superblock = read_superblock(device)?;
+    let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;
+    check_device(device, &superblock)?;
+    Ok((superblock, access))
+}
+
+fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+    let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
+    if device.size() < needed {
+        let have = device.size();
+        return Err(Error::Corrupt(format!("the volume is {needed} bytes long, its device only {have}")));
+    }
+    if device.sector_size() > superblock.block_size() {
+        let (sector, block) = (device.sector_size(), superblock.block_size());
+        return Err(Error::Unsupported(format!(
+            "blocks of {block} bytes on a device with sectors of {sector}"
+        )));
+    }
+    Ok(())
+}

@@ -48,7 +48,7 @@ struct Finding {
 pub(crate) struct Findings {
     /// Number of errors on record when the volume was opened.
     before: u32,
-    found: Option<Found>,
+    found: Option<ErrorSummary>,
     /// Number of errors on record in the superblock in memory.
     recorded: u32,
     logged: HashSet<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Findings {
 
 /// The number of errors, with the first and the last one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct ErrorSummary {
     /// Includes the errors that were on record when the volume was opened.
     count: u32,
     first: Finding,
@@ -95,24 +95,24 @@ impl Findings {
         }
         let last = Finding { seconds: now().seconds, check, place, code };
         let (count, first) = self.found.map_or((self.before, last), |found| (found.count, found.first));
-        self.found = Some(Found { count: count.saturating_add(1), first, last });
+        self.found = Some(ErrorSummary { count: count.saturating_add(1), first, last });
         is_logged
     }
 
     /// Returns the errors found, or `None`.
-    pub(crate) fn all(&self) -> Option<Found> {
+    pub(crate) fn all(&self) -> Option<ErrorSummary> {
         self.found
     }
 
     /// Returns the errors found, or `None` if the superblock in memory has all of them. The caller records them there.
-    pub(crate) fn take_unrecorded(&mut self) -> Option<Found> {
+    pub(crate) fn take_unrecorded(&mut self) -> Option<ErrorSummary> {
         let found = self.found.filter(|found| found.count > self.recorded)?;
         self.recorded = found.count;
         Some(found)
     }
 }
 
-impl Found {
+impl ErrorSummary {
     /// Records the errors in the superblock. Idempotent.
     pub(crate) fn record_in(&self, superblock: &mut Superblock) {
         superblock.record_errors(self.count, &self.first.record(), &self.last.record());

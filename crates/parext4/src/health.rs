@@ -9,7 +9,7 @@
 use std::panic::Location;
 
 use crate::error::{Error, Result};
-use crate::findings::{ErrorPlace, Findings, Found};
+use crate::findings::{ErrorPlace, ErrorSummary, Findings};
 use crate::sleep_timer::SleepTimer;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -57,12 +57,12 @@ impl Health {
     }
 
     /// Returns the errors found since the volume was opened, or `None`.
-    pub(crate) fn found(&self) -> Option<Found> {
+    pub(crate) fn found(&self) -> Option<ErrorSummary> {
         self.findings.lock().all()
     }
 
     /// Returns the errors found, or `None` if none was found since the last call. The caller records them in the superblock.
-    pub(crate) fn take_unrecorded(&self) -> Option<Found> {
+    pub(crate) fn take_unrecorded(&self) -> Option<ErrorSummary> {
         self.findings.lock().take_unrecorded()
     }
 

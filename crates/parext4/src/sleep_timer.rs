@@ -9,12 +9,12 @@ use std::time::Duration;
 /// A sleep that [`wake`](Self::wake) interrupts once, and [`stop`](Self::stop) for good.
 #[derive(Debug, Default)]
 pub(crate) struct SleepTimer {
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TimerState {
     woken: bool,
     stopped: bool,
 }
@@ -34,14 +34,14 @@ impl SleepTimer {
 
     /// Sleeps for at most `time`. Returns false once the timer is stopped.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
-        let idle = |state: &mut State| !state.woken && !state.stopped;
+        let idle = |state: &mut TimerState| !state.woken && !state.stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), time, idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.woken = false;
         !state.stopped
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TimerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

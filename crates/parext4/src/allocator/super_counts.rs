@@ -4,7 +4,7 @@ use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
 use crate::error::{Error, Result};
-use crate::findings::Found;
+use crate::findings::ErrorSummary;
 use crate::journal::{Handle, Participant};
 use crate::meta::MetaBlock;
 use crate::stripes::Stripes;
@@ -77,7 +77,7 @@ impl SuperCounts {
     }
 
     /// Records errors found in the volume. Registers one block.
-    pub(crate) fn record_errors(self: &Arc<Self>, handle: &Handle<'_>, errors: &Found) {
+    pub(crate) fn record_errors(self: &Arc<Self>, handle: &Handle<'_>, errors: &ErrorSummary) {
         self.touch(handle);
         errors.record_in(&mut self.superblock.lock());
     }

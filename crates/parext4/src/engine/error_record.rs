@@ -12,7 +12,7 @@ use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
 use crate::error::{Error, Result};
-use crate::findings::Found;
+use crate::findings::ErrorSummary;
 use crate::health::Health;
 use crate::journal::{Journal, LogMap};
 use crate::sync::Arc;
@@ -39,7 +39,7 @@ impl ErrorRecorder {
         }
     }
 
-    fn write_alone(&self, found: &Found) {
+    fn write_alone(&self, found: &ErrorSummary) {
         let sector = u64::from(self.device.sector_size()).max(Superblock::SIZE as u64);
         let start = Superblock::OFFSET - Superblock::OFFSET % sector;
         let at = usize::try_from(Superblock::OFFSET - start).unwrap_or(0);

@@ -19,8 +19,8 @@
 use parext4_device::{Device, Done, Op, Request, Segment, open_queue};
 
 use super::checkpoint_thread::CheckpointThread;
-use super::pending::{LogSpan, Pending, RoundPlan, Run};
-use super::tail::Tail;
+use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
+use super::tail::LogTail;
 use super::transaction::{Freed, FrozenBlock};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -43,8 +43,8 @@ pub(super) struct Checkpoint {
     /// Number of log blocks; 0 without a log.
     capacity: u32,
     /// The start of the log; `None` without a log. Each round holds the lock from its start to its end.
-    tail: Mutex<Option<Tail>>,
-    pending: Mutex<Pending>,
+    tail: Mutex<Option<LogTail>>,
+    pending: Mutex<PendingBlocks>,
     /// Signalled when a request of a round has completed.
     request_completed: Condvar,
     thread: CheckpointThread,
@@ -55,15 +55,15 @@ impl Checkpoint {
         device: Arc<dyn Device>,
         health: Arc<Health>,
         block_size: u32,
-        tail: Option<Tail>,
+        tail: Option<LogTail>,
     ) -> Self {
         Self {
             device,
             health,
             block_size,
-            capacity: tail.as_ref().map_or(0, Tail::capacity),
+            capacity: tail.as_ref().map_or(0, LogTail::capacity),
             tail: Mutex::new(Rank::Checkpoint, tail),
-            pending: Mutex::new(Rank::Pending, Pending::default()),
+            pending: Mutex::new(Rank::Pending, PendingBlocks::default()),
             request_completed: Condvar::default(),
             thread: CheckpointThread::default(),
         }
@@ -184,12 +184,12 @@ impl Checkpoint {
     }
 
     /// Runs one round under the lock of `tail`, as [`round`](Self::round) does.
-    fn run_round(&self, tail: &mut Option<Tail>) -> Result<bool> {
+    fn run_round(&self, tail: &mut Option<LogTail>) -> Result<bool> {
         self.health.check()?;
         self.try_round(tail).map_err(|error| self.health.stop(error))
     }
 
-    fn try_round(&self, tail: &mut Option<Tail>) -> Result<bool> {
+    fn try_round(&self, tail: &mut Option<LogTail>) -> Result<bool> {
         let Some(mut plan) = self.pending.lock().plan(ROUND) else { return Ok(false) };
         let runs = self.write_home(&mut plan)?;
         if !planted(Fault::TailBeforeHome) {
@@ -206,7 +206,7 @@ impl Checkpoint {
 
     /// Writes the blocks of a plan to their home locations and returns what it wrote. Waits for all its requests, also
     /// after a failure.
-    fn write_home(&self, plan: &mut RoundPlan) -> Result<Vec<Run>> {
+    fn write_home(&self, plan: &mut RoundPlan) -> Result<Vec<WriteRun>> {
         // Declared before the queue, so dropped after it: dropping the queue waits for its requests.
         let _ended = ForgetRequests(self);
         let mut queue = open_queue(&self.device, DEPTH);
@@ -228,14 +228,14 @@ impl Checkpoint {
     }
 
     /// Returns the request that writes `run`.
-    fn request(&self, run: &Run, token: usize) -> Request {
+    fn request(&self, run: &WriteRun, token: usize) -> Request {
         let segments = run.blocks.iter().map(|(frozen, _)| Segment::whole(Arc::clone(&frozen.bytes)));
         let (offset, segments) = (run.first * u64::from(self.block_size), segments.collect());
         Request { token: token as u64, op: Op::Write { offset, segments } }
     }
 
     /// Notes that a request has completed, and returns its result.
-    fn end_request(&self, runs: &[Run], done: Done) -> Result<()> {
+    fn end_request(&self, runs: &[WriteRun], done: Done) -> Result<()> {
         let run = &runs[usize::try_from(done.token).unwrap_or(usize::MAX)];
         self.pending.lock().end_run(run);
         self.request_completed.notify_all();

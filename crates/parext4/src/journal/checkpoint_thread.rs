@@ -12,12 +12,12 @@ use crate::sync::Arc;
 /// The thread, if it was started.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointThread {
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
     woken: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThreadState {
     thread: Option<JoinHandle<()>>,
     wanted: bool,
     stopped: bool,
@@ -46,7 +46,7 @@ impl CheckpointThread {
 
     /// Blocks until the thread is woken. Returns false once it is stopped.
     pub(super) fn wait(&self) -> bool {
-        let idle = |state: &mut State| !state.stopped && !state.wanted;
+        let idle = |state: &mut ThreadState| !state.stopped && !state.wanted;
         let waited = self.woken.wait_while(self.lock(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.wanted = false;
@@ -69,7 +69,7 @@ impl CheckpointThread {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ThreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

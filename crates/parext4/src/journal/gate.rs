@@ -50,13 +50,13 @@ pub struct Gate {
     tid: Padded<AtomicU64>,
     /// Credits of one transaction: the blocks that it may register.
     max: u32,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     /// Signalled when the last handle of a closed word leaves, and when the gate opens.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GateState {
     /// Credits of the transaction that are reserved: for open handles, for registered blocks, or spare in a word.
     granted: u32,
     /// The committer has closed the gate and will open it again.
@@ -96,7 +96,7 @@ impl Gate {
             words: Stripes::default(),
             tid: Padded(AtomicU64::new(tid)),
             max,
-            state: Mutex::new(Rank::Transaction, State::default()),
+            state: Mutex::new(Rank::Transaction, GateState::default()),
             changed: Condvar::default(),
         }
     }
@@ -144,7 +144,7 @@ impl Gate {
     }
 
     /// Reserves credits of the transaction. Returns false if it has too few, also with the spare ones of all words.
-    fn grant(&self, state: &mut State, credits: u32) -> bool {
+    fn grant(&self, state: &mut GateState, credits: u32) -> bool {
         if state.granted + credits > self.max {
             state.granted -= self.collect_spare();
         }

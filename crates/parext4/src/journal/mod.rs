@@ -56,7 +56,7 @@ use commit_lock::CommitLock;
 use gate::{EnterResult, Gate};
 use log::Log;
 use pending::LogSpan;
-use tail::Tail;
+use tail::LogTail;
 use transaction::{FrozenTransaction, Transaction};
 
 /// Limit of blocks in one transaction on a volume without a journal.
@@ -109,7 +109,7 @@ impl Journal {
             Some((map, superblock)) => {
                 let map = Arc::new(map);
                 let log = Log::new(Arc::clone(&device), Arc::clone(&map), &superblock);
-                (Some(log), Some(Tail::new(Arc::clone(&device), map, superblock, first_tid)?))
+                (Some(log), Some(LogTail::new(Arc::clone(&device), map, superblock, first_tid)?))
             }
             None => (None, None),
         };

@@ -15,7 +15,7 @@ const RUN: usize = 256;
 
 /// The committed blocks that are not at their home locations, and the transactions of the log.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingBlocks {
     blocks: BTreeMap<u64, Newest>,
     /// The transactions of the log, the oldest first.
     transactions: VecDeque<Logged>,
@@ -76,19 +76,19 @@ impl RoundPlan {
 
 /// Consecutive blocks, in the versions that the round writes.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct WriteRun {
     pub first: u64,
     /// Each block with the number of the transaction that logged this version.
     pub blocks: Vec<(FrozenBlock, u64)>,
 }
 
-impl Run {
+impl WriteRun {
     fn numbers(&self) -> impl Iterator<Item = u64> {
         (self.first..).take(self.blocks.len())
     }
 }
 
-impl Pending {
+impl PendingBlocks {
     /// Adds a transaction that is durable in the log.
     pub(super) fn add(&mut self, tid: u64, blocks: Vec<FrozenBlock>, span: LogSpan) {
         self.used += span.len;
@@ -141,12 +141,12 @@ impl Pending {
 
     /// Returns the next consecutive blocks of the plan that are not at their home locations, at most 256, and notes that a
     /// request writes them. Returns `None` after the last.
-    pub(super) fn begin_run(&mut self, plan: &mut RoundPlan) -> Option<Run> {
-        let mut run: Option<Run> = None;
+    pub(super) fn begin_run(&mut self, plan: &mut RoundPlan) -> Option<WriteRun> {
+        let mut run: Option<WriteRun> = None;
         while let Some(&number) = plan.homes.get(plan.next) {
             let needed = self.blocks.get(&number).filter(|newest| newest.oldest <= plan.last_tid);
             if let Some(newest) = needed {
-                let run = run.get_or_insert_with(|| Run { first: number, blocks: Vec::new() });
+                let run = run.get_or_insert_with(|| WriteRun { first: number, blocks: Vec::new() });
                 if number != run.first + run.blocks.len() as u64 || run.blocks.len() == RUN {
                     break;
                 }
@@ -159,7 +159,7 @@ impl Pending {
     }
 
     /// Notes that the request for `run` has completed.
-    pub(super) fn end_run(&mut self, run: &Run) {
+    pub(super) fn end_run(&mut self, run: &WriteRun) {
         for number in run.numbers() {
             self.writing.remove(&number);
         }
@@ -172,7 +172,7 @@ impl Pending {
 
     /// Removes the blocks of `runs`, which are durable at their home locations. A block that was committed again during
     /// the round stays.
-    pub(super) fn remove_written(&mut self, runs: &[Run]) {
+    pub(super) fn remove_written(&mut self, runs: &[WriteRun]) {
         for run in runs {
             for (number, &(_, written)) in run.numbers().zip(&run.blocks) {
                 match self.blocks.get_mut(&number) {

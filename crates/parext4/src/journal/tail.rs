@@ -14,13 +14,13 @@ use crate::sync::Arc;
 
 /// The journal's superblock of an open volume.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct LogTail {
     device: Arc<dyn Device>,
     map: Arc<LogMap>,
     superblock: JournalSuperblock,
 }
 
-impl Tail {
+impl LogTail {
     /// Writes an empty log whose first transaction will be `next_tid`, and returns its tail. The log must be empty before
     /// the volume's superblock says that it needs recovery, or a recovery would replay an old log.
     ///

@@ -36,11 +36,11 @@ pub(crate) struct Freed {
 /// The running transaction. [`freeze`](Self::freeze) empties it for the next one.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    contents: Mutex<Contents>,
+    contents: Mutex<TransactionContents>,
 }
 
 #[derive(Debug, Default)]
-struct Contents {
+struct TransactionContents {
     blocks: Vec<Arc<MetaBlock>>,
     participants: Vec<Arc<dyn Participant>>,
     freed: Vec<Freed>,
@@ -65,7 +65,7 @@ pub(super) struct FrozenBlock {
 
 impl Transaction {
     pub(super) fn new() -> Self {
-        Self { contents: Mutex::new(Rank::Transaction, Contents::default()) }
+        Self { contents: Mutex::new(Rank::Transaction, TransactionContents::default()) }
     }
 
     pub(super) fn is_empty(&self) -> bool {

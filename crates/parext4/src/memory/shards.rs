@@ -26,11 +26,11 @@ pub(crate) struct Shards<V> {
 /// The entries of one shard, in the order of last use, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Shard<V> {
-    entries: LinkedHashMap<u64, Entry<V>>,
+    entries: LinkedHashMap<u64, CachedEntry<V>>,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CachedEntry<V> {
     value: V,
     /// Time of last use, by the clock of the budget.
     used_at: u64,
@@ -67,7 +67,7 @@ impl<V: Debug> Shards<V> {
     /// Adds or replaces an entry. Returns the replaced value, which the caller drops without the lock.
     #[must_use]
     pub(crate) fn insert(&self, shard: &mut Shard<V>, number: u64, value: V) -> Option<V> {
-        let entry = Entry { value, used_at: self.budget.now() };
+        let entry = CachedEntry { value, used_at: self.budget.now() };
         shard.entries.insert(number, entry).map(|replaced| replaced.value)
     }
 

@@ -18,7 +18,7 @@ use crate::sync::{Arc, RwLock};
 pub(crate) struct MetaBlock {
     number: FsBlock,
     kind: BlockKind,
-    contents: RwLock<Contents>,
+    contents: RwLock<BlockContents>,
     /// The last transaction in which this block was registered (`journal::Handle::register`).
     registered: AtomicU64,
     /// The block was freed. The transaction in which it is registered must not write it.
@@ -28,7 +28,7 @@ pub(crate) struct MetaBlock {
 
 /// The contents of a block.
 #[derive(Debug)]
-enum Contents {
+enum BlockContents {
     /// The first reader has not loaded them from the device yet.
     Missing,
     Loaded(Arc<AlignedBuf>),
@@ -36,7 +36,7 @@ enum Contents {
     Failed,
 }
 
-impl Contents {
+impl BlockContents {
     fn loaded(&mut self) -> &mut Arc<AlignedBuf> {
         match self {
             Self::Loaded(bytes) => bytes,
@@ -54,7 +54,7 @@ impl MetaBlock {
             kind,
             contents: RwLock::new(
                 Rank::MetaBlock,
-                bytes.map_or(Contents::Missing, |bytes| Contents::Loaded(Arc::new(bytes))),
+                bytes.map_or(BlockContents::Missing, |bytes| BlockContents::Loaded(Arc::new(bytes))),
             ),
             registered: AtomicU64::new(0),
             forgotten: AtomicBool::new(false),
@@ -73,7 +73,7 @@ impl MetaBlock {
     /// Returns the current contents. Later changes do not affect the returned version.
     pub(crate) fn snapshot(&self) -> Arc<AlignedBuf> {
         match &*self.contents.read() {
-            Contents::Loaded(bytes) => Arc::clone(bytes),
+            BlockContents::Loaded(bytes) => Arc::clone(bytes),
             _ => unreachable!("{NOT_LOADED}"),
         }
     }
@@ -84,15 +84,15 @@ impl MetaBlock {
     /// # Errors
     /// The error of `read`. The block then stays without contents for good.
     pub(super) fn load(&self, read: impl FnOnce() -> Result<AlignedBuf>) -> Result<bool> {
-        if matches!(*self.contents.read(), Contents::Loaded(_)) {
+        if matches!(*self.contents.read(), BlockContents::Loaded(_)) {
             return Ok(true);
         }
         let mut contents = self.contents.write();
-        if matches!(*contents, Contents::Missing) {
-            *contents = Contents::Failed;
-            *contents = Contents::Loaded(Arc::new(read()?));
+        if matches!(*contents, BlockContents::Missing) {
+            *contents = BlockContents::Failed;
+            *contents = BlockContents::Loaded(Arc::new(read()?));
         }
-        Ok(matches!(*contents, Contents::Loaded(_)))
+        Ok(matches!(*contents, BlockContents::Loaded(_)))
     }
 
     /// Changes the contents. Only a journal handle calls this, after it has registered the block.

@@ -12,7 +12,7 @@ use super::placement::Placement;
 const DIRECTORIES: u32 = 2;
 
 /// Builds the descriptors and bitmaps of one volume.
-pub(super) struct Groups<'a> {
+pub(super) struct GroupTables<'a> {
     pub sb: &'a Superblock,
     pub seed: ChecksumSeed,
     pub geometry: &'a Geometry,
@@ -21,7 +21,7 @@ pub(super) struct Groups<'a> {
     pub tables_are_zero: bool,
 }
 
-impl Groups<'_> {
+impl GroupTables<'_> {
     /// Returns the descriptor of one group.
     pub(super) fn descriptor(&self, group: u32) -> GroupDesc {
         let location = self.placement.groups[group as usize];

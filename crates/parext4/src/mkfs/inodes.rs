@@ -21,7 +21,7 @@ const DOUBLE_INDIRECT: usize = 13 * 4;
 pub(super) type BlockImage = (u64, Vec<u8>);
 
 /// Builds the inodes of one volume.
-pub(super) struct Inodes<'a> {
+pub(super) struct FirstInodes<'a> {
     pub sb: &'a Superblock,
     pub seed: ChecksumSeed,
     pub geometry: &'a Geometry,
@@ -30,7 +30,7 @@ pub(super) struct Inodes<'a> {
     pub owner: (u32, u32),
 }
 
-impl Inodes<'_> {
+impl FirstInodes<'_> {
     fn new_inode(&self, mode: u16, blocks: u64) -> Inode {
         let now = Timestamp { seconds: i64::from(self.now), nanoseconds: 0 };
         let mut inode = Inode::new(mode, self.sb);

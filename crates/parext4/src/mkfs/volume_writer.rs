@@ -6,8 +6,8 @@ use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
 use super::geometry::Geometry;
-use super::groups::Groups;
-use super::inodes::{BlockImage, Inodes};
+use super::groups::GroupTables;
+use super::inodes::{BlockImage, FirstInodes};
 use super::journal::JournalLocation;
 use super::placement::Placement;
 use super::write::DeviceWriter;
@@ -46,11 +46,11 @@ impl VolumeWriter<'_> {
     ) -> Result<()> {
         let seed = sb.checksum_seed().expect("the superblock was built with metadata_csum");
         let source = sb.clone();
-        let inodes = Inodes { sb: &source, seed, geometry: self.geometry, now: identity.now, owner };
+        let inodes = FirstInodes { sb: &source, seed, geometry: self.geometry, now: identity.now, owner };
         self.write_images("a directory block", inodes.directory_blocks(self.placement)?)?;
         let root = inodes.root(self.placement);
         let lost_found = inodes.lost_found(self.placement);
-        let mut table = vec![(InodeNo::ROOT, &root), (Inodes::lost_found_ino(), &lost_found)];
+        let mut table = vec![(InodeNo::ROOT, &root), (FirstInodes::lost_found_ino(), &lost_found)];
         let resize = self.placement.resize_map.map(|map| inodes.resize(map));
         if let (Some(inode), Some(map)) = (&resize, self.placement.resize_map) {
             self.write_resize_blocks(map)?;
@@ -102,7 +102,7 @@ impl VolumeWriter<'_> {
     /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups that have them.
     pub(super) fn write_groups(&self, sb: &Superblock) -> Result<()> {
         let seed = sb.checksum_seed().expect("the superblock was built with metadata_csum");
-        let groups = Groups {
+        let groups = GroupTables {
             sb,
             seed,
             geometry: self.geometry,

@@ -33,7 +33,7 @@ pub struct PageCacheStats {
 
 /// The counters, by stripe.
 #[derive(Debug, Default)]
-pub(super) struct Counters(Stripes<Stripe, 16>);
+pub(super) struct CacheCounters(Stripes<Stripe, 16>);
 
 #[derive(Debug, Default)]
 struct Stripe {
@@ -45,7 +45,7 @@ struct Stripe {
     dirty: AtomicU64,
 }
 
-impl Counters {
+impl CacheCounters {
     #[inline]
     pub fn hit(&self) {
         self.0.mine().hits.fetch_add(1, Relaxed);

@@ -14,7 +14,7 @@ use super::nodes::{LeafKey, SLOTS, Slot};
 use super::page::{Fill, Page};
 use super::runs::{DirtyRuns, RunFinder, RunLimits};
 use super::state::PageState;
-use super::tree::Tree;
+use super::tree::PageTree;
 use super::{NoFrame, PageCache};
 use crate::fault::{Fault, planted};
 use crate::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::sync::{Arc, spin};
 #[derive(Debug)]
 pub struct FilePages {
     cache: Arc<PageCache>,
-    tree: Arc<Tree>,
+    tree: Arc<PageTree>,
 }
 
 /// The result of [`FilePages::claim`].
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_finds_the_leaf_of_other_pages_leaves_it_as_it_is() {
+    fn a_leaf_of_other_pages_is_not_entered() {
         let cache = small();
         let file = FilePages::new(&cache);
         let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };

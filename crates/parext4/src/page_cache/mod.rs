@@ -48,10 +48,10 @@ pub use state::PAGE;
 use crate::sync::Rank;
 use crate::sync::{Arc, Mutex};
 use arena::Arena;
-use counters::Counters;
+use counters::CacheCounters;
 use evict::Eviction;
 use nodes::{NODE, Nodes};
-use tree::Tree;
+use tree::PageTree;
 use wait_queues::WaitQueues;
 
 /// Frames that are mapped at once.
@@ -71,9 +71,9 @@ pub struct PageCache {
     nodes: Nodes,
     eviction: Mutex<Eviction>,
     /// The trees of all files. A file's number is its index here, plus 1.
-    trees: Mutex<Slab<Arc<Tree>>>,
+    trees: Mutex<Slab<Arc<PageTree>>>,
     wait_queues: WaitQueues,
-    counters: Counters,
+    counters: CacheCounters,
 }
 
 /// No page can be evicted, because all are dirty, reserved or in use. The caller can write pages back and try again.
@@ -97,7 +97,7 @@ impl PageCache {
             eviction: Mutex::new(Rank::PageQueues, Eviction::new(frames)),
             trees: Mutex::new(Rank::Leaf, Slab::new()),
             wait_queues: WaitQueues::new(),
-            counters: Counters::default(),
+            counters: CacheCounters::default(),
         })
     }
 
@@ -161,16 +161,16 @@ impl PageCache {
         }
     }
 
-    fn remove_tree(&self, tree: &Tree) {
+    fn remove_tree(&self, tree: &PageTree) {
         self.trees.lock().remove(tree.file() as usize - 1);
     }
 
-    fn new_tree(&self) -> Arc<Tree> {
+    fn new_tree(&self) -> Arc<PageTree> {
         let mut trees = self.trees.lock();
         let vacant = trees.vacant_entry();
         let number =
             u32::try_from(vacant.key() + 1).expect("the number of files fits the bits of a leaf key");
-        Arc::clone(vacant.insert(Arc::new(Tree::new(number))))
+        Arc::clone(vacant.insert(Arc::new(PageTree::new(number))))
     }
 }
 

@@ -15,14 +15,14 @@ use crate::fault::{Fault, planted};
 use crate::sync::atomic::Ordering;
 
 /// The words of a page's contents.
-type Contents = [AtomicU64; PAGE / 8];
+type PageWords = [AtomicU64; PAGE / 8];
 
 /// A page with contents. It stays pinned until this is dropped.
 #[derive(Debug)]
 pub struct Page<'a> {
     cache: &'a PageCache,
     slot: Slot<'a>,
-    words: &'a Contents,
+    words: &'a PageWords,
 }
 
 impl<'a> Page<'a> {
@@ -111,7 +111,7 @@ pub struct Fill<'a> {
     slot: Slot<'a>,
     key: LeafKey,
     frame: u32,
-    words: &'a Contents,
+    words: &'a PageWords,
 }
 
 impl<'a> Fill<'a> {
@@ -167,7 +167,7 @@ impl Drop for Fill<'_> {
 pub struct WriteBack<'a> {
     cache: &'a PageCache,
     slot: Slot<'a>,
-    words: &'a Contents,
+    words: &'a PageWords,
     dirty: u8,
     reserved: u8,
     failed: bool,

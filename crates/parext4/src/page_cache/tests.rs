@@ -64,7 +64,7 @@ fn a_claim_that_is_given_up_is_free_again() {
 }
 
 #[test]
-fn who_claims_what_is_being_filled_waits() {
+fn a_claim_waits_while_another_thread_fills_the_page() {
     let file = &FilePages::new(&small());
     let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };
     thread::scope(|scope| {

@@ -17,7 +17,7 @@ use crate::sync::{Mutex, Word, yield_now};
 const MAX_NEW: usize = 10;
 
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct PageTree {
     /// Number of the file, from 1.
     file: u32,
     /// 0 for an empty tree. Otherwise the root's number and, from bit 32 on, its height. A leaf has height 1.
@@ -29,7 +29,7 @@ pub(super) struct Tree {
 /// A node of the tree and its height.
 type Subtree = (u32, u32);
 
-impl Tree {
+impl PageTree {
     pub fn new(file: u32) -> Self {
         Self { file, root: AtomicU64::new(0), shape: Mutex::new(Rank::PageTree, ()) }
     }

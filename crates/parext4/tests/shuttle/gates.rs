@@ -153,7 +153,7 @@ fn credits_are_neither_lost_nor_given_twice() {
 }
 
 #[test]
-fn nobody_enters_a_gate_that_is_shut() {
+fn no_handle_enters_a_gate_that_is_shut() {
     check(3000, &[Fault::EnterClosed], || {
         let journal = Journal::new();
         let worker = |credits: u32| {

@@ -6,6 +6,7 @@
 //! 3. It enters the kernel once, to submit and to wait.
 //! 4. It reaps completions. A short transfer continues in the ring.
 
+mod batch;
 mod ring;
 mod transfer;
 mod wake_fd;
@@ -20,8 +21,9 @@ use crate::alignment::Alignment;
 use crate::device::Device;
 use crate::queue::{Queue, QueueWaker, drain};
 use crate::request::{Done, Op, Request};
+use batch::Batch;
 use ring::{Completion, Ring};
-use transfer::{Batch, Transfer};
+use transfer::Transfer;
 use wake_fd::WakeFd;
 
 /// Largest depth. More requests at a time do not make a device faster.

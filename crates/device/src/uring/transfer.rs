@@ -1,14 +1,13 @@
 //! Transfers: how much of a request is done, and the kernel's next step for it.
 //!
-//! Writes that adjoin on the device share a transfer, because a system call costs more than the data of a small write. Each
-//! write still gets its own result: a write that was complete before an error has succeeded.
+//! Each write of a batch gets its own result: a write that was complete before an error has succeeded.
 
-use std::collections::VecDeque;
 use std::io;
 
 use rustix::io::Errno;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
+use super::batch::Batch;
 use crate::alignment::Alignment;
 use crate::pool::{BufferPool, PooledBuf};
 use crate::request::{Done, Op, Request};
@@ -16,19 +15,6 @@ use crate::short_transfer::{end_of_file, nothing_written};
 
 /// Number of times that a transfer is retried after `EINTR` or `EAGAIN`, before the error is its result.
 const RETRIES: u8 = 100;
-
-/// Limit of joined writes in bytes. Larger writes gain nothing, and fewer requests would use less of the device's
-/// parallelism.
-const JOINED_BYTES: usize = 256 << 10;
-/// Limit of joined writes in segments: the limit of one system call.
-const JOINED_SEGMENTS: usize = 1024;
-
-/// Checked requests that share a transfer: one, or writes of which each begins where the previous one ends.
-pub(super) struct Batch {
-    requests: SmallVec<[Request; 1]>,
-    /// Length of all requests, bytes.
-    bytes: usize,
-}
 
 /// A batch and its progress.
 pub(super) struct Transfer {
@@ -51,38 +37,6 @@ pub(super) enum Step<'a> {
     /// Vectored write of the segments of these requests, after the given number of bytes.
     Gather(&'a [Request], usize),
     Flush,
-}
-
-impl Batch {
-    /// Returns the number of requests.
-    pub(super) fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Removes the first request of `backlog` and the writes after it that can be joined to it. The backlog holds requests
-    /// with their lengths in bytes.
-    pub(super) fn take(backlog: &mut VecDeque<(Request, usize)>) -> Option<Self> {
-        let (first, len) = backlog.pop_front()?;
-        let mut segments = first.op.segments().len();
-        let mut batch = Self { requests: smallvec![first], bytes: len };
-        let mut end = match batch.requests[0].op {
-            Op::Write { offset, .. } => offset + len as u64,
-            Op::Read { .. } | Op::Flush => return Some(batch),
-        };
-        while let Some((next, len)) = backlog.pop_front_if(|(next, len)| {
-            let room = JOINED_BYTES.saturating_sub(batch.bytes);
-            let more = next.op.segments().len();
-            matches!(next.op, Op::Write { offset, .. } if offset == end)
-                && *len <= room
-                && segments + more <= JOINED_SEGMENTS
-        }) {
-            segments += next.op.segments().len();
-            end += len as u64;
-            batch.bytes += len;
-            batch.requests.push(next);
-        }
-        Some(batch)
-    }
 }
 
 impl Transfer {
@@ -206,49 +160,18 @@ pub(super) fn parts(writes: &[Request], mut skip: usize) -> impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::VecDeque;
 
+    use smallvec::smallvec;
+
+    use super::super::batch::tests::write;
     use super::*;
     use crate::aligned::AlignedBuf;
-    use crate::request::Segment;
 
     fn read(len: usize, alignment: Option<Alignment>) -> Transfer {
         let op = Op::Read { offset: 4096, buf: AlignedBuf::zeroed(len), len };
         let batch = Batch { requests: smallvec![Request { token: 1, op }], bytes: len };
         Transfer::new(batch, 8192, alignment)
-    }
-
-    /// A write of `len` bytes of `byte`, in two segments.
-    fn write(token: u64, offset: u64, len: usize, byte: u8) -> (Request, usize) {
-        let buf = Arc::new(AlignedBuf::from_slice(&vec![byte; len]));
-        let segment = |start| Segment { buf: Arc::clone(&buf), start, len: len / 2 };
-        let op = Op::Write { offset, segments: smallvec![segment(0), segment(len / 2)] };
-        (Request { token, op }, len)
-    }
-
-    fn joined(backlog: Vec<(Request, usize)>) -> Vec<Vec<u64>> {
-        let mut backlog = VecDeque::from(backlog);
-        let batches = std::iter::from_fn(|| Batch::take(&mut backlog));
-        batches.map(|batch| batch.requests.iter().map(|request| request.token).collect()).collect()
-    }
-
-    #[test]
-    fn writes_that_adjoin_share_a_transfer() {
-        let flush = (Request { token: 9, op: Op::Flush }, 0);
-        let read = Op::Read { offset: 12288, buf: AlignedBuf::zeroed(4096), len: 4096 };
-        let read = (Request { token: 8, op: read }, 4096);
-        assert_eq!(joined(vec![write(1, 0, 4096, 1), write(2, 4096, 8192, 2), read]), [vec![1, 2], vec![8]]);
-        // Writes are not joined across a flush, across a gap, or backwards.
-        assert_eq!(joined(vec![write(1, 0, 4096, 1), flush, write(2, 4096, 512, 2)]), [[1], [9], [2]]);
-        let apart = vec![write(1, 0, 4096, 1), write(2, 8192, 4096, 2), write(3, 4096, 4096, 3)];
-        assert_eq!(joined(apart), [[1], [2], [3]]);
-        let half = JOINED_BYTES / 2;
-        let at = |nth: u64| nth * half as u64;
-        let large = vec![write(1, at(0), half, 1), write(2, at(1), half, 2), write(3, at(2), half, 3)];
-        assert_eq!(joined(large), [vec![1, 2], vec![3]]);
-        let many = (0..JOINED_SEGMENTS as u64).map(|nth| write(nth, nth * 512, 512, 1)).collect();
-        let lens: Vec<usize> = joined(many).iter().map(Vec::len).collect();
-        assert!(lens.iter().all(|&len| len <= JOINED_SEGMENTS / 2 && len > 1), "{lens:?}");
     }
 
     #[test]

@@ -1,6 +1,4 @@
-//! A sparse device in memory, for tests, benchmarks and copies of other devices.
-//!
-//! Contents lie in chunks of 64 KiB, each with its own lock. Forks share a chunk until one of them writes to it.
+//! [`MemDevice`]: a two-level table of chunks, and the calls on it.
 
 use std::fmt;
 use std::fs::File;
@@ -11,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
+use super::chunk::{CHUNK, ChunkRange, LEAF, LEAF_BYTES, Slot, chunk_ranges, writable};
 use crate::aligned::zeros;
 use crate::check;
 use crate::device::Device;
@@ -18,15 +17,6 @@ use crate::inline_queue::InlineQueue;
 use crate::iovec::{Gather, Scatter};
 use crate::pool::BufferPool;
 use crate::queue::Queue;
-
-/// Bytes that are allocated, locked and copied on write together.
-const CHUNK: usize = 64 << 10;
-/// Chunks in one leaf of the table. The first write to a leaf allocates it, so a large empty device takes little memory.
-const LEAF: usize = 1024;
-const LEAF_BYTES: u64 = (CHUNK * LEAF) as u64;
-
-/// A chunk, or `None` for a hole: never written or discarded, and read as zeros.
-type Slot = RwLock<Option<Arc<[u8]>>>;
 
 /// A device in memory. The first write to each 64 KiB chunk allocates it.
 ///
@@ -36,42 +26,6 @@ pub struct MemDevice {
     size: u64,
     sector_size: u32,
     leaves: Vec<OnceLock<Box<[Slot]>>>,
-}
-
-/// Range of a request that lies in one chunk, bytes.
-struct ChunkRange {
-    leaf: usize,
-    slot: usize,
-    start: usize,
-    len: usize,
-}
-
-impl ChunkRange {
-    /// Returns the range at `offset`, at most `left` bytes long.
-    fn at(offset: u64, left: u64) -> Self {
-        // The casts are exact: the remainder is below LEAF_BYTES, and the quotient indexes `leaves`.
-        let in_leaf = (offset % LEAF_BYTES) as usize;
-        let start = in_leaf % CHUNK;
-        let len = (CHUNK - start).min(usize::try_from(left).unwrap_or(usize::MAX));
-        Self { leaf: (offset / LEAF_BYTES) as usize, slot: in_leaf / CHUNK, start, len }
-    }
-
-    fn end(&self) -> usize {
-        self.start + self.len
-    }
-}
-
-/// Splits a range of the device, in bytes, into chunks.
-fn chunk_ranges(offset: u64, len: u64) -> impl Iterator<Item = ChunkRange> {
-    let end = offset + len;
-    let mut next = offset;
-    std::iter::from_fn(move || {
-        (next < end).then(|| {
-            let range = ChunkRange::at(next, end - next);
-            next += range.len as u64;
-            range
-        })
-    })
 }
 
 impl MemDevice {
@@ -185,12 +139,6 @@ impl MemDevice {
             .get_or_init(|| std::iter::repeat_with(|| RwLock::new(None)).take(LEAF).collect());
         &leaf[range.slot]
     }
-}
-
-/// Returns the chunk's bytes for writing. Allocates a hole, and copies a chunk that a fork shares.
-fn writable(slot: &mut Option<Arc<[u8]>>) -> &mut [u8] {
-    const { assert!(CHUNK == 64 << 10, "zeros() is one chunk") };
-    Arc::make_mut(slot.get_or_insert_with(|| Arc::from(zeros())))
 }
 
 impl Device for MemDevice {

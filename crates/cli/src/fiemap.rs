@@ -4,10 +4,11 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use parext4::{FileExtent, Volume};
+use serde_json::{Value, json};
 
 use crate::image;
 use crate::image_path::ImagePath;
-use crate::output;
+use crate::{json, output};
 
 /// Show where the blocks of a file lie
 #[derive(Debug, clap::Args)]
@@ -15,10 +16,14 @@ pub struct Args {
     /// The file
     #[arg(value_name = "IMAGE:/FILE", value_parser = ImagePath::parser())]
     file: ImagePath,
+    /// Print as JSON, with the fields that docs/json.md lists
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
+    let print = if args.json { print_json } else { print };
     image::read(&args.file.image, |volume| print(volume, &args.file).with_context(|| args.file.to_string()))
 }
 
@@ -65,4 +70,23 @@ fn flags(extent: &FileExtent, size: u64) -> String {
     let all = [(extent.last, "last"), (extent.unwritten, "unwritten"), (at_end, "eof")];
     let set: Vec<&str> = all.into_iter().filter_map(|(is_set, name)| is_set.then_some(name)).collect();
     set.join(",")
+}
+
+fn print_json(volume: &Volume, path: &ImagePath) -> Result<()> {
+    let file = volume.open_file(&path.path)?;
+    let extents = file.fiemap(0..u64::MAX)?;
+    let extents: Vec<Value> = extents
+        .iter()
+        .map(|extent| {
+            json!({
+                "offset": extent.offset,
+                "device_offset": extent.device_offset,
+                "length": extent.len,
+                "unwritten": extent.unwritten,
+                "last": extent.last,
+            })
+        })
+        .collect();
+    let value = json!({"size": file.size(), "block_size": volume.info().block_size, "extents": extents});
+    json::print(&json::with_names(value, path.names()))
 }

@@ -33,6 +33,11 @@ impl ImagePath {
         })
     }
 
+    /// Returns the image and the path as fields of JSON.
+    pub fn names(&self) -> [(&'static str, &OsStr); 2] {
+        [("image", self.image.as_os_str()), ("path", self.path.as_os_str())]
+    }
+
     /// Splits at the first `:/` after the `scheme://` of a URL.
     pub fn split(text: &OsStr) -> Option<Self> {
         let bytes = text.as_bytes();

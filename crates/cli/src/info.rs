@@ -8,14 +8,14 @@ use parext4::Info;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{image, output, recorded, size};
+use crate::{image, json, output, recorded, size};
 
 /// Show what a volume is and how full it is
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file or block device
     image: PathBuf,
-    /// Print as JSON
+    /// Print as JSON, with the fields that docs/json.md lists
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +48,6 @@ fn print(image: &Path, info: &Info) -> Result<()> {
 
 fn print_json(image: &Path, info: &Info) -> Result<()> {
     let value = json!({
-        "image": image.to_string_lossy(),
         "label": info.label,
         "uuid": Uuid::from_bytes(info.uuid).to_string(),
         "block_size": info.block_size,
@@ -63,6 +62,5 @@ fn print_json(image: &Path, info: &Info) -> Result<()> {
         "inodes": info.space.inodes,
         "free_inodes": info.space.free_inodes,
     });
-    writeln!(output::lock(), "{value:#}")?;
-    Ok(())
+    json::print(&json::with_names(value, [("image", image.as_os_str())]))
 }

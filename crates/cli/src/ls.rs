@@ -1,5 +1,6 @@
 //! `ls`: lists directories.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::image;
 use crate::image_path::{ImagePath, InImage};
-use crate::mode;
 use crate::output::{self, Output};
 use crate::tree::{self, Visited};
+use crate::{json, mode};
 
 /// List a directory of a volume, sorted by name
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,7 @@ pub struct Args {
     /// Subdirectories too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Print all attributes as JSON, one array
+    /// Print all attributes as a JSON array, with the fields that docs/json.md lists
     #[arg(long)]
     json: bool,
     /// The directory or file; the image alone means its root directory
@@ -127,7 +128,7 @@ impl<'a> Lister<'a> {
             lines.push(Line::new(item.name, &node)?);
             if self.args.recursive && node.file_type() == FileType::Directory {
                 let name = lines.last().map_or(&[][..], |line| &line.name);
-                let path = path.join(std::ffi::OsStr::from_bytes(name));
+                let path = path.join(OsStr::from_bytes(name));
                 ensure!(path.as_os_str().len() < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
                 subdirs.push((path, node.id()));
             }
@@ -166,10 +167,10 @@ impl<'a> Lister<'a> {
 
     fn end(mut self) -> Result<()> {
         if self.args.json {
-            writeln!(self.out, "{:#}", Value::Array(self.json))?;
+            drop(self.out);
+            return json::print(&Value::Array(self.json));
         }
-        self.out.flush()?;
-        Ok(())
+        Ok(self.out.flush()?)
     }
 }
 
@@ -230,11 +231,9 @@ fn local_time(time: Timestamp) -> String {
 
 fn to_json(dir: &Path, line: &Line) -> Value {
     let metadata = &line.metadata;
-    let path = dir.join(std::ffi::OsStr::from_bytes(&line.name));
+    let path = dir.join(OsStr::from_bytes(&line.name));
     let time = |time: Timestamp| instant(time).map(|instant| instant.to_string());
-    json!({
-        "name": path.file_name().unwrap_or(path.as_os_str()).to_string_lossy(),
-        "path": path.to_string_lossy(),
+    let value = json!({
         "inode": metadata.ino.get(),
         "type": mode::type_name(metadata.file_type),
         "mode": format!("{:04o}", metadata.permissions),
@@ -248,6 +247,9 @@ fn to_json(dir: &Path, line: &Line) -> Value {
         "ctime": time(metadata.ctime),
         "crtime": time(metadata.crtime),
         "rdev": metadata.rdev.map(|(major, minor)| [major, minor]),
-        "target": line.target.as_ref().map(|target| String::from_utf8_lossy(target)),
-    })
+        "target": null,
+    });
+    let names = [("name", path.file_name().unwrap_or(path.as_os_str())), ("path", path.as_os_str())];
+    let target = line.target.as_ref().map(|target| ("target", OsStr::from_bytes(target)));
+    json::with_names(value, names.into_iter().chain(target))
 }

@@ -15,6 +15,7 @@ mod image_path;
 mod in_use;
 mod info;
 mod install_helper;
+mod json;
 mod ls;
 mod man;
 mod mkdir;

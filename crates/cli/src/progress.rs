@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
 
 /// Counts files and bytes; visible only on a terminal.
 pub struct Progress {
     bar: ProgressBar,
     files: AtomicU64,
+    bytes: AtomicU64,
+    warnings: AtomicU64,
 }
 
 impl Progress {
@@ -24,7 +27,7 @@ impl Progress {
             }
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Self { bar, files: AtomicU64::new(0) }
+        Self { bar, files: AtomicU64::new(0), bytes: AtomicU64::new(0), warnings: AtomicU64::new(0) }
     }
 
     /// `bytes` more will have to be moved.
@@ -32,8 +35,9 @@ impl Progress {
         self.bar.inc_length(bytes);
     }
 
-    /// `bytes` have been moved, or turned out to be holes.
+    /// Counts `bytes` of data that have been copied.
     pub fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bar.inc(bytes);
     }
 
@@ -45,9 +49,19 @@ impl Progress {
         }
     }
 
-    /// Says `text` on stderr, above the bar if there is one.
-    pub fn note(&self, text: &str) {
+    /// Prints a warning on stderr, above the bar if there is one.
+    pub fn warn(&self, text: &str) {
+        self.warnings.fetch_add(1, Ordering::Relaxed);
         self.bar.suspend(|| eprintln!("parext4: {text}"));
+    }
+}
+
+impl Progress {
+    /// Returns the counters as JSON.
+    pub fn summary(&self) -> Value {
+        let [files, bytes, warnings] =
+            [&self.files, &self.bytes, &self.warnings].map(|counter| counter.load(Ordering::Relaxed));
+        json!({"files": files, "bytes": bytes, "warnings": warnings})
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::{image, output};
+use serde_json::json;
+
+use crate::{image, json, output};
 
 /// Replay the journal and delete what was unlinked while open
 #[derive(Debug, clap::Args)]
@@ -15,6 +17,9 @@ pub struct Args {
     /// Only replay the journal
     #[arg(long)]
     journal_only: bool,
+    /// Print as JSON, with the fields that docs/json.md lists
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the command.
@@ -24,6 +29,10 @@ pub fn run(args: &Args) -> Result<()> {
         image::write(&args.image, |_| Ok(()))?;
     }
     let (transactions, blocks) = (replayed.transactions, replayed.blocks);
+    if args.json {
+        let value = json!({"transactions": transactions, "blocks": blocks});
+        return json::print(&json::with_names(value, [("image", args.image.as_os_str())]));
+    }
     writeln!(output::lock(), "replayed {transactions} transactions, {blocks} blocks")?;
     Ok(())
 }

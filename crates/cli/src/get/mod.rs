@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use parext4::{FileType, Volume};
+use serde_json::Value;
 
 use crate::image;
 use crate::image_path::{ImagePath, InImage, means_contents};
 use crate::progress::Progress;
-use crate::transfer;
+use crate::{json, transfer};
 use walk::Walker;
 
 /// Copy a file or tree out of a volume, like cp -a
@@ -37,6 +38,9 @@ pub struct Args {
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
+    /// Print a summary as JSON, with the fields that docs/json.md lists
+    #[arg(long)]
+    json: bool,
 }
 
 /// What all parts of the copy share.
@@ -65,10 +69,12 @@ impl Shared {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    image::read(&args.src.image, |volume| copy(volume, args))
+    let summary = image::read(&args.src.image, |volume| copy(volume, args))?;
+    if args.json { json::print(&json::with_names(summary, args.src.names())) } else { Ok(()) }
 }
 
-fn copy(volume: &Volume, args: &Args) -> Result<()> {
+/// Copies the files. Returns the counters of the summary.
+fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let is_root = rustix::process::geteuid().is_root();
     let path = &args.src.path;
@@ -76,9 +82,11 @@ fn copy(volume: &Volume, args: &Args) -> Result<()> {
     let node = node.with_context(|| args.src.to_string())?;
     let dest = target(path, node.file_type(), &args.dest)?;
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
-    let mut walker = Walker::new(Arc::new(Shared { progress, is_root, source, dest: dest.clone() }));
+    let shared = Arc::new(Shared { progress, is_root, source, dest: dest.clone() });
+    let mut walker = Walker::new(Arc::clone(&shared));
     transfer::run(threads, || (), |jobs| walker.entry(jobs, node, dest))?;
-    walker.finish(volume)
+    walker.finish(volume)?;
+    Ok(shared.progress.summary())
 }
 
 /// Where the copy goes, by the rules of cp.

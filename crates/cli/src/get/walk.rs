@@ -78,7 +78,7 @@ impl Walker {
             self.linked.remove(&metadata.ino);
             self.shared
                 .progress
-                .note(&format!("{}: only root can make device nodes; skipped", path.display()));
+                .warn(&format!("{}: only root can make device nodes; skipped", path.display()));
             return Ok(());
         }
         small(&node, &path, &metadata)

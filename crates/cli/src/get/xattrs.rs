@@ -24,7 +24,7 @@ pub fn copy(path: &Path, node: &Node, shared: &Shared) -> Result<()> {
         match lsetxattr(path, name, &value, XattrFlags::empty()) {
             Err(error @ (Errno::NOTSUP | Errno::PERM | Errno::NOSPC | Errno::TOOBIG)) => {
                 let name = name.display();
-                shared.progress.note(&format!("{}: attribute {name} is left out: {error}", path.display()));
+                shared.progress.warn(&format!("{}: attribute {name} is left out: {error}", path.display()));
             }
             set => set.with_context(|| format!("attribute {}", name.display()))?,
         }

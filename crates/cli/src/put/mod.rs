@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use parext4::Volume;
+use serde_json::Value;
 
 use crate::image;
 use crate::image_path::{ImagePath, InImage};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
-use crate::transfer;
+use crate::{json, transfer};
 use durable::Durable;
 use small::SmallFiles;
 use walk::Walker;
@@ -48,6 +49,9 @@ pub struct Args {
     /// Print a line `synced PATH` for each file when it is durable
     #[arg(long)]
     report: bool,
+    /// Print a summary as JSON, with the fields that docs/json.md lists
+    #[arg(long, conflicts_with = "report")]
+    json: bool,
     #[command(flatten)]
     policy: PolicyArgs,
 }
@@ -69,10 +73,12 @@ impl Shared {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    image::with_volume(&args.dest.image, &args.policy.options(), |volume| copy(volume, args))
+    let summary = image::with_volume(&args.dest.image, &args.policy.options(), |volume| copy(volume, args))?;
+    if args.json { json::print(&json::with_names(summary, args.dest.names())) } else { Ok(()) }
 }
 
-fn copy(volume: &Volume, args: &Args) -> Result<()> {
+/// Copies the files. Returns the counters of the summary.
+fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let durable = Durable::new(volume.clone(), args.sync_every, args.report);
     let shared =
@@ -88,10 +94,11 @@ fn copy(volume: &Volume, args: &Args) -> Result<()> {
         .durable
         .finish()
         .with_context(|| format!("{}: making the copy durable", args.dest.image.display()))?;
+    let summary = shared.progress.summary();
     // The process ends after this. To free what the volume keeps of each file would take longer than to close it.
     std::mem::forget(volume.clone());
     // The progress bar leaves its line first.
     drop(shared);
     args.policy.report(volume);
-    Ok(())
+    Ok(summary)
 }

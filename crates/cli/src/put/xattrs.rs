@@ -37,7 +37,7 @@ pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<()>
             Err(error @ (Error::Unsupported(_) | Error::NoSpace)) => {
                 let name = name.to_string_lossy();
                 let (Source::Path(path) | Source::File(_, path)) = source;
-                progress.note(&format!("{}: attribute {name} is left out: {error}", path.display()));
+                progress.warn(&format!("{}: attribute {name} is left out: {error}", path.display()));
             }
             set => set?,
         }

@@ -21,7 +21,7 @@ pub struct Args {
     /// Show it again each second, with rates, until interrupted or unmounted
     #[arg(short, long)]
     watch: bool,
-    /// Print as JSON; with --watch, a line each time
+    /// Print as JSON, with the fields that docs/json.md lists; with --watch, a line each second
     #[arg(long)]
     json: bool,
 }

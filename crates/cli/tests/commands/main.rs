@@ -1,6 +1,7 @@
 //! The commands: what they print, and how they fail.
 
 mod errors;
+mod json;
 mod manual;
 mod mkfs;
 

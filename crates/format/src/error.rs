@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::number::{FsBlock, InodeNo};
+use crate::number::{FsBlock, GroupNo, InodeNo};
 
 /// An on-disk structure that failed a check, with the structure, the field and the place as data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +18,8 @@ pub struct FormatError {
     pub ino: Option<InodeNo>,
     /// The block of the volume that contains the structure, if the parser knows it.
     pub block: Option<FsBlock>,
+    /// The block group that the structure belongs to, if the parser knows it.
+    pub group: Option<GroupNo>,
 }
 
 /// The result of parsing or checking a structure.
@@ -26,7 +28,7 @@ pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 impl FormatError {
     /// Returns an error in `field` of `structure`, without a place.
     pub fn new(structure: &'static str, field: &'static str, problem: impl fmt::Display) -> Self {
-        Self { structure, field, problem: problem.to_string(), ino: None, block: None }
+        Self { structure, field, problem: problem.to_string(), ino: None, block: None, group: None }
     }
 
     /// Returns the error of a checksum that does not match, without a place.
@@ -41,6 +43,12 @@ impl FormatError {
         Self { ino: Some(ino), ..self }
     }
 
+    /// Sets the block group that the structure belongs to.
+    #[must_use]
+    pub fn in_group(self, group: GroupNo) -> Self {
+        Self { group: Some(group), ..self }
+    }
+
     /// Sets the block of the volume that contains the structure.
     #[must_use]
     pub fn in_block(self, block: FsBlock) -> Self {
@@ -48,16 +56,17 @@ impl FormatError {
     }
 }
 
-/// Prints `structure: field: problem (inode 12, block 34)`.
+/// Prints `structure: field: problem (inode 12, block 34, group 1)`, without the places that are not set.
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.structure, self.field, self.problem)?;
-        match (self.ino, self.block) {
-            (None, None) => Ok(()),
-            (Some(ino), None) => write!(f, " (inode {ino})"),
-            (None, Some(block)) => write!(f, " (block {block})"),
-            (Some(ino), Some(block)) => write!(f, " (inode {ino}, block {block})"),
-        }
+        let place = [
+            self.ino.map(|ino| format!("inode {ino}")),
+            self.block.map(|block| format!("block {block}")),
+            self.group.map(|group| format!("group {group}")),
+        ];
+        let place: Vec<_> = place.into_iter().flatten().collect();
+        if place.is_empty() { Ok(()) } else { write!(f, " ({})", place.join(", ")) }
     }
 }
 
@@ -73,6 +82,8 @@ mod tests {
         assert_eq!(error.to_string(), "inode: i_mode: 0 has no file type (inode 12)");
         let error = error.in_block(FsBlock(34));
         assert_eq!(error.to_string(), "inode: i_mode: 0 has no file type (inode 12, block 34)");
+        let grouped = FormatError::new("group descriptor", "bg_inode_table", "0").in_group(GroupNo(1));
+        assert_eq!(grouped.to_string(), "group descriptor: bg_inode_table: 0 (group 1)");
         assert_eq!((error.ino, error.block), (Some(InodeNo(12)), Some(FsBlock(34))));
     }
 }

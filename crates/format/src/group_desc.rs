@@ -99,6 +99,10 @@ impl GroupDesc {
     /// # Errors
     /// Names the field that is wrong.
     pub fn parse(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Result<Self> {
+        Self::parse_checked(bytes, sb, group).map_err(|error| error.in_group(group))
+    }
+
+    fn parse_checked(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Result<Self> {
         let size = usize::from(sb.desc_size());
         let short = || FormatError::new(NAME, "size", format_args!("{} bytes, not {size}", bytes.len()));
         let bytes = bytes.get(..size).ok_or_else(short)?;

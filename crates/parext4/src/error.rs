@@ -3,17 +3,22 @@
 //! Errors of the parsers (`FormatError`) become [`Error::Corrupt`]. Invariant: the text names what was wrong and where, and
 //! is kept when an error becomes an [`io::Error`].
 
+mod corruption;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use parext4_format::FormatError;
+use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo};
+
+pub use corruption::Corruption;
 
 /// The result of an operation on a volume.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation on a volume failed.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The device failed a read, write, flush or discard.
     #[error("{what}: {cause}")]
@@ -25,7 +30,7 @@ pub enum Error {
     },
     /// A structure on the device fails a check. The operation has changed nothing because of it.
     #[error("corrupt volume: {0}")]
-    Corrupt(String),
+    Corrupt(Box<Corruption>),
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
     #[error("not supported: {0}")]
     Unsupported(String),
@@ -103,9 +108,40 @@ impl Error {
         Self::Device { what: what.to_string(), cause: Arc::new(cause) }
     }
 
-    /// Returns a corruption error. `what` names the structure and its fault.
+    /// Returns a corruption error of no field in particular. `what` names the structure and its fault.
     pub(crate) fn corrupt(what: impl fmt::Display) -> Self {
-        Self::Corrupt(what.to_string())
+        Corruption::new(what).into()
+    }
+
+    /// Returns a corruption error of a field. `problem` gives the value found, and why it is wrong.
+    pub(crate) fn corrupt_field(
+        structure: &'static str,
+        field: &'static str,
+        problem: impl fmt::Display,
+    ) -> Self {
+        Corruption::of_field(structure, field, problem).into()
+    }
+
+    /// Sets the inode of a corruption error that has none.
+    pub(crate) fn of_inode(self, ino: InodeNo) -> Self {
+        self.locate(|corruption| corruption.ino = corruption.ino.or(Some(ino)))
+    }
+
+    /// Sets the block of a corruption error that has none.
+    pub(crate) fn in_block(self, block: FsBlock) -> Self {
+        self.locate(|corruption| corruption.block = corruption.block.or(Some(block)))
+    }
+
+    /// Sets the block group of a corruption error that has none.
+    pub(crate) fn in_group(self, group: GroupNo) -> Self {
+        self.locate(|corruption| corruption.group = corruption.group.or(Some(group)))
+    }
+
+    fn locate(mut self, set: impl FnOnce(&mut Corruption)) -> Self {
+        if let Self::Corrupt(corruption) = &mut self {
+            set(corruption);
+        }
+        self
     }
 
     /// Returns an error for an argument that is not valid. `what` names the argument and the reason.
@@ -145,9 +181,15 @@ impl Error {
     }
 }
 
+impl From<Corruption> for Error {
+    fn from(corruption: Corruption) -> Self {
+        Self::Corrupt(Box::new(corruption))
+    }
+}
+
 impl From<FormatError> for Error {
     fn from(error: FormatError) -> Self {
-        Self::Corrupt(error.to_string())
+        Corruption::from(error).into()
     }
 }
 

@@ -10,7 +10,7 @@ use parext4_format::superblock::{ERROR_CORRUPTED, ERROR_IO, ErrorRecord, Superbl
 use parext4_format::{FsBlock, InodeNo};
 
 use crate::clock::now;
-use crate::error::Error;
+use crate::error::{Corruption, Error};
 
 /// Limit of distinct errors that are logged. Further errors are only counted.
 const MAX_LOGGED: usize = 1024;
@@ -31,6 +31,17 @@ impl From<InodeNo> for ErrorPlace {
 impl From<(InodeNo, FsBlock)> for ErrorPlace {
     fn from((ino, block): (InodeNo, FsBlock)) -> Self {
         Self { ino: ino.get(), block: block.get() }
+    }
+}
+
+impl ErrorPlace {
+    /// Takes the inode and the block that are not set from the error.
+    fn or_that_of(self, error: &Corruption) -> Self {
+        let (ino, block) = (error.ino.map_or(0, InodeNo::get), error.block.map_or(0, FsBlock::get));
+        Self {
+            ino: if self.ino == 0 { ino } else { self.ino },
+            block: if self.block == 0 { block } else { self.block },
+        }
     }
 }
 
@@ -77,9 +88,9 @@ impl Findings {
         place: ErrorPlace,
         error: &Error,
     ) -> bool {
-        let code = match error {
-            Error::Corrupt(_) => ERROR_CORRUPTED,
-            Error::Device { .. } => ERROR_IO,
+        let (code, place) = match error {
+            Error::Corrupt(corruption) => (ERROR_CORRUPTED, place.or_that_of(corruption)),
+            Error::Device { .. } => (ERROR_IO, place),
             // An error of the caller, not of the volume.
             _ => return false,
         };

@@ -85,9 +85,9 @@ impl Layout {
                         zones.push((start.get(), end));
                     }
                     _ => {
-                        let text =
-                            format!("group {index} descriptor: {field}: block {start} is out of range");
-                        return Err(Error::Corrupt(text));
+                        let problem = format_args!("block {start} is out of range");
+                        let error = Error::corrupt_field("group descriptor", field, problem);
+                        return Err(error.in_group(group));
                     }
                 }
             }

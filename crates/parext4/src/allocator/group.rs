@@ -243,21 +243,19 @@ impl Group {
             let mut desc = GroupDesc { block_bitmap_csum: blocks.checksum, ..self.desc.clone() };
             desc.flags.set(GroupFlags::BLOCK_UNINIT, false);
             bitmap::verify_block_bitmap(&desc, &bytes, &self.superblock)
-                .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
+                .map_err(|e| e.in_block(place).in_group(self.number))?;
         }
         let limit = self.layout.group_blocks(self.number);
         let free = bitmap::count_zeros(&bytes, limit);
         if free != blocks.free_count {
-            return Err(Error::corrupt(format_args!(
-                "group {}: bg_free_blocks_count is {}, but the bitmap has {free}",
-                self.number, blocks.free_count
-            )));
+            let problem = format_args!("{}, but the bitmap has {free}", blocks.free_count);
+            return Err(Error::corrupt_field("group descriptor", "bg_free_blocks_count", problem)
+                .in_group(self.number));
         }
         for (start, end) in self.layout.system_blocks_in(self.number) {
             if !bitmap::is_set(&bytes, start, end - start) {
-                let text =
-                    format!("group {}: the block bitmap offers the file system's own blocks", self.number);
-                return Err(Error::Corrupt(text));
+                let error = Error::corrupt("block bitmap: the file system's own blocks are free");
+                return Err(error.in_block(place).in_group(self.number));
             }
         }
         for (start, len) in bitmap::free_runs(&bytes, limit) {
@@ -297,15 +295,14 @@ impl Group {
             let mut desc = GroupDesc { inode_bitmap_csum: inodes.checksum, ..self.desc.clone() };
             desc.flags.set(GroupFlags::INODE_UNINIT, false);
             bitmap::verify_inode_bitmap(&desc, &bitmap.snapshot(), &self.superblock)
-                .map_err(|e| Error::corrupt(format_args!("group {}: {e}", self.number)))?;
+                .map_err(|e| e.in_block(place).in_group(self.number))?;
             bitmap
         };
         let free = bitmap::count_zeros(&bitmap.snapshot(), self.layout.inodes_per_group);
         if free != inodes.free_count {
-            return Err(Error::corrupt(format_args!(
-                "group {}: bg_free_inodes_count is {}, but the bitmap has {free}",
-                self.number, inodes.free_count
-            )));
+            let problem = format_args!("{}, but the bitmap has {free}", inodes.free_count);
+            return Err(Error::corrupt_field("group descriptor", "bg_free_inodes_count", problem)
+                .in_group(self.number));
         }
         inodes.bitmap = Some(Arc::clone(&bitmap));
         Ok(bitmap)

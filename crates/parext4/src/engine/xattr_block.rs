@@ -67,7 +67,7 @@ impl Engine {
             references
         });
         match references {
-            0 => Err(Error::corrupt(format_args!("xattr block {number}: h_refcount is 0"))),
+            0 => Err(Error::corrupt_field("xattr block", "h_refcount", 0).in_block(number)),
             1 => self.allocator.free_metadata(handle, number, 1),
             _ => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! Reading an extent tree from the device, with every check that keeps a hostile one harmless (I9).
 
-use parext4_format::FsBlock;
 use parext4_format::extent::{self, ExtentNode, IndexEntry};
+use parext4_format::{FileBlock, FsBlock};
 
 use super::ExtentMap;
 use super::leaf::Leaf;
@@ -54,8 +54,7 @@ impl Loader<'_> {
             ExtentNode::Leaf(extents) => {
                 for extent in &extents {
                     if u64::from(extent.logical.get()) < self.next {
-                        let text = format!("extent: ee_block {} overlaps what precedes it", extent.logical);
-                        return Err(Error::Corrupt(text));
+                        return Err(overlap("extent", "ee_block", extent.logical, block));
                     }
                     self.layout.check_data_range(extent.physical, u64::from(extent.len))?;
                     self.next = extent.end();
@@ -67,16 +66,14 @@ impl Loader<'_> {
                 let mut children = Vec::with_capacity(entries.len());
                 for entry in entries {
                     if u64::from(entry.logical.get()) < self.next {
-                        let text =
-                            format!("extent index: ei_block {} overlaps what precedes it", entry.logical);
-                        return Err(Error::Corrupt(text));
+                        return Err(overlap("extent index", "ei_block", entry.logical, block));
                     }
                     self.next = u64::from(entry.logical.get());
                     self.layout.check_data_range(entry.child, 1)?;
                     self.runs.push((entry.child.get(), 1));
                     let bytes = self.cache.read(entry.child, self.kind)?.snapshot();
-                    let child = extent::parse_node(&bytes, Some(depth - 1))
-                        .map_err(|e| Error::corrupt(format_args!("block {}: {e}", entry.child)))?;
+                    let child =
+                        extent::parse_node(&bytes, Some(depth - 1)).map_err(|e| e.in_block(entry.child))?;
                     let child = self.node(Some(entry.child), child)?;
                     check_key(&entry, &child)?;
                     children.push(child);
@@ -88,12 +85,21 @@ impl Loader<'_> {
     }
 }
 
+/// Returns the error of an entry that maps file blocks which an earlier entry maps, too.
+fn overlap(structure: &'static str, field: &'static str, key: FileBlock, node: Option<FsBlock>) -> Error {
+    let error = Error::corrupt_field(structure, field, format_args!("{key} overlaps the entries before it"));
+    match node {
+        Some(block) => error.in_block(block),
+        None => error,
+    }
+}
+
 /// Checks that no two runs share a block.
 fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
     runs.sort_unstable();
     match runs.windows(2).find(|pair| pair[1].0 - pair[0].0 < u64::from(pair[0].1)) {
         Some(pair) => {
-            Err(Error::corrupt(format_args!("extent: ee_start: block {} appears twice", pair[1].0)))
+            Err(Error::corrupt_field("extent", "ee_start", format_args!("block {} appears twice", pair[1].0)))
         }
         None => Ok(()),
     }
@@ -105,8 +111,8 @@ fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
 fn check_key(entry: &IndexEntry, child: &Node) -> Result<()> {
     let (key, first) = (entry.logical.get(), child.first());
     if key != first {
-        let text = format_args!("extent index: ei_block {key}, but block {} begins at {first}", entry.child);
-        return Err(Error::corrupt(text));
+        let problem = format_args!("{key}, but the node in block {} begins at {first}", entry.child);
+        return Err(Error::corrupt_field("extent index", "ei_block", problem));
     }
     Ok(())
 }

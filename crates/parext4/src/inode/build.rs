@@ -53,10 +53,12 @@ impl Inode {
     pub(crate) fn build(parts: InodeParts, raw: RawInode, map: Option<ExtentMap>) -> Result<Self> {
         let InodeParts { ino, seed, superblock, table_block, table_offset, charge } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
-            Error::corrupt(format_args!("inode {ino}: i_mode {:#o} has no file type", raw.mode))
+            let problem = format_args!("{:#o} has no file type", raw.mode);
+            Error::corrupt_field("inode", "i_mode", problem).of_inode(ino)
         })?;
         if i64::try_from(raw.size).is_err() {
-            return Err(Error::corrupt(format_args!("inode {ino}: i_size {} is out of range", raw.size)));
+            let problem = format_args!("{} is out of range", raw.size);
+            return Err(Error::corrupt_field("inode", "i_size", problem).of_inode(ino));
         }
         let cell = OnceLock::new();
         if let Some(map) = map {

@@ -205,10 +205,8 @@ impl Inode {
             return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", self.ino)));
         }
         let kind = BlockKind::ExtentNode(self.ino, self.seed);
-        let map = ExtentMap::load(&block, layout, kind, cache, disjoint).map_err(|error| match error {
-            Error::Corrupt(text) => Error::Corrupt(format!("inode {}: {text}", self.ino)),
-            other => other,
-        })?;
+        let map = ExtentMap::load(&block, layout, kind, cache, disjoint)
+            .map_err(|error| error.of_inode(self.ino))?;
         let map = self.map.get_or_init(|| map);
         self.recharge();
         Ok(map)

@@ -94,7 +94,7 @@ impl<'a> LogWalk<'a> {
                     let seconds = jbd2::commit_time(block).map_or(0, |(seconds, _)| seconds);
                     if doubtful && !bad && seconds >= last_commit {
                         let text = format!("journal: transaction {sequence} has a block with a bad checksum");
-                        return Err(Error::Corrupt(text));
+                        return Err(Error::corrupt(text));
                     }
                     if doubtful || bad {
                         break;
@@ -189,7 +189,7 @@ impl<'a> LogWalk<'a> {
                 {
                     let text =
                         format!("journal: transaction {sequence}: block {} has a bad checksum", tag.block);
-                    return Err(Error::Corrupt(text));
+                    return Err(Error::corrupt(text));
                 }
                 if tag.escaped {
                     bytes[..4].copy_from_slice(&jbd2::MAGIC.to_be_bytes());

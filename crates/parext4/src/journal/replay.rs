@@ -78,13 +78,13 @@ pub(crate) fn replay(
         walk.data(transactions, &mut |sequence, tag, bytes| {
             if tag.block.get() >= blocks_count {
                 let text = format!("journal: transaction {sequence} writes block {} out of range", tag.block);
-                return Err(Error::Corrupt(text));
+                return Err(Error::corrupt(text));
             }
             // Writing such a block would change the log while it is read.
             if own.contains(tag.block) {
                 let text =
                     format!("journal: transaction {sequence} writes block {}, the journal's own", tag.block);
-                return Err(Error::Corrupt(text));
+                return Err(Error::corrupt(text));
             }
             let is_revoked = revoked.get(&tag.block.get()).is_some_and(|&by| !before(by, sequence));
             if check_only || is_revoked {

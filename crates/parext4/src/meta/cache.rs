@@ -129,10 +129,7 @@ impl MetaCache {
         self.device
             .read_at(offset, &mut [IoSliceMut::new(&mut bytes)])
             .map_err(|e| Error::device(format_args!("reading {} {number}", kind.name()), e))?;
-        kind.verify(number, &bytes).map_err(|e| match e {
-            Error::Corrupt(text) => Error::Corrupt(format!("{} {number}: {text}", kind.name())),
-            other => other,
-        })?;
+        kind.verify(number, &bytes).map_err(|error| error.in_block(number))?;
         Ok(bytes)
     }
 }

@@ -36,8 +36,7 @@ impl Engine {
         if raw.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
-        let mut raw = RawInode::parse(raw, &self.superblock, ino)
-            .map_err(|e| Error::corrupt(format_args!("inode {ino}: {e}")))?;
+        let mut raw = RawInode::parse(raw, &self.superblock, ino)?;
         // It comes to the device with the first change of the inode.
         if !self.is_read_only() {
             raw.expand_extra(self.superblock.want_extra_isize());

@@ -161,7 +161,7 @@ fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::corrupt(format_args!("superblock: {changed}: the journal replaces it")))
+    Err(Error::corrupt_field("superblock", changed, "the journal replaces it"))
 }
 
 /// Why the volume must not be written, if so.
@@ -281,8 +281,8 @@ fn open_counts(
         blocks = blocks.min(superblock.blocks_count());
     }
     if blocks > superblock.blocks_count() {
-        let text = format!("group descriptors: bg_free_blocks_count: {blocks} blocks in all");
-        return Err(Error::Corrupt(text));
+        let problem = format_args!("{blocks} blocks in all groups");
+        return Err(Error::corrupt_field("group descriptors", "bg_free_blocks_count", problem));
     }
     // No group has more free inodes than inodes, and those of all groups fit.
     let inodes = descs.iter().map(|desc| desc.free_inodes).fold(0, u32::saturating_add);
@@ -314,8 +314,7 @@ fn read_descriptors(
             if group.get() >= superblock.group_count() {
                 break;
             }
-            let parsed = GroupDesc::parse(raw, superblock, group)
-                .map_err(|e| Error::corrupt(format_args!("group {group}: {e}")));
+            let parsed = GroupDesc::parse(raw, superblock, group);
             descs.push(match parsed {
                 // As the kernel does (`ext4_check_descriptors`): a read-only volume does not need the counts of free
                 // blocks.

@@ -110,7 +110,7 @@ impl JournalPlace {
         }
         let ino = InodeNo(superblock.journal_inode());
         if ino != InodeNo::JOURNAL {
-            return Err(Error::corrupt(format_args!("superblock: s_journal_inum is {ino}")));
+            return Err(Error::corrupt_field("superblock", "s_journal_inum", ino));
         }
         let map = journal_map(device, superblock)?;
         let superblock = journal::read_superblock(&**device, &map)?;
@@ -191,8 +191,7 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
     }
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
     let kind = BlockKind::ExtentNode(InodeNo::JOURNAL, seed);
-    let found = read_extents(&raw.block, &layout, kind, &cache)
-        .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))?;
+    let found = read_extents(&raw.block, &layout, kind, &cache).map_err(|e| e.of_inode(InodeNo::JOURNAL))?;
     let mut extents = Vec::new();
     let mut next = 0;
     for extent in found {
@@ -225,8 +224,7 @@ fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) ->
     let raw = bytes
         .get(at..at + usize::from(layout.inode_size))
         .ok_or_else(|| Error::corrupt("the journal inode lies outside its block"))?;
-    RawInode::parse(raw, superblock, InodeNo::JOURNAL)
-        .map_err(|e| Error::corrupt(format_args!("journal inode: {e}")))
+    Ok(RawInode::parse(raw, superblock, InodeNo::JOURNAL)?)
 }
 
 fn read(device: &dyn Device, offset: u64, bytes: &mut AlignedBuf) -> Result<()> {

@@ -13,7 +13,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     let mut bytes = AlignedBuf::zeroed(4096);
     if device.size() < bytes.len() as u64 {
         let size = device.size();
-        return Err(Error::Corrupt(format!("superblock: the device is only {size} bytes long")));
+        return Err(Error::corrupt(format_args!("superblock: the device is only {size} bytes long")));
     }
     device
         .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
@@ -34,7 +34,9 @@ fn check_device(device: &dyn Device, superblock: &Superblock) -> Result<()> {
     let needed = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
     if device.size() < needed {
         let have = device.size();
-        return Err(Error::Corrupt(format!("the volume is {needed} bytes long, its device only {have}")));
+        return Err(Error::corrupt(format_args!(
+            "the volume is {needed} bytes long, its device only {have}"
+        )));
     }
     if device.sector_size() > superblock.block_size() {
         let (sector, block) = (device.sector_size(), superblock.block_size());

@@ -52,7 +52,7 @@ impl Node {
 
     /// Parses a list in the format of the device.
     pub(super) fn stored_acl(&self, value: &[u8]) -> Result<Acl> {
-        Acl::from_disk(value).map_err(|error| Error::corrupt(format_args!("inode {}: {error}", self.ino())))
+        Ok(Acl::from_disk(value).map_err(|error| error.of_inode(self.ino()))?)
     }
 
     /// Returns the change of the attributes that a change of the permissions needs. The caller holds the lock of the

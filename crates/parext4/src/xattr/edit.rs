@@ -2,9 +2,9 @@
 //!
 //! Changes nothing on the volume; that is done by `change`.
 
-use parext4_format::FsBlock;
 use parext4_format::inode::Inode as RawInode;
 use parext4_format::xattr::{self, Xattr};
+use parext4_format::{FormatError, FsBlock};
 
 use super::XattrChange;
 use super::change::BlockChange;
@@ -41,7 +41,7 @@ impl XattrEdit {
     }
 
     fn parse(engine: &Engine, inode: &Inode) -> Result<Self> {
-        let corrupt = |error| Error::corrupt(format_args!("inode {}: {error}", inode.ino()));
+        let corrupt = |error: FormatError| error.of_inode(inode.ino());
         let (body, len, number) = {
             let core = inode.core();
             let area = core.xattr_area();

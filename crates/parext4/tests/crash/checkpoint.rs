@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use parext4::device::{Event, RecordingDevice};
+use parext4::error::Corruption;
 use parext4::{Device, Error, MemDevice, SetAttributes, Volume};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
@@ -105,7 +106,7 @@ fn errors_are_recorded_after_the_round_under_way() {
     // More than half of the log.
     (1..=200).for_each(|change| set_mode(&volume, change % FILES, change));
     device.wait_for(1);
-    volume.stop(&Error::Corrupt("found by a test".into()));
+    volume.stop(&Error::from(Corruption::new("found by a test")));
     let closing = std::thread::spawn(move || drop(volume));
     // Long enough to write the record, if closing does not wait for the round.
     std::thread::sleep(Duration::from_millis(200));

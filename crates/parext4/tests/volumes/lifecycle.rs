@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use parext4::error::Corruption;
 use parext4::{
     AlignedBuf, BufferedOptions, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, OpenOptions,
     SetAttributes, Timestamp, Volume, mkfs,
@@ -184,7 +185,7 @@ fn a_volume_that_was_stopped_can_be_read() {
     volume.sync().unwrap();
     assert_eq!(volume.stopped(), None);
     assert!(volume.commits() > 0);
-    volume.stop(&Error::Corrupt("as a test says".into()));
+    volume.stop(&Error::from(Corruption::new("as a test says")));
     assert_eq!(volume.stopped().unwrap(), "corrupt volume: as a test says");
     assert!(matches!(file.write_at(&[2; 4096], 0), Err(Error::Stopped(_))));
     assert!(matches!(volume.create("/other", 0o644), Err(Error::Stopped(_))));

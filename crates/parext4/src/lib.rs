@@ -41,6 +41,7 @@ mod sleep_timer;
 mod stats;
 mod stripes;
 mod sync;
+mod threads;
 mod volume;
 mod writeback;
 mod xattr;

@@ -5,6 +5,7 @@
 use crate::fault::{Fault, planted};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 mod lock_order;
 
@@ -263,6 +264,16 @@ pub(crate) struct Condvar(raw::Condvar);
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(&mut guard.inner);
+    }
+
+    /// Blocks while `condition` holds, but at most for `time`.
+    pub(crate) fn wait_while_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        condition: impl FnMut(&mut T) -> bool,
+        time: Duration,
+    ) {
+        self.0.wait_while_for(&mut guard.inner, condition, time);
     }
 
     pub(crate) fn notify_all(&self) {

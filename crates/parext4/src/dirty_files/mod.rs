@@ -5,7 +5,6 @@ mod device_queues;
 mod flush_order;
 mod flush_threads;
 mod read_ahead;
-mod threads;
 mod writer_limit;
 
 use std::time::{Duration, Instant};

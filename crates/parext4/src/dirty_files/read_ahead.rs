@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError, Weak};
+use std::sync::Weak;
+use std::thread::JoinHandle;
 
-use super::threads::{Threads, lock};
 use crate::inode::Inode;
-use crate::sync::Arc;
+use crate::sync::{Arc, Condvar, Mutex, Rank};
+use crate::threads;
 
 const THREADS: usize = 4;
 /// Pages that one thread brings in at once: 1 MiB.
@@ -18,11 +19,10 @@ const MOST_WAITING: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct ReadAheadThreads {
     queue: Arc<ReadAheadQueue>,
-    threads: Threads,
 }
 
 /// The pages that wait to be brought in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReadAheadQueue {
     state: Mutex<State>,
     changed: Condvar,
@@ -33,6 +33,7 @@ struct State {
     started: bool,
     stopped: bool,
     waiting: VecDeque<(Arc<Inode>, Range<u32>)>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl ReadAheadThreads {
@@ -44,7 +45,7 @@ impl ReadAheadThreads {
         pages: Range<u32>,
         run: fn(&Weak<E>, &ReadAheadQueue),
     ) {
-        let mut state = lock(&self.queue.state);
+        let mut state = self.queue.state.lock();
         if state.stopped {
             return;
         }
@@ -58,25 +59,39 @@ impl ReadAheadThreads {
         }
         if !std::mem::replace(&mut state.started, true) {
             let (engine, queue) = (Arc::downgrade(engine), Arc::clone(&self.queue));
-            self.threads.start("parext4-ahead", THREADS, move || run(&engine, &queue));
+            let body = move || run(&engine, &queue);
+            state.threads =
+                (0..THREADS).filter_map(|_| threads::spawn("parext4-ahead", body.clone())).collect();
         }
     }
 
     /// Ends the threads and waits for them.
     pub(super) fn stop(&self) {
-        lock(&self.queue.state).stopped = true;
+        let threads = {
+            let mut state = self.queue.state.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.threads)
+        };
         self.queue.changed.notify_all();
-        self.threads.join();
-        lock(&self.queue.state).waiting.clear();
+        threads::join(threads);
+        let waiting = std::mem::take(&mut self.queue.state.lock().waiting);
+        drop(waiting);
+    }
+}
+
+impl Default for ReadAheadQueue {
+    fn default() -> Self {
+        Self { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() }
     }
 }
 
 impl ReadAheadQueue {
     /// Waits for pages to bring in; `None` if the threads must end.
     pub(crate) fn next(&self) -> Option<(Arc<Inode>, Range<u32>)> {
-        let idle = |state: &mut State| !state.stopped && state.waiting.is_empty();
-        let waited = self.changed.wait_while(lock(&self.state), idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        while !state.stopped && state.waiting.is_empty() {
+            self.changed.wait(&mut state);
+        }
         if state.stopped { None } else { state.waiting.pop_front() }
     }
 }

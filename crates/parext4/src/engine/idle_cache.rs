@@ -1,12 +1,12 @@
 //! Gives the memory of the page cache back when nobody has used it for a while.
 
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::page_cache::PageCache;
 use crate::sleep_timer::SleepTimer;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, Rank};
+use crate::threads;
 
 /// The thread that looks, from the first buffered file on.
 #[derive(Debug)]
@@ -19,29 +19,24 @@ pub(crate) struct IdleCache {
 
 impl IdleCache {
     pub(crate) fn new(after: Option<Duration>) -> Self {
-        Self { after, timer: Arc::default(), thread: Mutex::default() }
+        Self { after, timer: Arc::default(), thread: Mutex::new(Rank::Leaf, None) }
     }
 
     /// Starts the thread if it does not run. It holds the cache, not the volume.
     pub(crate) fn start(&self, pages: &Arc<PageCache>) {
         let Some(after) = self.after else { return };
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let (timer, pages) = (Arc::clone(&self.timer), Arc::clone(pages));
-            let run = move || watch(&timer, &pages, after);
-            let spawned = std::thread::Builder::new().name("parext4-idle".into()).spawn(run);
-            *thread =
-                spawned.inspect_err(|error| tracing::warn!("no thread for an idle cache: {error}")).ok();
+            *thread = threads::spawn("parext4-idle", move || watch(&timer, &pages, after));
         }
     }
 
     /// Ends the thread and waits for it.
     pub(crate) fn stop(&self) {
         self.timer.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread for an idle cache panicked");
-        }
+        let thread = self.thread.lock().take();
+        threads::join(thread);
     }
 }
 

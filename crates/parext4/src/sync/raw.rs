@@ -80,6 +80,18 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no model panics with a lock held"));
     }
 
+    /// Time does not pass in a model, so this waits as long as `condition` holds.
+    pub(crate) fn wait_while_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+        _time: std::time::Duration,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::sh::{Cmd, cmd};
@@ -25,10 +25,19 @@ pub fn cargo(words: &str) -> Cmd {
     cmd(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).dir(root()).args(words)
 }
 
+/// The largest size of the release binary, in bytes.
+const MAX_BINARY_SIZE: u64 = 10_000_000;
+
 /// Builds the release binary of the command line tool and returns its path.
+///
+/// # Errors
+/// If the build fails, or the binary has more than [`MAX_BINARY_SIZE`] bytes.
 pub fn build_parext4() -> Result<PathBuf> {
     cargo("build --quiet --release -p parext4-cli").run().context("building parext4")?;
-    Ok(target().join("release/parext4"))
+    let binary = target().join("release/parext4");
+    let size = binary.metadata()?.len();
+    ensure!(size <= MAX_BINARY_SIZE, "the release binary has {size} bytes, more than {MAX_BINARY_SIZE}");
+    Ok(binary)
 }
 
 /// An empty folder on the disk that holds the build outputs (images need direct I/O, which a temporary folder

@@ -1,8 +1,10 @@
-//! The pictures: a bar for each line of the table, as SVG and PNG.
+//! Draws the results as SVG and PNG: a bar for each line of the table.
 //!
-//! Bars are as long as their share of the best of their case, and have their figures written behind them:
-//! cases differ too much for one scale.
+//! The length of a bar is its share of the best of its case, because cases differ too much for one scale. Its figure follows
+//! it.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
@@ -35,13 +37,26 @@ pub fn draw(report: &Report, dir: &Path) -> Result<()> {
     let size = (width.unsigned_abs(), (TITLE + tallest + MARGIN).unsigned_abs());
     let title = report.title();
     picture(&title, &columns, &SVGBackend::new(&dir.join("results.svg"), size).into_drawing_area())?;
-    picture(&title, &columns, &BitMapBackend::new(&dir.join("results.png"), size).into_drawing_area())
+    let mut pixels = vec![0; size.0 as usize * size.1 as usize * RGB];
+    picture(&title, &columns, &BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area())?;
+    write_png(&dir.join("results.png"), size, &pixels)
 }
 
-/// The rows in two columns of about the same height, or in one if they are few.
+/// Bytes of a pixel.
+const RGB: usize = 3;
+
+fn write_png(path: &Path, (width, height): (u32, u32), pixels: &[u8]) -> Result<()> {
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    Ok(writer.finish()?)
+}
+
+/// Splits the rows into two columns of about the same height. At most 3 rows stay in one column.
 fn columns(rows: &[Measured]) -> Vec<&[Measured]> {
-    const FEW: usize = 3;
-    if rows.len() <= FEW {
+    const MAX_IN_ONE: usize = 3;
+    if rows.len() <= MAX_IN_ONE {
         return vec![rows];
     }
     let half = rows.iter().map(height).sum::<i32>() / 2;
@@ -54,7 +69,7 @@ fn columns(rows: &[Measured]) -> Vec<&[Measured]> {
     vec![left, right]
 }
 
-/// Pixels from the top of a row to the top of the next.
+/// Returns the pixels from the top of a row to the top of the next.
 fn height(row: &Measured) -> i32 {
     let lines = i32::try_from(row.lines.len()).unwrap_or(i32::MAX / STEP);
     HEADING + STEP * lines + GAP
@@ -103,7 +118,7 @@ where
     Ok(())
 }
 
-/// parext4 is blue, lighter where it is told to work otherwise than by default.
+/// Returns the color of a bar. parext4 is blue, lighter with settings other than the defaults.
 fn color(line: &Line) -> RGBColor {
     match line.on() {
         On::Lib(_) if line.is_default() => RGBColor(31, 119, 180),

@@ -137,12 +137,18 @@ fn config() -> Config {
     config
 }
 
-/// Runs `iterations` of something without a fault, then up to [`PATIENCE`] times as many with each of `faults`, which
-/// must panic. They come in rounds: of several schedulers in one, each has its turn before the first has used them up.
+/// Returns true if `PAREXT4_MODEL_FAULT` names this fault, or is not set.
+fn is_wanted(fault: Fault) -> bool {
+    std::env::var("PAREXT4_MODEL_FAULT").map_or(true, |name| name == format!("{fault:?}"))
+}
+
+/// Runs `iterations` without a fault, then up to [`PATIENCE`] times as many with each of `faults`, which must panic. With
+/// `PAREXT4_MODEL_FAULT` set, only the fault of that name is planted. Iterations come in rounds: if `run` uses several
+/// schedulers, each has its turn before the first has used all iterations.
 pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
     plant(Fault::None);
     run(iterations * factor());
-    for &fault in faults {
+    for &fault in faults.iter().filter(|&&fault| is_wanted(fault)) {
         let rounds = || {
             plant(fault);
             (0..PATIENCE).for_each(|_| run(iterations));

@@ -1,25 +1,24 @@
-//! The settings of the engine whose effect is measured.
+//! The settings of the engine that benchmarks compare.
 
 use parext4::{OpenOptions, Policy, SplitAt};
 
-/// How the engine is told to work.
+/// Settings of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
     /// Which operations on one file exclude each other.
     pub policy: Policy,
     /// When unwritten extents are split.
     pub split_at: SplitAt,
-    /// Requests of at least this many blocks allocate all of them in one step; `None`: no request does.
+    /// Requests of at least this many blocks allocate all their blocks in one step. `None`: no request does.
     pub serialize_from: Option<u32>,
     /// Bytes of the page cache.
     pub cache_size: u64,
-    /// Whether waits are explained in the end.
+    /// Prints counters and waits at the end of a run.
     pub explain: bool,
 }
 
 impl Engine {
-    /// As the library works if it is told nothing, but with a cache that holds the files of most jobs, as the kernel's
-    /// does.
+    /// The defaults of the library, but with a page cache that holds the files of most jobs, as that of the kernel does.
     pub const DEFAULT: Self = Self {
         policy: Policy::Range,
         split_at: SplitAt::Completion,
@@ -28,7 +27,7 @@ impl Engine {
         explain: false,
     };
 
-    /// Options that open a volume so.
+    /// Returns the options to open a volume with these settings.
     pub fn open_options(self) -> OpenOptions {
         OpenOptions {
             policy: self.policy,

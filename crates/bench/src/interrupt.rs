@@ -1,4 +1,4 @@
-//! Ctrl-C and its like become an error of the command that runs, so that what it made is removed on the way out.
+//! Turns SIGINT, SIGTERM and SIGHUP into an error of the running command, so that destructors remove its files and mounts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,18 +6,24 @@ use anyhow::{Context, Result, ensure};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the handler; once, at the start of a command.
+/// Sets the handler. Commands call this once, at their start.
+///
+/// # Errors
+/// If a handler is set already.
 pub fn install() -> Result<()> {
-    // Relaxed: the flag publishes nothing but itself.
+    // Relaxed: the flag publishes no other data.
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed)).context("catching Ctrl-C")
 }
 
-/// Whether a signal asked the program to end.
+/// Returns true if a signal asked the program to end.
 pub fn requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Fails once a signal asked the program to end.
+/// Fails after a signal has asked the program to end.
+///
+/// # Errors
+/// "interrupted".
 pub fn check() -> Result<()> {
     ensure!(!requested(), "interrupted");
     Ok(())

@@ -1,4 +1,4 @@
-//! What one run does, in fio's words.
+//! The description of a run, in the terms of fio.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use indicatif::BinaryBytes;
 
-/// What the operations are, and where they go.
+/// The kind and order of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Rw {
     /// Reads from the start of the file to its end
     Read,
     /// Writes from the start of the file to its end
     Write,
-    /// Reads of blocks in a scattered order
+    /// Reads of blocks in random order
     #[value(name = "randread")]
     RandRead,
-    /// Writes of blocks in a scattered order
+    /// Writes of blocks in random order
     #[value(name = "randwrite")]
     RandWrite,
-    /// Both, in a scattered order
+    /// Both, in random order
     #[value(name = "randrw")]
     RandMixed,
     /// Writes at the end of the file
     Append,
 }
 
-/// What the files hold before a run.
+/// The contents of the files before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
     /// All blocks written
     Written,
     /// Blocks allocated but not written
     Unwritten,
-    /// Nothing: one hole
+    /// One hole
     Hole,
     /// An empty file, which the run extends
     Append,
@@ -48,16 +48,16 @@ pub enum Files {
     PerJob,
 }
 
-/// How operations get to the file.
+/// The calls that access the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum IoEngine {
-    /// Calls that return when all is done; a queue, where there is one, at --iodepth above 1
+    /// Blocking calls; a queue, where there is one, at --iodepth above 1
     Auto,
-    /// Page faults, as of a program that has mapped the file: nothing is copied; lib:, sim:, mem and dir:
+    /// Page faults, as of a program that has mapped the file; for lib:, sim:, mem and dir:
     Mmap,
 }
 
-/// Bytes of each operation, drawn evenly between two bounds in multiples of the lower.
+/// Bytes of each operation, uniformly distributed between two bounds, in multiples of the lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
     /// The smallest size.
@@ -79,37 +79,37 @@ pub struct Job {
     pub size: u64,
     /// Bytes of each operation.
     pub block: BlockSize,
-    /// Offsets are multiples of this many bytes ...
+    /// Offsets are multiples of this number of bytes ...
     pub align: u64,
-    /// ... plus this many.
+    /// ... plus this number.
     pub shift: u64,
     /// Percent of reads among mixed operations.
     pub read_percent: u8,
     /// Threads, called jobs as in fio.
     pub numjobs: u32,
-    /// Operations that each job keeps under way.
+    /// Operations that each job keeps in flight.
     pub iodepth: u32,
     /// The calls that the jobs use.
     pub ioengine: IoEngine,
-    /// Past the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
-    /// Reads in order through a cache find all in it.
+    /// Fills the cache before sequential reads through it.
     pub pre_read: bool,
-    /// Visits to each block at most, if its blocks may be visited again.
+    /// Largest number of visits to each block, for jobs that visit blocks again.
     pub loops: Option<u32>,
-    /// Jobs that are ahead wait for the slowest one.
+    /// Makes jobs that are ahead wait for the slowest job.
     pub in_step: bool,
-    /// The run ends after this time, or when a fresh file is full.
+    /// The run ends after this time, or when a new file is full.
     pub runtime: Duration,
-    /// Time before `runtime` in which nothing is counted.
+    /// Time before `runtime` in which operations are not counted.
     pub ramp: Duration,
-    /// Each job makes its file durable in the end, which is measured too.
+    /// Makes each job sync its file at the end, within the time measured.
     pub end_fsync: bool,
-    /// Beside the jobs a thread punches holes into the last [`PUNCHED`] bytes of each file, and allocates them again.
+    /// Has a thread punch holes into the last [`PUNCHED`] bytes of each file and allocate them again, in parallel to the jobs.
     pub punch: bool,
 }
 
-/// Bytes at the end of a file that are punched, if any are.
+/// Bytes at the end of a file that holes are punched into.
 pub const PUNCHED: u64 = 32 << 20;
 
 impl BlockSize {
@@ -140,11 +140,11 @@ impl fmt::Display for BlockSize {
     }
 }
 
-/// The most bytes of one operation: each one under way has a buffer of its own.
+/// Largest operation in bytes. Each operation in flight has a buffer.
 const MAX_BLOCK: u64 = 64 << 20;
 
 impl Files {
-    /// Its name in options and JSON.
+    /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::One => "one",
@@ -163,7 +163,7 @@ impl Files {
 }
 
 impl IoEngine {
-    /// Its name in options and JSON.
+    /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -173,7 +173,7 @@ impl IoEngine {
 }
 
 impl Layout {
-    /// Its name in options and JSON.
+    /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Written => "written",
@@ -185,7 +185,7 @@ impl Layout {
 }
 
 impl Rw {
-    /// Its name in options and JSON.
+    /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -197,60 +197,63 @@ impl Rw {
         }
     }
 
-    /// Whether any operation changes the file.
+    /// Returns true if operations write.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
 
-    /// Whether any operation reads.
+    /// Returns true if operations read.
     pub fn reads(self) -> bool {
         matches!(self, Self::Read | Self::RandRead | Self::RandMixed)
     }
 
-    /// Whether blocks are visited in a scattered order.
+    /// Returns true if blocks are visited in random order.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RandRead | Self::RandWrite | Self::RandMixed)
     }
 }
 
 impl Job {
-    /// Files that it uses.
+    /// Returns the number of files.
     pub fn file_count(&self) -> u32 {
         if self.files == Files::One { 1 } else { self.numjobs }
     }
 
-    /// Bytes of each file.
+    /// Returns the bytes of each file.
     pub fn file_size(&self) -> u64 {
         let each = self.size / u64::from(self.file_count());
         each - each % self.align
     }
 
-    /// Places in each file where an operation may start.
-    pub fn spots(&self) -> u64 {
+    /// Returns the number of offsets in each file at which an operation may start.
+    pub fn positions(&self) -> u64 {
         let size = self.file_size().saturating_sub(if self.punch { PUNCHED } else { 0 });
         (size.saturating_sub(self.shift + self.block.max) / self.align)
             + u64::from(size >= self.shift + self.block.max)
     }
 
-    /// How often all blocks are visited at most. On fresh files, or once all is in a cache, a second visit would be
-    /// another job.
+    /// Returns the largest number of passes over a file. On new files, and with an empty cache, a second pass would measure
+    /// other work.
     pub fn passes(&self) -> u64 {
         let repeats = !self.is_cold() && (self.layout == Layout::Written || !self.rw.writes());
         if repeats { self.loops.map_or(u64::MAX, u64::from) } else { 1 }
     }
 
-    /// Whether nothing of the file may be in a cache at the start.
+    /// Returns true if the job must start with an empty cache.
     pub fn is_cold(&self) -> bool {
         self.rw == Rw::Read && !self.direct && !self.pre_read
     }
 
-    /// Whether a cache takes memory during the run that it did not take when the files were made. Some systems make the
-    /// first use of memory dear, a virtual machine's host above all; that is to be over before the run, for all alike.
+    /// Returns true if a cache needs memory during the run that it did not use when the files were made. The first use of
+    /// memory can be slow, in particular on virtual machines. So the cache is filled once before the run.
     pub fn fills_cache(&self) -> bool {
         !self.direct && (self.is_cold() || self.layout != Layout::Written)
     }
 
-    /// Says what cannot be done.
+    /// Checks that the options are consistent.
+    ///
+    /// # Errors
+    /// The first inconsistency.
     pub fn check(&self) -> Result<()> {
         ensure!(self.numjobs > 0 && self.numjobs <= 1024, "--numjobs must be 1 to 1024");
         ensure!(self.iodepth > 0 && self.iodepth <= 4096, "--iodepth must be 1 to 4096");
@@ -258,7 +261,7 @@ impl Job {
         ensure!(self.loops != Some(0), "--loops must be 1 or more");
         ensure!(
             self.ioengine != IoEngine::Mmap || (!self.direct && self.layout != Layout::Append),
-            "--ioengine=mmap goes through the page cache (--direct=0), and not behind the end of a file"
+            "--ioengine=mmap goes through the page cache (--direct=0), and not past the end of a file"
         );
         ensure!(self.align > 0, "--offset-align must be above 0");
         ensure!(
@@ -270,7 +273,7 @@ impl Job {
             self.layout != Layout::Append || self.rw.writes(),
             "--layout=append is an empty file, which has nothing to read"
         );
-        ensure!(self.spots() > 0, "--size={}: a file has not one block", BinaryBytes(self.size));
+        ensure!(self.positions() > 0, "--size={}: no file has a whole block", BinaryBytes(self.size));
         Ok(())
     }
 }
@@ -318,15 +321,15 @@ mod tests {
     #[test]
     fn no_operation_passes_the_end_of_its_file() {
         let mut job = Job::sample(1 << 20);
-        assert_eq!((job.file_size(), job.spots()), (1 << 20, 256));
+        assert_eq!((job.file_size(), job.positions()), (1 << 20, 256));
         job.shift = 2048;
-        assert_eq!(job.spots(), 255);
+        assert_eq!(job.positions(), 255);
         job.files = Files::PerJob;
-        assert_eq!((job.file_size(), job.spots()), (25 * 4096, 24));
+        assert_eq!((job.file_size(), job.positions()), (25 * 4096, 24));
         (job.punch, job.files, job.size) = (true, Files::One, PUNCHED + (1 << 20));
-        assert_eq!(job.spots(), 255);
+        assert_eq!(job.positions(), 255);
         (job.punch, job.size) = (false, 0);
-        assert_eq!(job.spots(), 0);
+        assert_eq!(job.positions(), 0);
         assert!(job.check().is_err());
     }
 }

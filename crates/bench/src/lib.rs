@@ -3,23 +3,25 @@
 //! The program `parext4` has them as its commands `bench` and `demo`. This crate parses no command line.
 #![forbid(unsafe_code)]
 
+mod access_order;
+mod buffers;
 pub mod demo;
 pub mod duration;
 pub mod engine;
 pub mod explain;
-mod ground;
 pub mod interrupt;
 pub mod job;
-mod lane;
+mod job_files;
+mod lockstep;
 mod median;
 pub mod null;
-mod order;
 mod outcome;
-mod queue_lane;
+mod queued;
 mod runner;
 pub mod single;
 pub mod sources;
-mod step;
+mod storage;
+mod submitter;
 mod target;
 
 pub use target::TargetSpec;

@@ -1,6 +1,6 @@
-//! The middle of measured values.
+//! The median of measured values.
 
-/// The median; the mean of the two in the middle if their number is even, 0 if there are none.
+/// Returns the median: the mean of the two middle values if their number is even, 0 if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -17,7 +17,7 @@ mod tests {
     use super::median;
 
     #[test]
-    fn medians_are_in_the_middle() {
+    fn medians_of_even_and_odd_numbers() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);

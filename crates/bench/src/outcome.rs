@@ -1,4 +1,4 @@
-//! What a run measured.
+//! The result of a run.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// What one thread, or all of them, did.
+/// The operations of one thread, or of all threads.
 #[derive(Clone, Debug)]
 pub struct Tally {
     pub ops: u64,
     pub bytes: u64,
-    /// Nanoseconds of each operation, from its submission to its harvest.
+    /// Nanoseconds of each operation, from submission to harvest.
     latency: Histogram<u64>,
 }
 
@@ -30,12 +30,12 @@ impl Tally {
         self.latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// The same, for operations whose own times are not known.
+    /// Returns the tally without the times of single operations.
     pub fn without_latencies(self) -> Result<Self> {
         Ok(Self { ops: self.ops, bytes: self.bytes, ..Self::new()? })
     }
 
-    /// Adds what another thread did.
+    /// Adds the operations of another thread.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.ops += other.ops;
         self.bytes += other.bytes;
@@ -43,21 +43,21 @@ impl Tally {
     }
 }
 
-/// A run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub tally: Tally,
     pub elapsed: Duration,
-    /// Operations a second of each job until its own end; none where jobs are not told apart.
+    /// Operations per second of each job until its end; empty if jobs are not measured separately.
     pub job_rates: Vec<f64>,
-    /// Of this process; the kernel's own threads, those of a loop device say, are not in it.
+    /// CPU time of this process. Threads of the kernel, such as those of a loop device, are not included.
     pub cpu: Duration,
-    /// Contiguous pieces on the device of all files, where known, and the fewest there could be.
+    /// Number of extents of all files, if known, and the smallest possible number.
     pub extents: Option<(u64, u64)>,
 }
 
 impl Outcome {
-    /// What one job did, which is no files whose extents are counted.
+    /// Returns the result of a single job whose extents are not counted.
     pub fn of_one_job(tally: Tally, elapsed: Duration, cpu: Duration) -> Self {
         Self { tally, elapsed, job_rates: Vec::new(), cpu, extents: None }
     }
@@ -70,29 +70,29 @@ impl Outcome {
         self.tally.bytes as f64 / self.elapsed.as_secs_f64() / f64::from(1 << 20)
     }
 
-    /// Operations a second of the slowest job and of the fastest one.
+    /// Returns the operations per second of the slowest job and of the fastest job.
     pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
         let (slowest, fastest) = (f64::min, f64::max);
         let all = || self.job_rates.iter().copied();
         Some((all().reduce(slowest)?, all().reduce(fastest)?))
     }
 
-    /// Microseconds of CPU time per operation.
+    /// Returns the microseconds of CPU time per operation.
     pub fn cpu_us_per_op(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.tally.ops.max(1) as f64
     }
 
-    /// Whether the times of single operations are known.
+    /// Returns true if the times of single operations are known.
     pub fn has_latency(&self) -> bool {
         !self.tally.latency.is_empty()
     }
 
-    /// A percentile of the latency, in microseconds.
+    /// Returns a percentile of the latency in microseconds.
     pub fn latency_us(&self, percentile: f64) -> f64 {
         self.tally.latency.value_at_percentile(percentile) as f64 / 1e3
     }
 
-    /// Fields for a JSON object.
+    /// Returns the fields for a JSON object.
     pub fn to_json(&self) -> Value {
         json!({
             "iops": self.iops(),
@@ -115,7 +115,7 @@ impl Outcome {
         })
     }
 
-    /// For people.
+    /// Prints the result as text.
     pub fn print(&self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let (iops, mib_s, seconds) = (self.iops(), self.mib_s(), self.elapsed.as_secs_f64());

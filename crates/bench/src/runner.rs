@@ -1,4 +1,4 @@
-//! Runs a job: threads that keep their lanes full, and count.
+//! Runs a job: its threads keep their slots full and count operations.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -8,35 +8,35 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::access_order::{AccessOrder, Io, Kind};
 use super::job::{Files, Job, PUNCHED};
-use super::lane::Lane;
-use super::order::{Io, Kind, Order};
+use super::job_files::{HolePuncher, JobFiles};
+use super::lockstep::{Lockstep, Member};
 use super::outcome::{Outcome, Tally};
-use super::step::{Pace, Steps};
-use super::target::{Laid, Punch};
+use super::submitter::Submitter;
 use crate::interrupt;
 
-/// A thread's work.
+/// The work of a thread.
 struct Worker {
-    lane: Box<dyn Lane>,
-    order: Order,
+    submitter: Box<dyn Submitter>,
+    order: AccessOrder,
     depth: usize,
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Run<'a> {
     job: &'a Job,
-    /// Set to end the run before its time.
+    /// Set to end the run early.
     stop: AtomicBool,
 }
 
-/// Runs `job` on files laid out for it.
-pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
-    let workers = workers(job, laid)?;
+/// Runs `job` on its files.
+pub fn run(job: &Job, files: &dyn JobFiles) -> Result<Outcome> {
+    let workers = workers(job, files)?;
     let run = Run { job, stop: AtomicBool::new(false) };
-    let steps = job.in_step.then(|| Steps::new(workers.len()));
+    let lockstep = job.in_step.then(|| Lockstep::new(workers.len()));
     let ready = Barrier::new(workers.len() + 1);
-    let punchers = punchers(job, laid)?;
+    let punchers = punchers(job, files)?;
     let (tallies, cpu) = std::thread::scope(|scope| {
         let run = &run;
         let punching: Vec<_> =
@@ -46,12 +46,12 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
             .enumerate()
             .map(|(nth, worker)| {
                 let ready = &ready;
-                let pace = steps.as_ref().map(|steps| steps.pace(nth));
-                // Named, so that a profiler can tell what is measured from its preparation.
+                let member = lockstep.as_ref().map(|lockstep| lockstep.member(nth));
+                // The name lets a profiler tell the measured threads from the preparation.
                 let thread = std::thread::Builder::new().name("job".into());
                 let work = move || {
                     ready.wait();
-                    run.stop_if_err(worker.drive(run, pace))
+                    run.stop_if_err(worker.drive(run, member))
                 };
                 thread.spawn_scoped(scope, work).expect("a thread starts")
             })
@@ -71,7 +71,7 @@ pub fn run(job: &Job, laid: &dyn Laid) -> Result<Outcome> {
     interrupt::check()?;
     let (mut tally, mut elapsed, mut job_rates) = (Tally::new()?, Duration::ZERO, Vec::new());
     let tallies = tallies?;
-    // This thread may have woken after those that it let go.
+    // This thread may wake from the barrier after the workers.
     let start = tallies.iter().map(|(_, time)| time.start).min();
     for (one, time) in &tallies {
         tally.merge(one)?;
@@ -87,29 +87,30 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> 
     thread.join().unwrap_or_else(|_| Err(anyhow!("a thread of the run panicked")))
 }
 
-/// What punches holes into each file, if the job wants it.
-fn punchers(job: &Job, laid: &dyn Laid) -> Result<Vec<Puncher>> {
-    let files = if job.punch { job.file_count() } else { 0 };
-    let puncher = |file| Ok(Puncher { way: laid.punch(job, file)?, start: job.file_size() - PUNCHED });
-    (0..files).map(puncher).collect()
+/// Returns a puncher for each file, if the job asks for holes.
+fn punchers(job: &Job, files: &dyn JobFiles) -> Result<Vec<Puncher>> {
+    let count = if job.punch { job.file_count() } else { 0 };
+    let puncher =
+        |file| Ok(Puncher { file: files.hole_puncher(job, file)?, start: job.file_size() - PUNCHED });
+    (0..count).map(puncher).collect()
 }
 
-/// A worker for each job.
-fn workers(job: &Job, laid: &dyn Laid) -> Result<Vec<Worker>> {
+/// Returns a worker for each job.
+fn workers(job: &Job, files: &dyn JobFiles) -> Result<Vec<Worker>> {
     let sharers = job.numjobs / job.file_count();
-    let orders: Vec<Order> = (0..job.file_count()).map(|_| Order::new(job, sharers)).collect();
+    let orders: Vec<AccessOrder> = (0..job.file_count()).map(|_| AccessOrder::new(job, sharers)).collect();
     let worker = |nth: u32| {
         let file = nth % job.file_count();
         let order = orders[file as usize].clone();
         let depth = job.iodepth;
-        Ok(Worker { lane: laid.lane(job, file, depth)?, order, depth: depth as usize })
+        Ok(Worker { submitter: files.submitter(job, file, depth)?, order, depth: depth as usize })
     };
     (0..job.numjobs).map(worker).collect()
 }
 
-/// A thread that changes the layout of the end of a file, from `start` on.
+/// Punches holes into a file from byte `start` on.
 struct Puncher {
-    way: Box<dyn Punch>,
+    file: Box<dyn HolePuncher>,
     start: u64,
 }
 
@@ -119,12 +120,12 @@ impl Puncher {
         const HOLE: u64 = 1 << 20;
         let places = (0..PUNCHED / HOLE).map(|nth| self.start + nth * HOLE);
         for offset in places.cycle() {
-            // Relaxed: publishes nothing but itself.
+            // Relaxed: the flag publishes no other data.
             if run.stop.load(Ordering::Relaxed) || interrupt::requested() {
                 break;
             }
-            self.way.punch(offset, HOLE)?;
-            self.way.allocate(offset, HOLE)?;
+            self.file.punch(offset, HOLE)?;
+            self.file.allocate(offset, HOLE)?;
         }
         Ok(())
     }
@@ -132,12 +133,12 @@ impl Puncher {
 
 impl Run<'_> {
     fn stop(&self) {
-        // Relaxed: publishes nothing but itself.
+        // Relaxed: the flag publishes no other data.
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Where each job has its own file, the first that is full ends the run: all that is counted was done by
-    /// all of them. Those that share one are done at about the same time.
+    /// Ends the run if each job has its own file. So all jobs work during the whole time measured. Jobs that share a file end at
+    /// about the same time anyway.
     fn file_is_full(&self) {
         if self.job.files == Files::PerJob {
             self.stop();
@@ -157,9 +158,9 @@ impl Run<'_> {
 }
 
 impl Worker {
-    /// Keeps the lane full until the run is over. Returns what was done after the ramp, and from when to when.
-    /// The clock is read once for each batch that the lane gives back.
-    fn drive(mut self, run: &Run<'_>, mut pace: Option<Pace<'_>>) -> Result<(Tally, Range<Instant>)> {
+    /// Keeps all slots full until the run is over. Returns the operations after the ramp, and their time. Reads the clock once
+    /// for each batch of completed operations.
+    fn drive(mut self, run: &Run<'_>, mut member: Option<Member<'_>>) -> Result<(Tally, Range<Instant>)> {
         let mut tally = Tally::new()?;
         let mut now = Instant::now();
         let begin = now + run.job.ramp;
@@ -176,7 +177,7 @@ impl Worker {
                     over = true;
                     break;
                 };
-                self.lane.submit(slot, &io)?;
+                self.submitter.submit(slot, &io)?;
                 started[slot] = (now, io.len);
                 in_flight += 1;
             }
@@ -188,7 +189,7 @@ impl Worker {
                 return Ok((tally, begin..now.max(begin)));
             }
             let old = free.len();
-            self.lane.harvest(&mut free)?;
+            self.submitter.harvest(&mut free)?;
             now = Instant::now();
             in_flight -= free.len() - old;
             if now >= begin {
@@ -197,7 +198,7 @@ impl Worker {
                     tally.add(len, now - start);
                 }
             }
-            if pace.as_mut().is_some_and(|pace| pace.advance(free.len() - old)) {
+            if member.as_mut().is_some_and(|member| member.advance(free.len() - old)) {
                 now = Instant::now();
             }
             over = over || run.is_over(now, end);
@@ -206,17 +207,17 @@ impl Worker {
 }
 
 impl Worker {
-    /// Makes durable what was written; nothing is in flight.
+    /// Syncs the file. No operation is in flight.
     fn sync(&mut self, free: &mut Vec<usize>) -> Result<()> {
         if let Some(slot) = free.pop() {
-            self.lane.submit(slot, &Io { kind: Kind::Sync, offset: 0, len: 0 })?;
-            self.lane.harvest(free)?;
+            self.submitter.submit(slot, &Io { kind: Kind::Sync, offset: 0, len: 0 })?;
+            self.submitter.harvest(free)?;
         }
         Ok(())
     }
 }
 
-/// Of this process, user and system.
+/// Returns the CPU time of this process, user and system.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

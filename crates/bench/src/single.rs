@@ -9,10 +9,10 @@ use parext4::device::{Location, signature};
 use serde_json::{Value, json};
 
 use super::engine::Engine;
-use super::ground::{self, Image};
 use super::job::Job;
 use super::outcome::Outcome;
-use super::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target, TargetSpec as Spec};
+use super::storage::{self, Image};
+use super::target::{self, CopyTarget, DirTarget, LibTarget, RawTarget, TargetSpec as Spec};
 
 /// A job, its target, and the settings of the engine.
 #[derive(Clone, Debug)]
@@ -41,16 +41,16 @@ impl SingleRun {
 fn measure(run: &SingleRun) -> Result<Outcome> {
     let (job, engine) = (&run.job, run.engine);
     match &run.target {
-        Spec::Dir(path) => DirTarget::new(path).run(job),
+        Spec::Dir(path) => target::run(&DirTarget::new(path), job),
         Spec::Raw(path) => {
             let (device, _made) = open_or_make(path, job, job.direct)?;
             if job.rw.writes() && !run.force {
                 refuse_to_destroy(&*device)?;
             }
-            RawTarget::new(device).run(job)
+            target::run(&RawTarget::new(device), job)
         }
         Spec::Lib(path) => {
-            // The volume's own cache is the only one.
+            // Direct I/O, so that the cache of the volume is the only one.
             let (device, made) = open_or_make(path, job, true)?;
             let target = match made {
                 Some(_) => LibTarget::make(device, engine)?,
@@ -58,23 +58,23 @@ fn measure(run: &SingleRun) -> Result<Outcome> {
             };
             target.run_and_close(job)
         }
-        Spec::Copy => CopyTarget.run(job),
-        Spec::Mem => LibTarget::make(ground::memory(volume_size(job))?, engine)?.run_and_close(job),
+        Spec::Copy => target::run(&CopyTarget, job),
+        Spec::Mem => LibTarget::make(storage::memory(volume_size(job))?, engine)?.run_and_close(job),
         Spec::Sim { latency, parallel } => {
-            let memory = ground::memory(volume_size(job))?;
-            let device = ground::simulated(memory, *latency, *parallel);
+            let memory = storage::memory(volume_size(job))?;
+            let device = storage::simulated(memory, *latency, *parallel);
             LibTarget::make(device, engine)?.run_and_close(job)
         }
     }
 }
 
-/// The image or device at `path`; an image that does not exist is made for the time of the run.
+/// Opens the image or device at `path`. An image that does not exist is made, and removed after the run.
 fn open_or_make(path: &Path, job: &Job, direct: bool) -> Result<(Arc<dyn Device>, Option<Image>)> {
     let made = match Location::parse(path)?.path() {
         Some(path) if !path.exists() => Some(Image::make(path, volume_size(job))?),
         _ => None,
     };
-    Ok((ground::open(path, direct)?, made))
+    Ok((storage::open(path, direct)?, made))
 }
 
 fn refuse_to_destroy(device: &dyn Device) -> Result<()> {
@@ -84,7 +84,7 @@ fn refuse_to_destroy(device: &dyn Device) -> Result<()> {
     }
 }
 
-/// Bytes of a volume that has room for the job's files.
+/// Returns the size of a volume for the job's files.
 fn volume_size(job: &Job) -> u64 {
     (job.size + job.size / 4 + (64 << 20)).next_multiple_of(1 << 20)
 }

@@ -1,4 +1,4 @@
-//! What the demo wrote, read back from the closed volume, and others' opinion of the volume.
+//! Reads back what the demo wrote, after the volume was closed, and runs e2fsck.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +11,36 @@ use parext4::device::{AlignedBuf, Direct, open_device};
 use parext4::{DeviceOptions, File, OpenOptions, Volume};
 
 use super::BLOCK;
-use super::lane::Lane;
 use super::pattern::Stamp;
+use super::writer::Writer;
 use crate::interrupt;
 
 /// Blocks read at a time.
 const BATCH: usize = 256;
 
-/// What e2fsck says.
+/// The result of e2fsck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fsck {
     Clean,
-    /// It found something; its output.
+    /// e2fsck found errors; its output.
     Faults(String),
     NotInstalled,
 }
 
-/// The outcome of all checks.
+/// The results of all checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// Blocks read back.
     pub blocks: u64,
-    /// Blocks that are not as written.
+    /// Blocks whose contents are not as written.
     pub wrong: u64,
-    /// The first of them.
+    /// Description of the first wrong block.
     pub first_fault: Option<String>,
     pub fsck: Fsck,
 }
 
 impl Checked {
-    /// Whether nothing is wrong.
+    /// Returns true if no check failed.
     pub fn is_clean(&self) -> bool {
         self.wrong == 0 && !matches!(self.fsck, Fsck::Faults(_))
     }
@@ -59,14 +59,14 @@ impl fmt::Display for Checked {
     }
 }
 
-/// Opens the image anew, reads everything back, and runs e2fsck on it.
-pub fn check(image: &Path, lanes: &[Lane], direct: bool) -> Result<Checked> {
+/// Opens the image again, reads every block back, and runs e2fsck.
+pub fn check(image: &Path, writers: &[Writer], direct: bool) -> Result<Checked> {
     let direct = if direct { Direct::Always } else { Direct::Never };
     let device = open_device(image, &DeviceOptions::new().read_only(true).direct(direct))?;
     let volume = Volume::open(device, &OpenOptions::read_only()).context("opening the volume again")?;
     let mut files = BTreeMap::<&Path, Vec<Stamp>>::new();
-    for lane in lanes {
-        files.entry(&lane.path).or_default().extend(lane.written());
+    for writer in writers {
+        files.entry(&writer.path).or_default().extend(writer.written());
     }
     let mut checked = Checked { blocks: 0, wrong: 0, first_fault: None, fsck: Fsck::NotInstalled };
     for (path, mut stamps) in files {
@@ -82,7 +82,7 @@ pub fn check(image: &Path, lanes: &[Lane], direct: bool) -> Result<Checked> {
 }
 
 impl Checked {
-    /// Reads the blocks of `stamps`, which ascend.
+    /// Reads the blocks of `stamps`, which are in ascending order.
     fn read_back(&mut self, file: &File, path: &Path, stamps: &[Stamp]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(BATCH * BLOCK);
         for batch in stamps.chunk_by(|a, b| a.block as usize / BATCH == b.block as usize / BATCH) {
@@ -104,9 +104,9 @@ impl Checked {
     }
 }
 
-/// Runs e2fsck without letting it change anything.
+/// Runs e2fsck in read-only mode.
 fn fsck(image: &Path) -> Result<Fsck> {
-    // Users often lack /usr/sbin in their path.
+    // PATH often lacks /usr/sbin for users other than root.
     for program in ["e2fsck", "/usr/sbin/e2fsck", "/sbin/e2fsck"] {
         let output = Command::new(program).args(["-f", "-n"]).arg(image).stdin(Stdio::null()).output();
         return match output {

@@ -1,4 +1,4 @@
-//! The measurement: short rounds of both layouts in turn, so that whatever else the machine does meets both.
+//! Measures both layouts in short alternating rounds, so that other work of the machine affects both.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use parext4::{File, Volume};
 
-use super::lane::Lane;
+use super::writer::Writer;
 use super::{BLOCK, THREADS};
 use crate::median::median;
 
-/// Rounds in which all blocks are written once.
+/// Rounds of a pass, which writes all blocks once.
 const ROUNDS: u32 = 4;
-/// Passes over the written blocks, at least.
+/// Smallest number of passes over written blocks.
 const OVERWRITES: u32 = 2;
-/// Writes for a first guess at the disk's speed, per thread.
+/// Writes of each thread to estimate the speed of the disk.
 const PROBE: u32 = 512;
 
-/// What both layouts reached with one kind of write: writes per second, medians.
+/// Median writes per second of both layouts with one kind of write.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
     /// All threads in one file.
@@ -29,7 +29,7 @@ pub struct Pair {
 /// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Bytes of the one file, and of all the others together.
+    /// Bytes of the shared file, and of the files of the threads together.
     pub bytes: u64,
     /// First writes into allocated blocks.
     pub fill: Pair,
@@ -39,42 +39,43 @@ pub struct Measured {
     pub overwrite_rounds: usize,
 }
 
-/// One way to spread the threads over files.
+/// A distribution of the threads over files.
 struct Layout {
-    /// The file of each lane.
+    /// The file of each writer.
     files: Vec<File>,
-    lanes: Vec<Lane>,
+    writers: Vec<Writer>,
 }
 
 impl Layout {
-    /// One file in which the threads' blocks alternate.
-    fn one(volume: &Volume, path: &str, lane_blocks: u32) -> Result<Self> {
-        let file = allocated(volume, path, lane_blocks * THREADS as u32)?;
-        let lanes = (0..THREADS as u32)
-            .map(|writer| Lane::new(PathBuf::from(path), writer, writer, THREADS as u32, lane_blocks));
-        Ok(Self { files: vec![file; THREADS], lanes: lanes.collect() })
+    /// Makes one file in which the blocks of the threads alternate.
+    fn one(volume: &Volume, path: &str, blocks_per_writer: u32) -> Result<Self> {
+        let file = allocated(volume, path, blocks_per_writer * THREADS as u32)?;
+        let writers = (0..THREADS as u32).map(|writer| {
+            Writer::new(PathBuf::from(path), writer, writer, THREADS as u32, blocks_per_writer)
+        });
+        Ok(Self { files: vec![file; THREADS], writers: writers.collect() })
     }
 
-    /// A file for each thread.
-    fn each(volume: &Volume, lane_blocks: u32) -> Result<Self> {
-        let mut layout = Self { files: Vec::new(), lanes: Vec::new() };
+    /// Makes a file for each thread.
+    fn each(volume: &Volume, blocks_per_writer: u32) -> Result<Self> {
+        let mut layout = Self { files: Vec::new(), writers: Vec::new() };
         for writer in 0..THREADS as u32 {
             let path = format!("/each-{writer}");
-            layout.files.push(allocated(volume, &path, lane_blocks)?);
-            layout.lanes.push(Lane::new(path.into(), 100 + writer, 0, 1, lane_blocks));
+            layout.files.push(allocated(volume, &path, blocks_per_writer)?);
+            layout.writers.push(Writer::new(path.into(), 100 + writer, 0, 1, blocks_per_writer));
         }
         Ok(layout)
     }
 
-    /// Every lane writes `count` blocks, all at once. Returns writes per second.
+    /// Lets all writers write `count` blocks in parallel. Returns the writes per second.
     fn round(&mut self, count: u32) -> Result<f64> {
         let started = Instant::now();
         std::thread::scope(|scope| {
             let writers: Vec<_> = self
-                .lanes
+                .writers
                 .iter_mut()
                 .zip(&self.files)
-                .map(|(lane, file)| scope.spawn(move || lane.write(file, count as usize)))
+                .map(|(writer, file)| scope.spawn(move || writer.write(file, count as usize)))
                 .collect();
             writers
                 .into_iter()
@@ -84,7 +85,7 @@ impl Layout {
     }
 }
 
-/// A new file of so many blocks, which are allocated but not written.
+/// Makes a file of `blocks` blocks, allocated but not written.
 fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<File> {
     let make = || {
         let file = volume.create(path, 0o644)?;
@@ -94,53 +95,55 @@ fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<File> {
     make().with_context(|| format!("making {path}"))
 }
 
-/// Measures for about `time`, if that is enough for the least work. Returns what is now in the files.
-pub fn measure(volume: &Volume, time: Duration) -> Result<(Measured, Vec<Lane>)> {
-    let lane_blocks = lane_blocks(volume, time)?;
-    let mut one = Layout::one(volume, "/one", lane_blocks)?;
-    let mut each = Layout::each(volume, lane_blocks)?;
+/// Measures for about `time`, or longer if the smallest amount of work takes longer. Returns the result and the writers, which
+/// know what the files must hold.
+pub fn measure(volume: &Volume, time: Duration) -> Result<(Measured, Vec<Writer>)> {
+    let blocks_per_writer = blocks_per_writer(volume, time)?;
+    let mut one = Layout::one(volume, "/one", blocks_per_writer)?;
+    let mut each = Layout::each(volume, blocks_per_writer)?;
     volume.sync()?;
     let started = Instant::now();
-    let fill = pass(&mut one, &mut each, lane_blocks)?;
+    let fill = pass(&mut one, &mut each, blocks_per_writer)?;
     volume.sync()?;
     let mut overwrite = (Vec::new(), Vec::new());
     for done in 0.. {
         if done >= OVERWRITES && started.elapsed() > time / 2 {
             break;
         }
-        let rounds = pass(&mut one, &mut each, lane_blocks)?;
+        let rounds = pass(&mut one, &mut each, blocks_per_writer)?;
         overwrite.0.extend(rounds.0);
         overwrite.1.extend(rounds.1);
     }
     volume.sync()?;
     let measured = Measured {
-        bytes: u64::from(lane_blocks) * (THREADS * BLOCK) as u64,
+        bytes: u64::from(blocks_per_writer) * (THREADS * BLOCK) as u64,
         overwrite_rounds: overwrite.0.len(),
         fill: medians(fill),
         overwrite: medians(overwrite),
     };
-    one.lanes.append(&mut each.lanes);
-    Ok((measured, one.lanes))
+    one.writers.append(&mut each.writers);
+    Ok((measured, one.writers))
 }
 
-/// Writes every block of both layouts once, in rounds that take turns.
-fn pass(one: &mut Layout, each: &mut Layout, lane_blocks: u32) -> Result<(Vec<f64>, Vec<f64>)> {
+/// Writes every block of both layouts once, in alternating rounds.
+fn pass(one: &mut Layout, each: &mut Layout, blocks_per_writer: u32) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut rates = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // Who goes first takes turns too.
+        // The layout that goes first alternates, too.
         if round % 2 == 0 {
-            rates.0.push(one.round(lane_blocks / ROUNDS)?);
-            rates.1.push(each.round(lane_blocks / ROUNDS)?);
+            rates.0.push(one.round(blocks_per_writer / ROUNDS)?);
+            rates.1.push(each.round(blocks_per_writer / ROUNDS)?);
         } else {
-            rates.1.push(each.round(lane_blocks / ROUNDS)?);
-            rates.0.push(one.round(lane_blocks / ROUNDS)?);
+            rates.1.push(each.round(blocks_per_writer / ROUNDS)?);
+            rates.0.push(one.round(blocks_per_writer / ROUNDS)?);
         }
     }
     Ok(rates)
 }
 
-/// Blocks for each lane: a sixth of the volume for each layout, or what the disk can do in the time.
-fn lane_blocks(volume: &Volume, time: Duration) -> Result<u32> {
+/// Returns the blocks of each writer: as many as the disk can write in the time, at most a sixth of the volume for each
+/// layout.
+fn blocks_per_writer(volume: &Volume, time: Duration) -> Result<u32> {
     let path = "/probe";
     let mut probe = Layout::one(volume, path, PROBE)?;
     let rate = probe.round(PROBE)?;
@@ -148,7 +151,7 @@ fn lane_blocks(volume: &Volume, time: Duration) -> Result<u32> {
     volume.remove_file(path)?;
     let space = volume.space();
     let most = space.blocks / 6 / THREADS as u64;
-    // Both layouts are filled once and overwritten twice; a third of the time is left for all else.
+    // Both layouts are filled once and overwritten twice. A third of the time is left for other work.
     let passes = f64::from(2 * (1 + OVERWRITES));
     let affordable = rate * time.as_secs_f64() * 2.0 / 3.0 / passes / THREADS as f64;
     let blocks = (affordable as u64).clamp(u64::from(PROBE), most.max(u64::from(PROBE)));

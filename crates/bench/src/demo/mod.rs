@@ -1,11 +1,11 @@
-//! `demo`: shows on this machine that threads inside one file do not queue, and that nothing breaks by it.
+//! The demo: shows on this machine that threads do not wait for each other inside one file, and that the data is intact.
 
 mod check;
-mod lane;
+mod image;
 mod measure;
 mod pattern;
-mod place;
 mod report;
+mod writer;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use parext4::device::open_device;
 use parext4::{DeviceOptions, MkfsOptions, OpenOptions, Volume};
 
 use crate::explain;
-use lane::Lane;
+use image::Image;
 use measure::Measured;
-use place::Place;
 use report::Report;
+use writer::Writer;
 
 /// Settings of the demo.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Demo {
     pub options: OpenOptions,
 }
 
-/// Threads, whatever the number of cores: they mostly wait for the disk.
+/// Number of threads. It does not depend on the number of cores, because the threads mostly wait for the disk.
 pub const THREADS: usize = 8;
 /// Bytes of one write.
 pub const BLOCK: usize = 4096;
@@ -48,12 +48,12 @@ impl Demo {
     /// # Errors
     /// If the image cannot be made or used, or a block or the volume is not as it should be.
     pub fn run(&self) -> Result<()> {
-        let place = Place::new(self.image.as_deref(), self.size, self.keep)?;
+        let image = Image::new(self.image.as_deref(), self.size, self.keep)?;
         let started = Instant::now();
-        let (measured, lanes) = self.measure_on(&place)?;
-        let checked = check::check(place.image(), &lanes, place.is_direct())?;
+        let (measured, writers) = self.measure_on(&image)?;
+        let checked = check::check(image.path(), &writers, image.is_direct())?;
         let policy = self.options.policy;
-        let report = Report { measured, checked, place: &place, policy, took: started.elapsed() };
+        let report = Report { measured, checked, image: &image, policy, took: started.elapsed() };
         if self.json {
             report.print_json()?
         } else {
@@ -65,9 +65,9 @@ impl Demo {
         Ok(())
     }
 
-    /// Makes a volume, measures on it, and closes it. Returns what was measured, and what must now be in the files.
-    fn measure_on(&self, place: &Place) -> Result<(Measured, Vec<Lane>)> {
-        let device = open_device(place.image(), &DeviceOptions::new().direct(place.direct()))?;
+    /// Makes a volume, measures on it, and closes it. Returns the result and the writers.
+    fn measure_on(&self, image: &Image) -> Result<(Measured, Vec<Writer>)> {
+        let device = open_device(image.path(), &DeviceOptions::new().direct(image.direct()))?;
         let options = MkfsOptions { block_size: Some(4096), label: "demo".into(), ..MkfsOptions::default() };
         parext4::mkfs(&*device, &options)?;
         let volume = Volume::open(device, &self.options)?;
@@ -76,8 +76,8 @@ impl Demo {
             eprint!("{}", explain::describe(&volume));
         }
         let closed = volume.close();
-        let (measured, lanes) = measured?;
+        let (measured, writers) = measured?;
         closed.context("closing the volume")?;
-        Ok((measured, lanes))
+        Ok((measured, writers))
     }
 }

@@ -1,24 +1,24 @@
-//! What the demo writes: blocks that say who wrote them, when, and where they belong, sector by sector.
+//! The contents of the blocks that the demo writes: each sector names its writer, its write and its block.
 
 use super::BLOCK;
 
-/// Bytes that a disk writes as one.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 const MAGIC: u32 = 0x7061_7234;
 
-/// What one write puts into one block.
+/// Identifies one write of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The thread and file.
+    /// Number of the thread and file.
     pub writer: u32,
-    /// The block of the file.
+    /// Number of the block in the file.
     pub block: u32,
-    /// Counts the writes of this writer, from 1.
+    /// Number of the write among those of its writer, from 1.
     pub sequence: u32,
 }
 
 impl Stamp {
-    /// Fills a block: each sector has the stamp, its number, noise that follows from both, and a CRC-32C.
+    /// Fills a block. Each sector has the stamp, its number, noise derived from both, and a CRC-32C.
     pub fn fill(self, bytes: &mut [u8]) {
         for (number, sector) in (0_u32..).zip(bytes[..BLOCK].chunks_exact_mut(SECTOR)) {
             let fields = [MAGIC, self.writer, self.block, self.sequence, number];
@@ -29,7 +29,7 @@ impl Stamp {
             }
             let mut word = u64::from(self.sequence) << 32 | u64::from(self.block ^ number << 29);
             for place in noise.chunks_mut(8) {
-                // Knuth's MMIX generator.
+                // The constants of Knuth's MMIX generator.
                 word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 place.copy_from_slice(&word.to_le_bytes()[..place.len()]);
             }
@@ -37,7 +37,7 @@ impl Stamp {
         }
     }
 
-    /// What is wrong with a block that should have this stamp; `None` if it is right.
+    /// Returns what is wrong with a block that should have this stamp, or `None`.
     pub fn fault(self, bytes: &[u8]) -> Option<String> {
         for (number, sector) in (0_u32..).zip(bytes[..BLOCK].chunks_exact(SECTOR)) {
             let (body, crc) = sector.split_at(SECTOR - 4);

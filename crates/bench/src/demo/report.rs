@@ -1,4 +1,4 @@
-//! What the demo says.
+//! Prints the result of the demo.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use parext4::Policy;
 use serde_json::{Value, json};
 
 use super::check::{Checked, Fsck};
+use super::image::Image;
 use super::measure::{Measured, Pair};
-use super::place::Place;
 use super::{BLOCK, THREADS};
 
-/// All that there is to say.
+/// The result of the demo.
 pub struct Report<'a> {
     pub measured: Measured,
     pub checked: Checked,
-    pub place: &'a Place,
+    pub image: &'a Image,
     pub policy: Policy,
     pub took: Duration,
 }
 
 impl Report<'_> {
-    /// For people.
+    /// Prints the result as text.
     pub fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let Measured { bytes, fill, overwrite, .. } = self.measured;
-        let (image, dir) = (BinaryBytes(self.place.size()), self.place.image().parent());
+        let (image, dir) = (BinaryBytes(self.image.size()), self.image.path().parent());
         let dir = dir.map(|dir| dir.display().to_string()).unwrap_or_default();
-        let cache = if self.place.is_direct() { "direct I/O" } else { "through the page cache" };
+        let cache = if self.image.is_direct() { "direct I/O" } else { "through the page cache" };
         writeln!(out, "ext4 image of {image} in {dir}, {cache}, policy {}", self.policy)?;
         let (all, part) = (BinaryBytes(bytes), BinaryBytes(bytes / THREADS as u64));
         writeln!(
@@ -56,17 +56,17 @@ impl Report<'_> {
             Fsck::NotInstalled => writeln!(out, "e2fsck: not installed, so not run")?,
         }
         writeln!(out, "\n{}", self.conclusion())?;
-        if self.place.is_kept() {
-            writeln!(out, "kept: {}", self.place.image().display())?;
+        if self.image.is_kept() {
+            writeln!(out, "kept: {}", self.image.path().display())?;
         }
         writeln!(out, "took {:.1} s", self.took.as_secs_f64())?;
         Ok(())
     }
 
-    /// In plain words, by what was measured.
+    /// Returns the conclusion from what was measured.
     fn conclusion(&self) -> String {
         let Measured { fill, overwrite, .. } = self.measured;
-        // Rounds differ by some percent from one to the next.
+        // Rounds differ by up to 10 percent.
         const EVEN: f64 = 0.9;
         let (first, over) = (ratio(fill), ratio(overwrite));
         let verdict = if first.min(over) >= EVEN {
@@ -92,7 +92,7 @@ impl Report<'_> {
         format!("{verdict}.\n{why}")
     }
 
-    /// For programs.
+    /// Prints the result as JSON.
     pub fn print_json(&self) -> Result<()> {
         let Measured { bytes, fill, overwrite, overwrite_rounds } = self.measured;
         let (fsck, fsck_output) = match &self.checked.fsck {
@@ -101,9 +101,9 @@ impl Report<'_> {
             Fsck::NotInstalled => ("not installed", None),
         };
         let value = json!({
-            "image": self.place.image().to_string_lossy(),
-            "image_size": self.place.size(),
-            "direct": self.place.is_direct(),
+            "image": self.image.path().to_string_lossy(),
+            "image_size": self.image.size(),
+            "direct": self.image.is_direct(),
             "policy": self.policy.name(),
             "threads": THREADS,
             "write_size": BLOCK,

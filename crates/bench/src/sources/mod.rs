@@ -2,29 +2,31 @@
 //! peers beside both; and work with names and small files, through mounts.
 //!
 //! All runs of a row take turns, round by round, and who goes first rotates: whatever else the machine does
-//! meets all of them. Rows in which parext4 loses are shown like the others.
+//! meets all of them. Cases in which parext4 loses are shown like the others.
 
 mod calibrate;
+mod cases;
 mod command;
+mod environment;
 mod memory_group;
 mod metadata;
 mod mount;
-mod place;
 mod plot;
 mod report;
-mod rows;
-mod work;
+mod workload;
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
-use place::Places;
+use cases::Case;
+pub use cases::Scale;
+use environment::Environment;
 use report::Report;
-use rows::Row;
-pub use rows::Scale;
 
 /// What to compare, and where.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ impl Comparison {
     /// # Errors
     /// If `only` matches no case, or standard output is closed.
     pub fn list(&self) -> Result<()> {
-        report::list(&self.rows()?)
+        report::list(&self.cases()?)
     }
 
     /// Runs the comparison, prints the table and writes the result files.
@@ -59,41 +61,46 @@ impl Comparison {
     /// # Errors
     /// If `only` matches no case, the image or a mount cannot be made, or a run of parext4 or of the plain device failed.
     pub fn run(&self) -> Result<()> {
-        let (mut rows, scale) = (self.rows()?, self.scale);
-        rows.retain(Row::has_programs);
-        let places = Places::set_up(self.device.as_deref(), self.dir.as_deref(), self.force, scale, &rows)?;
-        rows.iter_mut().for_each(|row| row.runs.retain(|run| places.have(row.cache, run.on)));
-        rows.retain(|row| !row.runs.is_empty());
-        let report = measure(&rows, &places, self.rounds)?;
-        drop(places);
+        let (mut cases, scale) = (self.cases()?, self.scale);
+        cases.retain(Case::has_programs);
+        let environment =
+            Environment::set_up(self.device.as_deref(), self.dir.as_deref(), self.force, scale, &cases)?;
+        cases.iter_mut().for_each(|row| row.runs.retain(|run| environment.have(row.cache, run.on)));
+        cases.retain(|row| !row.runs.is_empty());
+        let report = measure(&cases, &environment, self.rounds)?;
+        drop(environment);
         report.print()?;
-        report.write(&self.out).with_context(|| format!("writing results to {}", self.out.display()))
+        write(&report, &self.out).with_context(|| format!("writing results to {}", self.out.display()))
     }
 
-    fn rows(&self) -> Result<Vec<Row>> {
-        let mut rows = rows::all(self.scale);
-        rows.retain(|row| row.is_wanted(&self.only));
-        ensure!(!rows.is_empty(), "--only={}: there is no such source or case (--list)", self.only.join(","));
-        Ok(rows)
+    fn cases(&self) -> Result<Vec<Case>> {
+        let mut cases = cases::all(self.scale);
+        cases.retain(|row| row.is_wanted(&self.only));
+        ensure!(
+            !cases.is_empty(),
+            "--only={}: there is no such source or case (--list)",
+            self.only.join(",")
+        );
+        Ok(cases)
     }
 }
 
-/// Runs all rows in rounds.
-fn measure(rows: &[Row], places: &Places, runs: u32) -> Result<Report> {
-    let mut report = Report::new(rows, places);
+/// Runs all cases in rounds.
+fn measure(cases: &[Case], environment: &Environment, runs: u32) -> Result<Report> {
+    let mut report = Report::new(cases, environment);
     // Hidden where stderr is no terminal.
-    let bar = ProgressBar::new(u64::from(runs) * rows.iter().map(|row| row.runs.len() as u64).sum::<u64>());
+    let bar = ProgressBar::new(u64::from(runs) * cases.iter().map(|row| row.runs.len() as u64).sum::<u64>());
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta}  {msg}")?);
-    for (row, nth) in rows.iter().zip(0..).filter(|(row, _)| row.before.is_some()) {
-        report.set_latency(nth, places.latency(row)?);
+    for (row, nth) in cases.iter().zip(0..).filter(|(row, _)| row.before.is_some()) {
+        report.set_latency(nth, environment.latency(row)?);
     }
     for round in 0..runs as usize {
-        for (row, nth) in rows.iter().zip(0..) {
+        for (row, nth) in cases.iter().zip(0..) {
             for turn in 0..row.runs.len() {
                 let which = (turn + round) % row.runs.len();
                 bar.set_message(format!("{} {}", row.case, row.label(which)));
                 if !report.has_failed(nth, which) {
-                    let result = places.measure(row, &row.runs[which]);
+                    let result = environment.measure(row, &row.runs[which]);
                     interrupt::check()?;
                     report.add(nth, which, result);
                 }
@@ -103,4 +110,18 @@ fn measure(rows: &[Row], places: &Places, runs: u32) -> Result<Report> {
     }
     bar.finish_and_clear();
     Ok(report)
+}
+
+/// Writes results.json, results.svg and results.png.
+///
+/// # Errors
+/// If a file cannot be written, or runs of parext4 or of the plain device failed.
+fn write(report: &Report, dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::write(dir.join("results.json"), format!("{:#}\n", report.to_json()))?;
+    plot::draw(report, dir)?;
+    writeln!(io::stdout(), "\nresults.json, results.svg and results.png are in {}", dir.display())?;
+    let failed = report.failures();
+    ensure!(failed == 0, "{failed} runs of parext4 or of the plain device failed");
+    Ok(())
 }

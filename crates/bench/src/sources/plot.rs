@@ -12,9 +12,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
+use super::cases::Subject;
 use super::mount::Peer;
 use super::report::{Line, Measured, Report};
-use super::rows::On;
 
 /// Pixels.
 const COLUMN: i32 = 820;
@@ -31,8 +31,8 @@ pub fn draw(report: &Report, dir: &Path) -> Result<()> {
     // The bitmap backend has no fonts of its own.
     register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular())
         .map_err(|_| anyhow!("the embedded font does not load"))?;
-    let columns = columns(&report.rows);
-    let tallest = columns.iter().map(|rows| rows.iter().map(height).sum()).max().unwrap_or(0);
+    let columns = columns(&report.cases);
+    let tallest = columns.iter().map(|cases| cases.iter().map(height).sum()).max().unwrap_or(0);
     let width = COLUMN * i32::try_from(columns.len())? + 2 * MARGIN;
     let size = (width.unsigned_abs(), (TITLE + tallest + MARGIN).unsigned_abs());
     let title = report.title();
@@ -53,19 +53,19 @@ fn write_png(path: &Path, (width, height): (u32, u32), pixels: &[u8]) -> Result<
     Ok(writer.finish()?)
 }
 
-/// Splits the rows into two columns of about the same height. At most 3 rows stay in one column.
-fn columns(rows: &[Measured]) -> Vec<&[Measured]> {
+/// Splits the cases into two columns of about the same height. At most 3 cases stay in one column.
+fn columns(cases: &[Measured]) -> Vec<&[Measured]> {
     const MAX_IN_ONE: usize = 3;
-    if rows.len() <= MAX_IN_ONE {
-        return vec![rows];
+    if cases.len() <= MAX_IN_ONE {
+        return vec![cases];
     }
-    let half = rows.iter().map(height).sum::<i32>() / 2;
+    let half = cases.iter().map(height).sum::<i32>() / 2;
     let mut filled = 0;
-    let split = rows.iter().take_while(|row| {
+    let split = cases.iter().take_while(|row| {
         filled += height(row);
         filled - height(row) / 2 <= half
     });
-    let (left, right) = rows.split_at(split.count());
+    let (left, right) = cases.split_at(split.count());
     vec![left, right]
 }
 
@@ -121,13 +121,13 @@ where
 /// Returns the color of a bar. parext4 is blue, lighter with settings other than the defaults.
 fn color(line: &Line) -> RGBColor {
     match line.on() {
-        On::Lib(_) if line.is_default() => RGBColor(31, 119, 180),
-        On::Lib(_) => RGBColor(158, 202, 225),
-        On::Raw(_) | On::Copy => RGBColor(150, 150, 150),
-        On::Peer(Peer::Mounted) => RGBColor(8, 69, 148),
-        On::Peer(Peer::Ext4) => RGBColor(255, 127, 14),
-        On::Peer(Peer::Xfs) => RGBColor(44, 160, 44),
-        On::Peer(Peer::Null) => RGBColor(188, 189, 34),
-        On::Peer(Peer::Fuse2fs) => RGBColor(140, 86, 75),
+        Subject::Lib(_) if line.is_default() => RGBColor(31, 119, 180),
+        Subject::Lib(_) => RGBColor(158, 202, 225),
+        Subject::Raw(_) | Subject::Copy => RGBColor(150, 150, 150),
+        Subject::Peer(Peer::Mounted) => RGBColor(8, 69, 148),
+        Subject::Peer(Peer::Ext4) => RGBColor(255, 127, 14),
+        Subject::Peer(Peer::Xfs) => RGBColor(44, 160, 44),
+        Subject::Peer(Peer::Null) => RGBColor(188, 189, 34),
+        Subject::Peer(Peer::Fuse2fs) => RGBColor(140, 86, 75),
     }
 }

@@ -1,30 +1,28 @@
-//! The results of all rows: a table, JSON, pictures.
+//! The results of all cases: a table, JSON, pictures.
 
-use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use super::place::Places;
-use super::plot;
-use super::rows::{On, Place, Row, Run};
-use super::work::Work;
+use super::cases::{Case, Participant, Storage, Subject};
+use super::environment::Environment;
+use super::metadata::{Names, Tree};
+use super::workload::Workload;
 use crate::engine::Engine;
 use crate::median::median;
 use crate::outcome::Outcome;
 
 /// All that was measured.
 pub struct Report {
-    pub rows: Vec<Measured>,
+    pub cases: Vec<Measured>,
 }
 
 /// A row, and what its runs measured.
 pub struct Measured {
-    pub row: Row,
+    pub row: Case,
     pub lines: Vec<Line>,
     /// Microseconds of each request on the simulated device, if the row has one.
     latency_us: Option<f64>,
@@ -32,8 +30,8 @@ pub struct Measured {
 
 /// What takes part in a row, and how it did.
 pub struct Line {
-    run: Run,
-    work: Work,
+    run: Participant,
+    work: Workload,
     pub label: String,
     device: String,
     outcomes: Vec<Outcome>,
@@ -42,9 +40,9 @@ pub struct Line {
 }
 
 /// Shows the cases and what takes part in them.
-pub fn list(rows: &[Row]) -> Result<()> {
+pub fn list(cases: &[Case]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    for row in rows {
+    for row in cases {
         writeln!(out, "{} {}", row.source, row.case)?;
         for which in 0..row.runs.len() {
             writeln!(out, "    {}", row.label(which))?;
@@ -54,23 +52,23 @@ pub fn list(rows: &[Row]) -> Result<()> {
 }
 
 impl Report {
-    pub fn new(rows: &[Row], places: &Places) -> Self {
-        let line = |row: &Row, which: usize| {
+    pub fn new(cases: &[Case], environment: &Environment) -> Self {
+        let line = |row: &Case, which: usize| {
             let run = row.runs[which];
-            let device = places.device_of(run.on);
+            let device = environment.device_of(run.on);
             let (work, label) = (row.work.clone(), row.label(which));
             Line { run, work, label, device, outcomes: Vec::new(), failure: None }
         };
-        let measured = |row: &Row| {
+        let measured = |row: &Case| {
             let lines = (0..row.runs.len()).map(|which| line(row, which)).collect();
             Measured { row: row.clone(), lines, latency_us: None }
         };
-        Self { rows: rows.iter().map(measured).collect() }
+        Self { cases: cases.iter().map(measured).collect() }
     }
 
     /// Adds a run.
     pub fn add(&mut self, row: usize, which: usize, result: Result<Outcome>) {
-        let line = &mut self.rows[row].lines[which];
+        let line = &mut self.cases[row].lines[which];
         match result {
             Ok(outcome) => line.outcomes.push(outcome),
             Err(error) => line.failure = Some(format!("{error:#}")),
@@ -79,18 +77,18 @@ impl Report {
 
     /// Notes how slow the simulated device of a row is.
     pub fn set_latency(&mut self, row: usize, latency: Duration) {
-        self.rows[row].latency_us = Some(latency.as_secs_f64() * 1e6);
+        self.cases[row].latency_us = Some(latency.as_secs_f64() * 1e6);
     }
 
     /// Whether a run failed, so that it need not be tried again.
     pub fn has_failed(&self, row: usize, which: usize) -> bool {
-        self.rows[row].lines[which].failure.is_some()
+        self.cases[row].lines[which].failure.is_some()
     }
 
     /// The heading of table and picture.
     pub fn title(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let rounds = self.rows.iter().flat_map(|row| &row.lines).map(|line| line.outcomes.len()).max();
+        let rounds = self.cases.iter().flat_map(|row| &row.lines).map(|line| line.outcomes.len()).max();
         format!("{cores} cores, medians of {} runs in turn", rounds.unwrap_or(0))
     }
 
@@ -98,7 +96,7 @@ impl Report {
     pub fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", self.title())?;
-        for measured in &self.rows {
+        for measured in &self.cases {
             writeln!(out, "\n{}", measured.heading())?;
             let first = measured.lines[0].iops();
             for line in &measured.lines {
@@ -108,24 +106,18 @@ impl Report {
         Ok(())
     }
 
-    /// Writes results.json, results.svg and results.png; then fails if parext4 could not be measured somewhere.
-    pub fn write(&self, dir: &Path) -> Result<()> {
-        fs::create_dir_all(dir)?;
-        fs::write(dir.join("results.json"), format!("{:#}\n", self.to_json()))?;
-        plot::draw(self, dir)?;
-        writeln!(std::io::stdout(), "\nresults.json, results.svg and results.png are in {}", dir.display())?;
-        let lines = self.rows.iter().flat_map(|row| &row.lines);
-        let failed =
-            lines.filter(|line| line.failure.is_some() && !matches!(line.run.on, On::Peer(_))).count();
-        ensure!(failed == 0, "{failed} runs of parext4 or of the plain device failed");
-        Ok(())
+    /// Returns the number of runs of parext4 or of the plain device that failed.
+    pub fn failures(&self) -> usize {
+        let lines = self.cases.iter().flat_map(|case| &case.lines);
+        lines.filter(|line| line.failure.is_some() && !matches!(line.run.on, Subject::Peer(_))).count()
     }
 
-    fn to_json(&self) -> Value {
+    /// Returns the results as JSON.
+    pub fn to_json(&self) -> Value {
         let objects = |measured: &'_ Measured| -> Vec<Value> {
             measured.lines.iter().map(|line| line.to_json(measured)).collect()
         };
-        self.rows.iter().flat_map(objects).collect()
+        self.cases.iter().flat_map(objects).collect()
     }
 }
 
@@ -171,7 +163,7 @@ impl Line {
     }
 
     /// Whether parext4 is measured, and not a peer.
-    pub fn on(&self) -> On {
+    pub fn on(&self) -> Subject {
         self.run.on
     }
 
@@ -231,8 +223,8 @@ impl Line {
     }
 
     fn to_json(&self, measured: &Measured) -> Value {
-        let Run { on, files, engine, .. } = self.run;
-        let is_lib = matches!(on, On::Lib(_));
+        let Participant { on, files, engine, .. } = self.run;
+        let is_lib = matches!(on, Subject::Lib(_));
         let extents = self.extents();
         let rates: Vec<f64> = self.outcomes.iter().map(Outcome::iops).collect();
         let has_latency = self.outcomes.iter().all(Outcome::has_latency);
@@ -242,7 +234,7 @@ impl Line {
             "case": measured.row.case,
             "target": on.target(),
             "device": self.device,
-            "sim_latency_us": matches!(on, On::Lib(Place::Simulated)).then_some(measured.latency_us),
+            "sim_latency_us": matches!(on, Subject::Lib(Storage::Simulated)).then_some(measured.latency_us),
             "policy": is_lib.then(|| engine.policy.to_string()),
             "split_at": is_lib.then(|| engine.split_at.to_string()),
             "serialize_allocation_from": is_lib.then_some(engine.serialize_from),
@@ -263,9 +255,39 @@ impl Line {
             "iops_of_each_run": rates,
             "failure": self.failure,
         });
-        if let (Some(all), Value::Object(work)) = (value.as_object_mut(), self.work.to_json(&self.run)) {
+        if let (Some(all), Value::Object(work)) =
+            (value.as_object_mut(), workload_json(&self.work, &self.run))
+        {
             all.extend(work);
         }
         value
+    }
+}
+
+/// Returns the fields of the workload for the JSON object of a line.
+fn workload_json(workload: &Workload, run: &Participant) -> Value {
+    match workload {
+        Workload::Blocks(job) => json!({
+            "layout": run.layout_in(job).name(),
+            "rw": job.rw.name(),
+            "direct": job.direct,
+            "punch": run.punch,
+            "bs": job.block.to_string(),
+            "numjobs": job.numjobs,
+            "iodepth": job.iodepth,
+            "ioengine": job.ioengine.name(),
+            "in_step": job.in_step,
+            "size": job.size,
+        }),
+        Workload::Names(Names { operation, threads, files, .. }) => json!({
+            "operation": operation.name(),
+            "numjobs": threads,
+            "files_per_job": files,
+        }),
+        Workload::Tree(Tree { task, files }) => json!({
+            "operation": task.name(),
+            "numjobs": 1,
+            "files_per_job": files,
+        }),
     }
 }

@@ -1,19 +1,21 @@
-//! Plain copies out of an array, as the most that reads out of any cache can come to.
+//! Plain copies out of an array: an upper bound for reads from any cache.
 
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 
-use super::{Laid, Punch, Target, buffer, fill};
+use super::Target;
+use crate::access_order::Io;
+use crate::buffers::{buffer, fill};
 use crate::job::{Files, IoEngine, Job, Layout};
-use crate::lane::{Lane, Sync};
-use crate::order::Io;
+use crate::job_files::{HolePuncher, JobFiles};
+use crate::submitter::{Blocking, Submitter};
 
 /// An array of as many bytes as the job's file.
 pub struct CopyTarget;
 
 impl Target for CopyTarget {
-    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+    fn prepare(&self, job: &Job) -> Result<Box<dyn JobFiles>> {
         let is_read = !job.rw.writes() && job.layout == Layout::Written && job.files == Files::One;
         ensure!(is_read, "an array is one file, all written, and only read");
         ensure!(job.ioengine == IoEngine::Auto, "an array has no page faults of its own");
@@ -28,12 +30,12 @@ impl Target for CopyTarget {
 
 struct Array(Arc<[u8]>);
 
-impl Laid for Array {
-    fn lane(&self, job: &Job, _: u32, depth: u32) -> Result<Box<dyn Lane>> {
+impl JobFiles for Array {
+    fn submitter(&self, job: &Job, _: u32, depth: u32) -> Result<Box<dyn Submitter>> {
         ensure!(depth == 1, "copies are done at once: --iodepth=1");
         let array = Arc::clone(&self.0);
         let mut buf = buffer(job.block.max)?;
-        Ok(Box::new(Sync::new(move |io: &Io| {
+        Ok(Box::new(Blocking::new(move |io: &Io| {
             let bytes = &mut buf[..io.len as usize];
             let from = usize::try_from(io.offset)?;
             bytes.copy_from_slice(&array[from..from + bytes.len()]);
@@ -42,7 +44,7 @@ impl Laid for Array {
         })))
     }
 
-    fn punch(&self, _: &Job, _: u32) -> Result<Box<dyn Punch>> {
+    fn hole_puncher(&self, _: &Job, _: u32) -> Result<Box<dyn HolePuncher>> {
         bail!("an array has no holes")
     }
 

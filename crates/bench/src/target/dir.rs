@@ -11,11 +11,13 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fadvise, fallocate};
 use rustix::io::{Errno, pread, pwrite, retry_on_intr, write};
 use tempfile::TempDir;
 
-use super::{Laid, PAGE, Punch, Target, buffer, fill, pages};
+use super::Target;
+use crate::access_order::{Io, Kind};
+use crate::buffers::{buffer, fill};
 use crate::job::{IoEngine, Job, Layout, Rw};
-use crate::lane::{Lane, Sync};
-use crate::order::{Io, Kind};
-use crate::queue_lane::QueueLane;
+use crate::job_files::{HolePuncher, JobFiles, PAGE, pages};
+use crate::queued::DeviceQueue;
+use crate::submitter::{Blocking, Submitter};
 
 /// A directory.
 pub struct DirTarget {
@@ -29,7 +31,7 @@ impl DirTarget {
 }
 
 impl Target for DirTarget {
-    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+    fn prepare(&self, job: &Job) -> Result<Box<dyn JobFiles>> {
         let dir = tempfile::Builder::new().prefix("parext4-bench-").tempdir_in(&self.dir);
         let dir = dir.with_context(|| self.dir.display().to_string())?;
         let files = Files { dir };
@@ -55,7 +57,7 @@ impl Files {
     }
 }
 
-/// Has the system's cache take memory for the job, by a file that goes again.
+/// Fills the kernel's page cache with a temporary file, so that it allocates its memory before the run.
 fn warm_up(path: &Path, job: &Job) -> Result<()> {
     let file = open(path, job, OFlags::CREATE | OFlags::EXCL)?;
     fill(job.size, |bytes, offset| write_at(&file, bytes, offset))?;
@@ -77,7 +79,7 @@ fn make(path: &Path, job: &Job) -> Result<()> {
     file.sync_all()?;
     if job.is_cold() {
         fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).context("dropping what is cached")?;
-        // That leaves the pages that a processor has not put on a list yet. Who is root can have all dropped.
+        // Pages in the per-CPU batches of the kernel stay. Root can drop them, too.
         let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
     }
     Ok(())
@@ -94,19 +96,19 @@ fn open(path: &Path, job: &Job, mut flags: OFlags) -> Result<File> {
     }
 }
 
-impl Laid for Files {
-    fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
+impl JobFiles for Files {
+    fn submitter(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Submitter>> {
         // Each thread has an open file of its own, as in programs that do not know of each other.
         let file = open(&self.path(file), job, OFlags::empty())?;
         if job.ioengine == IoEngine::Mmap {
-            return Ok(Box::new(Sync::new(faults(&file)?)));
+            return Ok(Box::new(Blocking::new(faults(&file)?)));
         }
         if depth > 1 {
             let queue = open_file_queue(file, depth, job.direct)?;
-            return Ok(Box::new(QueueLane::new(queue, job, depth)?));
+            return Ok(Box::new(DeviceQueue::new(queue, job, depth)?));
         }
         let mut buf = buffer(job.block.max)?;
-        Ok(Box::new(Sync::new(move |io: &Io| {
+        Ok(Box::new(Blocking::new(move |io: &Io| {
             let bytes = &mut buf[..io.len as usize];
             match io.kind {
                 Kind::Read => check_len(retry_on_intr(|| pread(&file, &mut *bytes, io.offset))?, io.len),
@@ -117,8 +119,8 @@ impl Laid for Files {
         })))
     }
 
-    fn punch(&self, job: &Job, file: u32) -> Result<Box<dyn Punch>> {
-        Ok(Box::new(Punched(open(&self.path(file), job, OFlags::empty())?)))
+    fn hole_puncher(&self, job: &Job, file: u32) -> Result<Box<dyn HolePuncher>> {
+        Ok(Box::new(Puncher(open(&self.path(file), job, OFlags::empty())?)))
     }
 
     fn extents(&self) -> Result<Option<u64>> {
@@ -136,7 +138,7 @@ fn faults(file: &File) -> Result<impl FnMut(&Io) -> Result<()> + Send + use<>> {
             Kind::Read => Advice::PopulateRead,
             Kind::Write => Advice::PopulateWrite,
             Kind::Sync => return Ok(mapping.flush()?),
-            Kind::Append => bail!("nothing is mapped behind the end of a file"),
+            Kind::Append => bail!("nothing is mapped past the end of a file"),
         };
         pages(io).try_for_each(|page| {
             mapping.advise_range(advice, usize::try_from(page)?, PAGE as usize).context("a page fault")
@@ -144,10 +146,10 @@ fn faults(file: &File) -> Result<impl FnMut(&Io) -> Result<()> + Send + use<>> {
     })
 }
 
-/// A file whose layout is changed.
-struct Punched(File);
+/// Punches holes with fallocate(2).
+struct Puncher(File);
 
-impl Punch for Punched {
+impl HolePuncher for Puncher {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.0, flags, offset, len).context("punching a hole")
@@ -167,7 +169,7 @@ fn check_len(done: usize, asked: u64) -> Result<()> {
     Ok(())
 }
 
-/// The file's extents as e2fsprogs' filefrag counts them; it finds none where the file system does not tell.
+/// Returns the number of extents of a file by filefrag of e2fsprogs, if the file system tells.
 fn filefrag(path: &Path) -> Option<u64> {
     ["filefrag", "/usr/sbin/filefrag"].into_iter().find_map(|program| {
         let output =

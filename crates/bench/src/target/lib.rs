@@ -5,19 +5,21 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::{BufferedOptions, Device, File, MkfsOptions, Volume, mkfs};
 
-use super::{LONGEST_EXTENT, Laid, Punch, Target, buffer, fill, pages};
+use super::Target;
+use crate::access_order::{Io, Kind};
+use crate::buffers::{buffer, fill};
 use crate::engine::Engine;
 use crate::explain;
 use crate::job::{IoEngine, Job, Layout};
-use crate::lane::{Lane, Sync};
-use crate::order::{Io, Kind};
+use crate::job_files::{HolePuncher, JobFiles, LONGEST_EXTENT, pages};
 use crate::outcome::Outcome;
-use crate::queue_lane::LibLane;
+use crate::queued::VolumeQueue;
+use crate::submitter::{Blocking, Submitter};
 
-/// Blocks of the journal of a volume made here: as many as mke2fs gives one of some gigabytes.
+/// Blocks of the journal: as in a volume of several gigabytes by mke2fs.
 const JOURNAL_BLOCKS: u32 = 16384;
-/// A journal may have this part of a volume.
-const JOURNAL_PART: u64 = 8;
+/// The journal has at most this fraction of the volume.
+const JOURNAL_DIVISOR: u64 = 8;
 
 /// A volume that the library has open.
 pub struct LibTarget {
@@ -26,10 +28,10 @@ pub struct LibTarget {
 }
 
 impl LibTarget {
-    /// Makes a volume on `device`, whatever it holds, and opens it.
+    /// Makes a volume on `device`, overwriting its contents, and opens it.
     pub fn make(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
         let block_size = 4096;
-        let most = device.size() / u64::from(block_size) / JOURNAL_PART;
+        let most = device.size() / u64::from(block_size) / JOURNAL_DIVISOR;
         let options = MkfsOptions {
             block_size: Some(block_size),
             journal_blocks: Some(JOURNAL_BLOCKS.min(u32::try_from(most).unwrap_or(u32::MAX))),
@@ -46,19 +48,19 @@ impl LibTarget {
 
     /// Runs a job and closes the volume.
     pub fn run_and_close(self, job: &Job) -> Result<Outcome> {
-        let outcome = self.run(job);
+        let outcome = super::run(&self, job);
         if self.explain {
             eprint!("{}", explain::describe(&self.volume));
         }
         let closed = self.volume.close().context("closing the volume");
-        // What failed first says more.
+        // The first error is the more specific one.
         let outcome = outcome?;
         closed.map(|()| outcome)
     }
 }
 
 impl Target for LibTarget {
-    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+    fn prepare(&self, job: &Job) -> Result<Box<dyn JobFiles>> {
         let mut files = Files { volume: self.volume.clone(), files: Vec::new(), paths: Vec::new() };
         if job.fills_cache() {
             files.warm_up(job.size)?;
@@ -79,7 +81,7 @@ struct Files {
 }
 
 impl Files {
-    /// Has the cache take memory for so many bytes, by a file that goes again.
+    /// Fills the page cache with `bytes` bytes of a temporary file, so that it allocates its memory before the run.
     fn warm_up(&self, bytes: u64) -> Result<()> {
         let path = format!("/bench-{}-warm-up", std::process::id());
         let file = self.volume.create(&path, 0o644)?.buffered(BufferedOptions::default())?;
@@ -94,7 +96,7 @@ impl Files {
         self.files.push(file.clone());
         let size = job.file_size();
         match job.layout {
-            // What is to be read from the device must not be in the cache, and the rest must.
+            // Direct writes leave the cache empty; buffered writes fill it.
             Layout::Written if job.direct || job.is_cold() => {
                 fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?;
             }
@@ -114,7 +116,7 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         self.files.clear();
-        // A volume that has failed says so when it is closed.
+        // If the volume has failed, its close reports that.
         for path in &self.paths {
             let _ = self.volume.remove_file(path);
         }
@@ -122,15 +124,15 @@ impl Drop for Files {
     }
 }
 
-impl Laid for Files {
-    fn lane(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Lane>> {
+impl JobFiles for Files {
+    fn submitter(&self, job: &Job, file: u32, depth: u32) -> Result<Box<dyn Submitter>> {
         let file = self.files[file as usize].clone();
         if depth > 1 && job.direct {
-            return Ok(Box::new(LibLane::new(self.volume.io_queue(depth), file, job, depth)?));
+            return Ok(Box::new(VolumeQueue::new(self.volume.io_queue(depth), file, job, depth)?));
         }
         if job.ioengine == IoEngine::Mmap {
             let file = file.buffered(BufferedOptions::default())?;
-            return Ok(Box::new(Sync::new(move |io: &Io| {
+            return Ok(Box::new(Blocking::new(move |io: &Io| {
                 match io.kind {
                     Kind::Sync => file.sync_all()?,
                     kind => pages(io).try_for_each(|page| file.fault(page, kind == Kind::Write))?,
@@ -140,9 +142,9 @@ impl Laid for Files {
         }
         let mut buf = buffer(job.block.max)?;
         if !job.direct {
-            // Each thread has a handle of its own, as in programs that do not know of each other.
+            // Each thread has its own handle, as separate programs have.
             let file = file.buffered(BufferedOptions::default())?;
-            return Ok(Box::new(Sync::new(move |io: &Io| {
+            return Ok(Box::new(Blocking::new(move |io: &Io| {
                 let bytes = &mut buf[..io.len as usize];
                 match io.kind {
                     Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
@@ -153,7 +155,7 @@ impl Laid for Files {
                 Ok(())
             })));
         }
-        Ok(Box::new(Sync::new(move |io: &Io| {
+        Ok(Box::new(Blocking::new(move |io: &Io| {
             let bytes = &mut buf[..io.len as usize];
             match io.kind {
                 Kind::Read => check_len(file.read_at(bytes, io.offset)?, io)?,
@@ -165,15 +167,15 @@ impl Laid for Files {
         })))
     }
 
-    fn punch(&self, _: &Job, file: u32) -> Result<Box<dyn Punch>> {
-        Ok(Box::new(Punched(self.files[file as usize].clone())))
+    fn hole_puncher(&self, _: &Job, file: u32) -> Result<Box<dyn HolePuncher>> {
+        Ok(Box::new(Puncher(self.files[file as usize].clone())))
     }
 
     fn extents(&self) -> Result<Option<u64>> {
         let mut found = 0;
         for file in &self.files {
             let (mut offset, size) = (0, file.size());
-            // Where nothing is written there is nothing to count.
+            // Holes and unwritten extents do not count.
             while offset < size
                 && let Some((start, end)) = file.data_range(offset)?
             {
@@ -190,10 +192,10 @@ impl Laid for Files {
     }
 }
 
-/// A file whose layout is changed.
-struct Punched(File);
+/// Punches holes with calls of the library.
+struct Puncher(File);
 
-impl Punch for Punched {
+impl HolePuncher for Puncher {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {
         Ok(self.0.punch_hole(offset, len)?)
     }

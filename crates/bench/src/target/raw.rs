@@ -8,13 +8,15 @@ use indicatif::BinaryBytes;
 use parext4::Device;
 use parext4::device::open_queue;
 
-use super::{Laid, Punch, Target, buffer, fill};
+use super::Target;
+use crate::access_order::{Io, Kind};
+use crate::buffers::{buffer, fill};
 use crate::job::{Files, IoEngine, Job, Layout};
-use crate::lane::{Lane, Sync};
-use crate::order::{Io, Kind};
-use crate::queue_lane::QueueLane;
+use crate::job_files::{HolePuncher, JobFiles};
+use crate::queued::DeviceQueue;
+use crate::submitter::{Blocking, Submitter};
 
-/// A device, of which the start is taken for a file.
+/// A device whose start is used as one file.
 pub struct RawTarget {
     device: Arc<dyn Device>,
 }
@@ -26,7 +28,7 @@ impl RawTarget {
 }
 
 impl Target for RawTarget {
-    fn lay_out(&self, job: &Job) -> Result<Box<dyn Laid>> {
+    fn prepare(&self, job: &Job) -> Result<Box<dyn JobFiles>> {
         ensure!(
             job.layout == Layout::Written && job.files == Files::One,
             "a raw device is one file, all written"
@@ -45,14 +47,14 @@ struct Raw {
     device: Arc<dyn Device>,
 }
 
-impl Laid for Raw {
-    fn lane(&self, job: &Job, _: u32, depth: u32) -> Result<Box<dyn Lane>> {
+impl JobFiles for Raw {
+    fn submitter(&self, job: &Job, _: u32, depth: u32) -> Result<Box<dyn Submitter>> {
         if depth > 1 {
-            return Ok(Box::new(QueueLane::new(open_queue(&self.device, depth), job, depth)?));
+            return Ok(Box::new(DeviceQueue::new(open_queue(&self.device, depth), job, depth)?));
         }
         let device = Arc::clone(&self.device);
         let mut buf = buffer(job.block.max)?;
-        Ok(Box::new(Sync::new(move |io: &Io| {
+        Ok(Box::new(Blocking::new(move |io: &Io| {
             let bytes = &mut buf[..io.len as usize];
             match io.kind {
                 Kind::Read => device.read_at(io.offset, &mut [IoSliceMut::new(bytes)])?,
@@ -64,7 +66,7 @@ impl Laid for Raw {
         })))
     }
 
-    fn punch(&self, _: &Job, _: u32) -> Result<Box<dyn Punch>> {
+    fn hole_puncher(&self, _: &Job, _: u32) -> Result<Box<dyn HolePuncher>> {
         bail!("a raw device has no holes")
     }
 

@@ -1,12 +1,12 @@
-//! Work with names and small files, through plain system calls on any mounted file system.
+//! Workload with names and small files, through plain system calls on any mounted file system.
 
 mod git;
 mod names;
-mod source;
+mod source_tree;
 mod tree;
 
 pub use names::{Names, Operation};
-pub use tree::{Chore, Tree};
+pub use tree::{Tree, TreeTask};
 
 use std::path::Path;
 

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 
 use super::sync;
+use crate::access_order::Io;
 use crate::interrupt;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
-use crate::lane::{Lane, Sync};
-use crate::order::Io;
+use crate::job_files::{HolePuncher, JobFiles};
 use crate::outcome::Outcome;
 use crate::runner;
-use crate::target::{Laid, Punch};
+use crate::submitter::{Blocking, Submitter};
 
 /// What is done to each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,16 +135,16 @@ struct Directories {
     dirs: Vec<File>,
 }
 
-impl Laid for Directories {
-    fn lane(&self, _: &Job, nth: u32, _: u32) -> Result<Box<dyn Lane>> {
+impl JobFiles for Directories {
+    fn submitter(&self, _: &Job, nth: u32, _: u32) -> Result<Box<dyn Submitter>> {
         let (operation, dir) = (self.operation, self.dirs[nth as usize].try_clone()?);
-        Ok(Box::new(Sync::new(move |io: &Io| {
+        Ok(Box::new(Blocking::new(move |io: &Io| {
             let name = io.offset.to_string();
             operation.call(&dir, &name).with_context(|| format!("{} {name}", operation.name()))
         })))
     }
 
-    fn punch(&self, _: &Job, _: u32) -> Result<Box<dyn Punch>> {
+    fn hole_puncher(&self, _: &Job, _: u32) -> Result<Box<dyn HolePuncher>> {
         bail!("names have no holes")
     }
 

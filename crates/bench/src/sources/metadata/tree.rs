@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 
-use super::source::{self, Source};
+use super::source_tree::{self, SourceFile};
 use super::{git, sync};
 use crate::interrupt;
 use crate::outcome::{Outcome, Tally};
@@ -15,14 +15,14 @@ use crate::runner::cpu_time;
 
 /// What is done with the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chore {
+pub enum TreeTask {
     /// It is unpacked, until it is durable.
     Unpack,
     /// git makes a repository of it, commits it, and looks whether anything has changed.
     Git,
 }
 
-impl Chore {
+impl TreeTask {
     pub fn name(self) -> &'static str {
         match self {
             Self::Unpack => "untar",
@@ -41,21 +41,21 @@ impl Chore {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    pub chore: Chore,
+    pub task: TreeTask,
     pub files: u32,
 }
 
 impl Tree {
     /// Runs on a file system that is mounted on `root`, and has nothing in it. What is made stays there.
     pub fn run(&self, root: &Path) -> Result<Outcome> {
-        let sources: Vec<Source> = source::tree(self.files).collect();
+        let sources: Vec<SourceFile> = source_tree::tree(self.files).collect();
         let (mut tally, cpu, start) = (Tally::new()?, cpu_time(), Instant::now());
         unpack(&sources, root, &mut tally)?;
         sync(root)?;
         let unpacked = Outcome::of_one_job(tally, start.elapsed(), cpu_time().saturating_sub(cpu));
-        match self.chore {
-            Chore::Unpack => Ok(unpacked),
-            Chore::Git => {
+        match self.task {
+            TreeTask::Unpack => Ok(unpacked),
+            TreeTask::Git => {
                 let start = Instant::now();
                 git::keep(&root.join(&sources[0].dir))?;
                 let tally = unpacked.tally.without_latencies()?;
@@ -66,7 +66,7 @@ impl Tree {
 }
 
 /// Makes directories and files with their contents and times.
-fn unpack(sources: &[Source], root: &Path, tally: &mut Tally) -> Result<()> {
+fn unpack(sources: &[SourceFile], root: &Path, tally: &mut Tally) -> Result<()> {
     // Not now, which files have anyway.
     let modified = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30));
     let mut dir = None;

@@ -2,15 +2,12 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
-
 use super::metadata::{Names, Tree};
-use super::rows::Run;
 use crate::job::Job;
 
 /// What the runs of a row do.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum Workload {
     /// Operations on blocks of files.
     Blocks(Job),
     /// Operations on names of files.
@@ -19,7 +16,7 @@ pub enum Work {
     Tree(Tree),
 }
 
-impl Work {
+impl Workload {
     /// What is counted as one operation, for people.
     pub fn unit(&self) -> &'static str {
         match self {
@@ -47,41 +44,13 @@ impl Work {
     /// Programs of others that do it.
     pub fn programs(&self) -> &'static [&'static str] {
         match self {
-            Self::Tree(tree) => tree.chore.programs(),
+            Self::Tree(tree) => tree.task.programs(),
             Self::Blocks(_) | Self::Names(_) => &[],
-        }
-    }
-
-    /// Fields for the JSON object of a run.
-    pub fn to_json(&self, run: &Run) -> Value {
-        match self {
-            Self::Blocks(job) => json!({
-                "layout": run.layout_in(job).name(),
-                "rw": job.rw.name(),
-                "direct": job.direct,
-                "punch": run.punch,
-                "bs": job.block.to_string(),
-                "numjobs": job.numjobs,
-                "iodepth": job.iodepth,
-                "ioengine": job.ioengine.name(),
-                "in_step": job.in_step,
-                "size": job.size,
-            }),
-            Self::Names(Names { operation, threads, files, .. }) => json!({
-                "operation": operation.name(),
-                "numjobs": threads,
-                "files_per_job": files,
-            }),
-            Self::Tree(Tree { chore, files }) => json!({
-                "operation": chore.name(),
-                "numjobs": 1,
-                "files_per_job": files,
-            }),
         }
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Blocks(job) => {

@@ -1,4 +1,4 @@
-//! What one thread writes.
+//! The writes of one thread.
 
 use std::path::PathBuf;
 
@@ -10,35 +10,37 @@ use super::BLOCK;
 use super::pattern::Stamp;
 use crate::interrupt;
 
-/// One thread's blocks of one file, written in random order, each once before any is written again.
-pub struct Lane {
-    /// The file, by its path in the volume.
+/// Writes the blocks of one thread in one file, in random order. Each pass writes every block once.
+pub struct Writer {
+    /// Path of the file in the volume.
     pub path: PathBuf,
-    writer: u32,
+    /// Number of the writer in its stamps.
+    number: u32,
     /// Block numbers in the order of this pass.
     order: Vec<u32>,
-    /// Where in `order` this pass is.
+    /// Index in `order` of the next block.
     next: usize,
     /// Writes so far.
     sequence: u32,
-    /// By index in `blocks`: the stamp that must be on the disk.
+    /// By index of the block: the stamp that must be on the disk.
     written: Vec<Stamp>,
     random: Random,
-    /// The first block, and the distance to the next.
+    /// The first block.
     first: u32,
+    /// The distance to the next block.
     stride: u32,
 }
 
-impl Lane {
-    /// A lane of `count` blocks of the file: `first`, `first + stride`, and so on.
-    pub fn new(path: PathBuf, writer: u32, first: u32, stride: u32, count: u32) -> Self {
+impl Writer {
+    /// Returns a writer for `count` blocks of the file: `first`, `first + stride`, and so on.
+    pub fn new(path: PathBuf, number: u32, first: u32, stride: u32, count: u32) -> Self {
         let order = (0..count).map(|index| first + index * stride).collect();
         let written = Vec::with_capacity(count as usize);
-        let random = Random(u64::from(writer) + 1);
-        let mut lane = Self { path, writer, order, next: 0, sequence: 0, written, random, first, stride };
-        lane.written.extend(lane.order.iter().map(|&block| Stamp { writer, block, sequence: 0 }));
-        lane.random.shuffle(&mut lane.order);
-        lane
+        let random = Random(u64::from(number) + 1);
+        let mut writer = Self { path, number, order, next: 0, sequence: 0, written, random, first, stride };
+        writer.written.extend(writer.order.iter().map(|&block| Stamp { writer: number, block, sequence: 0 }));
+        writer.random.shuffle(&mut writer.order);
+        writer
     }
 
     /// Writes the next `count` blocks.
@@ -53,7 +55,7 @@ impl Lane {
             let block = self.order[self.next];
             self.next += 1;
             self.sequence += 1;
-            let stamp = Stamp { writer: self.writer, block, sequence: self.sequence };
+            let stamp = Stamp { writer: self.number, block, sequence: self.sequence };
             stamp.fill(&mut buffer);
             file.write_at(&buffer, u64::from(block) * BLOCK as u64)
                 .with_context(|| format!("writing block {block} of {}", self.path.display()))?;
@@ -62,13 +64,13 @@ impl Lane {
         Ok(())
     }
 
-    /// What must be on the disk for each block of the lane that has been written.
+    /// Returns the stamps that must be on the disk, of the blocks written so far.
     pub fn written(&self) -> impl Iterator<Item = Stamp> {
         self.written.iter().copied().filter(|stamp| stamp.sequence > 0)
     }
 }
 
-/// Marsaglia's xorshift64.
+/// Random numbers by Marsaglia's xorshift64.
 struct Random(u64);
 
 impl Random {
@@ -76,11 +78,10 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // Below `bound`, which is a `usize`.
         usize::try_from((self.0 >> 16) % bound as u64).unwrap_or(0)
     }
 
-    /// Fisher and Yates.
+    /// Shuffles by the algorithm of Fisher and Yates.
     fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

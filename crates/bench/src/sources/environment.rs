@@ -12,15 +12,15 @@ use parext4::device::signature;
 use parext4::{Device, MemDevice};
 use tempfile::TempDir;
 
+use super::cases::{Case, Participant, Scale, Storage, Subject};
 use super::memory_group::MemoryGroup;
 use super::mount::{Loop, Mount, Peer};
-use super::rows::{On, Place, Row, Run, Scale};
-use super::work::Work;
+use super::workload::Workload;
 use super::{calibrate, command};
 use crate::engine::Engine;
-use crate::ground::{self, Image};
 use crate::outcome::Outcome;
-use crate::target::{CopyTarget, DirTarget, LibTarget, RawTarget, Target};
+use crate::storage::{self, Image};
+use crate::target::{self, CopyTarget, DirTarget, LibTarget, RawTarget};
 
 /// Requests that the simulated device does at a time.
 const PARALLEL: usize = 1024;
@@ -32,9 +32,9 @@ fn image_size(scale: Scale) -> u64 {
     (scale.size * 3).max(384 << 20)
 }
 
-/// All places. What lies over another comes before it, so that it is taken away first.
+/// All environment. What lies over another comes before it, so that it is taken away first.
 #[derive(Debug)]
-pub struct Places {
+pub struct Environment {
     loop_device: Option<Loop>,
     /// The image or the device given.
     plain: PathBuf,
@@ -49,19 +49,21 @@ pub struct Places {
     _dir: Option<TempDir>,
 }
 
-impl Places {
-    /// Makes what the rows take.
+impl Environment {
+    /// Makes what the cases take.
     pub fn set_up(
         device: Option<&Path>,
         dir: Option<&Path>,
         force: bool,
         scale: Scale,
-        rows: &[Row],
+        cases: &[Case],
     ) -> Result<Self> {
-        let uses = |wanted: fn(On) -> bool| rows.iter().flat_map(|row| &row.runs).any(|run| wanted(run.on));
-        let uses_memory = uses(|on| matches!(on, On::Lib(Place::Memory | Place::Simulated)));
-        let uses_disk = uses(|on| !matches!(on, On::Lib(Place::Memory | Place::Simulated) | On::Copy));
-        let mut places = Self {
+        let uses =
+            |wanted: fn(Subject) -> bool| cases.iter().flat_map(|row| &row.runs).any(|run| wanted(run.on));
+        let uses_memory = uses(|on| matches!(on, Subject::Lib(Storage::Memory | Storage::Simulated)));
+        let uses_disk =
+            uses(|on| !matches!(on, Subject::Lib(Storage::Memory | Storage::Simulated) | Subject::Copy));
+        let mut environment = Self {
             loop_device: None,
             plain: PathBuf::new(),
             is_device: device.is_some(),
@@ -73,25 +75,25 @@ impl Places {
             _dir: None,
         };
         if uses_memory {
-            places.memory = Some(ground::memory(scale.size * 3 / 2)?);
+            environment.memory = Some(storage::memory(scale.size * 3 / 2)?);
         }
         match device {
             _ if !uses_disk => {}
-            Some(device) => places.use_device(device, force, scale)?,
-            None => places.make_image(dir, scale)?,
+            Some(device) => environment.use_device(device, force, scale)?,
+            None => environment.make_image(dir, scale)?,
         }
         if uses_disk {
-            places.peers = usable_peers();
+            environment.peers = usable_peers();
         }
-        if rows.iter().any(|row| row.cache.is_some()) {
-            places.has_memory_groups = has_memory_groups();
+        if cases.iter().any(|row| row.cache.is_some()) {
+            environment.has_memory_groups = has_memory_groups();
         }
-        Ok(places)
+        Ok(environment)
     }
 
     fn use_device(&mut self, path: &Path, force: bool, scale: Scale) -> Result<()> {
         let is_block_device = std::fs::metadata(path)?.file_type().is_block_device();
-        let device = ground::open(path, true)?;
+        let device = storage::open(path, true)?;
         ensure!(is_block_device, "{}: is not a block device", path.display());
         let least = image_size(scale);
         ensure!(device.size() >= least, "{}: needs {}", path.display(), BinaryBytes(least));
@@ -121,11 +123,11 @@ impl Places {
     }
 
     /// Whether a run can take place here, with a cache of the given size.
-    pub fn have(&self, cache: Option<u64>, on: On) -> bool {
+    pub fn have(&self, cache: Option<u64>, on: Subject) -> bool {
         match on {
-            On::Lib(Place::Loop) | On::Raw(Place::Loop) => self.loop_device.is_some(),
-            On::Lib(_) | On::Raw(_) | On::Copy => true,
-            On::Peer(peer) => {
+            Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop) => self.loop_device.is_some(),
+            Subject::Lib(_) | Subject::Raw(_) | Subject::Copy => true,
+            Subject::Peer(peer) => {
                 let has_block_device = self.is_device || self.loop_device.is_some();
                 let has_cache = cache.is_none() || self.has_memory_groups;
                 self.peers.contains(&peer) && (has_block_device || peer.is_program()) && has_cache
@@ -134,50 +136,52 @@ impl Places {
     }
 
     /// The name of the device under a run.
-    pub fn device_of(&self, on: On) -> String {
+    pub fn device_of(&self, on: Subject) -> String {
         match on {
-            On::Lib(Place::Memory) | On::Copy | On::Peer(Peer::Null) => "memory".into(),
-            On::Lib(Place::Simulated) | On::Raw(Place::Memory | Place::Simulated) => "simulated".into(),
+            Subject::Lib(Storage::Memory) | Subject::Copy | Subject::Peer(Peer::Null) => "memory".into(),
+            Subject::Lib(Storage::Simulated) | Subject::Raw(Storage::Memory | Storage::Simulated) => {
+                "simulated".into()
+            }
             _ if self.is_device => self.plain.display().to_string(),
-            On::Lib(Place::Plain) | On::Raw(Place::Plain) => "image".into(),
-            On::Peer(peer) if peer.is_program() => "image".into(),
+            Subject::Lib(Storage::Plain) | Subject::Raw(Storage::Plain) => "image".into(),
+            Subject::Peer(peer) if peer.is_program() => "image".into(),
             _ => "loop".into(),
         }
     }
 
     /// Does one run of a row.
-    pub fn measure(&self, row: &Row, run: &Run) -> Result<Outcome> {
+    pub fn measure(&self, row: &Case, run: &Participant) -> Result<Outcome> {
         let job = match &row.work {
-            Work::Blocks(job) => run.job(job),
-            Work::Names(names) => return names.run(self.mount(run.on)?.dir()),
-            Work::Tree(tree) => return tree.run(self.mount(run.on)?.dir()),
+            Workload::Blocks(job) => run.job(job),
+            Workload::Names(names) => return names.run(self.mount(run.on)?.dir()),
+            Workload::Tree(tree) => return tree.run(self.mount(run.on)?.dir()),
         };
         let engine = Engine { cache_size: row.cache.unwrap_or(run.engine.cache_size), ..run.engine };
         match run.on {
-            On::Peer(_) => {
+            Subject::Peer(_) => {
                 let mount = self.mount(run.on)?;
                 let _group = row.cache.map(|cache| MemoryGroup::enter(cache + OWN_MEMORY)).transpose()?;
-                DirTarget::new(mount.dir()).run(&job)
+                target::run(&DirTarget::new(mount.dir()), &job)
             }
-            On::Lib(place) => LibTarget::make(self.device(place, row)?, engine)?.run_and_close(&job),
-            On::Copy => CopyTarget.run(&job),
-            On::Raw(place) => RawTarget::new(self.device(place, row)?).run(&job),
+            Subject::Lib(place) => LibTarget::make(self.device(place, row)?, engine)?.run_and_close(&job),
+            Subject::Copy => target::run(&CopyTarget, &job),
+            Subject::Raw(place) => target::run(&RawTarget::new(self.device(place, row)?), &job),
         }
     }
 
     /// A fresh file system of a peer.
-    fn mount(&self, on: On) -> Result<Mount> {
+    fn mount(&self, on: Subject) -> Result<Mount> {
         match on {
-            On::Peer(peer) => Mount::new(peer, self.path_of(on)),
+            Subject::Peer(peer) => Mount::new(peer, self.path_of(on)),
             _ => bail!("it is not mounted"),
         }
     }
 
-    fn device(&self, place: Place, row: &Row) -> Result<Arc<dyn Device>> {
+    fn device(&self, place: Storage, row: &Case) -> Result<Arc<dyn Device>> {
         match place {
-            Place::Memory => Ok(self.memory()?),
-            Place::Simulated => Ok(ground::simulated(self.memory()?, self.latency(row)?, PARALLEL)),
-            Place::Plain | Place::Loop => ground::open(self.path_of(On::Lib(place)), true),
+            Storage::Memory => Ok(self.memory()?),
+            Storage::Simulated => Ok(storage::simulated(self.memory()?, self.latency(row)?, PARALLEL)),
+            Storage::Plain | Storage::Loop => storage::open(self.path_of(Subject::Lib(place)), true),
         }
     }
 
@@ -186,17 +190,17 @@ impl Places {
     }
 
     /// The image, its loop device, or the device given.
-    fn path_of(&self, on: On) -> &Path {
+    fn path_of(&self, on: Subject) -> &Path {
         match (&self.loop_device, on) {
-            (Some(device), On::Lib(Place::Loop) | On::Raw(Place::Loop)) => device.device(),
-            (Some(device), On::Peer(Peer::Ext4 | Peer::Xfs)) => device.device(),
+            (Some(device), Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop)) => device.device(),
+            (Some(device), Subject::Peer(Peer::Ext4 | Peer::Xfs)) => device.device(),
             _ => &self.plain,
         }
     }
 
     /// The latency of the simulated device in a row, found when it is first needed.
-    pub fn latency(&self, row: &Row) -> Result<Duration> {
-        let (Some(before), Work::Blocks(job)) = (row.before, &row.work) else {
+    pub fn latency(&self, row: &Case) -> Result<Duration> {
+        let (Some(before), Workload::Blocks(job)) = (row.before, &row.work) else {
             bail!("a row on a simulated device says how slow it is");
         };
         let mut latencies = self.latencies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -205,7 +209,7 @@ impl Places {
         }
         let memory = self.memory()?;
         let latency = calibrate::latency(before, |latency| {
-            let device = ground::simulated(Arc::<MemDevice>::clone(&memory), latency, PARALLEL);
+            let device = storage::simulated(Arc::<MemDevice>::clone(&memory), latency, PARALLEL);
             LibTarget::make(device, calibrate::BEFORE)?.run_and_close(job)
         })?;
         latencies.insert(before.to_bits(), latency);

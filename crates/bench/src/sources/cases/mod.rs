@@ -10,7 +10,7 @@ use parext4::{Policy, SplitAt};
 
 use super::command;
 use super::mount::Peer;
-use super::work::Work;
+use super::workload::Workload;
 use crate::engine::Engine;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 
@@ -37,23 +37,23 @@ impl Scale {
 
 /// One case of a source.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct Case {
     pub source: &'static str,
     pub case: String,
-    pub work: Work,
+    pub work: Workload,
     /// Operations a second that the source measured before its work; a simulated device is made as slow.
     pub before: Option<f64>,
     /// Bytes of every run's cache, if it is not to hold all files: the engine's page cache, or a memory control group around
     /// the kernel's.
     pub cache: Option<u64>,
     /// What takes turns; the first is what the others are compared with.
-    pub runs: Vec<Run>,
+    pub runs: Vec<Participant>,
 }
 
 /// What takes part in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub on: On,
+pub struct Participant {
+    pub on: Subject,
     pub files: Files,
     pub engine: Engine,
     /// If not as the job says.
@@ -64,9 +64,9 @@ pub struct Run {
 
 /// What is measured, and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
-    Lib(Place),
-    Raw(Place),
+pub enum Subject {
+    Lib(Storage),
+    Raw(Storage),
     /// Plain copies out of an array.
     Copy,
     Peer(Peer),
@@ -74,7 +74,7 @@ pub enum On {
 
 /// Where a volume lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// Memory.
     Memory,
     /// Memory that takes its time.
@@ -86,7 +86,7 @@ pub enum Place {
 }
 
 /// All cases.
-pub fn all(scale: Scale) -> Vec<Row> {
+pub fn all(scale: Scale) -> Vec<Case> {
     let blocks = [
         s1(scale),
         s1_disk(scale),
@@ -96,28 +96,28 @@ pub fn all(scale: Scale) -> Vec<Row> {
         s5(scale),
         one_file(scale),
         buffered(scale),
-        pressure::rows(scale),
+        pressure::cases(scale),
     ];
-    [blocks.concat(), metadata::rows(scale)].concat()
+    [blocks.concat(), metadata::cases(scale)].concat()
 }
 
-const PLAIN: Run = on(On::Lib(Place::Plain));
-const LOOP: Run = on(On::Lib(Place::Loop));
-const RAW: Run = on(On::Raw(Place::Plain));
-const RAW_LOOP: Run = on(On::Raw(Place::Loop));
-const COPY: Run = on(On::Copy);
-const EXT4: Run = on(On::Peer(Peer::Ext4));
-const XFS: Run = on(On::Peer(Peer::Xfs));
-const MOUNTED: Run = on(On::Peer(Peer::Mounted));
-const NULL: Run = on(On::Peer(Peer::Null));
-const FUSE2FS: Run = on(On::Peer(Peer::Fuse2fs));
+const PLAIN: Participant = on(Subject::Lib(Storage::Plain));
+const LOOP: Participant = on(Subject::Lib(Storage::Loop));
+const RAW: Participant = on(Subject::Raw(Storage::Plain));
+const RAW_LOOP: Participant = on(Subject::Raw(Storage::Loop));
+const COPY: Participant = on(Subject::Copy);
+const EXT4: Participant = on(Subject::Peer(Peer::Ext4));
+const XFS: Participant = on(Subject::Peer(Peer::Xfs));
+const MOUNTED: Participant = on(Subject::Peer(Peer::Mounted));
+const NULL: Participant = on(Subject::Peer(Peer::Null));
+const FUSE2FS: Participant = on(Subject::Peer(Peer::Fuse2fs));
 
 /// With the default engine, all in one file.
-const fn on(on: On) -> Run {
-    Run { on, files: Files::One, engine: Engine::DEFAULT, layout: None, punch: false }
+const fn on(on: Subject) -> Participant {
+    Participant { on, files: Files::One, engine: Engine::DEFAULT, layout: None, punch: false }
 }
 
-impl Run {
+impl Participant {
     const fn policy(self, policy: Policy) -> Self {
         Self { engine: Engine { policy, ..self.engine }, ..self }
     }
@@ -154,29 +154,29 @@ impl Run {
 }
 
 /// S1: writes into preallocated blocks share the file. The source's table, on a device as slow as its own.
-fn s1(scale: Scale) -> Vec<Row> {
-    let sim = on(On::Lib(Place::Simulated));
+fn s1(scale: Scale) -> Vec<Case> {
+    let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [
         sim.policy(Policy::Exclusive),
         sim.policy(Policy::SharedOverwrite),
         sim.split_at(SplitAt::Submission),
         sim,
     ];
-    let mut rows: Vec<Row> = [4, 16, 64]
+    let mut cases: Vec<Case> = [4, 16, 64]
         .into_iter()
         .map(|k| {
             let job = job(scale, Layout::Unwritten, k << 10, 10, 10);
-            Row { before: Some(11_100.0), ..row("S1", &format!("unwritten-{k}k-qd10x10-sim"), job, &runs) }
+            Case { before: Some(11_100.0), ..row("S1", &format!("unwritten-{k}k-qd10x10-sim"), job, &runs) }
         })
         .collect();
-    let mem = on(On::Lib(Place::Memory));
+    let mem = on(Subject::Lib(Storage::Memory));
     let mem = [Layout::Written, Layout::Unwritten].map(|layout| mem.layout(layout));
-    rows.push(row("S1", "written-unwritten-4k-mem", job(scale, Layout::Unwritten, 4096, 8, 1), &mem));
-    rows
+    cases.push(row("S1", "written-unwritten-4k-mem", job(scale, Layout::Unwritten, 4096, 8, 1), &mem));
+    cases
 }
 
 /// S1's job on a disk, beside its peers.
-fn s1_disk(scale: Scale) -> Vec<Row> {
+fn s1_disk(scale: Scale) -> Vec<Case> {
     let peers = [
         RAW.layout(Layout::Written),
         LOOP,
@@ -199,11 +199,11 @@ fn s1_disk(scale: Scale) -> Vec<Row> {
 }
 
 /// S2: a large request's blocks are allocated in one step.
-fn s2(scale: Scale) -> Vec<Row> {
+fn s2(scale: Scale) -> Vec<Case> {
     const JOBS: u32 = 32;
     let settings = [None, Some(0), Some(33)].map(|from| PLAIN.serialize_from(from));
     let mut append = settings.to_vec();
-    append.extend(settings.map(Run::per_job));
+    append.extend(settings.map(Participant::per_job));
     append.extend([LOOP, EXT4, XFS]);
     let mixed = BlockSize { min: 4 << 10, max: 1 << 20 };
     let sizes = [4, 128, 2048].map(|k| fixed(k << 10)).into_iter().chain([mixed]);
@@ -219,15 +219,15 @@ fn s2(scale: Scale) -> Vec<Row> {
 }
 
 /// S3: overwrites of parts of blocks share the file.
-fn s3(scale: Scale) -> Vec<Row> {
-    let sim = on(On::Lib(Place::Simulated));
+fn s3(scale: Scale) -> Vec<Case> {
+    let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [sim.policy(Policy::Exclusive), sim.policy(Policy::SharedOverwrite), sim];
     // What a device moves costs no processor time, so the simulated one's memory should fit its caches.
     let size = scale.size.min(64 << 20);
     let overwrite = job(Scale { size, ..scale }, Layout::Written, 2048, 8, 256);
     let unwritten = half_blocks(job(scale, Layout::Unwritten, 2048, 8, 16), 0);
     vec![
-        Row { before: Some(4_328.0), ..row("S3", "unaligned-overwrite-2k-qd256x8-sim", overwrite, &runs) },
+        Case { before: Some(4_328.0), ..row("S3", "unaligned-overwrite-2k-qd256x8-sim", overwrite, &runs) },
         row(
             "S3",
             "unaligned-unwritten-2k-qd16x8",
@@ -238,12 +238,12 @@ fn s3(scale: Scale) -> Vec<Row> {
 }
 
 /// What all sources are about: threads that share a file beside threads that have a file each.
-fn one_file(scale: Scale) -> Vec<Row> {
+fn one_file(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
     let through_fuse = [MOUNTED, FUSE2FS, NULL].map(|run| [run, run.per_job()]).concat();
     let with_fuse = [&runs[..], &through_fuse].concat();
     let threads = |layout, bytes| job(scale, layout, bytes, 8, 1);
-    let case = |case, job, runs: &[Run]| row("one-file", case, job, runs);
+    let case = |case, job, runs: &[Participant]| row("one-file", case, job, runs);
     vec![
         case("overwrite-4k", threads(Layout::Written, 4096), &runs),
         case("unwritten-4k", threads(Layout::Unwritten, 4096), &runs),
@@ -255,7 +255,7 @@ fn one_file(scale: Scale) -> Vec<Row> {
 }
 
 /// S4: buffered reads and writes of one file share it. All of it stays in memory.
-fn s4(scale: Scale) -> Vec<Row> {
+fn s4(scale: Scale) -> Vec<Case> {
     let policies =
         [Policy::Exclusive, Policy::SharedOverwrite, Policy::Range].map(|policy| PLAIN.policy(policy));
     let peers = [&policies[..], &[EXT4, XFS, MOUNTED, FUSE2FS, NULL]].concat();
@@ -268,14 +268,14 @@ fn s4(scale: Scale) -> Vec<Row> {
 }
 
 /// S5: ranges of one file are changed beside I/O elsewhere in it, and what holding ranges costs.
-fn s5(scale: Scale) -> Vec<Row> {
+fn s5(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.punched()]).concat();
     let punched = row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs);
-    [vec![punched], passes::rows(scale)].concat()
+    [vec![punched], passes::cases(scale)].concat()
 }
 
 /// Threads that share a file through a cache beside threads that have a file each; one thread that streams.
-fn buffered(scale: Scale) -> Vec<Row> {
+fn buffered(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
     let random = |rw| cached(job(scale, Layout::Written, 4096, 8, 1), rw);
     let append = cached(job(scale, Layout::Append, 4096, 8, 1), Rw::Append);
@@ -283,7 +283,7 @@ fn buffered(scale: Scale) -> Vec<Row> {
     let durable = Job { end_fsync: true, ..stream(Layout::Append, Rw::Write) };
     let cold = stream(Layout::Written, Rw::Read);
     let streamed = [PLAIN, LOOP, EXT4, XFS, MOUNTED, FUSE2FS, NULL];
-    let case = |case, job, runs: &[Run]| row("buffered", case, job, runs);
+    let case = |case, job, runs: &[Participant]| row("buffered", case, job, runs);
     vec![
         case("buffered-read-4k", random(Rw::RandRead), &runs),
         case("buffered-overwrite-4k", random(Rw::RandWrite), &runs),
@@ -295,8 +295,15 @@ fn buffered(scale: Scale) -> Vec<Row> {
     ]
 }
 
-fn row(source: &'static str, case: &str, job: Job, runs: &[Run]) -> Row {
-    Row { source, case: case.into(), work: Work::Blocks(job), before: None, cache: None, runs: runs.to_vec() }
+fn row(source: &'static str, case: &str, job: Job, runs: &[Participant]) -> Case {
+    Case {
+        source,
+        case: case.into(),
+        work: Workload::Blocks(job),
+        before: None,
+        cache: None,
+        runs: runs.to_vec(),
+    }
 }
 
 /// Random writes.
@@ -343,7 +350,7 @@ fn half_blocks(job: Job, shift: u64) -> Job {
     Job { align: 4096, shift, ..job }
 }
 
-impl Row {
+impl Case {
     /// Whether the user asked for it: by its source, or by part of its name.
     pub fn is_wanted(&self, only: &[String]) -> bool {
         only.is_empty()
@@ -363,9 +370,9 @@ impl Row {
     pub fn label(&self, which: usize) -> String {
         let run = &self.runs[which];
         let lib: Vec<Engine> =
-            self.runs.iter().filter(|run| matches!(run.on, On::Lib(_))).map(|run| run.engine).collect();
+            self.runs.iter().filter(|run| matches!(run.on, Subject::Lib(_))).map(|run| run.engine).collect();
         let differ = |one: fn(&Engine) -> String| {
-            let is_lib = matches!(run.on, On::Lib(_));
+            let is_lib = matches!(run.on, Subject::Lib(_));
             (is_lib && lib.iter().any(|engine| one(engine) != one(&lib[0]))).then(|| one(&run.engine))
         };
         let mut words = vec![run.on.name().to_owned()];
@@ -388,12 +395,12 @@ impl Row {
     }
 }
 
-impl On {
+impl Subject {
     fn name(self) -> &'static str {
         match self {
-            Self::Lib(Place::Memory | Place::Simulated | Place::Plain) => "parext4",
-            Self::Lib(Place::Loop) => "parext4 on loop",
-            Self::Raw(Place::Loop) => "raw loop",
+            Self::Lib(Storage::Memory | Storage::Simulated | Storage::Plain) => "parext4",
+            Self::Lib(Storage::Loop) => "parext4 on loop",
+            Self::Raw(Storage::Loop) => "raw loop",
             Self::Raw(_) => "raw",
             Self::Copy => "memory copies",
             Self::Peer(peer) => peer.name(),
@@ -403,7 +410,7 @@ impl On {
     /// Its name in the JSON.
     pub fn target(self) -> &'static str {
         match self {
-            Self::Lib(Place::Simulated) => "sim",
+            Self::Lib(Storage::Simulated) => "sim",
             Self::Lib(_) => "lib",
             Self::Raw(_) => "raw",
             Self::Copy => "copy",

@@ -1,4 +1,4 @@
-//! The storage under a volume: image files, memory, and memory that takes its time.
+//! The storage of a volume: image files, memory, and memory with simulated latency.
 
 use std::fs;
 use std::io::IoSlice;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use parext4::device::{Direct, SimDevice, SimProfile, open_device};
 use parext4::{Device, DeviceOptions, FileDevice, MemDevice};
 
-use super::target::fill;
+use super::buffers::fill;
 
 /// An image file; removed when dropped.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image of `size` bytes, which must not exist, and writes all of it: whatever lies under it is
-    /// to have no first writes left that would be measured with ours.
+    /// Makes an image of `size` bytes, which must not exist, and writes all of it. Otherwise first writes to the storage below
+    /// the image would be measured, too.
     pub fn make(path: &Path, size: u64) -> Result<Self> {
         let file = fs::File::create_new(path).with_context(|| path.display().to_string())?;
         let image = Self { path: path.to_owned() };
@@ -39,20 +39,20 @@ impl Drop for Image {
     }
 }
 
-/// Opens an image or device, past the page cache if `direct` and where that is possible.
+/// Opens an image or device; with direct I/O if `direct` and where that is possible.
 pub fn open(path: &Path, direct: bool) -> Result<Arc<dyn Device>> {
     let direct = if direct { Direct::Auto } else { Direct::Never };
     Ok(open_device(path, &DeviceOptions::new().direct(direct))?)
 }
 
-/// A volume in memory that has taken all of its memory.
+/// Returns a device in memory, with all of its memory allocated.
 pub fn memory(size: u64) -> Result<Arc<MemDevice>> {
     let device = MemDevice::new(size);
     write_all(&device)?;
     Ok(Arc::new(device))
 }
 
-/// A device that takes `latency` for each request, and does `parallel` of them at a time.
+/// Returns a device that takes `latency` for each request and serves `parallel` requests at a time.
 pub fn simulated(inner: Arc<dyn Device>, latency: Duration, parallel: usize) -> Arc<dyn Device> {
     let profile = SimProfile::new(latency, parallel);
     Arc::new(SimDevice::new(inner, profile))

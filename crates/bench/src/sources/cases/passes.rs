@@ -1,11 +1,11 @@
 //! S5's own test, of what ranges cost: one pass over a file that lies in memory, by one thread.
 
-use super::{EXT4, PLAIN, Row, Scale, XFS, cached, job, row};
+use super::{Case, EXT4, PLAIN, Scale, XFS, cached, job, row};
 use crate::job::{IoEngine, Job, Layout, Rw};
 use parext4::Policy;
 
 /// Reads, writes, and page faults of a program that only looks, or also writes.
-pub fn rows(scale: Scale) -> Vec<Row> {
+pub fn cases(scale: Scale) -> Vec<Case> {
     let [exclusive, shared] = [Policy::Exclusive, Policy::SharedOverwrite].map(|policy| PLAIN.policy(policy));
     let runs = [exclusive, shared, PLAIN, EXT4, XFS];
     let pass = |rw, ioengine| Job {

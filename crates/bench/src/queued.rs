@@ -1,4 +1,4 @@
-//! Lanes over queues: of the library, and of a device or file.
+//! Submitters that use queues: of the library, and of a device or file.
 
 use std::sync::Arc;
 
@@ -6,28 +6,28 @@ use anyhow::{Context, Result, bail};
 use parext4::device::{Done, Op, Queue, Request, Segment};
 use parext4::{AlignedBuf, Completion, File, IoFlags, IoQueue, IoRequest};
 
+use super::access_order::{Io, Kind};
+use super::buffers::buffer;
 use super::job::Job;
-use super::lane::Lane;
-use super::order::{Io, Kind};
-use super::target::buffer;
+use super::submitter::Submitter;
 
-/// Operations on a file go to a queue of the library.
-pub struct LibLane {
+/// Submits operations on a file to a queue of the library.
+pub struct VolumeQueue {
     queue: IoQueue,
     file: File,
     bufs: Vec<Option<AlignedBuf>>,
     done: Vec<Completion>,
 }
 
-impl LibLane {
-    /// A lane with `depth` slots for the job's operations.
+impl VolumeQueue {
+    /// Returns a submitter with `depth` slots.
     pub fn new(queue: IoQueue, file: File, job: &Job, depth: u32) -> Result<Self> {
         let bufs = (0..depth).map(|_| buffer(job.block.max).map(Some)).collect::<Result<_>>()?;
         Ok(Self { queue, file, bufs, done: Vec::with_capacity(depth as usize) })
     }
 }
 
-impl Lane for LibLane {
+impl Submitter for VolumeQueue {
     fn submit(&mut self, slot: usize, io: &Io) -> Result<()> {
         let buf = self.bufs[slot].take().context("a slot is used twice")?;
         let (offset, len) = (io.offset, usize::try_from(io.len)?);
@@ -48,7 +48,7 @@ impl Lane for LibLane {
         self.queue.harvest(true, &mut self.done)?;
         for done in self.done.drain(..) {
             done.result?;
-            // As submitted.
+            // `submit` made the token from a slot.
             let slot = done.token as usize;
             self.bufs[slot] = done.buf.or(self.bufs[slot].take());
             free.push(slot);
@@ -57,16 +57,16 @@ impl Lane for LibLane {
     }
 }
 
-/// Operations go to a queue of a device or file. All writes come from one buffer; each slot has its own for reads.
-pub struct QueueLane {
+/// Submits operations to a queue of a device or file. All writes share one buffer. Each slot has its own buffer for reads.
+pub struct DeviceQueue {
     queue: Box<dyn Queue>,
     source: Arc<AlignedBuf>,
     reads: Vec<Option<AlignedBuf>>,
     done: Vec<Done>,
 }
 
-impl QueueLane {
-    /// A lane with `depth` slots for the job's operations.
+impl DeviceQueue {
+    /// Returns a submitter with `depth` slots.
     pub fn new(queue: Box<dyn Queue>, job: &Job, depth: u32) -> Result<Self> {
         let reads = match job.rw.reads() {
             true => (0..depth).map(|_| buffer(job.block.max).map(Some)).collect::<Result<_>>()?,
@@ -77,7 +77,7 @@ impl QueueLane {
     }
 }
 
-impl Lane for QueueLane {
+impl Submitter for DeviceQueue {
     fn submit(&mut self, slot: usize, io: &Io) -> Result<()> {
         let (offset, len) = (io.offset, usize::try_from(io.len)?);
         let op = match io.kind {
@@ -102,7 +102,7 @@ impl Lane for QueueLane {
         }
         for done in self.done.drain(..) {
             done.result?;
-            // As submitted.
+            // `submit` made the token from a slot.
             let slot = done.token as usize;
             if let Op::Read { buf, .. } = done.op {
                 self.reads[slot] = Some(buf);

@@ -1,4 +1,4 @@
-//! Where the demo's image lies, and that it goes away again.
+//! The image of the demo: where it is made, and that it is removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,44 +9,47 @@ use parext4::device::{Direct, Location};
 use parext4::{DeviceOptions, FileDevice};
 use tempfile::TempDir;
 
-/// Size of the image if the disk has room for it.
+/// Default size of the image, in bytes.
 const SIZE: u64 = 1536 << 20;
-/// The least that the demo works with.
+/// Smallest size of the image, in bytes.
 const MIN_SIZE: u64 = 64 << 20;
-/// Left free on the disk.
+/// Bytes left free on the disk.
 const SPARE: u64 = 256 << 20;
 
-/// An image, removed when dropped.
+/// An image file; removed when dropped.
 #[derive(Debug)]
-pub struct Place {
-    image: PathBuf,
+pub struct Image {
+    path: PathBuf,
     size: u64,
     direct: bool,
     keep: bool,
-    /// Removed with all that is in it.
+    /// The temporary directory of the image, if it is in one.
     dir: Option<TempDir>,
 }
 
-impl Place {
-    /// Makes an empty image file whose space is reserved.
+impl Image {
+    /// Makes an empty image file, and allocates its space.
+    ///
+    /// # Errors
+    /// If `image` exists, or the disk has too little space.
     pub fn new(image: Option<&Path>, size: Option<u64>, keep: bool) -> Result<Self> {
         if let Some(image) = image {
             Location::parse(image)?;
             ensure!(!image.exists(), "{}: exists; the demo makes a new image", image.display());
-            return Self { image: image.to_owned(), size: 0, direct: false, keep, dir: None }.reserve(size);
+            return Self { path: image.to_owned(), size: 0, direct: false, keep, dir: None }.reserve(size);
         }
         let mut dirs = vec![std::env::temp_dir(), PathBuf::from("/var/tmp")];
         dirs.extend(std::env::current_dir());
-        // A temporary directory in memory, which has no direct I/O, would show nothing of the disk.
+        // A directory in memory has no direct I/O, and the demo would measure no disk there.
         let disk = dirs.iter().find(|dir| allows_direct(dir)).unwrap_or(&dirs[0]);
         let dir = tempfile::Builder::new().prefix("parext4-demo-").tempdir_in(disk);
         let dir = dir.with_context(|| disk.display().to_string())?;
-        let image = dir.path().join("demo.img");
-        Self { image, size: 0, direct: false, keep, dir: Some(dir) }.reserve(size)
+        let path = dir.path().join("demo.img");
+        Self { path, size: 0, direct: false, keep, dir: Some(dir) }.reserve(size)
     }
 
     fn reserve(mut self, size: Option<u64>) -> Result<Self> {
-        let parent = self.image.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         self.size = match size {
             Some(size) => size,
             None => SIZE.min(free_space(parent)?.saturating_sub(SPARE)),
@@ -58,39 +61,39 @@ impl Place {
             BinaryBytes(MIN_SIZE),
             BinaryBytes(SPARE)
         );
-        let device = FileDevice::open(&self.image, &DeviceOptions::new().create(self.size))?;
+        let device = FileDevice::open(&self.path, &DeviceOptions::new().create(self.size))?;
         self.direct = device.is_direct();
-        device.allocate().with_context(|| format!("reserving space for {}", self.image.display()))?;
+        device.allocate().with_context(|| format!("reserving space for {}", self.path.display()))?;
         Ok(self)
     }
 
-    /// The image file.
-    pub fn image(&self) -> &Path {
-        &self.image
+    /// Returns the path of the image.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether I/O bypasses the page cache.
+    /// Returns true if I/O bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// How to open the image.
+    /// Returns how to open the image.
     pub fn direct(&self) -> Direct {
         if self.direct { Direct::Always } else { Direct::Never }
     }
 
-    /// Whether the image stays.
+    /// Returns true if the image is kept.
     pub fn is_kept(&self) -> bool {
         self.keep
     }
 }
 
-impl Drop for Place {
+impl Drop for Image {
     fn drop(&mut self) {
         match self.dir.take() {
             Some(dir) if self.keep => {
@@ -99,16 +102,16 @@ impl Drop for Place {
             Some(_) => {}
             None if self.keep => {}
             None => {
-                let _ = fs::remove_file(&self.image);
+                let _ = fs::remove_file(&self.path);
             }
         }
     }
 }
 
-/// Whether files in `dir` can be accessed directly, with blocks of 4 KiB.
+/// Returns true if files in `dir` allow direct I/O.
 fn allows_direct(dir: &Path) -> bool {
     let probe = || {
-        // On tmpfs direct I/O may be allowed and yet be no disk.
+        // tmpfs may allow direct I/O although it is no disk.
         const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
         let on_disk = rustix::fs::statfs(dir).is_ok_and(|statfs| statfs.f_type != TMPFS_MAGIC);
         let file = tempfile::NamedTempFile::new_in(dir).ok().filter(|_| on_disk)?;
@@ -118,7 +121,7 @@ fn allows_direct(dir: &Path) -> bool {
     probe().is_some()
 }
 
-/// Bytes that a file in `dir` can have.
+/// Returns the bytes that are free for files in `dir`.
 fn free_space(dir: &Path) -> Result<u64> {
     let space = rustix::fs::statvfs(dir).with_context(|| dir.display().to_string())?;
     Ok(space.f_bavail.saturating_mul(space.f_frsize))

@@ -10,7 +10,7 @@ use super::job::{Job, Rw};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
     pub kind: Kind,
-    /// Byte offset; 0 for an append, which goes where the file ends.
+    /// Byte offset; 0 for an append.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
@@ -21,63 +21,64 @@ pub enum Kind {
     Read,
     Write,
     Append,
-    /// Makes durable what was written.
+    /// Makes all completed writes durable.
     Sync,
 }
 
-/// Visits that a thread takes out of the common order at a time, if there are enough for all.
-const BATCH: u64 = 16;
-/// Batches that each thread has in a pass at least, so that all end at about the same time.
-const BATCHES: u64 = 8;
+/// Largest number of visits that a thread takes from the common order at a time.
+const MAX_BATCH: u64 = 16;
+/// Smallest number of batches of each thread in a pass. With several, all threads end at about the same time.
+const MIN_BATCHES: u64 = 8;
 
-/// A thread's operations. The threads of one file take batches out of one order of its blocks, so that each
-/// block is visited once in a pass, however fast each thread is.
+/// Chooses the operations of a thread. The threads of one file take batches from a common order of its blocks, so that each
+/// pass visits each block once, whatever the speed of each thread.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct AccessOrder {
     job: Job,
-    spots: u64,
-    /// Visits that the threads of the file have taken.
+    positions: u64,
+    /// Number of batches that the threads of the file have taken.
     taken: Arc<AtomicU64>,
     batch_len: u64,
-    /// This thread's batch.
+    /// The rest of the thread's batch.
     batch: Range<u64>,
-    /// Which pass over the file the batch belongs to, and its permutation.
+    /// Number of the pass that the batch belongs to.
     pass: u64,
-    scatter: Scatter,
+    /// The order of the blocks in the pass.
+    permutation: Permutation,
 }
 
-impl Order {
-    /// The order of the visits to one of the job's files, which `threads` share: clones take their visits out
-    /// of the same order.
+impl AccessOrder {
+    /// Returns the order for one of the job's files, which `threads` threads share. Clones take their batches from the same
+    /// order.
     pub fn new(job: &Job, threads: u32) -> Self {
-        let spots = job.spots();
+        let positions = job.positions();
         Self {
             job: job.clone(),
-            spots,
+            positions,
             taken: Arc::default(),
-            batch_len: (spots / u64::from(threads) / BATCHES).clamp(1, BATCH),
+            batch_len: (positions / u64::from(threads) / MIN_BATCHES).clamp(1, MAX_BATCH),
             batch: 0..0,
             pass: 0,
-            scatter: Scatter::new(spots, 0),
+            permutation: Permutation::new(positions, 0),
         }
     }
 
-    /// The next operation; `None` when a fresh file is full.
+    /// Returns the next operation, or `None` after the last pass.
     pub fn next(&mut self) -> Option<Io> {
         let nth = match self.batch.next() {
             Some(nth) => nth,
             None => self.take()?,
         };
-        let spot = if self.job.rw.is_random() { self.scatter.at(nth) } else { nth };
-        let kind = self.kind(spot);
-        let offset = if kind == Kind::Append { 0 } else { spot * self.job.align + self.job.shift };
-        Some(Io { kind, offset, len: self.len(spot) })
+        let position = if self.job.rw.is_random() { self.permutation.at(nth) } else { nth };
+        let kind = self.kind(position);
+        let offset = if kind == Kind::Append { 0 } else { position * self.job.align + self.job.shift };
+        Some(Io { kind, offset, len: self.len(position) })
     }
 
     /// Takes the next batch and returns its first visit.
     fn take(&mut self) -> Option<u64> {
-        let batches = self.spots.div_ceil(self.batch_len);
-        // Relaxed: publishes nothing but itself.
+        let batches = self.positions.div_ceil(self.batch_len);
+        // Relaxed: the counter publishes no other data.
         let nth = self.taken.fetch_add(1, Ordering::Relaxed);
         let (pass, start) = (nth / batches, nth % batches * self.batch_len);
         if pass >= self.job.passes() {
@@ -85,52 +86,52 @@ impl Order {
         }
         if pass != self.pass {
             self.pass = pass;
-            self.scatter = Scatter::new(self.spots, pass);
+            self.permutation = Permutation::new(self.positions, pass);
         }
-        self.batch = start..(start + self.batch_len).min(self.spots);
+        self.batch = start..(start + self.batch_len).min(self.positions);
         self.batch.next()
     }
 
-    fn kind(&self, spot: u64) -> Kind {
+    fn kind(&self, position: u64) -> Kind {
         match self.job.rw {
             Rw::Read | Rw::RandRead => Kind::Read,
             Rw::Write | Rw::RandWrite => Kind::Write,
             Rw::Append => Kind::Append,
-            Rw::RandMixed if mix(spot ^ self.pass << 48) % 100 < u64::from(self.job.read_percent) => {
+            Rw::RandMixed if mix(position ^ self.pass << 48) % 100 < u64::from(self.job.read_percent) => {
                 Kind::Read
             }
             Rw::RandMixed => Kind::Write,
         }
     }
 
-    fn len(&self, spot: u64) -> u64 {
+    fn len(&self, position: u64) -> u64 {
         let block = self.job.block;
         if block.min == block.max {
             return block.max;
         }
-        block.min * (1 + mix(spot ^ self.pass << 48 ^ 1 << 47) % (block.max / block.min))
+        block.min * (1 + mix(position ^ self.pass << 48 ^ 1 << 47) % (block.max / block.min))
     }
 }
 
 /// A permutation of the numbers below `count`, computed without a table.
 #[derive(Clone, Copy, Debug)]
-struct Scatter {
+struct Permutation {
     count: u64,
     mask: u64,
-    /// Half the bits of `mask`.
+    /// Half the number of bits in `mask`.
     fold: u32,
     seed: u64,
 }
 
-impl Scatter {
+impl Permutation {
     fn new(count: u64, seed: u64) -> Self {
         let bits = 64 - count.saturating_sub(1).leading_zeros();
         let mask = 1_u64.checked_shl(bits).unwrap_or(0).wrapping_sub(1);
         Self { count, mask, fold: (bits / 2).max(1), seed: mix(seed) }
     }
 
-    /// Where `number` goes. Every step below is one to one within `mask`; repeating them until the number is
-    /// below `count` again keeps that.
+    /// Returns the image of `number`. Each step is a bijection within `mask`. Repeating the steps until the number is below
+    /// `count` gives a bijection of the numbers below `count`.
     fn at(&self, mut number: u64) -> u64 {
         loop {
             for odd in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9] {
@@ -145,7 +146,7 @@ impl Scatter {
     }
 }
 
-/// Noise: the finalizer of SplitMix64.
+/// Returns a hash: the finalizer of SplitMix64.
 pub fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -165,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_visits_every_block_once_whoever_is_faster() {
+    fn a_pass_visits_every_block_once_at_any_speed() {
         for rw in [Rw::RandWrite, Rw::Write] {
-            let mut slow = Order::new(&job(rw, Layout::Unwritten), 2);
+            let mut slow = AccessOrder::new(&job(rw, Layout::Unwritten), 2);
             let mut fast = slow.clone();
             let mut offsets = BTreeSet::new();
             let mut visits = 0;
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn written_files_are_visited_again_in_another_order() {
-        let mut order = Order::new(&job(Rw::RandWrite, Layout::Written), 1);
+        let mut order = AccessOrder::new(&job(Rw::RandWrite, Layout::Written), 1);
         let first: Vec<_> = (0..1000).filter_map(|_| order.next()).collect();
         let second: Vec<_> = (0..1000).filter_map(|_| order.next()).collect();
         assert_eq!(second.len(), 1000);
@@ -200,37 +201,37 @@ mod tests {
     }
 
     #[test]
-    fn files_are_visited_as_often_as_asked() {
+    fn the_number_of_passes_is_limited() {
         let job = Job { loops: Some(3), ..job(Rw::RandWrite, Layout::Written) };
-        let mut order = Order::new(&job, 1);
+        let mut order = AccessOrder::new(&job, 1);
         assert_eq!(std::iter::from_fn(|| order.next()).count(), 3000);
     }
 
     #[test]
-    fn scattered_numbers_have_no_stride() {
-        let scatter = Scatter::new(1 << 16, 0);
+    fn permuted_numbers_have_no_stride() {
+        let permutation = Permutation::new(1 << 16, 0);
         let steps: BTreeSet<u64> =
-            (0..1000).map(|number| scatter.at(number + 1).wrapping_sub(scatter.at(number))).collect();
+            (0..1000).map(|number| permutation.at(number + 1).wrapping_sub(permutation.at(number))).collect();
         assert!(steps.len() > 900, "{}", steps.len());
     }
 
     #[test]
     fn every_count_is_permuted() {
         for count in 1..200 {
-            let scatter = Scatter::new(count, count);
-            let all: BTreeSet<u64> = (0..count).map(|number| scatter.at(number)).collect();
+            let permutation = Permutation::new(count, count);
+            let all: BTreeSet<u64> = (0..count).map(|number| permutation.at(number)).collect();
             assert!(all.into_iter().eq(0..count));
         }
     }
 
     #[test]
-    fn lengths_and_kinds_are_mixed_as_asked() {
+    fn lengths_and_kinds_are_mixed() {
         let mut job = job(Rw::RandMixed, Layout::Written);
         job.size = 1000 * (16 << 10);
         job.block = BlockSize { min: 4096, max: 16 << 10 };
         job.align = 16 << 10;
         job.read_percent = 30;
-        let mut order = Order::new(&job, 1);
+        let mut order = AccessOrder::new(&job, 1);
         let ios: Vec<Io> = (0..1000).filter_map(|_| order.next()).collect();
         let lens: BTreeSet<u64> = ios.iter().map(|io| io.len).collect();
         assert!(lens.into_iter().eq([4096, 8192, 12288, 16384]));

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{EXT4, FUSE2FS, MOUNTED, NULL, Row, Run, Scale, XFS};
-use crate::sources::metadata::{Chore, Names, Operation, Tree};
-use crate::sources::work::Work;
+use super::{Case, EXT4, FUSE2FS, MOUNTED, NULL, Participant, Scale, XFS};
+use crate::sources::metadata::{Names, Operation, Tree, TreeTask};
+use crate::sources::workload::Workload;
 
 const THREADS: u32 = 2;
 /// Slow file systems do not come to all names in this time. What they do in less says little: it differs with the number
@@ -13,11 +13,11 @@ const THREADS: u32 = 2;
 const LONGEST: Duration = Duration::from_millis(2500);
 
 /// Through the same system calls on everything that can be mounted.
-pub fn rows(scale: Scale) -> Vec<Row> {
-    let mounted = [MOUNTED, EXT4, XFS, FUSE2FS].map(Run::per_job);
+pub fn cases(scale: Scale) -> Vec<Case> {
+    let mounted = [MOUNTED, EXT4, XFS, FUSE2FS].map(Participant::per_job);
     // It has names, but no contents.
     let with_null = [&mounted[..], &[NULL.per_job()]].concat();
-    let row = |case: &str, work, runs: &[Run]| Row {
+    let row = |case: &str, work, runs: &[Participant]| Case {
         source: "metadata",
         case: case.into(),
         work,
@@ -27,9 +27,9 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     };
     let names = Operation::ALL.map(|operation| {
         let names = Names { operation, threads: THREADS, files: scale.names / THREADS, runtime: LONGEST };
-        row(operation.name(), Work::Names(names), &with_null)
+        row(operation.name(), Workload::Names(names), &with_null)
     });
-    let tree = |chore| Work::Tree(Tree { chore, files: scale.names / 16 });
-    let trees = [row("untar", tree(Chore::Unpack), &with_null), row("git", tree(Chore::Git), &mounted)];
+    let tree = |task| Workload::Tree(Tree { task, files: scale.names / 16 });
+    let trees = [row("untar", tree(TreeTask::Unpack), &with_null), row("git", tree(TreeTask::Git), &mounted)];
     names.into_iter().chain(trees).collect()
 }

@@ -1,6 +1,6 @@
 //! A tree of small files as sources are, the same each time.
 
-use crate::order::mix;
+use crate::access_order::mix;
 
 /// Files in a directory.
 const TOGETHER: u32 = 20;
@@ -16,7 +16,7 @@ const WORDS: [&str; 24] = [
 
 /// A file of the tree.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceFile {
     /// The directory that it lies in, relative to the tree.
     pub dir: String,
     pub name: String,
@@ -24,8 +24,8 @@ pub struct Source {
 }
 
 /// So many files, directory by directory.
-pub fn tree(files: u32) -> impl Iterator<Item = Source> {
-    (0..files).map(|nth| Source {
+pub fn tree(files: u32) -> impl Iterator<Item = SourceFile> {
+    (0..files).map(|nth| SourceFile {
         dir: dir(nth / TOGETHER),
         name: format!("source-{nth}.c"),
         contents: contents(nth),
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn the_tree_is_the_same_each_time_and_of_small_files() {
         let (once, again): (Vec<_>, Vec<_>) = (tree(500).collect(), tree(500).collect());
-        let same = |one: &Source, other: &Source| {
+        let same = |one: &SourceFile, other: &SourceFile| {
             (&one.dir, &one.name, &one.contents) == (&other.dir, &other.name, &other.contents)
         };
         assert!(once.iter().zip(&again).all(|(one, other)| same(one, other)));

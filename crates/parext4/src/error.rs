@@ -20,7 +20,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed a read, write, flush or discard.
+    /// The device failed a read, write, flush or discard. Its errno is the errno of the device's error, or `EIO`.
     #[error("{what}: {cause}")]
     Device {
         /// The operation that failed.
@@ -29,75 +29,78 @@ pub enum Error {
         cause: Arc<io::Error>,
     },
     /// A structure on the device fails a check. The operation has changed nothing because of it.
+    /// Its errno is `EUCLEAN`.
     #[error("corrupt volume: {0}")]
     Corrupt(Box<Corruption>),
     /// The volume or the file uses a feature that parext4 does not support. The text names it.
+    /// Its errno is `EOPNOTSUPP`.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// The volume was opened read-only, or cannot be opened otherwise.
+    /// The volume was opened read-only, or cannot be opened otherwise (`EROFS`).
     #[error("the volume is read-only: {0}")]
     ReadOnly(String),
     /// An earlier failure has stopped the volume: it accepts no changes until it is opened again. The text is that error.
+    /// Its errno is `EROFS`.
     #[error("the volume was stopped by an earlier error: {0}")]
     Stopped(Arc<str>),
-    /// No such file or directory.
+    /// No such file or directory (`ENOENT`).
     #[error("no such file or directory: {0}")]
     NotFound(String),
-    /// The name exists already.
+    /// The name exists already (`EEXIST`).
     #[error("file exists: {0}")]
     Exists(String),
-    /// The operation needs a directory.
+    /// The operation needs a directory (`ENOTDIR`).
     #[error("not a directory: {0}")]
     NotDirectory(String),
-    /// The operation needs something other than a directory.
+    /// The operation needs something other than a directory (`EISDIR`).
     #[error("is a directory: {0}")]
     IsDirectory(String),
-    /// The directory still has entries.
+    /// The directory still has entries (`ENOTEMPTY`).
     #[error("directory not empty: {0}")]
     NotEmpty(String),
-    /// No free blocks are left.
+    /// No free blocks are left (`ENOSPC`).
     #[error("no space left on the volume")]
     NoSpace,
-    /// No free inodes are left.
+    /// No free inodes are left (`ENOSPC`).
     #[error("no inodes left on the volume")]
     NoInodes,
-    /// The inode has as many links as the format allows.
+    /// The inode has as many links as the format allows (`EMLINK`).
     #[error("too many links: {0}")]
     TooManyLinks(String),
-    /// A name is longer than 255 bytes, or a symlink's target longer than a block.
+    /// A name is longer than 255 bytes, or a symlink's target longer than a block (`ENAMETOOLONG`).
     #[error("name too long: {0}")]
     NameTooLong(String),
-    /// The inode has no such extended attribute.
+    /// The inode has no such extended attribute (`ENODATA`).
     #[error("no such attribute: {0}")]
     NoAttribute(String),
-    /// A value is longer than the limit of the system call.
+    /// A value is longer than the limit of the system call (`E2BIG`).
     #[error("too big: {0}")]
     TooBig(String),
-    /// A length is out of range.
+    /// A length is out of range (`ERANGE`).
     #[error("out of range: {0}")]
     OutOfRange(String),
-    /// An argument is not valid; the text says which and why.
+    /// An argument is not valid; the text says which and why. Its errno is `EINVAL`.
     #[error("invalid argument: {0}")]
     Invalid(String),
-    /// The file would exceed the largest size that the format can map.
+    /// The file would exceed the largest size that the format can map (`EFBIG`).
     #[error("file too large")]
     FileTooLarge,
-    /// The file has no data, or no hole, at or after this byte offset.
+    /// The file has no data, or no hole, at or after this byte offset (`ENXIO`).
     #[error("no data or hole at or after byte {0}")]
     NothingAfter(u64),
-    /// The object is in use.
+    /// The object is in use (`EBUSY`).
     #[error("in use: {0}")]
     Busy(String),
-    /// The operation would block, and the caller has asked for an error in that case.
+    /// The operation would block, and the caller has asked for an error in that case (`EAGAIN`).
     #[error("would block: {0}")]
-    WouldWait(&'static str),
-    /// The operation was cancelled before it began.
+    WouldBlock(&'static str),
+    /// The operation was cancelled before it began (`ECANCELED`).
     #[error("cancelled")]
     Cancelled,
-    /// More symbolic links than allowed were met while resolving a path.
+    /// More symbolic links than allowed were met while resolving a path (`ELOOP`).
     #[error("too many levels of symbolic links: {0}")]
     Loop(String),
-    /// The operation is not permitted on this inode.
+    /// The operation is not permitted on this inode (`EPERM`).
     #[error("operation not permitted: {0}")]
     NotPermitted(String),
 }
@@ -173,7 +176,7 @@ impl Error {
             Self::FileTooLarge => libc::EFBIG,
             Self::NothingAfter(_) => libc::ENXIO,
             Self::Busy(_) => libc::EBUSY,
-            Self::WouldWait(_) => libc::EAGAIN,
+            Self::WouldBlock(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
             Self::Loop(_) => libc::ELOOP,
             Self::NotPermitted(_) => libc::EPERM,

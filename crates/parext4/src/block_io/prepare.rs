@@ -96,7 +96,7 @@ impl Node {
     /// used, or given back.
     ///
     /// # Errors
-    /// [`Error::WouldWait`] if that is not possible, or if the blocks do not lie together in one state.
+    /// [`Error::WouldBlock`] if that is not possible, or if the blocks do not lie together in one state.
     pub(crate) fn prepare_at_once(
         &self,
         runs: Runs,
@@ -111,10 +111,10 @@ impl Node {
             ([Mapping { state: State::Unwritten(_), .. }], None) => {
                 let depth = self.engine.map(&self.inode)?.depth();
                 let reservation = allocator.reserve(worst_case(depth + 1)).ok();
-                let reservation = reservation.ok_or(Error::WouldWait("space is short"))?;
+                let reservation = reservation.ok_or(Error::WouldBlock("space is short"))?;
                 Some(Debt { pieces: 1, reservation, pinned: false })
             }
-            _ => return Err(Error::WouldWait("blocks must be found or made first")),
+            _ => return Err(Error::WouldBlock("blocks must be found or made first")),
         };
         Ok(Prepared { runs, debt, modifies: dates })
     }
@@ -131,7 +131,7 @@ impl Node {
     /// Borrows what a write of `[offset, end)` will need, without waiting.
     ///
     /// # Errors
-    /// [`Error::WouldWait`], as [`prepare_at_once`](Self::prepare_at_once).
+    /// [`Error::WouldBlock`], as [`prepare_at_once`](Self::prepare_at_once).
     pub(crate) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let prepared = self.prepare_at_once(self.runs(first, len)?, None, false)?;

@@ -124,7 +124,7 @@ impl Node {
         };
         let mut pages = pages_of(ByteRange::new(offset, end));
         if pages.any(|index| cached.pages.peek(index).is_some()) {
-            return Err(Error::WouldWait("the page cache has part of it"));
+            return Err(Error::WouldBlock("the page cache has part of it"));
         }
         Ok(())
     }

@@ -178,7 +178,7 @@ impl Run {
             let what = begun[usize::try_from(completion.token).unwrap()].take().expect("in flight");
             match completion.result {
                 Ok(result) => self.over(what, result),
-                Err(parext4::Error::WouldWait(_)) => {}
+                Err(parext4::Error::WouldBlock(_)) => {}
                 Err(error) => panic!("{what:?}: {error}"),
             }
         }

@@ -20,7 +20,7 @@ fn refused(volume: &Volume, queue: &mut IoQueue, file: &File, request: IoRequest
         IoRequest::SyncData | IoRequest::SyncAll => Vec::new(),
     };
     let done = one(queue, file, request, NOWAIT);
-    assert!(matches!(done.result, Err(Error::WouldWait(_))), "{what}: {:?}", done.result);
+    assert!(matches!(done.result, Err(Error::WouldBlock(_))), "{what}: {:?}", done.result);
     assert!(done.buf.unwrap()[..] == bytes[..], "{what}: the buffer");
     let (size, space, refusals) = before;
     assert_eq!(
@@ -105,7 +105,7 @@ fn appends_go_on_into_blocks_mapped_ahead() {
                     assert_eq!(offset, end);
                     accepted += 1;
                 }
-                Err(Error::WouldWait(_)) => {
+                Err(Error::WouldBlock(_)) => {
                     assert_eq!(file.size(), end);
                     let again = if number % 2 == 0 {
                         one(&mut queue, &file, append(&[3; 512]), WAIT).result
@@ -167,7 +167,7 @@ fn a_range_that_is_held_is_refused() {
     gate.open();
     let done = harvest_all(&mut queue);
     assert!(done[0].result.is_ok() && done[2].result.is_ok());
-    assert!(matches!(done[1].result, Err(Error::WouldWait(_))));
+    assert!(matches!(done[1].result, Err(Error::WouldBlock(_))));
     assert!(contents(&file)[..8192] == [[5; 4096], [7; 4096]].concat());
     drop((queue, file));
     bed.close();

@@ -165,7 +165,7 @@ fn what_is_refused_has_no_effect() {
         let refused = with_queue(&volume, &file, |queue, file| {
             submit_append(queue, file, 7, 1, NOWAIT);
             let done = finish(queue);
-            assert!(matches!(done[0].result, Err(Error::WouldWait(_))), "{done:?}");
+            assert!(matches!(done[0].result, Err(Error::WouldBlock(_))), "{done:?}");
         });
         let end = file.append(&[2; BLOCK]).unwrap();
         refused.join().unwrap();
@@ -185,7 +185,7 @@ fn what_is_refused_for_pages_has_no_effect() {
         let refused = with_queue(&volume, &file, |queue, file| {
             submit_append(queue, file, 7, 1, NOWAIT);
             let done = finish(queue);
-            assert!(matches!(done[0].result, Err(Error::WouldWait(_))), "{done:?}");
+            assert!(matches!(done[0].result, Err(Error::WouldBlock(_))), "{done:?}");
         });
         let end = buffered.append(&[2; BLOCK]).unwrap();
         refused.join().unwrap();

@@ -213,7 +213,7 @@ fn a_refused_append_leaves_no_gap_on_a_full_volume() {
                 queue.harvest(true, &mut done).unwrap();
             }
             assert!(
-                done.iter().all(|one| matches!(one.result, Err(Error::WouldWait(_)))),
+                done.iter().all(|one| matches!(one.result, Err(Error::WouldBlock(_)))),
                 "a block was free"
             );
         });

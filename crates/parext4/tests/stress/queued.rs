@@ -170,7 +170,7 @@ impl<'a> Queued<'a> {
         match completion.result {
             Ok(result) => self.took_effect(&begun, result, completion.buf.as_deref().unwrap_or(&[]), end),
             // Neither has any effect: no read may show it.
-            Err(Error::WouldWait(_)) if begun.nowait => {}
+            Err(Error::WouldBlock(_)) if begun.nowait => {}
             Err(Error::Cancelled) if begun.cancelled => {}
             Err(error) => panic!("seed {}: {begun:?}: {error}", self.run.seed),
         }

@@ -49,7 +49,7 @@ impl IoQueue {
         }
         // The map is loaded before any lock is taken.
         if op.nowait && !file.inode().is_map_loaded() {
-            return Err(Error::WouldWait("the file's map is not in memory"));
+            return Err(Error::WouldBlock("the file's map is not in memory"));
         }
         self.engine.map(file.inode())?;
         self.ask(key)
@@ -139,10 +139,10 @@ impl IoQueue {
         let file = self.files.get(op.file);
         let admission = file.node.tentative_plan(op.operation())?;
         if !admission.is_met_by(guard.range(), guard.mode()) {
-            return Err(Error::WouldWait("the range that it needs has changed"));
+            return Err(Error::WouldBlock("the range that it needs has changed"));
         }
         if admission.zero_tail {
-            return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
+            return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
         }
         if !planted(Fault::NowaitPagesLate) {
             file.node.check_coherent(op.operation())?;
@@ -191,7 +191,7 @@ impl IoQueue {
             return Ok(Asked::Held(guard));
         }
         if op.nowait {
-            return Err(Error::WouldWait("another operation holds part of the range"));
+            return Err(Error::WouldBlock("another operation holds part of the range"));
         }
         let (parked, id) = (Arc::clone(&self.parked), op.id(key));
         // If it was released just now this is told at once.

@@ -40,7 +40,7 @@ impl IoQueue {
     pub(super) fn finish(&mut self, key: usize, result: Result<u64>) {
         let mut op = self.ops.remove(key);
         let file = self.files.get(op.file);
-        if matches!(result, Err(Error::WouldWait(_))) {
+        if matches!(result, Err(Error::WouldBlock(_))) {
             file.node.record().refused();
         }
         if !planted(Fault::StakeForgotten) || result.is_ok() {

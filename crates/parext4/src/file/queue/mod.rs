@@ -63,7 +63,7 @@ pub enum IoRequest {
 /// How to do it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoFlags {
-    /// Rather fail with [`Error::WouldWait`], and change nothing, than wait before the data moves: for another
+    /// Rather fail with [`Error::WouldBlock`], and change nothing, than wait before the data moves: for another
     /// operation's range, for blocks to be allocated or a map to be read, or because the request does not lie
     /// together on the device. Completing a write into unwritten blocks may still wait for a commit. No effect
     /// on syncs.

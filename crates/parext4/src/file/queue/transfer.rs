@@ -46,7 +46,7 @@ impl IoQueue {
         let (first, len) = file.node.blocks_of(ByteRange::new(op.offset, op.end));
         op.runs = file.node.runs(first, len)?;
         if op.nowait && op.runs.len() > 1 {
-            return Err(Error::WouldWait("the blocks do not lie together"));
+            return Err(Error::WouldBlock("the blocks do not lie together"));
         }
         let pieces: SmallVec<[IoSegment; 2]> = file.node.read_segments(op.offset, op.end, &op.runs).collect();
         let sector = file.sector_size() as usize;
@@ -106,7 +106,7 @@ fn prepare<'a>(file: &'a File, op: &mut Pending, zero_tail: bool) -> Result<Prep
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
         if zero_tail {
-            return Err(Error::WouldWait("the rest of the last block must be zeroed first"));
+            return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
         }
         return file.node.prepare_at_once(op.runs.clone(), op.debt.take(), file.dates);
     }

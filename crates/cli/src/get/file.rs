@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use parext4::{File, Metadata};
 
-use super::walk::replace;
+use super::replace::replace;
 use super::{Shared, attributes};
 use crate::transfer::{Copy, GRAIN, Job};
 

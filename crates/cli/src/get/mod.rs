@@ -2,6 +2,7 @@
 
 mod attributes;
 mod file;
+mod replace;
 mod walk;
 mod xattrs;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,10 @@ use parext4::{File, FileType, InodeNo, Metadata, Node, NodeId, Volume};
 use rustix::fs::{CWD, Mode, makedev, mknodat};
 
 use super::file::FileJob;
+use super::replace::replace;
 use super::{Shared, attributes};
 use crate::transfer::Submit;
 use crate::tree::{self, Visited};
-
-/// Makes `path` with `make`, in place of a file that may be there. `make` must not follow a link at `path`.
-pub fn replace<R>(path: &Path, make: impl Fn(&Path) -> io::Result<R>) -> Result<R> {
-    match make(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        made => return Ok(made?),
-    }
-    if path.symlink_metadata()?.is_dir() {
-        bail!("is a directory, and would have to be replaced by a file");
-    }
-    fs::remove_file(path)?;
-    Ok(make(path)?)
-}
 
 /// Copies trees: directories and special files itself, regular files as jobs.
 pub struct Walker {

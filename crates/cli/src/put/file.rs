@@ -12,14 +12,15 @@ use parext4::{File, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::small::{Buffers, SMALL, Small, SmallFiles};
-use super::walk::{Place, Slot};
+use super::place::{Place, Slot};
 use super::xattrs::{self, Source};
 use super::{Shared, attributes};
-use crate::transfer::{Copy, Job};
+use crate::transfer::Copy;
 
 /// Bytes of a block as stat(2) counts them.
 const BLOCK: u64 = 512;
+/// Files up to this many bytes are small.
+pub const SMALL: usize = 128 << 10;
 
 /// A file to copy.
 pub struct FileJob {
@@ -31,7 +32,8 @@ pub struct FileJob {
 }
 
 impl FileJob {
-    fn open(self) -> Result<FileCopy> {
+    /// Opens the source, and makes the copy without data.
+    pub fn open(self) -> Result<FileCopy> {
         // It was a regular file when the walk came by; if it is a FIFO now, opening must not wait.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let source =
@@ -52,26 +54,12 @@ impl FileJob {
     }
 }
 
-impl Job for FileJob {
-    type Copy = FileCopy;
-    type Kept = SmallFiles;
-
-    fn start(self, small: &mut SmallFiles) -> Result<Option<FileCopy>> {
-        let copy = self.open()?;
-        if !copy.is_small() {
-            return Ok(Some(copy));
-        }
-        small.add(copy)?;
-        Ok(None)
-    }
-}
-
 /// A file in the volume that is not complete.
 pub struct Made {
     job: FileJob,
     pub file: File,
-    /// As it was when it was opened; what is appended later stays behind.
-    size: u64,
+    /// The size of the source when it was opened. Data that is appended to the source later is not copied.
+    pub size: u64,
 }
 
 impl Made {
@@ -100,29 +88,21 @@ impl Made {
 
 /// A file on its way.
 pub struct FileCopy {
-    made: Made,
+    pub made: Made,
     source: fs::File,
-    metadata: fs::Metadata,
+    pub metadata: fs::Metadata,
 }
 
 impl FileCopy {
     /// Whether it is copied together with others: it is small, and surely without holes, as it takes no fewer blocks than
     /// its size.
-    fn is_small(&self) -> bool {
+    pub fn is_small(&self) -> bool {
         let size = self.made.size;
         size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)
     }
 
-    /// Reads all of a small file. Returns what remains to be done, for which the source need not stay open.
-    pub fn read_small(self, buffers: &mut Buffers) -> Result<Small> {
-        let len = usize::try_from(self.made.size)?;
-        let mut buf = buffers.take(len);
-        self.read(&mut buf[..len], 0)?;
-        self.copy_xattrs()?;
-        Ok(Small { attributes: attributes::all(&self.metadata), made: self.made, buf, len })
-    }
-
-    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+    /// Reads `bytes` of the source at `offset`.
+    pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let source = &self.made.job.source;
         self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
@@ -132,7 +112,7 @@ impl FileCopy {
         })
     }
 
-    fn copy_xattrs(&self) -> Result<()> {
+    pub fn copy_xattrs(&self) -> Result<()> {
         let job = &self.made.job;
         xattrs::copy(&Source::File(&self.source, &job.source), self.made.file.node(), &job.shared.progress)
             .with_context(|| job.shared.name(&job.place.path))

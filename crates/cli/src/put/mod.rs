@@ -3,6 +3,8 @@
 mod attributes;
 mod durable;
 mod file;
+mod job;
+mod place;
 mod small;
 mod target;
 mod walk;

@@ -8,11 +8,10 @@ use anyhow::Result;
 use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes, Volume};
 use slab::Slab;
 
-use super::file::{FileCopy, Made};
+use super::attributes;
+use super::file::{FileCopy, Made, SMALL};
 use crate::transfer::{GRAIN, Kept};
 
-/// Files up to this many bytes are small.
-pub const SMALL: usize = 128 << 10;
 /// Bytes of small files that are submitted together.
 const GATHERED: usize = 1 << 20;
 /// Files that are submitted together at most.
@@ -24,13 +23,13 @@ const SIZES: usize = (SMALL / MIN).ilog2() as usize + 1;
 /// Requests to the device at a time.
 const DEPTH: u32 = 32;
 
-/// A small file that was read, and waits to be written.
-pub struct Small {
-    pub made: Made,
-    pub attributes: SetAttributes,
-    /// Its contents are the first `len` bytes.
-    pub buf: AlignedBuf,
-    pub len: usize,
+/// A small file that was read and is not yet submitted.
+struct Small {
+    made: Made,
+    attributes: SetAttributes,
+    /// The contents are the first `len` bytes.
+    buf: AlignedBuf,
+    len: usize,
 }
 
 /// A small file that is being written.
@@ -55,14 +54,14 @@ pub struct SmallFiles {
 
 /// Buffers to be used again: to allocate one for each file would take longer than to read the file.
 #[derive(Default)]
-pub struct Buffers {
+struct Buffers {
     /// By [`index`].
     free: [Vec<AlignedBuf>; SIZES],
 }
 
 impl Buffers {
     /// Returns a buffer of at least `len` bytes, at most [`SMALL`]. Its contents are unspecified.
-    pub fn take(&mut self, len: usize) -> AlignedBuf {
+    fn take(&mut self, len: usize) -> AlignedBuf {
         let size = len.next_power_of_two().max(MIN);
         self.free[index(size)].pop().unwrap_or_else(|| AlignedBuf::zeroed(size))
     }
@@ -86,7 +85,7 @@ impl SmallFiles {
 
     /// Reads a small file, to be written later.
     pub fn add(&mut self, copy: FileCopy) -> Result<()> {
-        let small = copy.read_small(&mut self.buffers)?;
+        let small = read(copy, &mut self.buffers)?;
         self.bytes += small.len;
         self.gathered.push(small);
         if self.bytes >= GATHERED || self.gathered.len() >= FILES {
@@ -127,6 +126,15 @@ impl SmallFiles {
         }
         Ok(())
     }
+}
+
+/// Reads all of a small file, and closes it.
+fn read(copy: FileCopy, buffers: &mut Buffers) -> Result<Small> {
+    let len = usize::try_from(copy.made.size)?;
+    let mut buf = buffers.take(len);
+    copy.read(&mut buf[..len], 0)?;
+    copy.copy_xattrs()?;
+    Ok(Small { attributes: attributes::all(&copy.metadata), made: copy.made, buf, len })
 }
 
 impl Kept for SmallFiles {

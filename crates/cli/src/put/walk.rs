@@ -5,42 +5,17 @@ use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use parext4::{Error, FileType, Node, NodeId, SetAttributes, Volume};
 
+use super::file::FileJob;
+use super::place::{Place, Slot};
 use super::target::Target;
 use super::xattrs::{self, Source};
 use super::{Shared, attributes};
-use crate::put::file::FileJob;
 use crate::transfer::Submit;
-
-/// The copy of a file that has several names, once it is made.
-pub type Slot = Arc<OnceLock<NodeId>>;
-
-/// A name in the volume.
-pub struct Place {
-    pub parent: Node,
-    pub name: Vec<u8>,
-    /// Its path, for messages and reports.
-    pub path: PathBuf,
-}
-
-impl Place {
-    /// Makes this entry with `make`, in place of a file that may be there.
-    pub fn replace<R>(&self, make: impl Fn(&Node, &[u8]) -> parext4::Result<R>) -> Result<R> {
-        match make(&self.parent, &self.name) {
-            Err(Error::Exists(_)) => {}
-            made => return Ok(made?),
-        }
-        if self.parent.lookup(&self.name)?.file_type() == FileType::Directory {
-            bail!("is a directory, and would have to be replaced by a file");
-        }
-        self.parent.unlink(&self.name)?;
-        Ok(make(&self.parent, &self.name)?)
-    }
-}
 
 /// A further name of a file. Kept by number, because there may be millions.
 struct Link {

@@ -1,0 +1,21 @@
+//! Starts the copy of a file: small ones together with others, large ones in chunks.
+
+use anyhow::Result;
+
+use super::file::{FileCopy, FileJob};
+use super::small::SmallFiles;
+use crate::transfer::Job;
+
+impl Job for FileJob {
+    type Copy = FileCopy;
+    type Kept = SmallFiles;
+
+    fn start(self, small: &mut SmallFiles) -> Result<Option<FileCopy>> {
+        let copy = self.open()?;
+        if !copy.is_small() {
+            return Ok(Some(copy));
+        }
+        small.add(copy)?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,33 @@
+//! Names in the volume that files are copied to.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, bail};
+use parext4::{Error, FileType, Node, NodeId};
+
+/// The node of the copy of a file that has several names; set when the copy is made.
+pub type Slot = Arc<OnceLock<NodeId>>;
+
+/// A name in the volume.
+pub struct Place {
+    pub parent: Node,
+    pub name: Vec<u8>,
+    /// Its path, for messages and reports.
+    pub path: PathBuf,
+}
+
+impl Place {
+    /// Makes this entry with `make`; a file of this name is removed first.
+    pub fn replace<R>(&self, make: impl Fn(&Node, &[u8]) -> parext4::Result<R>) -> Result<R> {
+        match make(&self.parent, &self.name) {
+            Err(Error::Exists(_)) => {}
+            made => return Ok(made?),
+        }
+        if self.parent.lookup(&self.name)?.file_type() == FileType::Directory {
+            bail!("is a directory, and would have to be replaced by a file");
+        }
+        self.parent.unlink(&self.name)?;
+        Ok(make(&self.parent, &self.name)?)
+    }
+}

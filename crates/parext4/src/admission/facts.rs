@@ -9,9 +9,9 @@ use crate::node::Node;
 use crate::operation::Operation;
 use crate::policy::Policy;
 
-/// What was seen of a file.
+/// What admission knows of a file, and what the blocks of a write are mapped to.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Facts {
     pub state: FileState,
     /// What the blocks of a write are mapped to.
     pub runs: Runs,
@@ -30,19 +30,19 @@ impl Node {
         {
             return Ok(plan(operation, &self.state(Blocks::NOT_LOOKED_AT), policy));
         }
-        Ok(plan(operation, &self.observe(operation)?.state, policy))
+        Ok(plan(operation, &self.facts(operation)?.state, policy))
     }
 
     /// What admission must know of the file for `operation`.
-    pub(crate) fn observe(&self, operation: Operation) -> Result<Seen> {
+    pub(crate) fn facts(&self, operation: Operation) -> Result<Facts> {
         let Some((offset, end)) = operation.written() else {
-            return Ok(Seen { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
+            return Ok(Facts { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
         };
         let block_size = self.engine.block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let covered = (offset.is_multiple_of(block_size), end.is_multiple_of(block_size));
         let runs = self.runs(first, len)?;
-        Ok(Seen { state: self.state(Blocks::of(&runs, covered)), runs })
+        Ok(Facts { state: self.state(Blocks::of(&runs, covered)), runs })
     }
 
     pub(crate) fn state(&self, blocks: Blocks) -> FileState {

@@ -2,7 +2,7 @@
 
 use rangelock::{ByteRange, Mode, RangeGuard, Request};
 
-use super::Seen;
+use super::Facts;
 use super::{Admission, plan};
 use crate::body::Runs;
 use crate::error::Result;
@@ -144,18 +144,18 @@ impl Node {
         mode: Mode,
         settle: impl FnOnce(&Self, Operation) -> Result<bool>,
     ) -> Result<Option<(Admission, Runs)>> {
-        let observe = || -> Result<Option<(Admission, Seen)>> {
-            let seen = self.observe(operation)?;
-            let admission = plan(operation, &seen.state, self.engine.policy);
-            Ok(admission.is_met_by(range, mode).then_some((admission, seen)))
+        let plan_now = || -> Result<Option<(Admission, Facts)>> {
+            let facts = self.facts(operation)?;
+            let admission = plan(operation, &facts.state, self.engine.policy);
+            Ok(admission.is_met_by(range, mode).then_some((admission, facts)))
         };
-        let mut looked = observe()?;
+        let mut looked = plan_now()?;
         // What was dirty there has its blocks and states only now.
         if looked.is_some() && settle(self, operation)? {
-            looked = observe()?;
+            looked = plan_now()?;
         }
-        let Some((admission, seen)) = looked else { return Ok(None) };
+        let Some((admission, facts)) = looked else { return Ok(None) };
         self.record().admitted(admission.reason, mode, admission.drains);
-        Ok(Some((admission, seen.runs)))
+        Ok(Some((admission, facts.runs)))
     }
 }

@@ -10,11 +10,11 @@ impl Node {
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and there is none; nothing is pinned then.
-    pub(crate) fn cut_runs(&self, runs: &[Mapping]) -> Result<()> {
+    pub(crate) fn split_runs(&self, runs: &[Mapping]) -> Result<()> {
         let mut pinned = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
             pinned += 1;
-            if let Err(error) = self.cut_run(run) {
+            if let Err(error) = self.split_run(run) {
                 self.unpin_some(runs, pinned)?;
                 return Err(error);
             }
@@ -36,7 +36,7 @@ impl Node {
         Ok(())
     }
 
-    fn cut_run(&self, run: &Mapping) -> Result<()> {
+    fn split_run(&self, run: &Mapping) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         let credits = engine.conversion_credits(inode, 2)?;
         let (start, end) = (run.logical.get(), run.logical.get() + run.len);
@@ -45,6 +45,6 @@ impl Node {
             map.pin(start);
             map.pin(end);
         }
-        engine.transact(credits, |handle| engine.cut_at(handle, inode, start, end))
+        engine.transact(credits, |handle| engine.split_at_edges(handle, inode, start, end))
     }
 }

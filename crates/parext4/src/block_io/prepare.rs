@@ -6,7 +6,7 @@
 //!
 //! 1. the most that cutting can come to is reserved, and the extent is cut at completion;
 //! 2. the extent is cut now, and *pinned* so until completion ([`SplitAt::Submission`] begins here);
-//! 3. the write is widened to whole extents, with zeros around the data ([`Widened`]), so that nothing is cut.
+//! 3. the write is widened to whole extents, with zeros around the data (`file/direct/zero_out.rs`), so that nothing is cut.
 
 use rangelock::ByteRange;
 
@@ -149,7 +149,7 @@ impl Node {
                 Err(error) => return Err(error),
             }
         }
-        self.cut_runs(runs)?;
+        self.split_runs(runs)?;
         Ok(Debt { pieces, reservation: allocator.reserve(0)?, pinned: true })
     }
 

@@ -35,7 +35,7 @@ impl Node {
                 State::Unwritten(physical) => (physical, true),
                 State::Hole => unreachable!("holes were filled under the range"),
             };
-            let part = Part::of(run, offset, end, block_size);
+            let part = Overlap::of(run, offset, end, block_size);
             let head = if pad { part.start % block_size } else { 0 };
             let sectors_end = part.stop.next_multiple_of(sector);
             let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
@@ -53,7 +53,7 @@ impl Node {
     ) -> impl Iterator<Item = IoSegment> {
         let block_size = self.engine.block_size();
         runs.iter().map(move |run| {
-            let part = Part::of(run, offset, end, block_size);
+            let part = Overlap::of(run, offset, end, block_size);
             let place = |physical: FsBlock| self.device_offset(physical, part.start - part.run_start);
             let at = if let State::Written(physical) = run.state { Some(place(physical)) } else { None };
             IoSegment { data: part.within(offset), at, pads: (0, 0) }
@@ -62,13 +62,13 @@ impl Node {
 }
 
 /// What a request has in one run, bytes of the file.
-struct Part {
+struct Overlap {
     run_start: u64,
     start: u64,
     stop: u64,
 }
 
-impl Part {
+impl Overlap {
     fn of(run: &Mapping, offset: u64, end: u64, block_size: u64) -> Self {
         let run_start = u64::from(run.logical.get()) * block_size;
         let run_end = run_start + u64::from(run.len) * block_size;

@@ -304,7 +304,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the tree needs a block and there is none.
-    pub(crate) fn cut_at(&self, handle: &Handle<'_>, inode: &Arc<Inode>, start: u32, end: u32) -> Result<()> {
+    pub(crate) fn split_at_edges(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        start: u32,
+        end: u32,
+    ) -> Result<()> {
         inode.join(handle);
         let mut map = self.map(inode)?.lock();
         for edge in [start, end - 1] {

@@ -10,7 +10,7 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 
 /// Metadata blocks, each of which is revoked, that one step of freeing takes; with the tree's own they fit one
-/// revoke block, for which [`ExtentMap::change_credits`](ExtentMap::change_credits) has a credit.
+/// revoke block, for which [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit.
 const REVOKES_PER_STEP: u32 = 64;
 /// Metadata blocks freed in one handle.
 const REVOKES_PER_HANDLE: u32 = 512;

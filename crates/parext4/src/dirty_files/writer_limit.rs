@@ -15,10 +15,10 @@ const MOST_PARTS: u32 = 32;
 /// So many places, in parts so that threads do not meet where there are many. A thread has a part of its own, and looks at
 /// the others only when that is full.
 #[derive(Debug)]
-pub struct WriterLimit(Box<[Padded<Part>]>);
+pub struct WriterLimit(Box<[Padded<LimitShard>]>);
 
 #[derive(Debug)]
-struct Part {
+struct LimitShard {
     free: AtomicU32,
     waiting: AtomicU32,
     lock: Mutex<()>,
@@ -28,14 +28,14 @@ struct Part {
 /// A writer at work, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct AtWork<'a>(&'a Part);
+pub struct AtWork<'a>(&'a LimitShard);
 
 impl WriterLimit {
     /// Lets `most` be at work at a time, or one if that is none.
     #[must_use]
     pub fn new(most: u32) -> Self {
         let parts = (most / 8).clamp(1, MOST_PARTS);
-        Self((0..parts).map(|_| Padded(Part::new((most / parts).max(1)))).collect())
+        Self((0..parts).map(|_| Padded(LimitShard::new((most / parts).max(1)))).collect())
     }
 
     /// Waits until the calling thread may be at work. It holds no range, and is not at work.
@@ -52,7 +52,7 @@ impl WriterLimit {
     }
 }
 
-impl Part {
+impl LimitShard {
     fn new(places: u32) -> Self {
         Self {
             free: AtomicU32::new(places),

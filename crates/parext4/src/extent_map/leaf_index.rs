@@ -17,7 +17,7 @@ pub(super) struct LeafIndex {
     /// The first file block of each group. The first group also stands for what is before it.
     firsts: Vec<u32>,
     /// At least one.
-    groups: Vec<Arc<Group>>,
+    groups: Vec<Arc<LeafGroup>>,
     /// How many leaves there are.
     pub leaves: usize,
     /// The levels above the leaves.
@@ -26,14 +26,14 @@ pub(super) struct LeafIndex {
 
 /// The leaves below one node.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct LeafGroup {
     /// The first file block of each leaf.
     firsts: Vec<u32>,
     /// At least one.
     leaves: Vec<Arc<Leaf>>,
 }
 
-impl Group {
+impl LeafGroup {
     pub(super) fn new(leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> Arc<Self> {
         let (firsts, leaves) = leaves.unzip();
         Arc::new(Self { firsts, leaves })
@@ -50,7 +50,7 @@ impl Group {
 }
 
 impl LeafIndex {
-    pub(super) fn new(groups: Vec<Arc<Group>>, depth: u16) -> Self {
+    pub(super) fn new(groups: Vec<Arc<LeafGroup>>, depth: u16) -> Self {
         let firsts = groups.iter().map(|group| group.firsts[0]).collect();
         let leaves = groups.iter().map(|group| group.leaves.len()).sum();
         Self { firsts, groups, leaves, depth }
@@ -65,7 +65,7 @@ impl LeafIndex {
     /// The leaf that maps `block` or would, and how many blocks from there on that is true of.
     pub(super) fn leaf(&self, block: u32) -> (&Leaf, u32) {
         let (group, at) = self.place(block);
-        let Group { firsts, leaves } = &*self.groups[group];
+        let LeafGroup { firsts, leaves } = &*self.groups[group];
         let next = firsts.get(at + 1).or_else(|| self.firsts.get(group + 1));
         (&leaves[at], next.map_or(u32::MAX, |next| next - block))
     }

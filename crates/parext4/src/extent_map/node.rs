@@ -12,7 +12,7 @@ use super::edit::Edit;
 use super::leaf::{Leaf, Outcome, Pins};
 use super::marks::Marks;
 use crate::error::{Error, Result};
-use crate::extent_map::leaf_index::{Group, LeafIndex};
+use crate::extent_map::leaf_index::{LeafGroup, LeafIndex};
 use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
@@ -42,7 +42,7 @@ pub(super) struct Node {
     /// The first file block mapped below; `0` if there is none. Noted, as who looks for a leaf asks many.
     first: u32,
     /// The leaves right below, for readers, if they were listed since they last came or went.
-    listed: Option<Arc<Group>>,
+    listed: Option<Arc<LeafGroup>>,
     content: Content,
 }
 
@@ -170,7 +170,7 @@ impl Node {
             Content::Leaf(_) => &[][..],
             Content::Index(children) => children,
         };
-        let lists = |group: &Arc<Group>| group.lists(children.iter().filter_map(Self::leaf));
+        let lists = |group: &Arc<LeafGroup>| group.lists(children.iter().filter_map(Self::leaf));
         let listed = self.listed.as_ref().is_none_or(lists);
         self.first == self.content.first() && listed && children.iter().all(Self::knows_what_is_below)
     }
@@ -183,16 +183,16 @@ impl Node {
         }
     }
 
-    fn collect(&mut self, groups: &mut Vec<Arc<Group>>) {
+    fn collect(&mut self, groups: &mut Vec<Arc<LeafGroup>>) {
         match &mut self.content {
             Content::Index(children) if children.iter().all(|child| child.leaf().is_none()) => {
                 children.iter_mut().for_each(|child| child.collect(groups));
             }
             Content::Index(children) => {
-                let list = || Group::new(children.iter().filter_map(Self::leaf));
+                let list = || LeafGroup::new(children.iter().filter_map(Self::leaf));
                 groups.push(Arc::clone(self.listed.get_or_insert_with(list)));
             }
-            Content::Leaf(_) => groups.push(Group::new(self.leaf().into_iter())),
+            Content::Leaf(_) => groups.push(LeafGroup::new(self.leaf().into_iter())),
         }
     }
 

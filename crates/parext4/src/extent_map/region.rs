@@ -25,21 +25,21 @@ const WORDS: usize = BLOCKS as usize / 64;
 pub(super) struct Region {
     first: u32,
     /// Sorted, disjoint; those that lie together are one, whatever they hold.
-    runs: SmallVec<[Run; 2]>,
+    runs: SmallVec<[RegionRun; 2]>,
     /// `None` if all that is mapped is written.
     written: Option<Arc<Bits>>,
 }
 
 /// Blocks that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct RegionRun {
     /// From the start of the region.
     at: u32,
     len: u32,
     start: FsBlock,
 }
 
-impl Run {
+impl RegionRun {
     fn end(&self) -> u32 {
         self.at + self.len
     }
@@ -48,7 +48,7 @@ impl Run {
 /// What the leaves say of a region.
 #[derive(Default)]
 struct Found {
-    runs: SmallVec<[Run; 2]>,
+    runs: SmallVec<[RegionRun; 2]>,
     /// What is written, from the start of the region, in no order.
     written: SmallVec<[Range<u32>; 8]>,
     any_unwritten: bool,
@@ -90,7 +90,7 @@ impl Region {
     pub(super) fn filled(&self, extent: Extent) -> Option<Arc<Self>> {
         let first = u64::from(self.first);
         let piece = cut(extent, first, first + u64::from(BLOCKS))?;
-        let run = Run { at: piece.logical.get() - self.first, len: piece.len, start: piece.physical };
+        let run = RegionRun { at: piece.logical.get() - self.first, len: piece.len, start: piece.physical };
         let bits = match &self.written {
             Some(bits) => {
                 let bits = bits.pass_on(&(run.at..run.end()));
@@ -161,7 +161,7 @@ impl Found {
             let from = extents.partition_point(|extent| extent.end() <= start);
             for extent in extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
                 let at = extent.logical.get() - first;
-                found.add(Run { at, len: extent.len, start: extent.physical }, extent.unwritten);
+                found.add(RegionRun { at, len: extent.len, start: extent.physical }, extent.unwritten);
             }
             let marked = leaf.marked().into_iter().map(|(from, to)| clip(first, &(from.into()..to.into())));
             found.written.extend(marked.filter(|part| !part.is_empty()));
@@ -169,7 +169,7 @@ impl Found {
         found
     }
 
-    fn add(&mut self, run: Run, unwritten: bool) {
+    fn add(&mut self, run: RegionRun, unwritten: bool) {
         self.any_unwritten |= unwritten;
         if !unwritten {
             self.written.push(run.at..run.end());
@@ -179,7 +179,7 @@ impl Found {
 }
 
 /// Adds a run, as part of the last one if they lie together.
-fn push(runs: &mut SmallVec<[Run; 2]>, run: Run) {
+fn push(runs: &mut SmallVec<[RegionRun; 2]>, run: RegionRun) {
     match runs.last_mut() {
         Some(last) if last.end() == run.at && last.start + u64::from(last.len) == run.start => {
             last.len += run.len;
@@ -189,7 +189,7 @@ fn push(runs: &mut SmallVec<[Run; 2]>, run: Run) {
 }
 
 /// The sorted `runs` and one more between them.
-fn with(runs: &[Run], run: Run) -> SmallVec<[Run; 2]> {
+fn with(runs: &[RegionRun], run: RegionRun) -> SmallVec<[RegionRun; 2]> {
     let (before, after) = runs.split_at(runs.partition_point(|other| other.at < run.at));
     let mut out = SmallVec::with_capacity(runs.len() + 1);
     out.extend_from_slice(before);

@@ -97,7 +97,9 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
                     map.pin(start);
                     map.pin(end);
                 }
-                inner.transact(2 * credits, |handle| inner.cut_at(handle, &file, start, end)).unwrap();
+                inner
+                    .transact(2 * credits, |handle| inner.split_at_edges(handle, &file, start, end))
+                    .unwrap();
             }
             let all = claim_all(volume);
             let mut none = inner.allocator.reserve(0).unwrap();

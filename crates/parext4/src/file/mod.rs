@@ -1,6 +1,6 @@
 //! Files: reading and writing their bytes from any number of threads.
 //!
-//! Every operation passes [`admission`], which says the byte range it needs and why, holds that range from
+//! Every operation passes [admission](crate::admission), which says the byte range it needs and why, holds that range from
 //! before it looks at the map until after the last change (I2), and shares no other lock with operations
 //! on other ranges but for the moments in which the map, the allocator or the journal change.
 

@@ -15,12 +15,12 @@ use crate::sync::{Arc, Condvar, Mutex};
 
 #[derive(Debug)]
 pub(crate) struct InodeCache {
-    inodes: Shards<Entry>,
+    inodes: Shards<CacheEntry>,
     journal: Arc<Journal>,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum CacheEntry {
     Present(Arc<Inode>),
     /// A thread reads it.
     Loading(Arc<Loading>),
@@ -96,13 +96,13 @@ impl InodeCache {
         let number = ino.get().into();
         let mut shard = self.inodes.shard(number);
         match self.inodes.get(&mut shard, number) {
-            Some(Entry::Present(inode)) => Found::Present(Arc::clone(inode)),
-            Some(Entry::Loading(loading)) if !planted(Fault::LoadTwice) => {
+            Some(CacheEntry::Present(inode)) => Found::Present(Arc::clone(inode)),
+            Some(CacheEntry::Loading(loading)) if !planted(Fault::LoadTwice) => {
                 Found::Elsewhere(Arc::clone(loading))
             }
             _ => {
                 let loading = Loading::begin();
-                let none = self.inodes.insert(&mut shard, number, Entry::Loading(Arc::clone(&loading)));
+                let none = self.inodes.insert(&mut shard, number, CacheEntry::Loading(Arc::clone(&loading)));
                 debug_assert!(none.is_none() || planted(Fault::LoadTwice));
                 Found::Missing(loading)
             }
@@ -117,13 +117,13 @@ impl InodeCache {
         {
             let mut shard = self.inodes.shard(number);
             match self.inodes.get(&mut shard, number) {
-                Some(Entry::Present(_)) if planted(Fault::LoadTwice) => {}
-                Some(Entry::Present(newer)) => return Some(Arc::clone(newer)),
-                Some(Entry::Loading(mark)) if Arc::ptr_eq(mark, loading) => {
-                    drop(self.inodes.insert(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                Some(CacheEntry::Present(_)) if planted(Fault::LoadTwice) => {}
+                Some(CacheEntry::Present(newer)) => return Some(Arc::clone(newer)),
+                Some(CacheEntry::Loading(mark)) if Arc::ptr_eq(mark, loading) => {
+                    drop(self.inodes.insert(&mut shard, number, CacheEntry::Present(Arc::clone(&inode))));
                 }
                 None if planted(Fault::PutUnmarked) => {
-                    drop(self.inodes.insert(&mut shard, number, Entry::Present(Arc::clone(&inode))));
+                    drop(self.inodes.insert(&mut shard, number, CacheEntry::Present(Arc::clone(&inode))));
                 }
                 _ if planted(Fault::LoadTwice) => {}
                 _ => return None,
@@ -139,7 +139,7 @@ impl InodeCache {
         inode.recharge();
         let replaced = {
             let mut shard = self.inodes.shard(number);
-            self.inodes.insert(&mut shard, number, Entry::Present(inode))
+            self.inodes.insert(&mut shard, number, CacheEntry::Present(inode))
         };
         drop(replaced);
         self.inodes.budget().make_room();
@@ -148,7 +148,8 @@ impl InodeCache {
     /// Forgets a deleted inode, unless a new one has its number already.
     pub(crate) fn remove(&self, inode: &Arc<Inode>) {
         let number = inode.ino().get().into();
-        let is_it = |entry: &Entry| matches!(entry, Entry::Present(other) if Arc::ptr_eq(other, inode));
+        let is_it =
+            |entry: &CacheEntry| matches!(entry, CacheEntry::Present(other) if Arc::ptr_eq(other, inode));
         let removed = self.inodes.shard(number).remove_if(number, is_it);
         drop(removed);
     }
@@ -164,7 +165,7 @@ struct Mark<'a> {
 impl Drop for Mark<'_> {
     fn drop(&mut self) {
         let number = self.ino.get().into();
-        let is_it = |entry: &Entry| matches!(entry, Entry::Loading(mark) if Arc::ptr_eq(mark, self.loading));
+        let is_it = |entry: &CacheEntry| matches!(entry, CacheEntry::Loading(mark) if Arc::ptr_eq(mark, self.loading));
         let mark = self.cache.inodes.shard(number).remove_if(number, is_it);
         drop(mark);
         self.loading.end();
@@ -185,12 +186,12 @@ impl Evict for InodeCache {
             // An inode stays while a transaction, a `Node` or a list of the volume refers to it, and until its last
             // change is durable, because fsync needs to know what to wait for. New references are taken under the
             // shard's lock only, which is held here.
-            Entry::Present(inode) => {
+            CacheEntry::Present(inode) => {
                 Arc::strong_count(inode) == 1
                     && !inode.has_lazy_times()
                     && self.journal.is_committed(inode.changed_in())
             }
-            Entry::Loading(_) => false,
+            CacheEntry::Loading(_) => false,
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Inodes in memory.
 //!
 //! An [`Inode`] is the truth about its attributes, size and extent map; it is encoded into the inode table
-//! when a transaction that changed it closes. [`Node`] is the counted reference that users hold.
+//! when a transaction that changed it closes. [`Node`](crate::Node) is the counted reference that users hold.
 
 mod build;
 mod cache;

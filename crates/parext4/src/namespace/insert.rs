@@ -26,13 +26,13 @@ const INSERT_BLOCKS: u32 = 5;
 pub(super) struct Insertion<'a> {
     dir: Dir<'a>,
     name: &'a [u8],
-    place: Place,
+    place: InsertAt,
     /// The file block behind the directory's last one.
     end: u32,
 }
 
 #[derive(Debug)]
-enum Place {
+enum InsertAt {
     /// There is room in this block, behind or in the entry with this offset.
     Room(Arc<MetaBlock>, usize),
     /// There is room in this leaf once its entries are packed.
@@ -73,18 +73,18 @@ impl<'a> Dir<'a> {
         self.checked(dir_entry::find_room(&block.snapshot(), self.has_tail(), name.len()))
     }
 
-    fn place_linear(&self, name: &[u8]) -> Result<Place> {
+    fn place_linear(&self, name: &[u8]) -> Result<InsertAt> {
         let blocks = self.blocks()?;
         for n in 0..blocks {
             let block = self.read(n)?;
             if let Some(offset) = self.room(&block, name)? {
-                return Ok(Place::Room(block, offset));
+                return Ok(InsertAt::Room(block, offset));
             }
         }
-        if blocks == 1 && self.may_index() { self.place_converted(name) } else { Ok(Place::Append) }
+        if blocks == 1 && self.may_index() { self.place_converted(name) } else { Ok(InsertAt::Append) }
     }
 
-    fn place_converted(&self, name: &[u8]) -> Result<Place> {
+    fn place_converted(&self, name: &[u8]) -> Result<InsertAt> {
         let (block, hash) = (self.read(0)?, self.default_hash()?);
         let bytes = block.snapshot();
         // The root keeps nothing but the two, and keeps them first.
@@ -100,10 +100,10 @@ impl<'a> Dir<'a> {
             true => Leaves::One(list),
             false => Leaves::Two(halve(list)),
         };
-        Ok(Place::Convert { block, parent: self.parent()?, leaves })
+        Ok(InsertAt::Convert { block, parent: self.parent()?, leaves })
     }
 
-    fn place_hashed(&self, name: &[u8]) -> Result<Place> {
+    fn place_hashed(&self, name: &[u8]) -> Result<InsertAt> {
         let mut major = 0;
         let mut walk = Walk::to(*self, |hash| {
             major = hash.hash(name).0;
@@ -111,12 +111,12 @@ impl<'a> Dir<'a> {
         })?;
         let leaf = walk.leaf()?;
         if let Some(offset) = self.room(&leaf, name)? {
-            return Ok(Place::Room(leaf, offset));
+            return Ok(InsertAt::Room(leaf, offset));
         }
         let mut list = collect(self, &leaf.snapshot(), &walk.hash)?;
         list.push(new_entry(major, name));
         if total_size(&list) <= self.usable_len() {
-            return Ok(Place::Repack(leaf, list));
+            return Ok(InsertAt::Repack(leaf, list));
         }
         let halves = halve(list);
         self.check_between(walk.bottom(), halves.hash)?;
@@ -129,7 +129,7 @@ impl<'a> Dir<'a> {
             Some(_) => return Err(Error::NoSpace),
         };
         let Walk { root, node, .. } = walk;
-        Ok(Place::Split { leaf, halves, root, node, index })
+        Ok(InsertAt::Split { leaf, halves, root, node, index })
     }
 
     /// Checks that a leaf's names belong to it, so that its second half starts between its neighbours.
@@ -151,10 +151,10 @@ impl Insertion<'_> {
     /// Blocks that the directory grows by.
     fn new_blocks(&self) -> u32 {
         match &self.place {
-            Place::Room(..) | Place::Repack(..) => 0,
-            Place::Append | Place::Convert { leaves: Leaves::One(_), .. } => 1,
-            Place::Convert { leaves: Leaves::Two(_), .. } => 2,
-            Place::Split { index, .. } => 1 + u32::from(*index != IndexChange::Room),
+            InsertAt::Room(..) | InsertAt::Repack(..) => 0,
+            InsertAt::Append | InsertAt::Convert { leaves: Leaves::One(_), .. } => 1,
+            InsertAt::Convert { leaves: Leaves::Two(_), .. } => 2,
+            InsertAt::Split { index, .. } => 1 + u32::from(*index != IndexChange::Room),
         }
     }
 
@@ -190,17 +190,17 @@ impl Insertion<'_> {
         }
         let new = (ino, file_type.dirent_type());
         match &self.place {
-            Place::Room(block, offset) => self.insert_into(handle, block, *offset, new),
-            Place::Repack(leaf, list) => self.repack(handle, leaf, list, new),
-            Place::Append => {
+            InsertAt::Room(block, offset) => self.insert_into(handle, block, *offset, new),
+            InsertAt::Repack(leaf, list) => self.repack(handle, leaf, list, new),
+            InsertAt::Append => {
                 let (tail, name) = (self.dir.has_tail(), self.name);
                 self.dir.init_block(handle, self.end, |bytes| {
                     dir_entry::init_block(bytes, tail);
                     dir_entry::insert(bytes, tail, new.0, new.1, name).map(drop)
                 })
             }
-            Place::Convert { block, parent, leaves } => self.convert(handle, block, *parent, leaves, new),
-            Place::Split { leaf, halves, root, node, index } => {
+            InsertAt::Convert { block, parent, leaves } => self.convert(handle, block, *parent, leaves, new),
+            InsertAt::Split { leaf, halves, root, node, index } => {
                 self.new_leaf(handle, self.end, &halves.high, new)?;
                 self.repack(handle, leaf, &halves.low, new)?;
                 let entry = DxEntry { hash: halves.hash, block: FileBlock(self.end) };

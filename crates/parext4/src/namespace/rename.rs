@@ -234,7 +234,7 @@ impl Rename<'_> {
         Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(Node::ino))
     }
 
-    /// Whether a directory would be its own ancestor. [`super::Namespace::rename`] is held, so that nobody else
+    /// Whether a directory would be its own ancestor. [`Engine::rename`](crate::engine::Engine) is held, so that nobody else
     /// changes who is below whom.
     fn makes_cycle(&self) -> Result<bool> {
         if let Some(new) = self.exchanged()

@@ -20,7 +20,7 @@ pub struct NodeId {
 }
 
 impl Node {
-    /// Returns the name under which [`Volume::node`] finds the inode.
+    /// Returns the name under which [`Volume::node`](crate::Volume::node) finds the inode.
     #[must_use]
     pub fn id(&self) -> NodeId {
         NodeId { ino: self.ino(), generation: self.inode.core().generation }

@@ -27,11 +27,11 @@ pub(crate) struct Present {
 struct Inside {
     next: u64,
     /// In the order in which they came.
-    entries: Vec<Entry>,
+    entries: Vec<PresentOperation>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PresentOperation {
     number: u64,
     range: ByteRange,
     party: Party,
@@ -58,13 +58,14 @@ impl<P: Deref<Target = Present>> Here<P> {
     /// Enters an operation that will ask for `range`.
     pub(crate) fn enter(present: P, range: ByteRange, party: Party) -> Self {
         let mut inside = present.inside.lock();
-        let in_the_way =
-            |entry: &&Entry| (party.exclusive || entry.party.exclusive) && entry.range.overlaps(&range);
+        let in_the_way = |entry: &&PresentOperation| {
+            (party.exclusive || entry.party.exclusive) && entry.range.overlaps(&range)
+        };
         let holder = inside.entries.iter().find(in_the_way).map(|entry| entry.party);
         let number = inside.next;
         inside.next += 1;
         if inside.entries.len() < MOST {
-            inside.entries.push(Entry { number, range, party });
+            inside.entries.push(PresentOperation { number, range, party });
         }
         drop(inside);
         Self { present, number, party, holder }

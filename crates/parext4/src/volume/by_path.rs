@@ -11,7 +11,7 @@ use crate::file::File;
 use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, show};
 use crate::node::Node;
 use crate::volume::Volume;
-use crate::volume::path_walk::Place;
+use crate::volume::path_walk::DirAndName;
 
 /// Paths start at the volume's root, with or without a leading slash. `.`, `..` and symbolic links on the way
 /// are followed as Linux does; what a call does about a symbolic link at the end of its path, it says.
@@ -189,7 +189,7 @@ impl Volume {
     }
 
     /// Where something that is no directory would be made.
-    fn named(&self, path: &Path) -> Result<Place> {
+    fn named(&self, path: &Path) -> Result<DirAndName> {
         let place = self.place(path)?;
         if place.name.is_empty() {
             return Err(Error::Exists("/".to_owned()));
@@ -200,7 +200,7 @@ impl Volume {
         Ok(place)
     }
 
-    fn place_below_root(&self, path: &Path) -> Result<Place> {
+    fn place_below_root(&self, path: &Path) -> Result<DirAndName> {
         let place = self.place(path)?;
         if place.name.is_empty() {
             return Err(Error::Busy("the root directory".to_owned()));
@@ -209,7 +209,7 @@ impl Volume {
     }
 }
 
-impl Place {
+impl DirAndName {
     /// An error if the path ends in a slash but does not lead to a directory.
     fn check_slash(&self) -> Result<()> {
         if self.slash && self.dir.lookup(&self.name)?.file_type() != FileType::Directory {

@@ -15,7 +15,7 @@ const MAX_FOLLOWED: u32 = 40;
 
 /// A path up to its last component.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirAndName {
     /// The directory that has, or would have, the entry.
     pub dir: Node,
     /// The last component; empty if the path is the root itself.
@@ -99,10 +99,10 @@ impl Volume {
     }
 
     /// The directory that a path's last component is in.
-    pub(super) fn place(&self, path: &Path) -> Result<Place> {
+    pub(super) fn place(&self, path: &Path) -> Result<DirAndName> {
         let mut walker = Walker::new(self, path)?;
         walker.walk(1, true)?;
         let name = walker.rest.pop().unwrap_or_default();
-        Ok(Place { dir: walker.at, name, slash: walker.slash })
+        Ok(DirAndName { dir: walker.at, name, slash: walker.slash })
     }
 }

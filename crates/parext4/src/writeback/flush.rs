@@ -32,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// Lets the caller write to `node`, which may take up to [`PAGES_AT_ONCE`] pages before it looks
+    /// Lets the caller write to `node`, which may take up to [`PAGES_AT_ONCE`](crate::dirty_files::PAGES_AT_ONCE) pages before it looks
     /// [whether more are dirty](Self::is_dirty_enough) than should be. It holds no range.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl XattrChange {
     /// knows the inode.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed; corruption; a failed read.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed; corruption; a failed read.
     pub(crate) fn apply(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if matches!((&self.body, &self.block), (None, BlockChange::Keep)) {
             return Ok(());

@@ -33,17 +33,17 @@ const STRIDES: u32 = 3;
 /// Reads ahead in a stride.
 const STRIDES_AHEAD: u64 = 4;
 
-/// What one handle has read lately.
+/// The recent reads of one handle.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     /// Where the next read begins if it goes on in sequence, and if it goes on in strides. Hints: who reads elsewhere
     /// and finds the pages there has nothing to do but to look at them.
     next: [AtomicU64; 2],
-    lately: Mutex<Lately>,
+    recent: Mutex<RecentReads>,
 }
 
 #[derive(Debug, Default)]
-struct Lately {
+struct RecentReads {
     /// Bytes of the last read.
     last: Range<u64>,
     /// Its distance from the one before, and how many had that.
@@ -56,11 +56,11 @@ struct Lately {
 
 impl ReadAhead {
     pub(super) fn new() -> Self {
-        Self { next: Default::default(), lately: Mutex::new(Rank::Leaf, Lately::default()) }
+        Self { next: Default::default(), recent: Mutex::new(Rank::Leaf, RecentReads::default()) }
     }
 }
 
-impl Lately {
+impl RecentReads {
     /// Notes a read of `[offset, end)`, and says which pages should come in, of a sequence `most` at once.
     fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<Range<u32>> {
         let last = std::mem::replace(&mut self.last, offset..end);
@@ -101,10 +101,10 @@ impl BufferedFile {
             return;
         }
         let pages = {
-            let mut lately = self.read_ahead.lately.lock();
-            let pages = lately.note(offset, end, longest(self.file.engine().pages.capacity()));
+            let mut recent = self.read_ahead.recent.lock();
+            let pages = recent.note(offset, end, longest(self.file.engine().pages.capacity()));
             next[0].store(end, Ordering::Relaxed);
-            next[1].store(offset.wrapping_add(lately.stride), Ordering::Relaxed);
+            next[1].store(offset.wrapping_add(recent.stride), Ordering::Relaxed);
             pages
         };
         let file_end = page_of(self.size().saturating_sub(1)).saturating_add(1);
@@ -172,28 +172,28 @@ fn longest(capacity: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn note(lately: &mut Lately, offset: u64, end: u64) -> Option<Range<u32>> {
-        lately.note(offset, end, LAST_WINDOW)
+    fn note(recent: &mut RecentReads, offset: u64, end: u64) -> Option<Range<u32>> {
+        recent.note(offset, end, LAST_WINDOW)
     }
 
     #[test]
     fn sequences_and_strides_are_read_ahead_and_nothing_else() {
         let page = PAGE as u64;
-        let mut lately = Lately::default();
-        assert_eq!(note(&mut lately, 0, page), Some(1..5), "a file is begun at its start");
-        assert_eq!(note(&mut lately, page, 2 * page), None);
-        assert_eq!(note(&mut lately, 2 * page, 3 * page), Some(5..11), "the window doubles");
-        let asked: Vec<_> = (3..9000).filter_map(|n| note(&mut lately, n * page, (n + 1) * page)).collect();
+        let mut recent = RecentReads::default();
+        assert_eq!(note(&mut recent, 0, page), Some(1..5), "a file is begun at its start");
+        assert_eq!(note(&mut recent, page, 2 * page), None);
+        assert_eq!(note(&mut recent, 2 * page, 3 * page), Some(5..11), "the window doubles");
+        let asked: Vec<_> = (3..9000).filter_map(|n| note(&mut recent, n * page, (n + 1) * page)).collect();
         assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without gaps: {asked:?}");
         assert!(asked.iter().all(|pages| pages.len() <= LAST_WINDOW as usize));
-        assert_eq!(lately.window, LAST_WINDOW);
+        assert_eq!(recent.window, LAST_WINDOW);
 
-        let mut lately = Lately::default();
-        let strided: Vec<_> = (1..7).map(|n| note(&mut lately, n * 10 * page, n * 10 * page + 100)).collect();
+        let mut recent = RecentReads::default();
+        let strided: Vec<_> = (1..7).map(|n| note(&mut recent, n * 10 * page, n * 10 * page + 100)).collect();
         assert_eq!(strided[..3], [None, None, None]);
         assert_eq!(strided[3..5], [Some(80..81), Some(90..91)]);
         for at in [7, 3, 900, 17, 40] {
-            assert_eq!(note(&mut lately, at * page, at * page + 1), None);
+            assert_eq!(note(&mut recent, at * page, at * page + 1), None);
         }
     }
 
@@ -201,13 +201,13 @@ mod tests {
     fn the_window_is_ahead_of_large_reads_and_fits_the_cache() {
         let page = PAGE as u64;
         let mib = 256 * page;
-        let mut lately = Lately::default();
-        let asked: Vec<_> = (0..8).filter_map(|n| note(&mut lately, n * mib, (n + 1) * mib)).collect();
+        let mut recent = RecentReads::default();
+        let asked: Vec<_> = (0..8).filter_map(|n| note(&mut recent, n * mib, (n + 1) * mib)).collect();
         assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..4096]);
 
-        let mut lately = Lately::default();
+        let mut recent = RecentReads::default();
         let asked: Vec<_> =
-            (0..20).filter_map(|n| lately.note(n * page, (n + 1) * page, longest(0))).collect();
+            (0..20).filter_map(|n| recent.note(n * page, (n + 1) * page, longest(0))).collect();
         assert!(asked.iter().all(|pages| pages.len() <= 4), "{asked:?}");
     }
 }

@@ -23,7 +23,7 @@ const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
 
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
-struct Part<'a> {
+struct PagePart<'a> {
     index: u32,
     /// Where in the page.
     within: usize,
@@ -160,7 +160,7 @@ impl File {
                 let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
                 let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
                 let index = page_of(at);
-                if let Err(error) = self.write_part(cached, Part { index, within, data }, offset) {
+                if let Err(error) = self.write_part(cached, PagePart { index, within, data }, offset) {
                     self.forget_behind_end(cached, offset, at);
                     return Err(CutShort { error, shows: at > offset && self.size() > offset });
                 }
@@ -186,7 +186,7 @@ impl File {
     }
 
     /// Writes a part into its page, of a write that began at byte `began`.
-    fn write_part(&self, cached: &Cached, part: Part<'_>, began: u64) -> Result<()> {
+    fn write_part(&self, cached: &Cached, part: PagePart<'_>, began: u64) -> Result<()> {
         let touched = self.node.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
@@ -221,7 +221,7 @@ impl File {
         }
     }
 
-    fn write_page(&self, cached: &Cached, page: &Page<'_>, part: Part<'_>, touched: u8) -> Result<()> {
+    fn write_page(&self, cached: &Cached, page: &Page<'_>, part: PagePart<'_>, touched: u8) -> Result<()> {
         // What is dirty has its space.
         if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
@@ -271,7 +271,7 @@ impl File {
     }
 
     /// Whether a part leaves nothing of what its page held before.
-    fn covers(&self, part: Part<'_>) -> bool {
+    fn covers(&self, part: PagePart<'_>) -> bool {
         let start = u64::from(part.index) * PAGE as u64;
         let end = part.within + part.data.len();
         let before = part.within == 0 || self.size() <= start;

@@ -6,4 +6,4 @@ mod write;
 mod zero_out;
 
 pub(in crate::file) use read::READ_ATTEMPTS;
-pub(in crate::file) use zero_out::{WIDEN_ATTEMPTS, Wide, widening};
+pub(in crate::file) use zero_out::{WIDEN_ATTEMPTS, WidenedRange, widening};

@@ -19,7 +19,7 @@ pub(in crate::file) const WIDEN_ATTEMPTS: u32 = 64;
 
 /// What a write would be with nothing to cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::file) enum Wide {
+pub(in crate::file) enum WidenedRange {
     /// These bytes.
     Range(ByteRange),
     /// Itself: nothing has to be cut, at least not any more.
@@ -37,12 +37,12 @@ impl File {
     pub(in crate::file) fn write_widened(&self, data: &[u8], offset: u64) -> Result<bool> {
         let end = offset + data.len() as u64;
         let wide = match self.widened(offset, end)? {
-            Wide::Range(wide) => wide,
-            Wide::Itself => return Ok(false),
-            Wide::NoWay => return Err(Error::NoSpace),
+            WidenedRange::Range(wide) => wide,
+            WidenedRange::Itself => return Ok(false),
+            WidenedRange::NoWay => return Err(Error::NoSpace),
         };
         let held = self.node.admit(widening(wide))?;
-        if self.widened(offset, end)? != Wide::Range(wide) && !planted(Fault::WidenBlindly) {
+        if self.widened(offset, end)? != WidenedRange::Range(wide) && !planted(Fault::WidenBlindly) {
             return Ok(false);
         }
         let bytes = self.among_zeros(data, offset, wide);
@@ -64,12 +64,12 @@ impl File {
 
     /// The bytes of a request and of the unwritten extents that it cuts. What else it covers in part is written,
     /// and keeps what is beside the request.
-    pub(in crate::file) fn widened(&self, offset: u64, end: u64) -> Result<Wide> {
+    pub(in crate::file) fn widened(&self, offset: u64, end: u64) -> Result<WidenedRange> {
         let block_size = self.engine().block_size();
         let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
         let map = self.engine().map(self.inode())?;
         if map.runs(first, len).any(|run| run.state == State::Hole) {
-            return Ok(Wide::NoWay);
+            return Ok(WidenedRange::NoWay);
         }
         let around = |block: u32| {
             let (start, stop) = map.unwritten_around(block);
@@ -80,9 +80,9 @@ impl File {
         let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
         // However large the extents are: there is no other way.
         Ok(match ByteRange::new(start, stop) {
-            wide if wide.end() > self.size() => Wide::NoWay,
-            wide if wide == ByteRange::new(offset, end) => Wide::Itself,
-            wide => Wide::Range(wide),
+            wide if wide.end() > self.size() => WidenedRange::NoWay,
+            wide if wide == ByteRange::new(offset, end) => WidenedRange::Itself,
+            wide => WidenedRange::Range(wide),
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::block_io::Debt;
 use crate::body::Runs;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::direct::{READ_ATTEMPTS, WIDEN_ATTEMPTS, Wide};
+use crate::file::direct::{READ_ATTEMPTS, WIDEN_ATTEMPTS, WidenedRange};
 use crate::operation::Operation;
 use crate::sync::Arc;
 
@@ -159,9 +159,9 @@ impl IoQueue {
         op.attempts += 1;
         let wide = match file.widened(op.offset, op.end)? {
             _ if op.attempts > WIDEN_ATTEMPTS => return Err(Error::NoSpace),
-            Wide::NoWay => return Err(Error::NoSpace),
-            Wide::Range(wide) => Some(wide),
-            Wide::Itself => None,
+            WidenedRange::NoWay => return Err(Error::NoSpace),
+            WidenedRange::Range(wide) => Some(wide),
+            WidenedRange::Itself => None,
         };
         drop(op.guard.take());
         self.ask_again(key, wide)
@@ -271,7 +271,7 @@ impl Pending {
         self.check_coherent(file)?;
         let confirmed = file.node.confirm(self.operation(), range, mode)?;
         if let Some(wide) = self.wide
-            && file.widened(self.offset, self.end)? != Wide::Range(wide)
+            && file.widened(self.offset, self.end)? != WidenedRange::Range(wide)
         {
             return Ok(None);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use parext4::device::{Done, Op, Queue, Request, Segment};
-use parext4::{AlignedBuf, Completion, File, IoFlags, IoQueue, IoRequest};
+use parext4::{AlignedBuf, Completion, DirectFile, IoFlags, IoQueue, IoRequest};
 
 use super::access_order::{Io, Kind};
 use super::buffers::buffer;
@@ -14,14 +14,14 @@ use super::submitter::Submitter;
 /// Submits operations on a file to a queue of the library.
 pub struct VolumeQueue {
     queue: IoQueue,
-    file: File,
+    file: DirectFile,
     bufs: Vec<Option<AlignedBuf>>,
     done: Vec<Completion>,
 }
 
 impl VolumeQueue {
     /// Returns a submitter with `depth` slots.
-    pub fn new(queue: IoQueue, file: File, job: &Job, depth: u32) -> Result<Self> {
+    pub fn new(queue: IoQueue, file: DirectFile, job: &Job, depth: u32) -> Result<Self> {
         let bufs = (0..depth).map(|_| buffer(job.block.max).map(Some)).collect::<Result<_>>()?;
         Ok(Self { queue, file, bufs, done: Vec::with_capacity(depth as usize) })
     }

@@ -1,7 +1,7 @@
 //! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's command.
 
 use anyhow::{Context, Result};
-use parext4::File;
+use parext4::DirectFile;
 
 use crate::image;
 use crate::image_path::ImagePath;
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-fn change(args: &Args, file: &File) -> parext4::Result<()> {
+fn change(args: &Args, file: &DirectFile) -> parext4::Result<()> {
     let (offset, length) = (args.offset, args.length);
     match args.mode {
         Mode { punch_hole: true, .. } => file.punch_hole(offset, length),

@@ -2,7 +2,7 @@
 //!
 //! [`mkfs()`] makes a volume on a [`Device`], [`Volume::open`] opens one that mke2fs, the kernel or parext4
 //! has made. Everything takes `&self` and may be called from any number of threads; threads that use one
-//! [`File`] wait for each other only where their byte ranges overlap.
+//! [`DirectFile`] wait for each other only where their byte ranges overlap.
 //!
 //! The design, with the invariants I1 to I10 that comments cite, is in `docs/design.md`.
 #![forbid(unsafe_code)]
@@ -48,8 +48,8 @@ mod xattr;
 
 pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
-pub use file::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
-pub use file::{Completion, File, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
+pub use file::{Atomicity, BufferedOptions, File, SyncMode};
+pub use file::{Completion, DirectFile, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};

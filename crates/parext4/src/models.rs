@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::allocator::Growth;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 pub use crate::page_cache::{FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageLookup, WriteBack};
 use crate::volume::Volume;
 
@@ -14,7 +14,7 @@ use crate::volume::Volume;
 ///
 /// # Errors
 /// If the map cannot be loaded.
-pub fn limit_nodes(file: &File, entries: usize) -> Result<()> {
+pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     let node = file.node();
     node.engine.map(&node.inode)?.lock().set_capacity(entries);
     Ok(())
@@ -30,7 +30,7 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 ///
 /// # Errors
 /// If the map cannot be loaded.
-pub fn nodes_fit(file: &File) -> Result<bool> {
+pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     let node = file.node();
     Ok(node.engine.map(&node.inode)?.lock().nodes_fit())
 }
@@ -39,7 +39,7 @@ pub fn nodes_fit(file: &File) -> Result<bool> {
 ///
 /// # Errors
 /// No space.
-pub fn map_ahead(file: &File, first: u32, blocks: u32) -> Result<()> {
+pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
     file.node().fill(first, blocks, first, Growth::Append)
 }
 

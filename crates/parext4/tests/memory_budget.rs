@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use parext4::{
-    BufferedFile, BufferedOptions, DeviceOptions, FileDevice, MkfsOptions, OpenOptions, Volume, mkfs,
-};
+use parext4::{BufferedOptions, DeviceOptions, File, FileDevice, MkfsOptions, OpenOptions, Volume, mkfs};
 
 use testkit::rng::Rng;
 use testkit::settings;
@@ -45,7 +43,7 @@ fn piece(offset: u64, len: u64) -> Vec<u8> {
 
 /// One thread's part: it writes a quarter of the file, reads it in order, and then any pieces of the file, some of which
 /// it writes once more.
-fn work(file: &BufferedFile, thread: u64, size: u64) {
+fn work(file: &File, thread: u64, size: u64) {
     const LEN: u64 = 128 << 10;
     let part = size / THREADS;
     let pieces = || (0..part / LEN).map(|nth| thread * part + nth * LEN);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parext4::{File, FileType, Volume};
+use parext4::{DirectFile, FileType, Volume};
 
 use crate::sector::{SECTOR, Seen, identify_all};
 use crate::workload::{FILE, Name, Operation, State, after};
@@ -115,7 +115,7 @@ impl DurabilityModel {
     pub fn check(&self, volume: &Volume) -> Result<usize, String> {
         let mut found = BTreeMap::new();
         walk(volume, "", &mut found)?;
-        let names = |found: &BTreeMap<String, Option<File>>| found.keys().cloned().collect::<Vec<_>>();
+        let names = |found: &BTreeMap<String, Option<DirectFile>>| found.keys().cloned().collect::<Vec<_>>();
         let mut last = format!("the names {:?} never existed together", names(&found));
         for state in &self.states[self.durable..] {
             if !same_names(state, &found) {
@@ -130,7 +130,7 @@ impl DurabilityModel {
     }
 
     /// Checks the files, given that the names have their meaning in `state`.
-    fn check_files(&self, state: &State, found: &BTreeMap<String, Option<File>>) -> Result<(), String> {
+    fn check_files(&self, state: &State, found: &BTreeMap<String, Option<DirectFile>>) -> Result<(), String> {
         for (path, file) in found {
             if let Some(file) = file {
                 self.check_file(state.number(path), file).map_err(|e| format!("{path}: {e}"))?;
@@ -140,7 +140,7 @@ impl DurabilityModel {
     }
 
     /// Checks that each sector of a file holds what it held at a time since the file was durable.
-    fn check_file(&self, number: u64, file: &File) -> Result<(), String> {
+    fn check_file(&self, number: u64, file: &DirectFile) -> Result<(), String> {
         let since = self.durable.max(self.files.get(&number).copied().unwrap_or(0));
         let possible: Vec<_> =
             self.states[since..].iter().filter_map(|state| state.files.get(&number)).collect();
@@ -162,7 +162,7 @@ impl DurabilityModel {
 }
 
 /// Returns true if the names found, and their kinds, are those of `state`.
-fn same_names(state: &State, found: &BTreeMap<String, Option<File>>) -> bool {
+fn same_names(state: &State, found: &BTreeMap<String, Option<DirectFile>>) -> bool {
     state.names.len() == found.len()
         && state.names.iter().zip(found).all(|((path, name), (found_path, file))| {
             path == found_path && matches!(name, Name::Directory) == file.is_none()
@@ -173,14 +173,18 @@ fn same_names(state: &State, found: &BTreeMap<String, Option<File>>) -> bool {
 ///
 /// # Errors
 /// If the file holds anything but zeros and its own sectors.
-pub fn read(file: &File) -> Result<Vec<Seen>, String> {
+pub fn read(file: &DirectFile) -> Result<Vec<Seen>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap().next_multiple_of(SECTOR)];
     let count = file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
     identify_all(&bytes[..count], FILE, 0)
 }
 
 /// Adds all names below `directory`; those of files with the open file.
-fn walk(volume: &Volume, directory: &str, found: &mut BTreeMap<String, Option<File>>) -> Result<(), String> {
+fn walk(
+    volume: &Volume,
+    directory: &str,
+    found: &mut BTreeMap<String, Option<DirectFile>>,
+) -> Result<(), String> {
     let failed = |e: parext4::Error| format!("{directory}/: {e}");
     for item in volume.read_dir(format!("{directory}/")).map_err(failed)? {
         let item = item.map_err(failed)?;

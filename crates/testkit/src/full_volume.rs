@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Error, File, MemDevice, OpenOptions, Volume};
+use parext4::{DirectFile, Error, MemDevice, OpenOptions, Volume};
 
 use crate::volume::{Shape, assert_clean, untimed};
 
@@ -38,7 +38,7 @@ pub struct FullVolume {
     /// The volume.
     pub volume: Volume,
     /// The file under test.
-    pub file: File,
+    pub file: DirectFile,
     /// The expected content of the file.
     pub model: Vec<u8>,
 }
@@ -59,7 +59,7 @@ impl FullVolume {
         }
         let behind = volume.create("/behind", 0o644).unwrap();
         behind.allocate(0, BEHIND * BLOCK, true).unwrap();
-        let absorbers: Vec<File> = (0..absorbers)
+        let absorbers: Vec<DirectFile> = (0..absorbers)
             .map(|number| volume.create(format!("/absorber-{number}"), 0o644).unwrap())
             .collect();
         absorbers.iter().for_each(|absorber| absorber.allocate(0, ABSORBER_BLOCKS * BLOCK, false).unwrap());

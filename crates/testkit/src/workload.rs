@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parext4::{Error, File, Volume};
+use parext4::{DirectFile, Error, Volume};
 
 use crate::rng::Rng;
 use crate::sector::{SECTOR, Seen, Stamp, filled};
@@ -187,7 +187,7 @@ pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
         Operation::Rename { from, to } => volume.rename(from, to),
         Operation::Remove(path) => volume.remove_file(path),
         Operation::RemoveOpen(path) => {
-            let file: File = open(path)?;
+            let file: DirectFile = open(path)?;
             volume.remove_file(path)?;
             file.write_at(&data(0, 8, 0), 0)?;
             volume.sync()

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use parext4::device::{AlignedBuf, Direct, open_device};
-use parext4::{DeviceOptions, File, OpenOptions, Volume};
+use parext4::{DeviceOptions, DirectFile, OpenOptions, Volume};
 
 use super::BLOCK;
 use super::pattern::Stamp;
@@ -83,7 +83,7 @@ pub fn check(image: &Path, writers: &[Writer], direct: bool) -> Result<Checked> 
 
 impl Checked {
     /// Reads the blocks of `stamps`, which are in ascending order.
-    fn read_back(&mut self, file: &File, path: &Path, stamps: &[Stamp]) -> Result<()> {
+    fn read_back(&mut self, file: &DirectFile, path: &Path, stamps: &[Stamp]) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(BATCH * BLOCK);
         for batch in stamps.chunk_by(|a, b| a.block as usize / BATCH == b.block as usize / BATCH) {
             interrupt::check()?;

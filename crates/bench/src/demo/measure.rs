@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use parext4::{File, Volume};
+use parext4::{DirectFile, Volume};
 
 use super::writer::Writer;
 use super::{BLOCK, THREADS};
@@ -42,7 +42,7 @@ pub struct Measured {
 /// A distribution of the threads over files.
 struct Layout {
     /// The file of each writer.
-    files: Vec<File>,
+    files: Vec<DirectFile>,
     writers: Vec<Writer>,
 }
 
@@ -86,7 +86,7 @@ impl Layout {
 }
 
 /// Makes a file of `blocks` blocks, allocated but not written.
-fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<File> {
+fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<DirectFile> {
     let make = || {
         let file = volume.create(path, 0o644)?;
         file.allocate(0, u64::from(blocks) * BLOCK as u64, false)?;

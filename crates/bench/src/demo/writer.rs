@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use parext4::File;
+use parext4::DirectFile;
 use parext4::device::AlignedBuf;
 
 use super::BLOCK;
@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Writes the next `count` blocks.
-    pub fn write(&mut self, file: &File, count: usize) -> Result<()> {
+    pub fn write(&mut self, file: &DirectFile, count: usize) -> Result<()> {
         let mut buffer = AlignedBuf::zeroed(BLOCK);
         for _ in 0..count {
             interrupt::check()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{BufferedOptions, Device, File, MkfsOptions, Volume, mkfs};
+use parext4::{BufferedOptions, Device, DirectFile, MkfsOptions, Volume, mkfs};
 
 use super::Target;
 use crate::access_order::{Io, Kind};
@@ -76,7 +76,7 @@ impl Target for LibTarget {
 /// Files in a volume.
 struct Files {
     volume: Volume,
-    files: Vec<File>,
+    files: Vec<DirectFile>,
     paths: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ impl JobFiles for Files {
 }
 
 /// Punches holes with calls of the library.
-struct Puncher(File);
+struct Puncher(DirectFile);
 
 impl HolePuncher for Puncher {
     fn punch(&mut self, offset: u64, len: u64) -> Result<()> {

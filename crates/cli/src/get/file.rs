@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use parext4::{File, Metadata};
+use parext4::{DirectFile, Metadata};
 
 use super::replace::replace;
 use super::{Shared, attributes};
@@ -15,7 +15,7 @@ use crate::transfer::{Copy, GRAIN, Job};
 
 /// A file to copy.
 pub struct FileJob {
-    pub file: File,
+    pub file: DirectFile,
     pub path: PathBuf,
     pub metadata: Metadata,
     pub shared: Arc<Shared>,

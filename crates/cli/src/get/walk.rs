@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use parext4::{File, FileType, InodeNo, Metadata, Node, NodeId, Volume};
+use parext4::{DirectFile, FileType, InodeNo, Metadata, Node, NodeId, Volume};
 use rustix::fs::{CWD, Mode, makedev, mknodat};
 
 use super::file::FileJob;
@@ -56,7 +56,7 @@ impl Walker {
             self.shared.progress.expect(metadata.size);
             let shared = Arc::clone(&self.shared);
             return jobs.submit(FileJob {
-                file: File::new(node).with_context(|| shared.source_of(&path))?,
+                file: DirectFile::new(node).with_context(|| shared.source_of(&path))?,
                 path,
                 metadata,
                 shared,

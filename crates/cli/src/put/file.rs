@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use parext4::{File, SetAttributes};
+use parext4::{DirectFile, SetAttributes};
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -49,7 +49,7 @@ impl FileJob {
         if let Some(slot) = &self.slot {
             let _ = slot.set(node.id());
         }
-        let made = Made { job: self, file: File::new(node)?, size: metadata.len() };
+        let made = Made { job: self, file: DirectFile::new(node)?, size: metadata.len() };
         Ok(FileCopy { made, source, metadata })
     }
 }
@@ -57,7 +57,7 @@ impl FileJob {
 /// A file in the volume that is not complete.
 pub struct Made {
     job: FileJob,
-    pub file: File,
+    pub file: DirectFile,
     /// The size of the source when it was opened. Data that is appended to the source later is not copied.
     pub size: u64,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::{BufferedFile, BufferedOptions, File, InodeFlags};
+use parext4::{BufferedOptions, DirectFile, File, InodeFlags};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter};
@@ -16,7 +16,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    pub file: File,
+    pub file: DirectFile,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
     /// Reads and writes go through the kernel's page cache.
@@ -33,14 +33,14 @@ pub(crate) struct OpenFile {
     /// The inode was append-only when the file was opened.
     pub append_only: bool,
     /// The file through the volume's page cache, once it was used so.
-    buffered: OnceLock<BufferedFile>,
+    buffered: OnceLock<File>,
     /// The value of [`OpenFiles::capabilities_set`] when the inode was last seen without file capabilities.
     without_capabilities: AtomicU64,
 }
 
 impl OpenFile {
     pub fn new(
-        file: File,
+        file: DirectFile,
         pages: Arc<KernelPages>,
         flags: i32,
         cache: Cache,
@@ -78,7 +78,7 @@ impl OpenFile {
     }
 
     /// Returns the file through the volume's page cache.
-    pub fn buffered(&self) -> Outcome<&BufferedFile> {
+    pub fn buffered(&self) -> Outcome<&File> {
         if let Some(buffered) = self.buffered.get() {
             return Ok(buffered);
         }

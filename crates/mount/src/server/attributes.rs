@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use parext4::{File, FileType, InodeFlags, Metadata, Node, SetAttributes};
+use parext4::{DirectFile, FileType, InodeFlags, Metadata, Node, SetAttributes};
 
 use super::Server;
 use super::files::check_flags;
@@ -70,7 +70,7 @@ impl Server {
         if let Some(size) = new.size {
             check_flags(&node, true, true)?;
             self.drop_privileges(&node, caller)?;
-            File::new(node.clone())?.set_len(size)?;
+            DirectFile::new(node.clone())?.set_len(size)?;
         }
         if new.is_empty() {
             self.chown_to_nobody(&node, new.ctime, caller)?;

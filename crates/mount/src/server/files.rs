@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuser::{FileHandle, FopenFlags, INodeNo};
-use parext4::{File, InodeFlags, Node};
+use parext4::{DirectFile, InodeFlags, Node};
 
 use super::Server;
 use super::names::NewName;
@@ -41,7 +41,7 @@ impl Server {
             return Err(Failure::READ_ONLY);
         }
         check_flags(&node, writable && flags & libc::O_APPEND == 0 || truncates, writable)?;
-        let file = File::new(node.clone())?;
+        let file = DirectFile::new(node.clone())?;
         if truncates {
             self.drop_privileges(&node, caller)?;
             file.set_len(0)?;
@@ -52,12 +52,12 @@ impl Server {
     /// Creates a regular file and opens it.
     pub fn create(&self, new: &NewName, flags: i32) -> Outcome<(Entry, Opened)> {
         let node = self.create_file(new)?;
-        let file = File::new(node.clone())?;
+        let file = DirectFile::new(node.clone())?;
         let entry = self.entry_of_lookup(&node);
         Ok((entry, self.opened(file, flags, new.caller)?))
     }
 
-    fn opened(&self, file: File, flags: i32, caller: Caller) -> Outcome<Opened> {
+    fn opened(&self, file: DirectFile, flags: i32, caller: Caller) -> Outcome<Opened> {
         let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
         let open = OpenFile::new(file, pages, flags, self.options.cache, self.may_use_reserved(caller));
         let mut flags = match open.in_kernel {

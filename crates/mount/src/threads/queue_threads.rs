@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parext4::device::AlignedBuf;
-use parext4::{Completion, File, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
+use parext4::{Completion, DirectFile, IoFlags, IoQueue, IoRequest, IoWaker, Volume};
 use slab::Slab;
 
 use super::shared_buffers::SharedBuffers;
@@ -24,7 +24,7 @@ const BUSY: usize = 48;
 type OnDone = Box<dyn FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send>;
 
 struct Job {
-    file: File,
+    file: DirectFile,
     request: IoRequest,
     on_done: OnDone,
 }
@@ -91,7 +91,7 @@ impl QueueThreads {
     /// failed, drops `on_done` instead.
     pub fn submit(
         &self,
-        file: File,
+        file: DirectFile,
         request: IoRequest,
         on_done: impl FnOnce(Outcome<u64>, Option<&AlignedBuf>) + Send + 'static,
     ) {

@@ -4,7 +4,7 @@ use super::blocks::Run;
 use super::tests::{allocate, volume};
 use super::window::Window;
 use super::*;
-use crate::{Error, File, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use crate::{DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
 use parext4_format::FsBlock;
 
 const BLOCK: usize = 1024;
@@ -17,16 +17,16 @@ fn large_volume() -> Volume {
     Volume::open(device, &OpenOptions { commit_interval: None, ..OpenOptions::default() }).unwrap()
 }
 
-fn create(volume: &Volume, name: &str) -> File {
+fn create(volume: &Volume, name: &str) -> DirectFile {
     volume.create(format!("/{name}"), 0o644).unwrap()
 }
 
 /// The block of the volume that holds block `block` of a file.
-fn place(file: &File, block: usize) -> u64 {
+fn place(file: &DirectFile, block: usize) -> u64 {
     file.device_range((block * BLOCK) as u64).unwrap().unwrap().0 / BLOCK as u64
 }
 
-fn windows(file: &File) -> Vec<Arc<Window>> {
+fn windows(file: &DirectFile) -> Vec<Arc<Window>> {
     file.node().inode.windows.read().to_vec()
 }
 
@@ -126,7 +126,7 @@ fn windows_go_with_the_last_user_and_with_what_is_cut_off() {
 fn every_block_can_be_had_though_windows_are_open() {
     let volume = large_volume();
     let (inner, allocator) = (&volume.inner, &volume.inner.allocator);
-    let files: Vec<File> = (0..32).map(|n| create(&volume, &n.to_string())).collect();
+    let files: Vec<DirectFile> = (0..32).map(|n| create(&volume, &n.to_string())).collect();
     for file in &files {
         file.append(&[1; BLOCK]).unwrap();
         assert_eq!(windows(file).len(), 1);
@@ -190,7 +190,7 @@ fn threads_that_take_each_others_windows_get_every_block_once() {
     let volume = volume();
     let allocator = &volume.inner.allocator;
     let before = unclaimed(allocator);
-    let files: Vec<File> = (0..8).map(|n| create(&volume, &n.to_string())).collect();
+    let files: Vec<DirectFile> = (0..8).map(|n| create(&volume, &n.to_string())).collect();
     std::thread::scope(|scope| {
         for file in &files {
             scope.spawn(|| {

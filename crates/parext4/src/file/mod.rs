@@ -11,7 +11,7 @@ mod queue;
 mod space;
 mod sync;
 
-pub use buffered::{Atomicity, BufferedFile, BufferedOptions, SyncMode};
+pub use buffered::{Atomicity, BufferedOptions, File, SyncMode};
 use parext4_format::inode::{FileType, InodeFlags};
 pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
@@ -23,16 +23,16 @@ use crate::layout::MAX_FILE_BLOCKS;
 use crate::node::Node;
 use crate::sync::Arc;
 
-/// An open regular file. All methods take `&self`: share one `File` between any number of threads.
+/// An open regular file. All methods take `&self`: share one `DirectFile` between any number of threads.
 ///
-/// I/O is direct, at the granularity of the device's sectors ([`File::sector_size`]): offsets are multiples
+/// I/O is direct, at the granularity of the device's sectors ([`DirectFile::sector_size`]): offsets are multiples
 /// of it, and so are lengths, unless the request reaches the end of the file.
 ///
 /// A read never sees half of a write, and what a write that has returned has written is what every later
 /// read returns, until overwritten. (A [`Policy`](crate::Policy) other than the default promises less.) Data is
 /// durable after [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 #[derive(Clone, Debug)]
-pub struct File {
+pub struct DirectFile {
     node: Node,
     /// Whether writes date the file.
     dates: bool,
@@ -40,7 +40,7 @@ pub struct File {
     refusing: InodeFlags,
 }
 
-impl File {
+impl DirectFile {
     /// Opens the file behind `node`.
     ///
     /// # Errors

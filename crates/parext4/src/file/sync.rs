@@ -1,9 +1,9 @@
 //! Making a file durable.
 
-use super::File;
+use super::DirectFile;
 use crate::error::Result;
 
-impl File {
+impl DirectFile {
     /// Makes the file's data durable, and of its attributes what is needed to read it back.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, show};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -50,20 +50,22 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Node::create`]: [`Error::Exists`] also if the path ends at a symbolic link.
-    pub fn create(&self, path: impl AsRef<Path>, mode: u16) -> Result<File> {
+    pub fn create(&self, path: impl AsRef<Path>, mode: u16) -> Result<DirectFile> {
         let place = self.place(path.as_ref())?;
         if place.slash || place.name.is_empty() {
             return Err(Error::IsDirectory(path.as_ref().display().to_string()));
         }
-        File::new(place.dir.create(&place.name, &NewInode { permissions: mode, ..NewInode::default() })?)
+        DirectFile::new(
+            place.dir.create(&place.name, &NewInode { permissions: mode, ..NewInode::default() })?,
+        )
     }
 
     /// Opens a regular file; a symbolic link at the end is followed.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve); [`Error::IsDirectory`], or [`Error::Invalid`] if it is another kind.
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        File::new(self.resolve(path)?)
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<DirectFile> {
+        DirectFile::new(self.resolve(path)?)
     }
 
     /// Makes a directory.

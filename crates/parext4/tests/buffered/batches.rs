@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
-use parext4::{BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, Volume};
+use parext4::{BufferedOptions, Device, File, MemDevice, OpenOptions, Volume};
 
 use super::create;
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
@@ -19,7 +19,7 @@ fn options() -> OpenOptions {
 }
 
 /// A file of `pages` pages of ones, all of them on the device and none in the cache; and where it lies there.
-fn written_file(volume: &Volume, pages: u64) -> (BufferedFile, u64) {
+fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let file = create(volume, "/f");
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
     file.file().write_at(&bytes, 0).unwrap();
@@ -34,14 +34,14 @@ fn on(device: Arc<dyn Device>) -> Volume {
 }
 
 /// Makes pages dirty.
-fn dirty(file: &BufferedFile, pages: impl IntoIterator<Item = u64>) {
+fn dirty(file: &File, pages: impl IntoIterator<Item = u64>) {
     for page in pages {
         file.write_at(&[2; PAGE as usize], page * PAGE).unwrap();
     }
 }
 
 /// Has pages in the cache.
-fn read(file: &BufferedFile, pages: impl IntoIterator<Item = u64>) {
+fn read(file: &File, pages: impl IntoIterator<Item = u64>) {
     for page in pages {
         file.read_at(&mut [0; 1], page * PAGE).unwrap();
     }

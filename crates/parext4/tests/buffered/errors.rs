@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{BufferedFile, BufferedOptions, Device, Error, File, OpenOptions, Policy, Result, Volume};
+use parext4::{BufferedOptions, Device, DirectFile, Error, File, OpenOptions, Policy, Result, Volume};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::volume::{Shape, untimed};
 use testkit::watchdog::Watchdog;
@@ -20,7 +20,7 @@ fn little_memory(policy: Policy) -> OpenOptions {
     }
 }
 
-fn buffered(file: &File) -> BufferedFile {
+fn buffered(file: &DirectFile) -> File {
     file.buffered(BufferedOptions::default()).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn full(policy: Policy) -> FullVolume {
 }
 
 /// Writes every fourth block until that fails; which were taken, and why no more.
-fn write_until_refused(file: &BufferedFile, byte: u8, from: u64) -> (Vec<u64>, Error) {
+fn write_until_refused(file: &File, byte: u8, from: u64) -> (Vec<u64>, Error) {
     let mut taken = Vec::new();
     for block in (from..SMALL.blocks).step_by(4) {
         match file.write_at(&[byte; 1024], block * BLOCK) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Atomicity, BufferedFile, BufferedOptions, Device, Error, MemDevice, OpenOptions, Policy, SyncMode, Volume,
+    Atomicity, BufferedOptions, Device, Error, File, MemDevice, OpenOptions, Policy, SyncMode, Volume,
 };
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, recover, untimed};
@@ -24,11 +24,11 @@ fn open(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
     Volume::open(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
 }
 
-fn create(volume: &Volume, path: &str) -> BufferedFile {
+fn create(volume: &Volume, path: &str) -> File {
     volume.create(path, 0o644).unwrap().buffered(BufferedOptions::default()).unwrap()
 }
 
-fn read_all(file: &BufferedFile) -> Vec<u8> {
+fn read_all(file: &File) -> Vec<u8> {
     let mut bytes = vec![0xee; usize::try_from(file.size()).unwrap() + 10];
     let count = file.read_at(&mut bytes, 0).unwrap();
     bytes.truncate(count);
@@ -61,7 +61,7 @@ fn same(seen: &[u8], want: &[u8], what: &str) {
 const MOST: u64 = 6 << 20;
 
 /// One step on the file and on the model.
-fn step(rng: &mut Rng, volume: &Volume, file: &BufferedFile, model: &mut Vec<u8>) {
+fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
     let offset = rng.below(MOST);
     let at = usize::try_from(offset).unwrap();
     let len = usize::try_from(rng.log_uniform(300_000)).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use parext4::device::{AlignedBuf, RecordingDevice};
 use parext4::{
-    BufferedFile, BufferedOptions, Completion, Device, File, IoFlags, IoQueue, IoRequest, MemDevice,
+    BufferedOptions, Completion, Device, DirectFile, File, IoFlags, IoQueue, IoRequest, MemDevice,
     OpenOptions, SplitAt, Volume,
 };
 
@@ -59,9 +59,9 @@ struct Log {
 struct Run {
     base: MemDevice,
     device: Arc<RecordingDevice>,
-    files: Vec<File>,
+    files: Vec<DirectFile>,
     /// The same through the page cache, if that is to be tried.
-    buffered: Vec<BufferedFile>,
+    buffered: Vec<File>,
     clock: Clock,
     log: Mutex<Log>,
     seed: u64,
@@ -196,7 +196,7 @@ impl Run {
     }
 
     /// Checks one file of a volume that was recovered.
-    fn check_file(&self, number: usize, file: &File, durable: &[Written]) -> Result<(), String> {
+    fn check_file(&self, number: usize, file: &DirectFile, durable: &[Written]) -> Result<(), String> {
         let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
         file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
         let seen = identify_all(&bytes, file_number(number), 0)?;
@@ -260,8 +260,8 @@ fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
 }
 
 /// Makes the files: one allocated ahead, one of holes, one with blocks mapped ahead of its end.
-fn files(volume: &Volume) -> Vec<File> {
-    let files: Vec<File> = PATHS.map(|path| volume.create(path, 0o644).expect("create")).into();
+fn files(volume: &Volume) -> Vec<DirectFile> {
+    let files: Vec<DirectFile> = PATHS.map(|path| volume.create(path, 0o644).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;
     files[0].allocate(0, len, false).expect("allocate");
     files[1].set_len(len).expect("set_len");
@@ -288,8 +288,8 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     // A cache so small that it is written back all the time.
     let options = OpenOptions { split_at, cache_size: 512 << 10, write_back_interval: None, ..untimed() };
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
-    let files: Vec<File> = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
-    let buffered = |file: &File| file.buffered(BufferedOptions::default()).expect("buffered");
+    let files: Vec<DirectFile> = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
+    let buffered = |file: &DirectFile| file.buffered(BufferedOptions::default()).expect("buffered");
     let buffered = files.iter().filter(|_| cached).map(buffered).collect();
     let run = Run { base, device, files, buffered, clock: Clock::default(), log: Mutex::default(), seed };
     std::thread::scope(|scope| {

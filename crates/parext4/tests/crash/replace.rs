@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::RecordingDevice;
-use parext4::{
-    BufferedFile, BufferedOptions, Device, MemDevice, OpenOptions, RenameMode, SetAttributes, Volume,
-};
+use parext4::{BufferedOptions, Device, File, MemDevice, OpenOptions, RenameMode, SetAttributes, Volume};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
@@ -36,7 +34,7 @@ fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Volume {
     Volume::open(device, options).expect("the volume opens")
 }
 
-fn buffered(volume: &Volume, path: &str) -> BufferedFile {
+fn buffered(volume: &Volume, path: &str) -> File {
     let file = volume.open_file(path).or_else(|_| volume.create(path, 0o644)).expect("the file");
     file.buffered(BufferedOptions::default()).expect("buffered")
 }
@@ -111,7 +109,7 @@ fn check_state(
 }
 
 /// Writes the new contents to a file, which stays open.
-fn write_new(volume: &Volume, path: &str) -> BufferedFile {
+fn write_new(volume: &Volume, path: &str) -> File {
     let file = buffered(volume, path);
     file.write_at(&new(), 0).expect("write_at");
     assert!(dirty(volume) > 0, "nothing is dirty");

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
-use parext4::{Device, File, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DirectFile, MemDevice, OpenOptions, Volume};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::durability::{DurabilityModel, read};
@@ -207,7 +207,7 @@ impl Recording {
 }
 
 /// One thread's share in a file that was allocated ahead: every fourth 16 sectors, in pieces, and appends.
-fn write_and_append(file: &File, thread: u64, rng: &mut Rng) {
+fn write_and_append(file: &DirectFile, thread: u64, rng: &mut Rng) {
     let writer = 1 + u32::try_from(thread).unwrap();
     for (sequence, slot) in (1_u64..).zip((thread..16).step_by(4)) {
         let stamp = Stamp { file: FILE, writer, sequence, origin: 0 };

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parext4::{BufferedFile, BufferedOptions, Error, File, MemDevice, OpenOptions, Volume};
+use parext4::{BufferedOptions, DirectFile, Error, File, MemDevice, OpenOptions, Volume};
 
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::slowest;
@@ -17,7 +17,7 @@ pub struct Tested {
     device: Arc<MemDevice>,
     block_size: u32,
     options: OpenOptions,
-    open: Option<(Volume, File, BufferedFile)>,
+    open: Option<(Volume, DirectFile, File)>,
     model: Vec<u8>,
     last: VecDeque<(u64, Op)>,
 }
@@ -44,11 +44,11 @@ impl Tested {
         self.open = Some((volume, file, buffered));
     }
 
-    fn file(&self) -> &File {
+    fn file(&self) -> &DirectFile {
         &self.open.as_ref().unwrap().1
     }
 
-    fn buffered(&self) -> &BufferedFile {
+    fn buffered(&self) -> &File {
         &self.open.as_ref().unwrap().2
     }
 

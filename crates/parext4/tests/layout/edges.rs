@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, File, FileExtent, Volume};
+use parext4::{Device, DirectFile, Error, FileExtent, Volume};
 
 use testkit::Image;
 use testkit::volume::{Shape, untimed};
@@ -14,7 +14,7 @@ fn refused(result: Result<(), Error>, errno: i32) {
     assert_eq!(error.to_errno(), errno, "{error}");
 }
 
-fn file_of(blocks: u64) -> (Volume, File) {
+fn file_of(blocks: u64) -> (Volume, DirectFile) {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = Volume::open(device as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();

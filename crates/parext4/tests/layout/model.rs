@@ -1,6 +1,6 @@
 //! What a file should be: its bytes, and which of its blocks are written.
 
-use parext4::{Error, File};
+use parext4::{DirectFile, Error};
 
 use testkit::rng::Rng;
 use testkit::sector::SECTOR;
@@ -72,7 +72,7 @@ impl Change {
     }
 
     /// Makes the change to a file.
-    pub fn make(self, file: &File) -> Result<(), Error> {
+    pub fn make(self, file: &DirectFile) -> Result<(), Error> {
         match self {
             Self::Write { offset, len, byte } => {
                 file.write_at(&vec![byte; usize::try_from(len).unwrap()], offset)
@@ -174,7 +174,7 @@ impl Model {
     ///
     /// # Errors
     /// Says what is different.
-    pub fn check(&self, file: &File) -> Result<(), String> {
+    pub fn check(&self, file: &DirectFile) -> Result<(), String> {
         if file.size() != self.bytes.len() as u64 {
             return Err(format!("{} bytes, not {}", file.size(), self.bytes.len()));
         }
@@ -204,7 +204,7 @@ impl Model {
 }
 
 /// The ranges of bytes that seeking finds.
-fn data_by_seeking(file: &File) -> Result<Vec<(u64, u64)>, String> {
+fn data_by_seeking(file: &DirectFile) -> Result<Vec<(u64, u64)>, String> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     loop {
         match file.seek_data(at) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, File, Volume};
+use parext4::{Device, DirectFile, Volume};
 
 use testkit::rng::Rng;
 use testkit::settings;
@@ -11,7 +11,7 @@ use testkit::volume::{Shape, assert_clean, untimed};
 use super::model::{Change, Model};
 
 /// Makes a file of which every other block is written, so that nothing lies together.
-pub fn chessboard(file: &File, model: &mut Model, blocks: u64) {
+pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
     let block = model.block as u64;
     for at in (0..blocks).step_by(2) {
         let byte = 1 + u8::try_from(at % 255).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, File, Volume};
+use parext4::{Device, DirectFile, Error, Volume};
 
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, untimed};
@@ -28,7 +28,7 @@ fn fill_up(volume: &Volume) {
 }
 
 /// A file in many pieces on a volume without a free block.
-fn full_volume() -> (Arc<parext4::MemDevice>, Volume, File, Model) {
+fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
     let device = Arc::new(Shape::new(4, 1024, true).make());
     let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{File, IoQueue, IoRequest};
+use parext4::{DirectFile, IoQueue, IoRequest};
 use testkit::device::RemoteDevice;
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, one, read, write};
@@ -11,7 +11,7 @@ use testkit::rng::Rng;
 const BLOCK: usize = 4096;
 
 /// Writes with many in flight; the buffers come back as they were, each its own.
-fn write_pieces(queue: &mut IoQueue, file: &File, pieces: &[(u64, Vec<u8>)]) {
+fn write_pieces(queue: &mut IoQueue, file: &DirectFile, pieces: &[(u64, Vec<u8>)]) {
     let mut addresses = Vec::new();
     for (token, (offset, bytes)) in (0..).zip(pieces) {
         let request = write(bytes, *offset);

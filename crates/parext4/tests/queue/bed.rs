@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parext4::device::{AlignedBuf, SimDevice, SimProfile};
 use parext4::{
-    Completion, Device, DeviceOptions, Error, File, FileDevice, IoFlags, IoQueue, IoRequest, MemDevice,
+    Completion, Device, DeviceOptions, DirectFile, Error, FileDevice, IoFlags, IoQueue, IoRequest, MemDevice,
     OpenOptions, Volume,
 };
 use testkit::device::{RemoteDevice, SplittingDevice};
@@ -146,7 +146,7 @@ pub fn harvest_all(queue: &mut IoQueue) -> Vec<Completion> {
 }
 
 /// Runs one operation to its end, with nothing else in flight.
-pub fn one(queue: &mut IoQueue, file: &File, request: IoRequest, flags: IoFlags) -> Completion {
+pub fn one(queue: &mut IoQueue, file: &DirectFile, request: IoRequest, flags: IoFlags) -> Completion {
     queue.submit(file, request, 1, flags);
     let mut done = harvest_all(queue);
     assert_eq!(done.len(), 1);
@@ -154,12 +154,12 @@ pub fn one(queue: &mut IoQueue, file: &File, request: IoRequest, flags: IoFlags)
 }
 
 /// The result of one operation that is told not to wait.
-pub fn at_once(queue: &mut IoQueue, file: &File, request: IoRequest) -> Result<u64, Error> {
+pub fn at_once(queue: &mut IoQueue, file: &DirectFile, request: IoRequest) -> Result<u64, Error> {
     one(queue, file, request, NOWAIT).result
 }
 
 /// What the file holds.
-pub fn contents(file: &File) -> Vec<u8> {
+pub fn contents(file: &DirectFile) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     bytes

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use parext4::{Error, File, IoRequest, OpenOptions, SplitAt, Volume};
+use parext4::{DirectFile, Error, IoRequest, OpenOptions, SplitAt, Volume};
 
 use super::bed::{WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
@@ -20,7 +20,7 @@ fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volum
 }
 
 /// Says whether a write over `[0, 64 KiB)` gets through.
-fn is_free(file: &File) -> bool {
+fn is_free(file: &DirectFile) -> bool {
     let (file, (done, wait)) = (file.clone(), channel());
     std::thread::spawn(move || done.send(file.write_at(&[9; 64 << 10], 0)));
     wait.recv_timeout(Duration::from_secs(10)).is_ok_and(|result| result.is_ok())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedFile, BufferedOptions, File, OpenOptions};
+use parext4::{BufferedOptions, DirectFile, File, OpenOptions};
 
 use super::bed::{Bed, WAIT, harvest_all, read};
 use testkit::device::GatedDevice;
@@ -25,9 +25,9 @@ fn gated() -> (Bed, Arc<GatedDevice>) {
 
 /// Reads 64 pages by a queue, from a file of one page that is dirty. While the read writes that page back, `grow` makes
 /// the file grow; then the read goes on. Returns what it saw.
-fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &BufferedFile, grow: impl FnOnce()) -> Vec<u8> {
+fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &File, grow: impl FnOnce()) -> Vec<u8> {
     std::thread::scope(|scope| {
-        let file: &File = buffered.file();
+        let file: &DirectFile = buffered.file();
         let reader = scope.spawn(|| {
             let mut queue = bed.volume.io_queue(4);
             queue.submit(file, read(64 * PAGE, 0), 1, WAIT);

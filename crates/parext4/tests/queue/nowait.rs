@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parext4::{Error, File, IoQueue, IoRequest, Volume};
+use parext4::{DirectFile, Error, IoQueue, IoRequest, Volume};
 
 use super::bed::{Bed, Kind, NOWAIT, WAIT, append, at_once, contents, harvest_all, one, read, write};
 use testkit::Image;
 use testkit::device::GatedDevice;
 
 /// Asserts that a request is refused without a trace.
-fn refused(volume: &Volume, queue: &mut IoQueue, file: &File, request: IoRequest) {
+fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoRequest) {
     let before = (file.size(), volume.space(), file.stats().nowait_refusals);
     let what = format!("{request:?}");
     let bytes = match &request {

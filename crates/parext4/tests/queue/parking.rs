@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{File, IoRequest};
+use parext4::{DirectFile, IoRequest};
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
@@ -77,7 +77,7 @@ fn a_queue_asleep_is_called_back() {
     }
 }
 
-fn pass_around(file: &File, bed: &Bed, thread: u64, watchdog: &Watchdog) {
+fn pass_around(file: &DirectFile, bed: &Bed, thread: u64, watchdog: &Watchdog) {
     let mut queue = bed.volume.io_queue(4);
     let mut rng = Rng::new(3, thread);
     let deadline = Instant::now() + Duration::from_millis(300);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::map_ahead;
-use parext4::{File, MemDevice, SplitAt, Volume};
+use parext4::{DirectFile, MemDevice, SplitAt, Volume};
 
 use super::support::*;
 
@@ -22,7 +22,10 @@ fn with_growing_file(device: &Arc<MemDevice>) -> Volume {
 }
 
 /// Opens the file, does something with it and lets go of it, in a thread.
-fn with_file(volume: &Volume, work: impl Fn(&File) + Send + 'static) -> shuttle::thread::JoinHandle<()> {
+fn with_file(
+    volume: &Volume,
+    work: impl Fn(&DirectFile) + Send + 'static,
+) -> shuttle::thread::JoinHandle<()> {
     let volume = volume.clone();
     shuttle::thread::spawn(move || work(&volume.open_file("/f").unwrap()))
 }
@@ -41,7 +44,7 @@ fn blocks_ahead_are_not_taken_from_those_who_write_them() {
     check(300, &[Fault::AheadUnheld], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
-        let append = |f: &File| assert!(f.append(&[1; BLOCK]).is_ok());
+        let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
         let threads = [with_file(&volume, append), with_file(&volume, append), with_file(&volume, append)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
@@ -55,8 +58,8 @@ fn blocks_that_were_asked_for_stay() {
     check(300, &[Fault::KeptAsAhead], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
-        let append = |f: &File| assert!(f.append(&[1; BLOCK]).is_ok());
-        let allocate = |f: &File| f.allocate(18 * BLOCK as u64, 4 * BLOCK as u64, true).unwrap();
+        let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
+        let allocate = |f: &DirectFile| f.allocate(18 * BLOCK as u64, 4 * BLOCK as u64, true).unwrap();
         let threads = [with_file(&volume, append), with_file(&volume, allocate)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
@@ -70,8 +73,8 @@ fn a_truncation_takes_blocks_ahead_with_it() {
     check(300, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
-        let append = |f: &File| assert!(f.append(&[1; BLOCK]).is_ok());
-        let cut = |f: &File| f.set_len(4 * BLOCK as u64).unwrap();
+        let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
+        let cut = |f: &DirectFile| f.set_len(4 * BLOCK as u64).unwrap();
         let threads = [with_file(&volume, append), with_file(&volume, cut), with_file(&volume, append)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
@@ -85,9 +88,9 @@ fn blocks_ahead_meet_a_write_into_a_hole() {
     check_stopping(300, &[Fault::FillBlindly], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
-        let ahead = |f: &File| map_ahead(f, 18, 8).unwrap();
+        let ahead = |f: &DirectFile| map_ahead(f, 18, 8).unwrap();
         // The file ends behind what is mapped ahead then.
-        let write = |f: &File| {
+        let write = |f: &DirectFile| {
             f.set_len(64 * BLOCK as u64).unwrap();
             f.write_at(&[1; 3 * BLOCK], 20 * BLOCK as u64).unwrap();
         };
@@ -111,7 +114,7 @@ fn blocks_are_not_mapped_ahead_into_what_moves() {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let file = volume.open_file("/f").unwrap();
-        let append = |f: &File| assert!(f.append(&[2; BLOCK]).is_ok());
+        let append = |f: &DirectFile| assert!(f.append(&[2; BLOCK]).is_ok());
         let behind = spawn(&file, |f| assert!(f.append(&[3; 6 * BLOCK]).is_ok()));
         // Refused, if the file ends before.
         race(&file, append, |f| drop(f.collapse_range(20 * BLOCK as u64, BLOCK as u64)));

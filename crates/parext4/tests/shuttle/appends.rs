@@ -13,7 +13,8 @@ fn appends_are_neither_lost_nor_torn() {
     check(200, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
-        let writer = |byte: u8| move |f: &parext4::File| f.append(&[byte; 3 * SECTOR]).map(drop).unwrap();
+        let writer =
+            |byte: u8| move |f: &parext4::DirectFile| f.append(&[byte; 3 * SECTOR]).map(drop).unwrap();
         race(&file, writer(1), writer(2));
         let seen = sectors(&read(&file, 6, 0));
         assert!(seen == [1, 1, 1, 2, 2, 2] || seen == [2, 2, 2, 1, 1, 1], "{seen:?}");
@@ -58,7 +59,7 @@ fn an_append_after_a_truncation_goes_to_the_end() {
         let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());
         let file = volume.create("/f", 0o644).unwrap();
         write_block(&file, 1, 0);
-        let cut_and_append = |f: &parext4::File| {
+        let cut_and_append = |f: &parext4::DirectFile| {
             f.set_len(BLOCK as u64).unwrap();
             if f.append(&[3; BLOCK]).unwrap() > BLOCK as u64 {
                 assert_eq!(blocks_of(f, 8), [1, 0, 2, 3], "an append behind what was cut off");
@@ -69,7 +70,7 @@ fn an_append_after_a_truncation_goes_to_the_end() {
 }
 
 /// Appends a block, if there is space for it, behind what was visible before.
-fn append_behind(file: &parext4::File, byte: u8) {
+fn append_behind(file: &parext4::DirectFile, byte: u8) {
     let before = file.size();
     if let Ok(at) = file.append(&[byte; BLOCK]) {
         assert!(at >= before, "an append at {at} in a file of {before} bytes");

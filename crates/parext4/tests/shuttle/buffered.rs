@@ -4,21 +4,21 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::leave_blocks;
-use parext4::{BufferedFile, BufferedOptions, Error, File, SplitAt};
+use parext4::{BufferedOptions, DirectFile, Error, File, SplitAt};
 
 use super::support::*;
 
 const PAGE: usize = 4096;
 
-fn buffered(file: &File) -> BufferedFile {
+fn buffered(file: &DirectFile) -> File {
     file.buffered(BufferedOptions::default()).unwrap()
 }
 
-fn write_cached(file: &File, byte: u8, sectors: usize, offset: u64) {
+fn write_cached(file: &DirectFile, byte: u8, sectors: usize, offset: u64) {
     buffered(file).write_at(&vec![byte; sectors * SECTOR], offset).unwrap();
 }
 
-fn read_cached(file: &File, sectors: usize, offset: u64) -> Vec<u8> {
+fn read_cached(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
     let mut bytes = vec![0xee; sectors * SECTOR];
     let len = buffered(file).read_at(&mut bytes, offset).unwrap();
     bytes.truncate(len);
@@ -45,7 +45,7 @@ fn a_truncation_meets_a_page_that_comes_into_being() {
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 8, 0);
         drop(buffered(&file));
-        let later = |f: &File| {
+        let later = |f: &DirectFile| {
             dawdle(60);
             drop(read_cached(f, 1, 0));
         };
@@ -137,7 +137,7 @@ fn data_that_was_taken_has_its_space() {
         write_cached(&file, 2, 2, 4096);
         // Others take all the rest, what is for metadata included.
         leave_blocks(&volume, -1000);
-        let sync = |f: &File| buffered(f).sync_data().expect("what was taken can be written back");
+        let sync = |f: &DirectFile| buffered(f).sync_data().expect("what was taken can be written back");
         race(&file, sync, |f| assert_eq!(sectors(&read_cached(f, 2, 4096)), [2, 2]));
     });
 }
@@ -150,7 +150,7 @@ fn a_write_that_fails_leaves_nothing_behind_the_end() {
         write_cached(&file, 9, 1, 0);
         // Enough for the first page, not for the second.
         leave_blocks(&volume, 5);
-        let fails = |f: &File| {
+        let fails = |f: &DirectFile| {
             let result = buffered(f).write_at(&[1; 15 * SECTOR], SECTOR as u64);
             assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
         };
@@ -189,11 +189,11 @@ fn who_waits_for_a_write_back_hears_that_it_fails() {
         write_block(&file, 1, 15);
         write_cached(&file, 7, 2, 8 * BLOCK as u64);
         leave_blocks(&volume, i32::MIN / 2);
-        let sync = |f: &File| {
+        let sync = |f: &DirectFile| {
             let synced = f.sync_data();
             assert!(matches!(synced, Err(Error::NoSpace)), "{synced:?}");
         };
-        let later = move |f: &File| {
+        let later = move |f: &DirectFile| {
             // Mostly the other one has the page by then.
             dawdle(60);
             sync(f);
@@ -213,7 +213,7 @@ fn a_joined_write_back_meets_a_direct_write_of_a_clean_page() {
         assert_eq!(sectors(&read_cached(&file, 1, 4096)), [1]);
         write_cached(&file, 2, 8, 0);
         write_cached(&file, 2, 8, 8192);
-        let later = |f: &File| {
+        let later = |f: &DirectFile| {
             dawdle(60);
             write(f, 3, 8, 4096);
         };
@@ -232,7 +232,7 @@ fn pages_of_a_batch_are_clean_when_its_requests_are_done() {
         write(&file, 1, 64, 0);
         write_cached(&file, 2, 8, 0);
         write_cached(&file, 2, 8, 6 * 4096);
-        let read_both = |f: &File| {
+        let read_both = |f: &DirectFile| {
             dawdle(60);
             for page in [6, 0] {
                 assert_eq!(sectors(&read(f, 8, page * 4096)), [2; 8], "page {page}");
@@ -252,7 +252,7 @@ fn a_sync_waits_for_what_others_write_back() {
         let seen = Arc::new(Mutex::new(None));
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
-            move |f: &File| {
+            move |f: &DirectFile| {
                 // Mostly the other one has the page by then.
                 dawdle(60);
                 buffered(f).sync_data().unwrap();
@@ -278,7 +278,7 @@ fn a_sync_of_all_knows_the_files_that_others_write_to() {
         let seen = Arc::new(Mutex::new(None));
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
-            move |f: &File| {
+            move |f: &DirectFile| {
                 write_cached(f, 7, 2, BLOCK as u64);
                 volume.sync().unwrap();
                 *seen.lock().unwrap() = Some(device.fork());
@@ -301,7 +301,7 @@ fn the_size_on_the_device_covers_what_is_there() {
         let seen = Arc::new(Mutex::new(None));
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
-            move |f: &File| {
+            move |f: &DirectFile| {
                 dawdle(40);
                 // A commit with the inode in it, for another reason.
                 f.allocate(0, 2048, true).unwrap();

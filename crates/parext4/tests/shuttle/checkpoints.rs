@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use parext4::fault::Fault;
-use parext4::{EmptiedLog, File, Volume, models};
+use parext4::{DirectFile, EmptiedLog, Volume, models};
 
 use super::support::*;
 
 /// What the journal's thread does.
-fn checkpoint(volume: &Volume) -> impl FnOnce(&File) + Send + 'static {
+fn checkpoint(volume: &Volume) -> impl FnOnce(&DirectFile) + Send + 'static {
     let volume = volume.clone();
     move |_| models::checkpoint(&volume).unwrap()
 }
@@ -22,7 +22,7 @@ fn what_was_synced_survives_a_crash_of_a_checkpoint() {
         write_block(&file, 1, 0);
         volume.sync().unwrap();
         let left = device.crash_during(|| {
-            let append = |f: &File| {
+            let append = |f: &DirectFile| {
                 write_block(f, 2, 1);
                 f.sync_data().unwrap();
             };
@@ -40,7 +40,7 @@ fn what_was_synced_survives_a_crash_after_the_log_was_emptied() {
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         let append = |byte: u8| {
-            move |f: &File| {
+            move |f: &DirectFile| {
                 f.append(&[byte; BLOCK]).unwrap();
                 f.sync_data().unwrap();
             }
@@ -48,7 +48,7 @@ fn what_was_synced_survives_a_crash_after_the_log_was_emptied() {
         append(1)(&file);
         let emptied = volume.clone();
         let left = device.crash_during(|| {
-            let empty = move |_: &File| emptied.empty_journal(EmptiedLog::Kept).unwrap();
+            let empty = move |_: &DirectFile| emptied.empty_journal(EmptiedLog::Kept).unwrap();
             race(&file, append(1), empty);
             append(1)(&file);
         });
@@ -70,14 +70,14 @@ fn freed_blocks_wait_until_they_are_home() {
         volume.remove_dir("/d").unwrap();
         let reuse = {
             let volume = volume.clone();
-            move |f: &File| {
+            move |f: &DirectFile| {
                 volume.sync().unwrap();
                 // It gets the directory's block: there is no other.
                 write_block(f, 1, 0);
             }
         };
         let checkpoint = checkpoint(&volume);
-        let later = |f: &File| {
+        let later = |f: &DirectFile| {
             // Mostly the commit is about to free the block by then.
             dawdle(200);
             checkpoint(f);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::while_no_commit;
-use parext4::{File, SetAttributes, SplitAt, Timestamp};
+use parext4::{DirectFile, SetAttributes, SplitAt, Timestamp};
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,12 +34,12 @@ fn a_sync_waits_for_no_commit_after_its_own() {
         let synced = Arc::new(AtomicBool::new(false));
         let syncer = {
             let synced = Arc::clone(&synced);
-            move |f: &File| {
+            move |f: &DirectFile| {
                 f.sync_data().unwrap();
                 synced.store(true, Ordering::SeqCst);
             }
         };
-        let committer = move |f: &File| {
+        let committer = move |f: &DirectFile| {
             f.sync_data().unwrap();
             // The commit after the one that both threads need.
             while_no_commit(&volume, || {
@@ -64,9 +64,9 @@ fn times_ride_along_with_the_next_commit() {
         write_block(&file, 2, 0);
         let commit = {
             let volume = volume.clone();
-            move |_: &parext4::File| volume.sync().unwrap()
+            move |_: &parext4::DirectFile| volume.sync().unwrap()
         };
-        let late = |f: &File| {
+        let late = |f: &DirectFile| {
             dawdle(100);
             write_block(f, 3, 0);
         };
@@ -93,7 +93,7 @@ fn the_time_of_an_overwrite_rides_along_with_a_commit() {
         file.node().set_attributes(&set).unwrap();
         assert_eq!(file.node().metadata().mtime, long_ago);
         let syncer = volume.clone();
-        race(&file, |f| write(f, 3, 2, 0), move |_: &File| syncer.sync().unwrap());
+        race(&file, |f| write(f, 3, 2, 0), move |_: &DirectFile| syncer.sync().unwrap());
         volume.sync().unwrap();
         let mtime = file.node().metadata().mtime;
         assert_ne!(mtime, long_ago);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::{limit_nodes, nodes_fit};
-use parext4::{File, FileExtent, MemDevice, SplitAt, Volume};
+use parext4::{DirectFile, FileExtent, MemDevice, SplitAt, Volume};
 use shuttle::rand::Rng;
 
 use super::support::*;
@@ -16,7 +16,7 @@ const BLOCKS: u64 = 32;
 const ENTRIES: usize = 12;
 
 /// A file of unwritten blocks, of which 0, 2 and 4 are written, in a tree of small leaves.
-fn with_marks(device: &Arc<MemDevice>) -> (Volume, File) {
+fn with_marks(device: &Arc<MemDevice>) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::clone(device), SplitAt::Completion);
     let file = volume.create("/f", 0o644).unwrap();
     limit_nodes(&file, ENTRIES).unwrap();
@@ -28,7 +28,7 @@ fn with_marks(device: &Arc<MemDevice>) -> (Volume, File) {
 }
 
 /// Writes blocks and sees at once that they are written.
-fn write_and_look(file: &File, blocks: &[u64]) {
+fn write_and_look(file: &DirectFile, blocks: &[u64]) {
     for &block in blocks {
         write_block(file, 1, block);
         let seen = read(file, BLOCK / SECTOR, block * BLOCK as u64);
@@ -37,7 +37,7 @@ fn write_and_look(file: &File, blocks: &[u64]) {
 }
 
 /// Whether each block of the file is written, which must hold ones then and zeros otherwise.
-fn written(file: &File) -> Vec<bool> {
+fn written(file: &DirectFile) -> Vec<bool> {
     let blocks = usize::try_from(file.size()).unwrap() / BLOCK;
     let is_written = |byte: u8| {
         assert!(byte <= 1, "what nobody wrote is seen: {byte:#x}");
@@ -57,7 +57,7 @@ fn written_after_crash(device: &MemDevice) -> Vec<bool> {
 struct Acknowledged(Arc<Mutex<Vec<u64>>>);
 
 impl Acknowledged {
-    fn write(&self, file: &File, blocks: &[u64]) {
+    fn write(&self, file: &DirectFile, blocks: &[u64]) {
         for &block in blocks {
             write_and_look(file, &[block]);
             self.0.lock().unwrap().push(block);
@@ -65,7 +65,7 @@ impl Acknowledged {
     }
 
     /// Syncs, crashes, and looks for what was acknowledged before.
-    fn sync(&self, file: &File, device: &MemDevice) {
+    fn sync(&self, file: &DirectFile, device: &MemDevice) {
         let before = self.0.lock().unwrap().clone();
         file.sync_data().unwrap();
         let after = written_after_crash(device);
@@ -211,7 +211,7 @@ fn what_is_looked_at_first_shows_what_comes_meanwhile() {
         file.sync_data().unwrap();
         // Nobody has looked at this one.
         let (_again, file) = after_crash(&device, "/f");
-        let look = |f: &File| {
+        let look = |f: &DirectFile| {
             dawdle(300);
             assert!(read(f, 1, 0).iter().all(|&byte| byte == 1));
         };
@@ -285,7 +285,7 @@ fn commits_meet_conversions() {
 const CELLS: u64 = 16;
 
 /// One thread's part of [`leaves_change_beside_all_else`]: writes most of the time; says in `want` what is where.
-fn change_own_blocks(file: &File, own: u64, want: &Mutex<Vec<u8>>) {
+fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
     for _ in 0..6 {
         let mut random = shuttle::rand::thread_rng();
         let block = 4 * random.gen_range(0..CELLS) + 1 + own;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{File, SplitAt};
+use parext4::{DirectFile, SplitAt};
 
 use super::support::*;
 
@@ -16,7 +16,7 @@ fn no_crash_shows_what_was_not_written() {
         file.allocate(0, 4096, false).unwrap();
         file.sync_all().unwrap();
         let left = device.crash_during(|| {
-            let append = |f: &File| {
+            let append = |f: &DirectFile| {
                 f.append(&[1; BLOCK]).unwrap();
                 f.sync_data().unwrap();
             };
@@ -36,7 +36,7 @@ fn what_was_synced_survives_any_crash() {
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         let one = |byte: u8| {
-            move |f: &File| {
+            move |f: &DirectFile| {
                 f.append(&[byte; BLOCK]).unwrap();
                 f.sync_data().unwrap();
             }
@@ -57,7 +57,7 @@ fn a_sync_that_shares_a_commit_flushes_its_own_data() {
         file.sync_all().unwrap();
         file.append(&[1; BLOCK]).unwrap();
         // The commit of the append may have flushed the device before the overwrite.
-        let overwrite = |f: &File| {
+        let overwrite = |f: &DirectFile| {
             write_block(f, 2, 0);
             f.sync_data().unwrap();
         };
@@ -76,12 +76,12 @@ fn a_close_meets_a_sync() {
         let synced = Arc::new(Mutex::new(false));
         let writer = {
             let synced = Arc::clone(&synced);
-            move |f: &File| {
+            move |f: &DirectFile| {
                 let done = f.append(&[7; SECTOR]).is_ok() && f.sync_data().is_ok();
                 *synced.lock().unwrap() = done;
             }
         };
-        race(&file, writer, move |_: &File| volume.close().unwrap());
+        race(&file, writer, move |_: &DirectFile| volume.close().unwrap());
         let after = open(device).open_file("/f").unwrap();
         assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "what was synced is lost");
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::{leave_blocks, limit_nodes};
-use parext4::{AlignedBuf, File, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
+use parext4::{AlignedBuf, DirectFile, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
 
 use super::support::*;
 
@@ -14,7 +14,7 @@ const NOTHING: i32 = i32::MIN / 2;
 const BLOCKS: usize = 16;
 
 /// A file of unwritten blocks in a tree whose nodes take few entries.
-fn file_on(volume: &Volume) -> File {
+fn file_on(volume: &Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     limit_nodes(&file, 6).unwrap();
     file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
@@ -62,7 +62,7 @@ fn extents_stay_cut_for_writes_under_way() {
 }
 
 /// A file whose root is full, so that no extent can be cut any more.
-fn full_file_on(volume: &Volume) -> File {
+fn full_file_on(volume: &Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
     write_block(&file, 1, 0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::File;
+use parext4::DirectFile;
 use parext4::fault::Fault;
 use parext4::models::limit_nodes;
 
@@ -54,13 +54,13 @@ fn punched_blocks_are_not_given_to_others_under_a_read() {
         volume.sync().unwrap();
         let reuse = {
             let volume = volume.clone();
-            move |f: &File| {
+            move |f: &DirectFile| {
                 f.punch_hole(0, 120 * KIB).unwrap();
                 volume.sync().unwrap();
                 write(&new, 2, 200, 0);
             }
         };
-        let look = |f: &File| {
+        let look = |f: &DirectFile| {
             let seen = read(f, 240, 0);
             assert!(seen.iter().all(|byte| *byte <= 1), "another file's data is read");
         };
@@ -87,7 +87,7 @@ fn punched_blocks_wait_for_their_commit() {
 }
 
 /// A file of blocks full of 1, 2, 3 and 4, in a tree of narrow nodes.
-fn four_blocks(volume: &parext4::Volume) -> File {
+fn four_blocks(volume: &parext4::Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     limit_nodes(&file, 4).unwrap();
     for (at, byte) in [(0, 1), (2, 3), (1, 2), (3, 4)] {

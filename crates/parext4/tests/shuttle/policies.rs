@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::with_no_frame_left;
-use parext4::{BufferedOptions, File, OpenOptions, Policy, Volume};
+use parext4::{BufferedOptions, DirectFile, OpenOptions, Policy, Volume};
 
 use super::support::*;
 
@@ -65,7 +65,7 @@ fn who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way() {
         let volume = Volume::open(Arc::new(image.fork()), &options).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         file.set_len((PAGES + 1) * 4096).unwrap();
-        let buffered = |f: &File| f.buffered(BufferedOptions::default()).unwrap();
+        let buffered = |f: &DirectFile| f.buffered(BufferedOptions::default()).unwrap();
         for page in 0..PAGES {
             buffered(&file).write_at(&[1; 4096], page * 4096).unwrap();
         }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::{
-    AlignedBuf, BufferedOptions, Completion, Error, File, IoFlags, IoQueue, IoRequest, MemDevice, Volume,
+    AlignedBuf, BufferedOptions, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice,
+    Volume,
 };
 
 use shuttle::rand::Rng;
@@ -20,13 +21,13 @@ fn buf(byte: u8, len: usize) -> AlignedBuf {
 }
 
 /// Begins to write blocks.
-fn submit_write(queue: &mut IoQueue, file: &File, byte: u8, block: u64, blocks: usize, token: u64) {
+fn submit_write(queue: &mut IoQueue, file: &DirectFile, byte: u8, block: u64, blocks: usize, token: u64) {
     let len = blocks * BLOCK;
     let request = IoRequest::Write { buf: buf(byte, len), len, offset: block * BLOCK as u64 };
     queue.submit(file, request, token, IoFlags::default());
 }
 
-fn submit_append(queue: &mut IoQueue, file: &File, byte: u8, token: u64, flags: IoFlags) {
+fn submit_append(queue: &mut IoQueue, file: &DirectFile, byte: u8, token: u64, flags: IoFlags) {
     queue.submit(file, IoRequest::Append { buf: buf(byte, BLOCK), len: BLOCK }, token, flags);
 }
 
@@ -48,8 +49,8 @@ fn finish_well(queue: &mut IoQueue) {
 /// Runs `work` with a queue in a thread.
 fn with_queue(
     volume: &Volume,
-    file: &File,
-    work: impl FnOnce(&mut IoQueue, &File) + Send + 'static,
+    file: &DirectFile,
+    work: impl FnOnce(&mut IoQueue, &DirectFile) + Send + 'static,
 ) -> shuttle::thread::JoinHandle<()> {
     let volume = volume.clone();
     spawn(file, move |f| work(&mut volume.io_queue(4), f))
@@ -62,7 +63,7 @@ fn who_is_parked_is_woken() {
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
         let write = |byte: u8| {
-            move |queue: &mut IoQueue, file: &File| {
+            move |queue: &mut IoQueue, file: &DirectFile| {
                 submit_write(queue, file, byte, 0, 2, 1);
                 finish_well(queue);
                 submit_write(queue, file, byte, 1, 2, 2);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::write_back_turn;
-use parext4::{BufferedOptions, File, SplitAt};
+use parext4::{BufferedOptions, DirectFile, SplitAt};
 
 use super::support::*;
 
 /// Sectors in a page.
 const PAGE: usize = 4096 / SECTOR;
 
-fn write_page(file: &File, byte: u8, page: usize) {
+fn write_page(file: &DirectFile, byte: u8, page: usize) {
     let buffered = file.buffered(BufferedOptions::default()).unwrap();
     buffered.write_at(&[byte; PAGE * SECTOR], (page * PAGE * SECTOR) as u64).unwrap();
 }
@@ -27,11 +27,11 @@ fn a_rename_knows_a_dirty_file_that_write_back_checks() {
         write_page(&new, 2, 0);
         let write_back = {
             let volume = Arc::clone(&volume);
-            move |_: &File| assert!(write_back_turn(&volume, 1).is_ok())
+            move |_: &DirectFile| assert!(write_back_turn(&volume, 1).is_ok())
         };
         let replace = {
             let volume = Arc::clone(&volume);
-            move |f: &File| {
+            move |f: &DirectFile| {
                 write_page(f, 2, 1);
                 // Mostly write-back is through with the first page by then.
                 dawdle(300);

@@ -98,7 +98,7 @@ fn a_size_and_the_blocks_under_it_commit_together() {
         let seen = Arc::new(Mutex::new(None));
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
-            move |f: &parext4::File| {
+            move |f: &parext4::DirectFile| {
                 // Long enough for the write to come to its end.
                 dawdle(40);
                 f.sync_all().unwrap();
@@ -124,7 +124,7 @@ fn a_sync_carries_a_size_that_grew_over_written_blocks() {
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 1, 0);
         file.sync_data().unwrap();
-        let sync = |f: &parext4::File| f.sync_data().unwrap();
+        let sync = |f: &parext4::DirectFile| f.sync_data().unwrap();
         race(&file, |f| write(f, 2, 1, 512), sync);
         file.sync_data().unwrap();
         let (_volume, after) = after_crash(&device, "/f");

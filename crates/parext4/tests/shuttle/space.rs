@@ -1,12 +1,12 @@
 //! Windows of free blocks, stolen while their owner allocates.
 
 use parext4::fault::Fault;
-use parext4::{File, MemDevice, Volume};
+use parext4::{DirectFile, MemDevice, Volume};
 
 use super::support::*;
 
 /// A volume where only a window has 16 blocks together, and its file: what else is free lies in pieces of 12.
-fn with_one_long_run(image: &MemDevice) -> (Volume, File) {
+fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
     const BLOCK: u64 = super::support::BLOCK as u64;
     let volume = volume(image);
     let owner = volume.create("/owner", 0o644).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parext4::device::{InlineQueue, Queue};
 use parext4::fault::{Fault, plant};
-use parext4::{Device, File, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
+use parext4::{Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
@@ -196,7 +196,7 @@ pub fn options() -> OpenOptions {
 }
 
 /// What a crash would leave of a file, if the device keeps all that it was given.
-pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, File) {
+pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::new(device.fork()), SplitAt::default());
     let file = volume.open_file(path).expect("the file is there");
     (volume, file)
@@ -204,9 +204,9 @@ pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, File) {
 
 /// Runs two operations at once.
 pub fn race(
-    file: &File,
-    one: impl FnOnce(&File) + Send + 'static,
-    other: impl FnOnce(&File) + Send + 'static,
+    file: &DirectFile,
+    one: impl FnOnce(&DirectFile) + Send + 'static,
+    other: impl FnOnce(&DirectFile) + Send + 'static,
 ) {
     let threads = [spawn(file, one), spawn(file, other)];
     for thread in threads {
@@ -214,7 +214,10 @@ pub fn race(
     }
 }
 
-pub fn spawn(file: &File, work: impl FnOnce(&File) + Send + 'static) -> shuttle::thread::JoinHandle<()> {
+pub fn spawn(
+    file: &DirectFile,
+    work: impl FnOnce(&DirectFile) + Send + 'static,
+) -> shuttle::thread::JoinHandle<()> {
     let file = file.clone();
     shuttle::thread::spawn(move || work(&file))
 }
@@ -226,11 +229,11 @@ pub fn dawdle(most: usize) {
     }
 }
 
-pub fn write(file: &File, byte: u8, sectors: usize, offset: u64) {
+pub fn write(file: &DirectFile, byte: u8, sectors: usize, offset: u64) {
     file.write_at(&vec![byte; sectors * SECTOR], offset).expect("the write succeeds");
 }
 
-pub fn read(file: &File, sectors: usize, offset: u64) -> Vec<u8> {
+pub fn read(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
     let mut bytes = vec![0xee; sectors * SECTOR];
     let len = file.read_at(&mut bytes, offset).expect("the read succeeds");
     bytes.truncate(len);
@@ -238,7 +241,7 @@ pub fn read(file: &File, sectors: usize, offset: u64) -> Vec<u8> {
 }
 
 /// Writes a block full of `byte`.
-pub fn write_block(file: &File, byte: u8, block: u64) {
+pub fn write_block(file: &DirectFile, byte: u8, block: u64) {
     write(file, byte, BLOCK / SECTOR, block * BLOCK as u64);
 }
 
@@ -260,7 +263,7 @@ pub fn sectors(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The byte that each block of a file is full of, up to the end of the file.
-pub fn blocks_of(file: &File, blocks: usize) -> Vec<u8> {
+pub fn blocks_of(file: &DirectFile, blocks: usize) -> Vec<u8> {
     let sectors = sectors(&read(file, blocks * BLOCK / SECTOR, 0));
     let byte_of = |block: &[u8]| {
         assert!(block.iter().all(|&byte| byte == block[0]), "a block of several writes");

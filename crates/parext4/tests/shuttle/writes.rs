@@ -75,7 +75,7 @@ fn blocks_under_a_read_are_not_given_to_others() {
         volume.sync().unwrap();
         let reuse = {
             let volume = volume.clone();
-            move |f: &parext4::File| {
+            move |f: &parext4::DirectFile| {
                 f.set_len(0).unwrap();
                 volume.sync().unwrap();
                 write(&new, 2, 200, 0);

@@ -14,7 +14,7 @@ fn no_change_of_an_attribute_is_lost() {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         let set = |name: &'static [u8], len: usize| {
-            move |f: &parext4::File| f.node().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
+            move |f: &parext4::DirectFile| f.node().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
         };
         // One in the inode, two in its block.
         let third = spawn(&file, set(b"user.c", 300));

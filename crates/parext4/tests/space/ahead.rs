@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, File, Volume};
+use parext4::{Device, DirectFile, Error, Volume};
 
 use testkit::volume::{Shape, assert_clean, untimed};
 
 const PIECE: usize = 4096;
 
 /// Bytes that are mapped but hold nothing, in all the files.
-fn unused(files: &[File]) -> u64 {
-    let surplus = |file: &File| (512 * file.node().metadata().sectors).saturating_sub(file.size());
+fn unused(files: &[DirectFile]) -> u64 {
+    let surplus = |file: &DirectFile| (512 * file.node().metadata().sectors).saturating_sub(file.size());
     files.iter().map(surplus).sum()
 }
 
 /// Fills the volume with one file, a piece at a time, as `write` does it; returns how many bytes went in.
-fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&File) -> parext4::Result<()>) -> u64 {
+fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parext4::Result<()>) -> u64 {
     let ballast = volume.create(name, 0o644).unwrap();
     loop {
         match write(&ballast) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parext4::{Device, File, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DirectFile, MemDevice, OpenOptions, Volume};
 
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, untimed};
@@ -22,7 +22,7 @@ fn open_with(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
 }
 
 /// Pieces that the file lies in, however its map describes them.
-fn pieces(file: &File) -> u64 {
+fn pieces(file: &DirectFile) -> u64 {
     let (mut at, mut pieces) = (0, 0);
     while at < file.size() {
         let (_, len) = file.device_range(at).expect("a map").expect("no holes");
@@ -38,7 +38,7 @@ fn ideal(bytes: u64) -> u64 {
 }
 
 /// Asserts that files lie in at most 1.1 times as many pieces as they need.
-fn assert_together(files: &[File], what: &str) {
+fn assert_together(files: &[DirectFile], what: &str) {
     let found: u64 = files.iter().map(pieces).sum();
     let needed: u64 = files.iter().map(|file| ideal(file.size())).sum();
     eprintln!("{what}: {found} pieces, {needed} needed");
@@ -59,16 +59,17 @@ fn close_and_check(device: &Arc<MemDevice>, volume: Volume, paths: &[String], wh
     volume.close().expect("the volume closes");
     assert_clean(device, what);
     let volume = open(device);
-    let files: Vec<File> = paths.iter().map(|path| volume.open_file(path).expect("a file")).collect();
+    let files: Vec<DirectFile> = paths.iter().map(|path| volume.open_file(path).expect("a file")).collect();
     assert_together(&files, &format!("{what}, opened again"));
 }
 
 /// Every writer appends `each` bytes to a file of its own, `request` at a time, as `write` does it.
-fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&File, &[u8]) + Sync) {
+fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&DirectFile, &[u8]) + Sync) {
     let device = Arc::new(Shape::new(mib, 4096, true).make());
     let volume = open(&device);
     let paths: Vec<String> = (0..WRITERS).map(|writer| format!("/f{writer}")).collect();
-    let files: Vec<File> = paths.iter().map(|path| volume.create(path, 0o644).expect("create")).collect();
+    let files: Vec<DirectFile> =
+        paths.iter().map(|path| volume.create(path, 0o644).expect("create")).collect();
     std::thread::scope(|scope| {
         for (writer, file) in (0..).zip(&files) {
             let write = &write;
@@ -88,7 +89,7 @@ fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&Fil
     close_and_check(&device, volume, &paths, what);
 }
 
-fn append(file: &File, bytes: &[u8]) {
+fn append(file: &DirectFile, bytes: &[u8]) {
     file.append(bytes).expect("append");
 }
 
@@ -109,7 +110,7 @@ fn files_appended_side_by_side_2m() {
 
 #[test]
 fn files_written_at_their_ends_side_by_side() {
-    let write = |file: &File, bytes: &[u8]| file.write_at(bytes, file.size()).expect("write");
+    let write = |file: &DirectFile, bytes: &[u8]| file.write_at(bytes, file.size()).expect("write");
     grow_files(1536, 16 * MIB, 128 * KIB, "32 files, writes of 128k", write);
 }
 
@@ -196,7 +197,8 @@ fn small_files_written_at_once_stay_packed() {
 fn what_one_file_keeps_another_can_have() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let volume = open(&device);
-    let kept: Vec<File> = (0..WRITERS).map(|n| volume.create(format!("/kept{n}"), 0o644).unwrap()).collect();
+    let kept: Vec<DirectFile> =
+        (0..WRITERS).map(|n| volume.create(format!("/kept{n}"), 0o644).unwrap()).collect();
     let free = volume.space().free_blocks;
     kept.iter().for_each(|file| append(file, &[1; 4096]));
     assert_eq!(volume.space().free_blocks, free - WRITERS as u64, "a window counts as used");

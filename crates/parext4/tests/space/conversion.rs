@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::device::AlignedBuf;
-use parext4::{Error, File, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
+use parext4::{DirectFile, Error, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
 
 use testkit::full_volume::{BEHIND, BLOCK, FullVolume, LARGE, SMALL, Size};
 use testkit::rng::Rng;
@@ -38,7 +38,7 @@ enum Way {
 
 impl Way {
     /// A few writes that do not overlap; what became of each.
-    fn write(&mut self, file: &File, writes: &[(u64, Vec<u8>)]) -> Vec<Result<(), Error>> {
+    fn write(&mut self, file: &DirectFile, writes: &[(u64, Vec<u8>)]) -> Vec<Result<(), Error>> {
         match self {
             Self::Call => writes.iter().map(|(offset, bytes)| file.write_at(bytes, *offset)).collect(),
             Self::Queue(queue) => {

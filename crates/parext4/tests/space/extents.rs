@@ -1,10 +1,10 @@
 //! Files in very many pieces, and pieces over very many groups: what one change of the extent tree may need.
 
-use parext4::{File, Volume};
+use parext4::{DirectFile, Volume};
 use testkit::Image;
 
 /// Writes, reads back from a fresh volume, and has e2fsck look.
-fn write_and_check(image: &Image, volume: Volume, file: File, len: usize) {
+fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) {
     let data: Vec<u8> = (0..len).map(|at| (at / 512 % 251) as u8).collect();
     file.write_at(&data, 0).unwrap();
     drop(file);

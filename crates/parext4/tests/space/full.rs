@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parext4::{Error, File, MemDevice, Volume};
+use parext4::{DirectFile, Error, MemDevice, Volume};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use testkit::rng::Rng;
@@ -50,9 +50,9 @@ struct Filler<'a> {
     directory: String,
     rng: Rng,
     count: u64,
-    appended: File,
-    sparse: File,
-    allocated: File,
+    appended: DirectFile,
+    sparse: DirectFile,
+    allocated: DirectFile,
     /// First sector and stamp of each write that succeeded, with its length, in the file that it went to.
     written: Vec<(bool, u64, u64, Stamp)>,
 }
@@ -215,7 +215,7 @@ fn scopeguard(running: &AtomicUsize) -> impl Drop + '_ {
 }
 
 /// Writes all of what was allocated ahead, in pieces of all sizes and in any order.
-fn write_ahead(file: &File, rng: &mut Rng) {
+fn write_ahead(file: &DirectFile, rng: &mut Rng) {
     let sectors = AHEAD / SECTOR as u64;
     let mut pieces = Vec::new();
     let mut first = 0;

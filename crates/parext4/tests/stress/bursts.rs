@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedFile, BufferedOptions, Device, OpenOptions, Policy, Volume};
+use parext4::{BufferedOptions, Device, File, OpenOptions, Policy, Volume};
 
 use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
@@ -33,7 +33,7 @@ const LONGEST: u64 = FRONT;
 
 /// One of the files.
 struct Bursts<'a> {
-    file: BufferedFile,
+    file: File,
     policy: Policy,
     block: u64,
     seed: u64,

@@ -1,7 +1,7 @@
 //! Calls on a file whose sectors may move, what each does to a model of them, and whether some order of calls explains
 //! what they returned and left.
 
-use parext4::{BufferedFile, Error, File};
+use parext4::{DirectFile, Error, File};
 
 use super::one_file::{FILE, bytes, offset};
 use std::io::{IoSlice, IoSliceMut};
@@ -74,7 +74,7 @@ pub(crate) fn tags(sectors: &[u8], first: u64) -> Vec<Tag> {
 
 impl Call {
     /// Makes the call.
-    pub(crate) fn make(self, file: &BufferedFile) -> Outcome {
+    pub(crate) fn make(self, file: &File) -> Outcome {
         match self.try_make(file, file.file()) {
             Ok(outcome) => outcome,
             Err(Error::Invalid(_)) => Outcome::Refused,
@@ -82,7 +82,7 @@ impl Call {
         }
     }
 
-    fn try_make(self, file: &BufferedFile, direct: &File) -> Result<Outcome, Error> {
+    fn try_make(self, file: &File, direct: &DirectFile) -> Result<Outcome, Error> {
         match self {
             Self::Read { first, sectors, way } => {
                 let (mut data, at) = (vec![0xee; bytes(sectors)], offset(first));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parext4::{Error, File, FileType, Volume};
+use parext4::{DirectFile, Error, FileType, Volume};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp, fill_append, filled, identify_all};
@@ -56,7 +56,7 @@ impl Worker<'_> {
     }
 
     /// The file at `path`, made if it is not there.
-    fn open(&self, path: &str) -> File {
+    fn open(&self, path: &str) -> DirectFile {
         loop {
             match self.volume.create(path, 0o644) {
                 Ok(file) => return file,
@@ -177,7 +177,7 @@ impl Worker<'_> {
     }
 }
 
-fn read(file: &File) -> Vec<u8> {
+fn read(file: &DirectFile) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap() + SECTOR];
     let count = file.read_at(&mut bytes, 0).expect("read_at");
     bytes.truncate(count);

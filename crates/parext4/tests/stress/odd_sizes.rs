@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{Error, File, MemDevice, Volume};
+use parext4::{DirectFile, Error, MemDevice, Volume};
 
 use testkit::rng::Rng;
 use testkit::sector::SECTOR;
@@ -31,7 +31,7 @@ fn place(rng: &mut Rng) -> (u64, u64) {
     (rng.below(SPAN / sector) * sector, rng.log_uniform(LONGEST / sector) * sector)
 }
 
-fn read(file: &File, first: u64, len: u64) -> Vec<u8> {
+fn read(file: &DirectFile, first: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap()];
     let count = file.read_at(&mut bytes, first).expect("read_at");
     bytes.truncate(count);
@@ -39,7 +39,7 @@ fn read(file: &File, first: u64, len: u64) -> Vec<u8> {
 }
 
 /// One operation of many threads at once: whatever is read is what belongs there, or zeros.
-fn operation(file: &File, rng: &mut Rng) {
+fn operation(file: &DirectFile, rng: &mut Rng) {
     let (first, len) = place(rng);
     match rng.below(10) {
         0..4 => {
@@ -60,7 +60,7 @@ fn operation(file: &File, rng: &mut Rng) {
 }
 
 /// One thread against a model, byte by byte.
-fn against_model(file: &File, rng: &mut Rng, operations: u32) {
+fn against_model(file: &DirectFile, rng: &mut Rng, operations: u32) {
     file.set_len(0).expect("set_len");
     let mut model: Vec<u8> = Vec::new();
     for number in 0..operations {

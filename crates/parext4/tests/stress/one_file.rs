@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    BufferedFile, BufferedOptions, Device, DeviceOptions, Error, File, FileDevice, MemDevice, OpenOptions,
+    BufferedOptions, Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, OpenOptions,
     Policy, SplitAt, Volume,
 };
 
@@ -38,7 +38,7 @@ pub(crate) const FILE: u32 = 1;
 
 pub(crate) struct Run<'a> {
     pub volume: &'a Volume,
-    pub file: &'a File,
+    pub file: &'a DirectFile,
     pub clock: Clock,
     pub watchdog: Watchdog,
     pub seed: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Run<'a> {
     /// Whether every other thread has a queue.
     queues: bool,
     /// The same file on the page cache, for some of the operations of every thread.
-    buffered: Option<BufferedFile>,
+    buffered: Option<File>,
     /// The next sequence number of every thread.
     sequences: Vec<AtomicU64>,
 }
@@ -76,7 +76,7 @@ impl Worker<'_> {
     }
 
     /// The file on the page cache, if this operation is to go there.
-    fn buffered(&mut self) -> Option<&BufferedFile> {
+    fn buffered(&mut self) -> Option<&File> {
         self.run.buffered.as_ref().filter(|_| self.rng.chance(60))
     }
 
@@ -212,7 +212,7 @@ impl Worker<'_> {
 }
 
 /// How a worker reads or writes.
-fn way(buffered: Option<&BufferedFile>) -> &'static str {
+fn way(buffered: Option<&File>) -> &'static str {
     if buffered.is_some() { "buffered" } else { "direct" }
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn overwrites(policy: Policy) -> Overwrites {
 }
 
 /// Reads the file, and checks that nothing comes behind its size.
-fn read_all(file: &File, size: u64) -> Vec<u8> {
+fn read_all(file: &DirectFile, size: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size).unwrap() + SECTOR];
     let read = file.read_at(&mut bytes, 0).expect("read_at");
     bytes.truncate(read);

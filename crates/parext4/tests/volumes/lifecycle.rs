@@ -50,7 +50,7 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
 fn of_two_times_the_later_set_wins() {
     let (device, volume) = fresh(16 << 20);
     let file = volume.create("/file", 0o644).unwrap();
-    let times = |file: &parext4::File| (file.node().metadata().mtime, file.node().metadata().ctime);
+    let times = |file: &parext4::DirectFile| (file.node().metadata().mtime, file.node().metadata().ctime);
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     for _ in 0..2 {
         // First a write that allocates, then one whose time waits.

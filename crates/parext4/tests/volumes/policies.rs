@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use parext4::device::{SimDevice, SimProfile};
-use parext4::{Admissions, Device, File, MemDevice, OpenOptions, Policy, Reason, Stats, Volume};
+use parext4::{Admissions, Device, DirectFile, MemDevice, OpenOptions, Policy, Reason, Stats, Volume};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
@@ -29,7 +29,7 @@ fn admissions(stats: &Stats) -> BTreeMap<String, (u64, u64)> {
 }
 
 /// One operation of each row of the table, by one thread.
-fn one_of_each(file: &File) {
+fn one_of_each(file: &DirectFile) {
     let block = |number: u64| number * BLOCK;
     let write =
         |offset: u64, len: u64| file.write_at(&vec![7; usize::try_from(len).unwrap()], offset).unwrap();
@@ -119,7 +119,7 @@ const FILE: u32 = 1;
 
 /// The file's sectors of one thread, as it has left them, and its appends.
 struct Worker<'a> {
-    file: &'a File,
+    file: &'a DirectFile,
     thread: u64,
     rng: Rng,
     sequence: u64,
@@ -216,7 +216,7 @@ fn fixed_size() -> u64 {
     (SHARED + OWN * THREADS as u64) * BLOCK
 }
 
-fn read(file: &File, first: u64, sectors: u64) -> Vec<Seen> {
+fn read(file: &DirectFile, first: u64, sectors: u64) -> Vec<Seen> {
     let mut bytes = vec![0; usize::try_from(sectors).unwrap() * SECTOR];
     let len = file.read_at(&mut bytes, first * SECTOR as u64).unwrap();
     identify_all(&bytes[..len], FILE, first).unwrap()
@@ -311,7 +311,7 @@ fn many_threads_range() {
 }
 
 /// A file whose writes take a while, and nothing else does.
-fn slow(policy: Policy) -> (Volume, File) {
+fn slow(policy: Policy) -> (Volume, DirectFile) {
     let memory: Arc<MemDevice> = Arc::new(Shape::new(16, 4096, true).make());
     let profile = SimProfile::new(Duration::ZERO, 8).write_latency(Duration::from_millis(5));
     let volume = open(Arc::new(SimDevice::new(memory, profile)), policy, true);

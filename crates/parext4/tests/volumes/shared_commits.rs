@@ -5,14 +5,14 @@ use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use parext4::device::{Event, RecordingDevice};
-use parext4::{File, SetAttributes, Volume};
+use parext4::{DirectFile, SetAttributes, Volume};
 
 use testkit::device::GatedDevice;
 use testkit::volume::{Shape, untimed};
 
 const SHAPE: Shape = Shape::new(16, 4096, true);
 
-fn set_mode(file: &File, mode: u16) {
+fn set_mode(file: &DirectFile, mode: u16) {
     let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
     file.node().set_attributes(&set).expect("set_attributes");
 }
@@ -25,7 +25,7 @@ fn a_sync_that_shares_a_commit_does_not_flush_again() {
     let files = ["/a", "/b", "/c"].map(|path| volume.create(path, 0).expect("create"));
     volume.sync().expect("sync");
     let flushes = || recording.log().iter().filter(|event| matches!(event, Event::Flush { .. })).count();
-    let sync = |file: &File| {
+    let sync = |file: &DirectFile| {
         let file = file.clone();
         spawn(move || file.sync_all().expect("sync_all"))
     };

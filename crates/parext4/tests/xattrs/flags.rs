@@ -1,13 +1,13 @@
 //! Flags that users change, and what they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
-use parext4::{BufferedOptions, File, InodeFlags, RenameMode, SetAttributes, XattrMode};
+use parext4::{BufferedOptions, DirectFile, InodeFlags, RenameMode, SetAttributes, XattrMode};
 
 #[test]
 fn immutable_forbids_every_change() {
     on_each_kind(|volume| {
         let (root, node) = (volume.root().unwrap(), file(volume, "file"));
-        let file = File::new(node.clone()).unwrap();
+        let file = DirectFile::new(node.clone()).unwrap();
         file.write_at(&[1; 4096], 0).unwrap();
         node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
         node.set_flags(node.flags() | InodeFlags::IMMUTABLE).unwrap();
@@ -36,7 +36,7 @@ fn immutable_forbids_every_change() {
 fn append_only_lets_a_file_grow_at_its_end() {
     on_each_kind(|volume| {
         let (root, node) = (volume.root().unwrap(), file(volume, "log"));
-        let log = File::new(node.clone()).unwrap();
+        let log = DirectFile::new(node.clone()).unwrap();
         log.append(&[1; 4096]).unwrap();
         node.set_flags(node.flags() | InodeFlags::APPEND).unwrap();
         assert_eq!(log.append(&[2; 4096]).unwrap(), 4096);

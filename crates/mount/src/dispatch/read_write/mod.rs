@@ -20,7 +20,7 @@
 mod read;
 mod write;
 
-use parext4::File;
+use parext4::DirectFile;
 
 use super::Dispatcher;
 use crate::threads::{Executing, Latency};
@@ -70,6 +70,6 @@ fn to_usize(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }
 
-fn is_aligned(file: &File, bytes: u64) -> bool {
+fn is_aligned(file: &DirectFile, bytes: u64) -> bool {
     bytes.is_multiple_of(file.sector_size().into())
 }

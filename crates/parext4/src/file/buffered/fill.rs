@@ -7,7 +7,7 @@ use std::time::Duration;
 use parext4_device::BufferPool;
 use smallvec::SmallVec;
 
-use super::super::File;
+use super::super::DirectFile;
 use crate::body::State;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
@@ -22,7 +22,7 @@ use rangelock::ByteRange;
 /// Pages that are read in one request: 1 MiB.
 pub(super) const MOST: u32 = 256;
 
-impl File {
+impl DirectFile {
     /// Writes dirty pages back for a writer that finds all memory full of such: its own, `held`, which nobody else
     /// can, then any that nobody holds.
     pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {

@@ -18,7 +18,7 @@ pub use options::{Atomicity, BufferedOptions, SyncMode};
 use rangelock::ByteRange;
 
 use self::read_ahead::ReadAhead;
-use super::File;
+use super::DirectFile;
 use crate::error::{Error, Result};
 use crate::inode::Cached;
 use crate::page_cache::FilePages;
@@ -29,7 +29,7 @@ use crate::sync::{Rank, hold};
 /// number of threads.
 ///
 /// Offsets and lengths are any. Unless [`Atomicity::Page`] is asked for, a read never sees half of a write, as with a
-/// [`File`]; both kinds of handles may be used on one file at once and see each other's writes. Data is durable after
+/// [`DirectFile`]; both kinds of handles may be used on one file at once and see each other's writes. Data is durable after
 /// [`sync_data`](Self::sync_data), and written back some time later otherwise.
 ///
 /// ```
@@ -51,20 +51,20 @@ use crate::sync::{Rank, hold};
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct BufferedFile {
-    file: File,
+pub struct File {
+    file: DirectFile,
     options: BufferedOptions,
     /// The failures to write back that this handle has heard of.
     heard: AtomicU32,
     read_ahead: ReadAhead,
 }
 
-impl File {
+impl DirectFile {
     /// The file, to be read and written through the page cache.
     ///
     /// # Errors
     /// If the volume is closed.
-    pub fn buffered(&self, options: BufferedOptions) -> Result<BufferedFile> {
+    pub fn buffered(&self, options: BufferedOptions) -> Result<File> {
         let _in_flight = self.engine().in_flight.enter()?;
         if self.inode().cached().is_none() {
             // Nobody is under way who would not know that pages may come into being.
@@ -74,14 +74,14 @@ impl File {
             self.inode().cached_or_init(|| Cached::new(FilePages::new(&self.engine().pages)));
         }
         let heard = AtomicU32::new(self.inode().cached().map_or(0, |cached| cached.failures.now()));
-        Ok(BufferedFile { file: self.clone(), options, heard, read_ahead: ReadAhead::new() })
+        Ok(File { file: self.clone(), options, heard, read_ahead: ReadAhead::new() })
     }
 }
 
-impl BufferedFile {
+impl File {
     /// The file for direct I/O.
     #[must_use]
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &DirectFile {
         &self.file
     }
 
@@ -91,7 +91,7 @@ impl BufferedFile {
         self.file.size()
     }
 
-    /// Sets the size in bytes, as [`File::set_len`].
+    /// Sets the size in bytes, as [`DirectFile::set_len`].
     ///
     /// # Errors
     /// As there.
@@ -105,7 +105,7 @@ impl BufferedFile {
     }
 }
 
-impl File {
+impl DirectFile {
     /// What the page cache has of a file that was opened for it.
     fn cached_pages(&self) -> Result<&Cached> {
         self.inode().cached().ok_or_else(|| Error::invalid("the file was not opened for buffered I/O"))
@@ -118,7 +118,7 @@ impl File {
 }
 
 /// Another handle, with failures to hear of and read-ahead of its own.
-impl Clone for BufferedFile {
+impl Clone for File {
     fn clone(&self) -> Self {
         let heard = AtomicU32::new(self.file.inode().cached().map_or(0, |cached| cached.failures.now()));
         Self { file: self.file.clone(), options: self.options, heard, read_ahead: ReadAhead::new() }

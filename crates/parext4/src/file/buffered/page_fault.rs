@@ -1,12 +1,12 @@
 //! Page faults of whoever maps a file into memory of its own.
 
-use super::BufferedFile;
+use super::File;
 use crate::error::{Error, Result};
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::page_of;
 
-impl BufferedFile {
+impl File {
     /// Brings the page at byte `offset` into the cache, as a page fault of a mapping would. For `write` it is dirty
     /// afterwards and has its space. Holds that page alone.
     ///

@@ -4,16 +4,16 @@ use std::io::IoSliceMut;
 
 use rangelock::ByteRange;
 
-use super::{Atomicity, BufferedFile};
+use super::{Atomicity, File};
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
 use crate::writeback::{page_of, pages_of};
 
-impl BufferedFile {
+impl File {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of the file.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl BufferedFile {
     }
 }
 
-impl File {
+impl DirectFile {
     /// Copies out of the pages from byte `at` on; brings in what is missing, and returns whether there was something.
     /// `held` are the bytes that are held.
     fn copy_out(&self, cached: &Cached, out: &mut [u8], at: u64, held: ByteRange) -> Result<bool> {

@@ -7,13 +7,13 @@ use std::sync::Weak;
 use rangelock::ByteRange;
 use smallvec::SmallVec;
 
-use super::BufferedFile;
+use super::File;
 use super::fill::MOST;
 use crate::admission::plan;
 use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::node::Node;
 use crate::operation::Operation;
 use crate::page_cache::{Fill, PAGE};
@@ -93,7 +93,7 @@ impl RecentReads {
     }
 }
 
-impl BufferedFile {
+impl File {
     /// Notes a read of `[offset, end)`, which `missed` some pages or not, and asks for those that may be next.
     pub(super) fn read_ahead(&self, offset: u64, end: u64, missed: bool) {
         let next = &self.read_ahead.next;
@@ -118,7 +118,7 @@ impl BufferedFile {
     }
 }
 
-impl File {
+impl DirectFile {
     /// Brings in those of `pages` that are not there and that nobody is writing, as far as there is memory that nobody
     /// uses.
     ///
@@ -154,7 +154,7 @@ fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
     while let Some((inode, pages)) = queue.next() {
         let Some(engine) = engine.upgrade() else { return };
         if let Some(node) = Node::for_own_thread(&engine, &inode)
-            && let Err(error) = File::for_own_thread(node).bring_in(pages)
+            && let Err(error) = DirectFile::for_own_thread(node).bring_in(pages)
         {
             // Whoever needs the pages will hear of it.
             tracing::debug!("reading ahead in inode {}: {error}", inode.ino());

@@ -3,9 +3,9 @@
 //! the kernel does with `auto_da_alloc`, a rename writes the new file's data back before its transaction, and closing a
 //! file that was truncated to zero starts its write-back.
 
-use super::BufferedFile;
+use super::File;
 
-impl Drop for BufferedFile {
+impl Drop for File {
     /// Starts the write-back of a file that was truncated to zero and written again.
     fn drop(&mut self) {
         let (engine, inode) = (self.file.engine(), self.file.inode());

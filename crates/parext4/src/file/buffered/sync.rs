@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use rangelock::ByteRange;
 
-use super::BufferedFile;
+use super::File;
 use crate::error::Result;
 use crate::writeback::HowToHold;
 use crate::writeback::pages_of;
 
-impl BufferedFile {
+impl File {
     /// Makes the file's data durable, and of its attributes what is needed to read it back.
     ///
     /// # Errors

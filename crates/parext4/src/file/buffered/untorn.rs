@@ -2,16 +2,16 @@
 
 use rangelock::ByteRange;
 
-use super::BufferedFile;
+use super::File;
 use crate::allocator::Growth;
 use crate::body::{Mapping, State};
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
 
-impl BufferedFile {
-    /// As [`File::write_untorn`].
+impl File {
+    /// As [`DirectFile::write_untorn`].
     ///
     /// # Errors
     /// As there.
@@ -20,7 +20,7 @@ impl BufferedFile {
     }
 }
 
-impl File {
+impl DirectFile {
     /// Writes `data` at byte `offset` with one request to the device, so that no crash tears it if the device writes
     /// so much in one piece: a block, or a power of two of blocks, at a multiple of its length.
     ///

@@ -6,13 +6,13 @@ use std::io::IoSlice;
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
-use super::{BufferedFile, SyncMode};
+use super::{File, SyncMode};
 use crate::admission::HeldRange;
 use crate::body::State;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
@@ -43,7 +43,7 @@ impl From<Error> for CutShort {
     }
 }
 
-impl BufferedFile {
+impl File {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between reads as
     /// zeros. In append mode it goes to the end of the file.
     ///
@@ -73,7 +73,7 @@ impl BufferedFile {
         Ok(())
     }
 
-    /// Writes all of `data` at the end of the file and returns the offset where it went, as [`File::append`] does.
+    /// Writes all of `data` at the end of the file and returns the offset where it went, as [`DirectFile::append`] does.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at). The file may then end with the first part of `data`.
@@ -140,7 +140,7 @@ impl BufferedFile {
     }
 }
 
-impl File {
+impl DirectFile {
     /// Writes `[offset, end)` into the pages. The range is held.
     fn write_cached(
         &self,

@@ -6,13 +6,13 @@ use crate::admission::{HeldRange, Queued};
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::Claim;
 use crate::operation::Operation;
 
 /// Bytes claimed at the end of a file, until it is dropped.
 struct Claimed<'a> {
-    file: &'a File,
+    file: &'a DirectFile,
     claim: Claim,
     used: bool,
 }
@@ -23,7 +23,7 @@ impl Drop for Claimed<'_> {
     }
 }
 
-impl File {
+impl DirectFile {
     /// Writes all of `data` at the end of the file and returns the offset where it went. Appends by several
     /// threads go on in parallel; none is lost or torn, and none overlaps another.
     ///

@@ -5,13 +5,13 @@ use rangelock::ByteRange;
 use crate::admission::HeldRange;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::operation::Operation;
 
 /// After this many misses a read holds its whole range instead of what lies before the end of the file.
 pub(in crate::file) const READ_ATTEMPTS: u32 = 3;
 
-impl File {
+impl DirectFile {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of
     /// the file.
     ///

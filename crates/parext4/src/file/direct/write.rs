@@ -12,10 +12,10 @@ use crate::allocator::Growth;
 use crate::body::Mapping;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::operation::Operation;
 
-impl File {
+impl DirectFile {
     /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
     /// reads as zeros.
     ///

@@ -11,7 +11,7 @@ use crate::allocator::Growth;
 use crate::body::State;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::operation::Operation;
 
 /// After so many times that a write found the extents different from what it had looked at it gives up.
@@ -28,7 +28,7 @@ pub(in crate::file) enum WidenedRange {
     NoWay,
 }
 
-impl File {
+impl DirectFile {
     /// Writes `data` at `offset` with zeros around it up to the edges of the unwritten extents there. No range is
     /// held. `false` if others have changed the extents, so that all may be different now.
     ///

@@ -2,10 +2,10 @@
 
 use rangelock::ByteRange;
 
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::writeback::pages_of;
 
-impl File {
+impl DirectFile {
     /// Whether the volume's page cache has any page of the `len` bytes at `offset` now. A caller that holds no range can
     /// only use it to choose between the ways to read, which are coherent.
     #[must_use]

@@ -6,7 +6,7 @@ use rangelock::ByteRange;
 
 use crate::body::State;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 
 /// Bytes of a file that lie together on the device, in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct FileExtent {
     pub last: bool,
 }
 
-impl File {
+impl DirectFile {
     /// What the blocks of the bytes in `range` are mapped to, in order, with blocks behind the end of the file; holes
     /// are left out. As it is at one moment: nobody is waited for, and writes may be under way.
     ///

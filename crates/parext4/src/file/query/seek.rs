@@ -2,12 +2,12 @@
 
 use crate::body::State;
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::file::DirectFile;
 
 /// Blocks looked at under one hold of the map.
 const STEP: u32 = 1 << 20;
 
-impl File {
+impl DirectFile {
     /// The first range of written data at or behind byte `offset`, as `(start, end)` in bytes, cut at the
     /// end of the file. `None` if only holes and blocks that were never written follow.
     ///

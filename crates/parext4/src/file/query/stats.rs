@@ -1,9 +1,9 @@
 //! What was counted of a file.
 
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::stats::{Explanation, Stats};
 
-impl File {
+impl DirectFile {
     /// What the operations on this file's data did since it came into memory, where it stays at least as long as
     /// it is open. Always counted.
     #[must_use]

@@ -3,7 +3,7 @@
 use parext4_format::inode::InodeFlags;
 use rangelock::{ByteRange, Mode, OwnedRangeGuard};
 
-use super::super::File;
+use super::super::DirectFile;
 use super::IoQueue;
 use super::parked::Given;
 use super::pending::{Kind, Pending, Stake};
@@ -82,7 +82,7 @@ impl IoQueue {
     fn ask_to_read(&mut self, key: usize) -> Result<()> {
         let op = &mut self.ops[key];
         let (wanted, size) = (op.offset + op.len as u64, self.files.get(op.file).size());
-        // As `File::read_at` does.
+        // As `DirectFile::read_at` does.
         op.end = if op.attempts < READ_ATTEMPTS { wanted.min(size) } else { wanted };
         op.attempts += 1;
         if op.end <= op.offset {
@@ -168,7 +168,7 @@ impl IoQueue {
     }
 
     /// Asks for what it needs by now, or for all of `wide`. It keeps its place at the end of the file if it has one: see
-    /// `File::append_with`.
+    /// `DirectFile::append_with`.
     fn ask_again(&mut self, key: usize, wide: Option<ByteRange>) -> Result<()> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
@@ -253,7 +253,7 @@ impl IoQueue {
 
 impl Pending {
     /// The plan under the range that is held; `None` if the operation must ask again.
-    fn confirm(&mut self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
+    fn confirm(&mut self, file: &DirectFile, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
         let (range, mode) = (guard.range(), guard.mode());
         if self.kind == Kind::Read {
             return self.confirm_read(file, guard);
@@ -280,7 +280,11 @@ impl Pending {
 
     /// Like [`confirm`](Self::confirm), for a read, and sets its end: the size is loaded after the dirty pages in its
     /// range were written back, because that takes time.
-    fn confirm_read(&mut self, file: &File, guard: &OwnedRangeGuard) -> Result<Option<(Admission, Runs)>> {
+    fn confirm_read(
+        &mut self,
+        file: &DirectFile,
+        guard: &OwnedRangeGuard,
+    ) -> Result<Option<(Admission, Runs)>> {
         debug_assert_eq!(guard.mode(), Mode::Shared, "reads share their range");
         self.check_coherent(file)?;
         let confirmed = file.node.confirm(self.operation(), guard.range(), guard.mode())?;
@@ -293,12 +297,12 @@ impl Pending {
     }
 
     /// An error if it must not wait and would have to for pages.
-    fn check_coherent(&self, file: &File) -> Result<()> {
+    fn check_coherent(&self, file: &DirectFile) -> Result<()> {
         if self.nowait { file.node.check_coherent(self.operation()) } else { Ok(()) }
     }
 
     /// Whether its place at the end of the file is its own still.
-    fn keeps_place(&self, file: &File) -> bool {
+    fn keeps_place(&self, file: &DirectFile) -> bool {
         match self.stake {
             Stake::None => false,
             Stake::Announced(_) => true,
@@ -307,12 +311,12 @@ impl Pending {
     }
 
     /// Gives back what was borrowed for its completion.
-    pub(super) fn return_debt(&mut self, file: &File) {
+    pub(super) fn return_debt(&mut self, file: &DirectFile) {
         drop(self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator)));
     }
 
     /// Takes back, or makes good, what was said to appends.
-    pub(super) fn settle(&mut self, file: &File, used: bool) {
+    pub(super) fn settle(&mut self, file: &DirectFile, used: bool) {
         match std::mem::replace(&mut self.stake, Stake::None) {
             Stake::None => {}
             Stake::Announced(end) => file.inode().tail.lock().withdraw(end, file.size()),

@@ -2,7 +2,7 @@
 
 use parext4_device::{Done, Op};
 
-use super::super::File;
+use super::super::DirectFile;
 use super::pending::{Kind, Pending};
 use super::transfer::of_token;
 use super::{Completion, IoQueue};
@@ -64,7 +64,7 @@ impl IoQueue {
 }
 
 impl Pending {
-    fn device_error(&self, file: &File, error: std::io::Error) -> Error {
+    fn device_error(&self, file: &DirectFile, error: std::io::Error) -> Error {
         if error.raw_os_error() == Some(libc::ECANCELED) {
             return Error::Cancelled;
         }
@@ -75,7 +75,7 @@ impl Pending {
     }
 
     /// Takes the buffers of a part back.
-    fn take_back(&mut self, file: &File, op: Op, part: usize) {
+    fn take_back(&mut self, file: &DirectFile, op: Op, part: usize) {
         match op {
             Op::Read { buf, .. } if self.buf.is_none() => self.buf = Some(buf),
             Op::Read { buf, .. } => {
@@ -91,7 +91,7 @@ impl Pending {
     }
 
     /// Makes what the device has done visible. Returns the operation's result.
-    fn complete(&mut self, file: &File) -> Result<u64> {
+    fn complete(&mut self, file: &DirectFile) -> Result<u64> {
         let count = self.end - self.offset;
         if self.kind == Kind::Read {
             self.forget_rest(count, file.sector_size());

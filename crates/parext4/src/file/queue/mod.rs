@@ -15,7 +15,7 @@ mod transfer;
 use parext4_device::{AlignedBuf, Done, Queue, open_queue};
 use slab::Slab;
 
-use super::File;
+use super::DirectFile;
 use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
@@ -29,7 +29,7 @@ use transfer::Padding;
 /// What to do. A buffer belongs to the queue until it comes back with the [`Completion`].
 #[derive(Debug)]
 pub enum IoRequest {
-    /// As [`File::read_at`], into the first `len` bytes of `buf`.
+    /// As [`DirectFile::read_at`], into the first `len` bytes of `buf`.
     Read {
         /// Where to.
         buf: AlignedBuf,
@@ -38,7 +38,7 @@ pub enum IoRequest {
         /// Byte offset in the file.
         offset: u64,
     },
-    /// As [`File::write_at`], of the first `len` bytes of `buf`.
+    /// As [`DirectFile::write_at`], of the first `len` bytes of `buf`.
     Write {
         /// Where from.
         buf: AlignedBuf,
@@ -47,16 +47,16 @@ pub enum IoRequest {
         /// Byte offset in the file.
         offset: u64,
     },
-    /// As [`File::append`], of the first `len` bytes of `buf`.
+    /// As [`DirectFile::append`], of the first `len` bytes of `buf`.
     Append {
         /// Where from.
         buf: AlignedBuf,
         /// Bytes.
         len: usize,
     },
-    /// As [`File::sync_data`]: what was completed before is durable then.
+    /// As [`DirectFile::sync_data`]: what was completed before is durable then.
     SyncData,
-    /// As [`File::sync_all`].
+    /// As [`DirectFile::sync_all`].
     SyncAll,
 }
 
@@ -160,7 +160,7 @@ impl IoQueue {
     ///
     /// Does not wait for other operations or for data; it may wait for a commit, or for metadata to be read,
     /// unless told not to.
-    pub fn submit(&mut self, file: &File, request: IoRequest, token: u64, flags: IoFlags) {
+    pub fn submit(&mut self, file: &DirectFile, request: IoRequest, token: u64, flags: IoFlags) {
         self.serial += 1;
         let file_key = self.files.hold(file);
         let key = self.ops.insert(Pending::new(request, token, self.serial, file_key, flags));

@@ -4,7 +4,7 @@ use parext4_device::AlignedBuf;
 use rangelock::{ByteRange, OwnedRangeGuard};
 use slab::Slab;
 
-use super::super::File;
+use super::super::DirectFile;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
 use crate::admission::PresentOf;
@@ -136,13 +136,13 @@ pub(super) struct Files(Slab<Held>);
 
 #[derive(Debug)]
 struct Held {
-    file: File,
+    file: DirectFile,
     ops: u32,
 }
 
 impl Files {
     /// Holds the file for one operation more.
-    pub(super) fn hold(&mut self, file: &File) -> usize {
+    pub(super) fn hold(&mut self, file: &DirectFile) -> usize {
         let is_it = |held: &Held| held.file.is_same(file);
         // A queue is busy with few files at a time.
         if let Some((key, held)) = self.0.iter_mut().find(|(_, held)| is_it(held)) {
@@ -160,7 +160,7 @@ impl Files {
         }
     }
 
-    pub(super) fn get(&self, key: usize) -> &File {
+    pub(super) fn get(&self, key: usize) -> &DirectFile {
         &self.0[key].file
     }
 

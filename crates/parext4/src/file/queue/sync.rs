@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use super::super::File;
+use super::super::DirectFile;
 use super::IoQueue;
 use super::parked::{Given, OpId, Parked};
 use super::pending::Kind;
@@ -13,7 +13,7 @@ use crate::sync::Arc;
 /// One file to sync, for an operation.
 struct Job {
     id: OpId,
-    file: File,
+    file: DirectFile,
     all: bool,
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use parext4_device::{AlignedBuf, Op, Request, Segment, zeros};
 use smallvec::SmallVec;
 
-use super::super::File;
+use super::super::DirectFile;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
@@ -101,7 +101,7 @@ impl IoQueue {
     }
 }
 
-fn prepare<'a>(file: &'a File, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
+fn prepare<'a>(file: &'a DirectFile, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
     let (first, len) = file.node.blocks_of(op.target());
     let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
@@ -118,7 +118,7 @@ fn prepare<'a>(file: &'a File, op: &mut Pending, zero_tail: bool) -> Result<Prep
 
 impl Pending {
     /// What the device is to write: the operation's buffer, or its data among zeros.
-    fn lend(&mut self, file: &File) -> Arc<AlignedBuf> {
+    fn lend(&mut self, file: &DirectFile) -> Arc<AlignedBuf> {
         let data = self.buf.as_ref().map_or(&[][..], |buf| &buf[..self.len]);
         let buf = match self.wide {
             Some(wide) => Some(file.among_zeros(data, self.offset, wide)),

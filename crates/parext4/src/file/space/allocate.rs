@@ -5,13 +5,13 @@ use rangelock::ByteRange;
 
 use crate::allocator::Growth;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::operation::Operation;
 
 /// Blocks asked for at once: what one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
 
-impl File {
+impl DirectFile {
     /// Allocates the blocks of `[offset, offset + len)` bytes, which read as zeros until written. Unless
     /// `keep_size`, the file grows to cover them.
     ///

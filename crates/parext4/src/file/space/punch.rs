@@ -4,11 +4,11 @@ use rangelock::ByteRange;
 
 use crate::error::Result;
 use crate::fault::Fault;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
 
-impl File {
+impl DirectFile {
     /// Frees the blocks of `[offset, offset + len)` bytes, which read as zeros then; of blocks that the range covers
     /// in part, what it covers is zeroed. Any offset and length will do. The size stays as it is, and so do blocks
     /// that were allocated behind it.

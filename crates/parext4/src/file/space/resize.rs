@@ -4,11 +4,11 @@ use rangelock::ByteRange;
 
 use crate::engine::Orphans;
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
 
-impl File {
+impl DirectFile {
     /// Sets the size in bytes: cuts the file, or extends it with zeros that take no space.
     ///
     /// # Errors

@@ -7,11 +7,11 @@
 use crate::body::{CUT_BLOCKS, Shift};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
 
-impl File {
+impl DirectFile {
     /// Takes `[offset, offset + len)` bytes out of the file: what is behind moves down by `len`. Both are multiples
     /// of the block size, and the range ends before the file does.
     ///

@@ -1,11 +1,11 @@
 //! Turning ranges to zeros.
 
 use crate::error::Result;
-use crate::file::File;
+use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
 
-impl File {
+impl DirectFile {
     /// Has `[offset, offset + len)` bytes read as zeros, on blocks that are allocated: whole blocks become unwritten;
     /// of written blocks that the range covers in part, what it covers is zeroed. Any offset and length will do. Unless
     /// `keep_size`, the file grows to cover the range.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parext4::device::RecordingDevice;
-use parext4::{BufferedFile, BufferedOptions, Device, File, MemDevice, OpenOptions, SyncMode, Volume};
+use parext4::{BufferedOptions, Device, DirectFile, File, MemDevice, OpenOptions, SyncMode, Volume};
 
 use op::{Handles, MOST, Op};
 use story::{Story, contents};
@@ -75,7 +75,7 @@ impl Driven<'_> {
 }
 
 /// Reads the file again and again from its start, which is read ahead.
-fn read_on(buffered: &BufferedFile, file: u32, rng: &mut Rng, done: &AtomicBool) {
+fn read_on(buffered: &File, file: u32, rng: &mut Rng, done: &AtomicBool) {
     let mut offset = 0;
     while !done.load(Ordering::Relaxed) {
         let mut bytes = vec![0; usize::try_from(rng.log_uniform(64)).unwrap() * SECTOR];
@@ -88,7 +88,7 @@ fn read_on(buffered: &BufferedFile, file: u32, rng: &mut Rng, done: &AtomicBool)
     }
 }
 
-fn whole(file: &File, number: u32) -> Result<Vec<story::Content>, String> {
+fn whole(file: &DirectFile, number: u32) -> Result<Vec<story::Content>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
     contents(&bytes, number)
@@ -140,7 +140,12 @@ fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Stor
     stories
 }
 
-fn check_file(file: &File, number: u32, story: &Story, epoch: &std::ops::Range<usize>) -> Result<(), String> {
+fn check_file(
+    file: &DirectFile,
+    number: u32,
+    story: &Story,
+    epoch: &std::ops::Range<usize>,
+) -> Result<(), String> {
     story.check(&whole(file, number)?, epoch.start, epoch.end)?;
     // Behind the end there is nothing but zeros either.
     let size = file.size();

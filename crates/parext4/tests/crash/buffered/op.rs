@@ -1,6 +1,6 @@
 //! What is done to a file. Places and lengths are in sectors, those of ranges taken out or put in too.
 
-use parext4::{BufferedFile, Error, File};
+use parext4::{DirectFile, Error, File};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp, filled};
@@ -36,9 +36,9 @@ pub enum Op {
 
 /// One file, as it is opened in each way.
 pub struct Handles {
-    pub file: File,
-    pub buffered: BufferedFile,
-    pub durable: BufferedFile,
+    pub file: DirectFile,
+    pub buffered: File,
+    pub durable: File,
 }
 
 impl Op {

@@ -8,13 +8,13 @@ use crate::error::{FormatError, Result};
 use crate::group_desc::{GroupDesc, GroupFlags};
 use crate::superblock::Superblock;
 
-/// The checksum of a block bitmap: over one bit for each block (cluster) of a group.
+/// Returns the checksum of a block bitmap: over one bit for each block (cluster) of a group.
 #[must_use]
 pub fn block_bitmap_checksum(seed: ChecksumSeed, bytes: &[u8], sb: &Superblock) -> u32 {
     checksum(seed, bytes, sb.clusters_per_group())
 }
 
-/// The checksum of an inode bitmap: over one bit for each inode of a group.
+/// Returns the checksum of an inode bitmap: over one bit for each inode of a group.
 #[must_use]
 pub fn inode_bitmap_checksum(seed: ChecksumSeed, bytes: &[u8], sb: &Superblock) -> u32 {
     checksum(seed, bytes, sb.inodes_per_group())
@@ -51,7 +51,7 @@ pub fn verify_inode_bitmap(desc: &GroupDesc, bytes: &[u8], sb: &Superblock) -> R
     }
 }
 
-/// Compares as many bits as the descriptor holds.
+/// Compares the bits of the checksum that the descriptor holds.
 fn compare(structure: &'static str, stored: u32, computed: u32, sb: &Superblock) -> Result<()> {
     let mask = if sb.desc_size() >= 64 { u32::MAX } else { 0xffff };
     if stored & mask == computed & mask {
@@ -60,7 +60,7 @@ fn compare(structure: &'static str, stored: u32, computed: u32, sb: &Superblock)
     Err(FormatError::checksum(structure, stored & mask, computed & mask))
 }
 
-/// Whether `bit` is set.
+/// Returns true if `bit` is set.
 ///
 /// # Panics
 /// If `bit` is past the end of the bitmap.
@@ -103,13 +103,13 @@ fn for_bytes_of(bytes: &mut [u8], start: u32, len: u32, change: impl Fn(&mut u8,
     }
 }
 
-/// Whether the range lies inside the bitmap and all its bits are clear.
+/// Returns true if the range lies inside the bitmap and all its bits are clear.
 #[must_use]
 pub fn is_clear(bytes: &[u8], start: u32, len: u32) -> bool {
     range_end(bytes, start, len).is_some_and(|end| next_set(bytes, start, end).is_none())
 }
 
-/// Whether the range lies inside the bitmap and all its bits are set.
+/// Returns true if the range lies inside the bitmap and all its bits are set.
 #[must_use]
 pub fn is_set(bytes: &[u8], start: u32, len: u32) -> bool {
     range_end(bytes, start, len).is_some_and(|end| next_zero(bytes, start, end).is_none())
@@ -119,19 +119,19 @@ fn range_end(bytes: &[u8], start: u32, len: u32) -> Option<u32> {
     start.checked_add(len).filter(|&end| end <= bit_len(bytes))
 }
 
-/// The first clear bit in `from..limit`.
+/// Returns the first clear bit in `from..limit`.
 #[must_use]
 pub fn next_zero(bytes: &[u8], from: u32, limit: u32) -> Option<u32> {
     next(bytes, from, limit, u64::MAX)
 }
 
-/// The first set bit in `from..limit`.
+/// Returns the first set bit in `from..limit`.
 #[must_use]
 pub fn next_set(bytes: &[u8], from: u32, limit: u32) -> Option<u32> {
     next(bytes, from, limit, 0)
 }
 
-/// The first bit in `from..limit` that is set after `invert` is applied to its word.
+/// Returns the first bit in `from..limit` that is set after `invert` is applied to its word.
 fn next(bytes: &[u8], from: u32, limit: u32, invert: u64) -> Option<u32> {
     let limit = limit.min(bit_len(bytes));
     if from >= limit {
@@ -152,7 +152,7 @@ fn next(bytes: &[u8], from: u32, limit: u32, invert: u64) -> Option<u32> {
     }
 }
 
-/// The clear bits in `0..limit`.
+/// Returns the number of clear bits in `0..limit`.
 #[must_use]
 pub fn count_zeros(bytes: &[u8], limit: u32) -> u32 {
     let limit = limit.min(bit_len(bytes));
@@ -164,7 +164,7 @@ pub fn count_zeros(bytes: &[u8], limit: u32) -> u32 {
     }
 }
 
-/// The runs of clear bits in `0..limit`, in order, as `(start, len)`.
+/// Returns the runs of clear bits in `0..limit`, in order, as `(start, len)`.
 pub fn free_runs(bytes: &[u8], limit: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
     let limit = limit.min(bit_len(bytes));
     let mut from = 0;
@@ -185,8 +185,8 @@ fn word(bytes: &[u8], index: u32) -> u64 {
     }
 }
 
-/// The bits in the bitmap. A bitmap is one block; a longer slice is used up to `u32::MAX - 63` bits, so that
-/// the arithmetic on bit numbers cannot overflow.
+/// Returns the number of bits in the bitmap, at most `u32::MAX - 63`, so that arithmetic on bit numbers cannot overflow. A
+/// real bitmap is one block.
 fn bit_len(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).saturating_mul(8).min(u32::MAX - 63)
 }

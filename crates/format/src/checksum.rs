@@ -1,7 +1,7 @@
 //! The checksums of ext4: crc32c for `metadata_csum` and jbd2, crc16 for `gdt_csum`.
 //!
-//! The kernel keeps the raw CRC register between calls (`ext4_chksum`), without the usual final inversion;
-//! the functions here do the same, so that a seed can be carried from one field to the next.
+//! The kernel passes the raw CRC register from call to call (`ext4_chksum`), without the final inversion. The functions
+//! here do the same, so that a seed continues from one field to the next.
 //! Source: kernel documentation, "ext4: Checksums".
 
 /// crc32c over `bytes`, continuing from the raw register `seed` (`~0` to start afresh).
@@ -21,30 +21,30 @@ pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     digest.finalize()
 }
 
-/// Where the metadata checksums of a volume, or of one inode of it, start from.
+/// The seed of the metadata checksums of a volume or of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumSeed(pub u32);
 
 impl ChecksumSeed {
-    /// The seed of a volume without `metadata_csum_seed`: crc32c of its UUID.
+    /// Returns the seed of a volume without `metadata_csum_seed`: crc32c of its UUID.
     #[must_use]
     pub fn from_uuid(uuid: &[u8; 16]) -> Self {
         Self(crc32c(!0, uuid))
     }
 
-    /// The seed of one inode's structures (its extent blocks, directory blocks and itself).
+    /// Returns the seed of one inode's structures (the inode, its extent blocks and its directory blocks).
     #[must_use]
     pub fn inode(self, ino: crate::InodeNo, generation: u32) -> Self {
         Self(self.of(&ino.get().to_le_bytes())).then(&generation.to_le_bytes())
     }
 
-    /// The seed carried over `bytes`.
+    /// Returns the seed that continues after `bytes`.
     #[must_use]
     pub fn then(self, bytes: &[u8]) -> Self {
         Self(self.of(bytes))
     }
 
-    /// The checksum of `bytes` from this seed.
+    /// Returns the checksum of `bytes` from this seed.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> u32 {
         crc32c(self.0, bytes)

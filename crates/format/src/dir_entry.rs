@@ -1,15 +1,15 @@
 //! Linear directory blocks: a chain of `struct ext4_dir_entry_2` that tiles the block, and with
 //! `metadata_csum` a 12-byte tail that looks like an unused entry and holds the checksum.
 //!
-//! Entries never move: an insertion uses the slack behind an entry or an unused entry, a removal widens the
-//! entry before it. Source: kernel documentation, "ext4: Directory Entries".
+//! Entries never move. An insertion uses an unused entry or the slack at the end of one; a removal extends the previous
+//! entry. Source: kernel documentation, "ext4: Directory Entries".
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{ChecksumSeed, FormatError, InodeNo, Result};
+pub use chain::{EntryPosition, find_room};
 use chain::{Header, header_at, is_at, locate, name_of};
-pub use chain::{Place, find_room};
 
 mod chain;
 
@@ -24,7 +24,7 @@ pub const TYPE_DIR: u8 = 2;
 
 /// `det_reserved_ft` of the tail (`EXT4_FT_DIR_CSUM`).
 const TAIL_TYPE: u8 = 0xde;
-/// No entry is shorter: the header and a name of one to four bytes.
+/// Size of the shortest entry: the header and a name of one to four bytes.
 const MIN_ENTRY: usize = 12;
 const STRUCTURE: &str = "directory entry";
 
@@ -54,21 +54,21 @@ pub struct DirEntry<'a> {
     pub offset: usize,
     /// Bytes from this entry to the next.
     pub rec_len: usize,
-    /// The inode it names; 0 means that the entry is unused.
+    /// The inode; 0 means that the entry is unused.
     pub ino: InodeNo,
     /// `EXT4_FT_*`.
     pub file_type: u8,
-    /// The name; meaningless when the entry is unused.
+    /// The name; not meaningful if the entry is unused.
     pub name: &'a [u8],
 }
 
-/// The bytes that an entry with a name of `name_len` bytes needs (`EXT4_DIR_REC_LEN`).
+/// Returns the number of bytes that an entry with a name of `name_len` bytes needs (`EXT4_DIR_REC_LEN`).
 #[must_use]
 pub fn entry_size(name_len: usize) -> usize {
     (HEADER + name_len).next_multiple_of(4)
 }
 
-/// The bytes of a block that entries tile: all but the checksum tail.
+/// Returns the number of bytes of a block that hold entries: all but the checksum tail.
 #[must_use]
 pub fn usable_len(block_len: usize, has_tail: bool) -> usize {
     if has_tail { block_len.saturating_sub(TAIL_SIZE) } else { block_len }
@@ -82,7 +82,7 @@ pub struct Entries<'a> {
     end: usize,
 }
 
-/// The entries of a linear block, unused ones included, each with the checks of `ext4_check_dir_entry`.
+/// Returns the entries of a linear block, unused ones included, each with the checks of `ext4_check_dir_entry`.
 ///
 /// Blocks of a hash tree ([`crate::htree::is_dx_block`]) are not linear.
 #[must_use]
@@ -108,7 +108,7 @@ fn parse_at(block: &[u8], offset: usize, end: usize) -> Result<DirEntry<'_>> {
     let header = header_at(block, offset, end)?;
     let entry = entry(block, offset, &header);
     if entry.ino.get() != 0 && !is_legal_name(entry.name) {
-        let problem = format_args!("empty, or holds '/' or NUL, at byte {offset}");
+        let problem = format_args!("empty, or contains '/' or NUL, at byte {offset} of the block");
         return Err(FormatError::new(STRUCTURE, "name", problem));
     }
     Ok(entry)
@@ -119,12 +119,12 @@ fn entry<'a>(block: &'a [u8], offset: usize, header: &Header) -> DirEntry<'a> {
     DirEntry { offset, rec_len, ino, file_type, name: name_of(block, offset, header) }
 }
 
-/// Whether a path could ever name `name`; others can only come from corruption or malice.
+/// Returns true if a path can contain `name`. Any other name comes from corruption or malice.
 fn is_legal_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|&byte| byte == b'/' || byte == 0)
 }
 
-/// A block of 64 KiB stores 65536 as 0 or 65535 (`ext4_rec_len_from_disk`).
+/// Decodes `rec_len`: a block of 64 KiB stores 65536 as 0 or 65535 (`ext4_rec_len_from_disk`).
 fn rec_len_from_disk(raw: u16, block_len: usize) -> usize {
     match raw {
         0 | u16::MAX if block_len == 1 << 16 => block_len,
@@ -136,7 +136,7 @@ fn rec_len_to_disk(rec_len: usize) -> U16 {
     U16::new(u16::try_from(rec_len).unwrap_or(u16::MAX))
 }
 
-/// Writes an entry into `entry`, which is the space it takes: its `rec_len` bytes. Clears the slack.
+/// Writes an entry over `entry`, whose length is its `rec_len`. Clears the slack.
 fn write_entry(entry: &mut [u8], ino: InodeNo, file_type: u8, name: &[u8]) {
     let header = RawHeader {
         inode: U32::new(ino.get()),
@@ -153,7 +153,7 @@ fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
     block[offset + 4..offset + 6].copy_from_slice(rec_len_to_disk(rec_len).as_bytes());
 }
 
-/// Makes an empty block: one unused entry over all of it, and the tail (unsealed) if there is one.
+/// Initialises an empty block: one unused entry over all of it, and the tail (unsealed) if there is one.
 pub fn init_block(block: &mut [u8], has_tail: bool) {
     block.fill(0);
     let end = usable_len(block.len(), has_tail);
@@ -163,7 +163,7 @@ pub fn init_block(block: &mut [u8], has_tail: bool) {
     }
 }
 
-/// Makes the first block of a directory: `.` and `..`.
+/// Initialises the first block of a directory: `.` and `..`.
 pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: InodeNo) {
     init_block(block, has_tail);
     let end = usable_len(block.len(), has_tail);
@@ -171,13 +171,17 @@ pub fn init_dot_block(block: &mut [u8], has_tail: bool, dir: InodeNo, parent: In
     write_entry(&mut block[MIN_ENTRY..end], parent, TYPE_DIR, b"..");
 }
 
-/// The entry of `name`, if the block has it, and where.
-pub fn find<'a>(block: &'a [u8], has_tail: bool, name: &[u8]) -> Result<Option<(DirEntry<'a>, Place)>> {
+/// Returns the entry of `name` and its position, or `None` if the block has none.
+pub fn find<'a>(
+    block: &'a [u8],
+    has_tail: bool,
+    name: &[u8],
+) -> Result<Option<(DirEntry<'a>, EntryPosition)>> {
     let found = locate(block, has_tail, name)?;
-    Ok(found.map(|(place, header)| (entry(block, place.offset, &header), place)))
+    Ok(found.map(|(position, header)| (entry(block, position.offset, &header), position)))
 }
 
-/// Adds an entry where there is room; `false` when there is none. Does not look for `name` first.
+/// Adds an entry where there is room. Returns false if there is none. The caller has checked that `name` is new.
 pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, name: &[u8]) -> Result<bool> {
     check_new(ino, name)?;
     match find_room(block, has_tail, name.len())? {
@@ -186,7 +190,8 @@ pub fn insert(block: &mut [u8], has_tail: bool, ino: InodeNo, file_type: u8, nam
     }
 }
 
-/// Adds an entry in the room of the one at `offset`, which [`find_room`] found; `false` when there is none.
+/// Adds an entry in the slack of the entry at `offset`, which [`find_room`] returned. Returns false if the slack is too
+/// small by now.
 pub fn insert_at(
     block: &mut [u8],
     has_tail: bool,
@@ -210,43 +215,53 @@ pub fn insert_at(
 
 fn check_new(ino: InodeNo, name: &[u8]) -> Result<()> {
     if name.len() > MAX_NAME {
-        return Err(FormatError::new(STRUCTURE, "name_len", format_args!("{} is over 255", name.len())));
+        return Err(FormatError::new(
+            STRUCTURE,
+            "name_len",
+            format_args!("{}, the limit is 255", name.len()),
+        ));
     }
     if !is_legal_name(name) {
-        return Err(FormatError::new(STRUCTURE, "name", "empty, or holds '/' or NUL"));
+        return Err(FormatError::new(STRUCTURE, "name", "empty, or contains '/' or NUL"));
     }
     if ino.get() == 0 {
-        return Err(FormatError::new(STRUCTURE, "inode", "0 means an unused entry"));
+        return Err(FormatError::new(STRUCTURE, "inode", "0 is reserved for unused entries"));
     }
     Ok(())
 }
 
-/// Removes `name` and returns the inode it named. Its space joins the entry before it; the first entry of
-/// a block becomes unused instead.
+/// Removes `name` and returns its inode. The previous entry is extended over its space; the first entry of a block becomes
+/// unused instead.
 pub fn remove(block: &mut [u8], has_tail: bool, name: &[u8]) -> Result<Option<InodeNo>> {
     match locate(block, has_tail, name)? {
-        Some((place, _)) => remove_at(block, has_tail, place, name),
+        Some((position, _)) => remove_at(block, has_tail, position, name),
         None => Ok(None),
     }
 }
 
-/// As [`remove`], of what [`find`] found at `place`. If the entry has got another neighbour since, it is looked for.
-pub fn remove_at(block: &mut [u8], has_tail: bool, place: Place, name: &[u8]) -> Result<Option<InodeNo>> {
-    if !is_at(block, has_tail, place, name) {
+/// Like [`remove`], for an entry that [`find`] found at `position`. Searches the block if the entry or the previous one has
+/// changed since.
+pub fn remove_at(
+    block: &mut [u8],
+    has_tail: bool,
+    position: EntryPosition,
+    name: &[u8],
+) -> Result<Option<InodeNo>> {
+    if !is_at(block, has_tail, position, name) {
         return remove(block, has_tail, name);
     }
-    let (end, offset) = (usable_len(block.len(), has_tail), place.offset);
+    let (end, offset) = (usable_len(block.len(), has_tail), position.offset);
     let Header { rec_len, ino, .. } = header_at(block, offset, end)?;
     write_entry(&mut block[offset..offset + rec_len], InodeNo(0), 0, b"");
-    if let Some(before) = place.before {
-        let before_len = offset - before;
+    if let Some(previous) = position.previous {
+        let previous_len = offset - previous;
         block[offset..offset + HEADER].fill(0);
-        set_rec_len(block, before, before_len + rec_len);
+        set_rec_len(block, previous, previous_len + rec_len);
     }
     Ok(Some(ino))
 }
 
-/// Points the entry `name` at another inode; `false` when the block does not have it.
+/// Changes the inode of the entry `name`. Returns false if the block has no such entry.
 pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, file_type: u8) -> Result<bool> {
     check_new(ino, name)?;
     let Some(offset) = find(block, has_tail, name)?.map(|(entry, _)| entry.offset) else { return Ok(false) };
@@ -255,7 +270,7 @@ pub fn set_inode(block: &mut [u8], has_tail: bool, name: &[u8], ino: InodeNo, fi
     Ok(true)
 }
 
-/// Whether the block holds nothing but `.`, `..` and unused entries.
+/// Returns true if the block has only `.`, `..` and unused entries.
 pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
     for entry in entries(block, has_tail) {
         let entry = entry?;
@@ -266,8 +281,8 @@ pub fn is_empty_dir_block(block: &[u8], has_tail: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Rewrites the block with just these entries, packed; the last one reaches to the end. Fails, with the
-/// block unchanged, when they do not fit.
+/// Rewrites the block with these entries, packed; the last one extends to the end. Returns an error and leaves the block
+/// unchanged if they do not fit.
 pub fn pack(block: &mut [u8], has_tail: bool, list: &[(InodeNo, u8, &[u8])]) -> Result<()> {
     let end = usable_len(block.len(), has_tail);
     let mut total = 0;
@@ -289,7 +304,7 @@ pub fn pack(block: &mut [u8], has_tail: bool, list: &[(InodeNo, u8, &[u8])]) -> 
     Ok(())
 }
 
-/// The block up to its tail, and the tail.
+/// Returns the block up to its tail, and the tail.
 fn split_tail(block: &[u8]) -> Result<(&[u8], &RawTail)> {
     RawTail::ref_from_suffix(block)
         .map_err(|_| FormatError::new("directory tail", "det_rec_len", "the block is too short"))
@@ -307,7 +322,7 @@ fn write_tail(block: &mut [u8]) {
     block[at..].copy_from_slice(tail.as_bytes());
 }
 
-/// Checks the tail of a block and its checksum; `seed` is the directory inode's.
+/// Verifies the tail of a block with its checksum; `seed` is of the directory's inode.
 pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (content, tail) = split_tail(block)?;
     let fail = |field, found: u32| FormatError::new("directory tail", field, format_args!("is {found:#x}"));
@@ -330,7 +345,7 @@ pub fn verify_tail(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the tail of a block, checksum included; `seed` is the directory inode's.
+/// Writes the tail of a block with its checksum; `seed` is of the directory's inode.
 pub fn seal_tail(seed: ChecksumSeed, block: &mut [u8]) {
     write_tail(block);
     let at = block.len() - TAIL_SIZE;

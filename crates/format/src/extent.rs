@@ -25,7 +25,7 @@ const ENTRY_SIZE: usize = 12;
 /// Added to `ee_len` if the extent is unwritten.
 const UNWRITTEN_BIAS: u16 = 0x8000;
 
-/// A run of blocks of a file that lies in one run of blocks of the volume.
+/// A run of file blocks that is contiguous on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first block in the file.
@@ -34,7 +34,7 @@ pub struct Extent {
     pub physical: FsBlock,
     /// The number of blocks: 1 to [`MAX_WRITTEN`] or [`MAX_UNWRITTEN`].
     pub len: u32,
-    /// Allocated but never written: reads as zeros.
+    /// True if the blocks are allocated but were never written: they read as zeros.
     pub unwritten: bool,
 }
 
@@ -52,7 +52,7 @@ impl Extent {
     }
 }
 
-/// An entry of an index node: the subtree that maps the file from `logical` on.
+/// An entry of an index node: the subtree that maps the file from block `logical`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The first file block that the subtree may map.
@@ -107,8 +107,8 @@ const _: () = assert!(size_of::<RawHeader>() == ENTRY_SIZE);
 const _: () = assert!(size_of::<RawExtent>() == ENTRY_SIZE);
 const _: () = assert!(size_of::<RawIndex>() == ENTRY_SIZE);
 
-/// The entries that fit a region of `region_len` bytes. A block's remainder has room for its checksum: no
-/// power of two is divisible by 12, so at least 4 bytes are left.
+/// Returns the number of entries that fit a region of `region_len` bytes. In a block at least 4 bytes remain for the
+/// checksum, because no power of two is divisible by 12.
 #[must_use]
 pub const fn capacity(region_len: usize) -> usize {
     region_len.saturating_sub(ENTRY_SIZE) / ENTRY_SIZE
@@ -116,7 +116,7 @@ pub const fn capacity(region_len: usize) -> usize {
 
 /// Parses a node: `bytes` is the 60 bytes of `i_block` or a whole block. Checks the header, that the depth is
 /// `expected_depth` if one is given, and that the entries are sorted, do not overlap and end by block 2^32.
-/// Whether the physical blocks are on the volume is the caller's to check.
+/// The caller checks that the physical blocks are on the volume.
 ///
 /// # Errors
 /// Names the field that is wrong.
@@ -147,7 +147,7 @@ fn check_header(header: &RawHeader, region_len: usize, expected_depth: Option<u1
     }
     let room = capacity(region_len);
     if max == 0 || usize::from(max) > room {
-        return error("eh_max", format!("{max} with room for {room}"));
+        return error("eh_max", format!("{max}, but {room} entries fit"));
     }
     if entries > max {
         return error("eh_entries", format!("{entries} of {max}"));
@@ -160,7 +160,7 @@ fn check_header(header: &RawHeader, region_len: usize, expected_depth: Option<u1
     {
         return error("eh_depth", format!("{depth}, not {expected}"));
     }
-    // Only a file without any blocks has an empty node, its root.
+    // Only the root of a file without blocks may be empty.
     if entries == 0 && (region_len != ROOT_SIZE || depth > 0) {
         return error("eh_entries", format!("no entries in a node of depth {depth}"));
     }
@@ -177,7 +177,7 @@ fn parse_leaf(raw: &[RawExtent]) -> Result<Vec<Extent>> {
                 return Err(FormatError::new(
                     "extent",
                     "ee_block",
-                    format_args!("{logical} is before {end}"),
+                    format_args!("{logical} is before {end}, the end of the previous extent"),
                 ));
             }
             end = extent.end();
@@ -188,7 +188,7 @@ fn parse_leaf(raw: &[RawExtent]) -> Result<Vec<Extent>> {
 
 fn parse_extent(raw: &RawExtent) -> Result<Extent> {
     let raw_len = raw.ee_len.get();
-    // 0x8000 itself is the longest written extent.
+    // 0x8000 is the longest written extent.
     let unwritten = raw_len > UNWRITTEN_BIAS;
     let extent = Extent {
         logical: FileBlock(raw.ee_block.get()),
@@ -219,7 +219,7 @@ fn parse_index(raw: &[RawIndex]) -> Result<Vec<IndexEntry>> {
         .collect()
 }
 
-/// Writes a leaf over the whole region: header, extents, zeros. A block's checksum is left to [`seal_block`].
+/// Writes a leaf over the whole region: header, extents, zeros. [`seal_block`] writes the checksum of a block.
 ///
 /// # Panics
 /// If the extents do not fit, or one has a length or block number that the format cannot hold.
@@ -238,8 +238,7 @@ pub fn encode_leaf(out: &mut [u8], extents: &[Extent]) {
     });
 }
 
-/// Writes an index node over the whole region: header, entries, zeros. A block's checksum is left to
-/// [`seal_block`].
+/// Writes an index node over the whole region: header, entries, zeros. [`seal_block`] writes the checksum of a block.
 ///
 /// # Panics
 /// If the entries do not fit, or one has a block number that the format cannot hold.
@@ -273,7 +272,8 @@ where
     }
 }
 
-/// Checks the checksum behind the entries of a node in a block. The root has none: its inode's covers it.
+/// Verifies the checksum after the entries of a node in a block. The root has no checksum of its own: that of its inode
+/// covers it.
 ///
 /// # Errors
 /// If the checksum does not match, or `eh_max` leaves no room for it.
@@ -283,7 +283,7 @@ pub fn verify_block(seed: ChecksumSeed, bytes: &[u8]) -> Result<()> {
     if stored == computed { Ok(()) } else { Err(FormatError::checksum("extent block", stored, computed)) }
 }
 
-/// Writes the checksum behind the entries of a node in a block.
+/// Writes the checksum after the entries of a node in a block.
 ///
 /// # Panics
 /// If `bytes` is not a node that [`encode_leaf`] or [`encode_index`] wrote, or [`verify_block`] accepted.
@@ -293,7 +293,7 @@ pub fn seal_block(seed: ChecksumSeed, bytes: &mut [u8]) {
     bytes[at..at + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The bytes that a block's checksum covers, and the checksum, which follows the room for `eh_max` entries.
+/// Returns the bytes that a block's checksum covers, and the checksum, which is after the space for `eh_max` entries.
 fn split_tail(bytes: &[u8]) -> Result<(&[u8], &[u8; 4])> {
     let (header, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| too_short(bytes))?;
     let max = header.eh_max.get();

@@ -4,7 +4,7 @@
 //! read. An unknown `incompat` feature forbids both. Source: kernel documentation, "Super Block".
 
 bitflags::bitflags! {
-    /// `s_feature_compat`: an implementation that does not know these may still write.
+    /// `s_feature_compat`: an implementation may ignore unknown features, also when it writes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Compat: u32 {
         /// Directories are preallocated.
@@ -35,7 +35,7 @@ bitflags::bitflags! {
         const ORPHAN_FILE = 0x1000;
     }
 
-    /// `s_feature_incompat`: an implementation that does not know these must refuse the file system.
+    /// `s_feature_incompat`: an implementation must refuse a file system with unknown features.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Incompat: u32 {
         /// Compressed files.
@@ -72,7 +72,7 @@ bitflags::bitflags! {
         const CASEFOLD = 0x20000;
     }
 
-    /// `s_feature_ro_compat`: an implementation that does not know these may read but not write.
+    /// `s_feature_ro_compat`: an implementation must not write a file system with unknown features, but may read it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RoCompat: u32 {
         /// Only some groups have a superblock backup: 0, 1 and the powers of 3, 5 and 7.
@@ -170,7 +170,7 @@ const RO_COMPAT_NAMES: &[(RoCompat, &str)] = &[
 macro_rules! names {
     ($type:ident, $table:ident, $word:literal) => {
         impl $type {
-            /// The names of the set bits as `mke2fs -O` prints them; an unknown bit is named by its value.
+            /// Returns the names of the set bits as `mke2fs -O` prints them; an unknown bit is named by its value.
             #[must_use]
             pub fn names(self) -> Vec<String> {
                 let name = |bit: Self| match $table.iter().find(|(known, _)| *known == bit) {

@@ -1,6 +1,6 @@
-//! Group descriptors: where a block group's bitmaps and inode table lie, and what is free in it.
+//! Group descriptors: the locations of a block group's bitmaps and inode table, and its counts of free blocks and inodes.
 //!
-//! A descriptor has 32 bytes, or with `64bit` at least 64, whose second half holds the upper halves.
+//! A descriptor has 32 bytes. With `64bit` it has at least 64, whose second 32 bytes hold the upper halves.
 //! Source: kernel documentation, "Block Group Descriptors".
 
 use zerocopy::little_endian::{U16, U32};
@@ -12,11 +12,11 @@ use crate::number::{FsBlock, GroupNo};
 use crate::superblock::Superblock;
 
 const NAME: &str = "group descriptor";
-/// Where `bg_checksum` lies; both kinds of checksum leave it out.
+/// Offset of `bg_checksum`, which neither kind of checksum covers.
 const CHECKSUM_OFFSET: usize = 0x1e;
 /// The size of a descriptor without the upper halves.
 const NARROW_SIZE: usize = 32;
-/// The size of all fields; a larger descriptor ends in bytes without meaning.
+/// The size of all fields. The bytes after them in a larger descriptor have no meaning.
 const WIDE_SIZE: usize = 64;
 
 bitflags::bitflags! {
@@ -47,7 +47,7 @@ pub struct GroupDesc {
     pub free_inodes: u32,
     /// Inodes that are directories.
     pub used_dirs: u32,
-    /// What is not initialised.
+    /// The parts that are not initialised.
     pub flags: GroupFlags,
     /// The exclude bitmap's block; used by no released kernel.
     pub exclude_bitmap: u64,
@@ -57,7 +57,7 @@ pub struct GroupDesc {
     pub inode_bitmap_csum: u32,
     /// Inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// The checksum as it was read. [`GroupDesc::encode`] computes it anew.
+    /// The checksum as it was read. [`GroupDesc::encode`] computes it again.
     pub checksum: u16,
 }
 
@@ -122,7 +122,7 @@ impl GroupDesc {
     ///
     /// # Errors
     /// Names the field whose location is wrong.
-    pub fn parse_places(bytes: &[u8], sb: &Superblock) -> Result<Self> {
+    pub fn parse_locations(bytes: &[u8], sb: &Superblock) -> Result<Self> {
         let mut desc = Self::from_wire(&read_raw(bytes));
         desc.check_blocks(sb)?;
         let inodes = sb.inodes_per_group();
@@ -188,7 +188,8 @@ impl GroupDesc {
         for (field, first, count) in blocks {
             let end = first.checked_add(count.into()).map_or(u64::MAX, FsBlock::get);
             if first.get() <= sb.first_data_block().into() || end > sb.blocks_count() {
-                let problem = format_args!("{count} blocks at {first} of {}", sb.blocks_count());
+                let problem =
+                    format_args!("{count} blocks from {first}, on a volume of {} blocks", sb.blocks_count());
                 return Err(FormatError::new(NAME, field, problem));
             }
         }
@@ -197,7 +198,7 @@ impl GroupDesc {
 
     fn check_counts(&self, sb: &Superblock) -> Result<()> {
         let inodes = sb.inodes_per_group();
-        // Without group checksums nobody keeps bg_itable_unused up to date.
+        // Without group checksums no implementation keeps bg_itable_unused up to date.
         let unused = if sb.has_group_checksums() { self.itable_unused } else { 0 };
         let counts = [
             ("bg_free_blocks_count", self.free_blocks, sb.clusters_per_group()),
@@ -207,14 +208,14 @@ impl GroupDesc {
         ];
         for (field, count, limit) in counts {
             if count > limit {
-                return Err(FormatError::new(NAME, field, format_args!("{count} of {limit}")));
+                return Err(FormatError::new(NAME, field, format_args!("{count}, the limit is {limit}")));
             }
         }
         Ok(())
     }
 }
 
-/// The fields of a descriptor; those that a short one lacks are zero.
+/// Returns the fields of a descriptor. The upper halves are zero if it has only 32 bytes.
 fn read_raw(bytes: &[u8]) -> RawGroupDesc {
     let mut raw = RawGroupDesc::new_zeroed();
     let len = bytes.len().min(WIDE_SIZE);
@@ -222,7 +223,7 @@ fn read_raw(bytes: &[u8]) -> RawGroupDesc {
     raw
 }
 
-/// The checksum of an encoded descriptor, which covers all of it but the checksum itself.
+/// Returns the checksum of an encoded descriptor. It covers the whole descriptor except the checksum.
 fn checksum(bytes: &[u8], sb: &Superblock, group: GroupNo) -> Option<u16> {
     let group = group.get().to_le_bytes();
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[NARROW_SIZE..]);
@@ -259,7 +260,7 @@ fn split_count(count: u32) -> (U16, U16) {
     (U16::new(low_half(count)), U16::new(low_half(count >> 16)))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+#[expect(clippy::cast_possible_truncation, reason = "the function returns the low half")]
 const fn low_half(n: u32) -> u16 {
     n as u16
 }

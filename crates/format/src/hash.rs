@@ -1,7 +1,7 @@
 //! The directory hashes of the htree: legacy, half MD4 and TEA, over signed or unsigned characters.
 //!
-//! Source: kernel documentation, "ext4: Hash Tree Directories"; the algorithms are those of
-//! `ext4fs_dirhash`. They are part of the on-disk format: a different result loses names.
+//! Source: kernel documentation, "ext4: Hash Tree Directories"; the algorithms of
+//! `ext4fs_dirhash`. They are part of the on-disk format: with a different result names cannot be found.
 
 use crate::{FormatError, Result};
 
@@ -17,13 +17,12 @@ pub enum HashVersion {
     Tea,
 }
 
-/// How the names of one directory are hashed.
+/// The hash function of one directory with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirHash {
     /// The function.
     pub version: HashVersion,
-    /// Whether the bytes of a name count as unsigned: on disk, whether `char` was on the machine that made
-    /// the volume.
+    /// True if the bytes of a name are unsigned. The volume records whether `char` was unsigned on the machine that made it.
     pub unsigned: bool,
     /// `s_hash_seed`; all zero means the initial values of MD4.
     pub seed: [u32; 4],
@@ -35,8 +34,8 @@ const MD4_INIT: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 const HTREE_EOF: u32 = 0x7fff_ffff << 1;
 
 impl DirHash {
-    /// From a `hash_version` of a `dx_root` (or `s_def_hash_version`), whether the superblock's flags say
-    /// `EXT2_FLAGS_UNSIGNED_HASH`, and `s_hash_seed`.
+    /// Returns the hash of a directory. `version` is the `hash_version` of its `dx_root` (or `s_def_hash_version`), `seed` is
+    /// `s_hash_seed`, and `sb_unsigned` is true if the superblock has the flag `EXT2_FLAGS_UNSIGNED_HASH`.
     pub fn from_disk(version: u8, sb_unsigned: bool, seed: [u32; 4]) -> Result<Self> {
         let unusable = |problem: String| FormatError::new("dx_root", "hash_version", problem);
         let (version, unsigned) = match version {
@@ -52,8 +51,8 @@ impl DirHash {
         Ok(Self { version, unsigned, seed })
     }
 
-    /// The major and minor hash of `name`. The major hash is even: bit 0 of an index entry says that
-    /// names of that hash continue from the block before.
+    /// Returns the major and minor hash of `name`. The major hash is even, because bit 0 of an index entry is a
+    /// flag: names with its hash continue from the previous block.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
         let mut state = if self.seed == [0; 4] { MD4_INIT } else { self.seed };
@@ -76,8 +75,7 @@ impl DirHash {
         (if major == HTREE_EOF { HTREE_EOF - 2 } else { major }, minor)
     }
 
-    /// The name as blocks of `N` words (`str2hashbuf`), each padded with the length of what is left of the
-    /// name.
+    /// Returns the name as blocks of `N` words (`str2hashbuf`), each padded with the remaining length of the name.
     fn words<const N: usize>(&self, name: &[u8]) -> impl Iterator<Item = [u32; N]> {
         let unsigned = self.unsigned;
         name.chunks(N * 4).enumerate().map(move |(index, chunk)| {
@@ -94,7 +92,7 @@ impl DirHash {
     }
 }
 
-/// A character as the C code widens it to `int`.
+/// Converts a character to `int` as the C code does.
 fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { byte.into() } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
@@ -127,10 +125,10 @@ fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     state[1] = state[1].wrapping_add(y);
 }
 
-/// MD4 cut down to eight words of input: which word each step adds, per round.
+/// The word of the input that each step of each round adds. Half MD4 has eight words of input.
 const HALF_MD4_ORDER: [[usize; 8]; 3] =
     [[0, 1, 2, 3, 4, 5, 6, 7], [1, 3, 5, 7, 0, 2, 4, 6], [3, 7, 2, 6, 1, 5, 0, 4]];
-/// The rotations of the four steps that repeat, per round.
+/// The rotations of four consecutive steps of each round.
 const HALF_MD4_SHIFT: [[u32; 4]; 3] = [[3, 7, 11, 19], [3, 5, 9, 13], [3, 9, 11, 15]];
 /// The constants of MD4's rounds (RFC 1320).
 const HALF_MD4_ADD: [u32; 3] = [0, 0x5a82_7999, 0x6ed9_eba1];
@@ -146,7 +144,7 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
                 _ => b ^ c ^ d,
             };
             let sum = a.wrapping_add(mixed).wrapping_add(input[word]).wrapping_add(HALF_MD4_ADD[round]);
-            // The four variables take turns: (a, b, c, d), (d, a, b, c), ...
+            // The four variables rotate: (a, b, c, d), (d, a, b, c), ...
             (a, b, c, d) = (d, sum.rotate_left(HALF_MD4_SHIFT[round][step % 4]), b, c);
         }
     }

@@ -1,8 +1,8 @@
 //! Hash tree directories: the index blocks `dx_root` (block 0) and `dx_node`, and their checksum tail.
 //!
-//! An index block looks like a linear block without names to those who do not know the htree: the root is
-//! `.` and a `..` that reaches to the end, a node is one unused entry. Slot 0 of the array of entries holds
-//! the count and the limit in place of its hash, which is taken as 0.
+//! An implementation without htree reads an index block as a linear block without names: the root is `.` and a `..` that
+//! extends to the end, and a node is one unused entry. Slot 0 of the array of entries stores the count and the limit
+//! instead of its hash, which is 0.
 //! Source: kernel documentation, "ext4: Hash Tree Directories"; checksum: `ext4_dx_csum`.
 
 use zerocopy::little_endian::{U16, U32};
@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::dir_entry::TYPE_DIR;
 use crate::{ChecksumSeed, FileBlock, FormatError, InodeNo, Result};
 
-/// One entry: the names whose hash is at least `hash` (and below the next entry's) are under `block`.
+/// An index entry: the names whose hash is at least `hash`, and below that of the next entry, are in or below `block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DxEntry {
-    /// Bit 0 says that names of this very hash may also be in the block before.
+    /// The lowest hash. If bit 0 is set, the previous block may have names with this hash, too.
     pub hash: u32,
     /// A block of the directory.
     pub block: FileBlock,
@@ -23,13 +23,13 @@ pub struct DxEntry {
 /// The checked contents of block 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DxRoot {
-    /// For [`crate::hash::DirHash::from_disk`].
+    /// The hash function; see [`crate::hash::DirHash::from_disk`].
     pub hash_version: u8,
-    /// 0: the entries name leaves; 1: they name nodes, whose entries name leaves.
+    /// 0 if the entries point to leaves, 1 if they point to nodes whose entries point to leaves.
     pub indirect_levels: u8,
     /// The entries; the first one's hash is 0.
     pub entries: Vec<DxEntry>,
-    /// How many entries fit.
+    /// The number of entries that fit.
     pub limit: usize,
 }
 
@@ -39,9 +39,9 @@ pub const MAX_INDIRECT_LEVELS: u8 = 1;
 const DX_ENTRY: usize = 8;
 /// Bytes of `struct dx_tail`: `dt_reserved`, `dt_checksum`.
 const DX_TAIL: usize = 8;
-/// Where the entries of a root start: behind `.`, `..` and `struct dx_root_info`.
+/// Offset of the entries of a root: after `.`, `..` and `struct dx_root_info`.
 const ROOT_ENTRIES: usize = 32;
-/// Where the entries of a node start: behind the unused directory entry.
+/// Offset of the entries of a node: after the unused directory entry.
 const NODE_ENTRIES: usize = 8;
 /// Bytes of `struct dx_root_info`.
 const INFO_LENGTH: u8 = 8;
@@ -87,13 +87,13 @@ struct RawEntry {
     block: U32,
 }
 
-/// How many entries a root of `block_len` bytes has room for; `has_tail`: with `metadata_csum`.
+/// Returns the number of entries that fit a root of `block_len` bytes. `has_tail` is true with `metadata_csum`.
 #[must_use]
 pub fn root_limit(block_len: usize, has_tail: bool) -> usize {
     limit(block_len, has_tail, ROOT_ENTRIES)
 }
 
-/// How many entries a node of `block_len` bytes has room for.
+/// Returns the number of entries that fit a node of `block_len` bytes.
 #[must_use]
 pub fn node_limit(block_len: usize, has_tail: bool) -> usize {
     limit(block_len, has_tail, NODE_ENTRIES)
@@ -103,7 +103,7 @@ fn limit(block_len: usize, has_tail: bool, start: usize) -> usize {
     block_len.saturating_sub(start + if has_tail { DX_TAIL } else { 0 }) / DX_ENTRY
 }
 
-/// A `rec_len` that covers `len` bytes; in a block of 64 KiB it is stored as 65535.
+/// Returns a `rec_len` that covers `len` bytes; in a block of 64 KiB it is stored as 65535.
 fn rec_len(len: usize) -> U16 {
     U16::new(u16::try_from(len).unwrap_or(u16::MAX))
 }
@@ -119,13 +119,16 @@ pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
     let fail = |field, problem: std::fmt::Arguments<'_>| Err(FormatError::new("dx_root", field, problem));
     let root = raw_root(block)?;
     if root.dot.rec_len.get() != DOT_LEN || root.dot.name_len != 1 || !root.dot_name.starts_with(b".") {
-        return fail("dot", format_args!("is not \".\" in 12 bytes"));
+        return fail("dot", format_args!("not \".\" in 12 bytes"));
     }
     if root.dotdot.name_len != 2 || !root.dotdot_name.starts_with(b"..") {
         return fail("dotdot", format_args!("is not \"..\""));
     }
     if root.dotdot.rec_len != rec_len(block.len() - usize::from(DOT_LEN)) {
-        return fail("dotdot_rec_len", format_args!("{} does not reach the end", root.dotdot.rec_len.get()));
+        return fail(
+            "dotdot_rec_len",
+            format_args!("{} does not extend to the end", root.dotdot.rec_len.get()),
+        );
     }
     if root.reserved_zero.get() != 0 {
         return fail("reserved_zero", format_args!("is {:#x}", root.reserved_zero.get()));
@@ -134,9 +137,12 @@ pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
         return fail("info_length", format_args!("is {}", root.info_length));
     }
     if root.indirect_levels > MAX_INDIRECT_LEVELS {
-        return fail("indirect_levels", format_args!("{} levels need large_dir", root.indirect_levels));
+        return fail(
+            "indirect_levels",
+            format_args!("{} levels, which need large_dir", root.indirect_levels),
+        );
     }
-    // `EXT2_HASH_FLAG_INCOMPAT`: a reader that does not know a flag must not use the tree.
+    // `EXT2_HASH_FLAG_INCOMPAT`: an implementation must not use a tree with unknown flags.
     if root.unused_flags & 1 != 0 {
         return fail("unused_flags", format_args!("is {:#x}", root.unused_flags));
     }
@@ -189,7 +195,7 @@ fn parse_entries(
     let mut last = 0;
     for (slot, entry) in raw.iter().enumerate() {
         let hash = if slot == 0 { 0 } else { entry.hash.get() };
-        // Equal is legal: a run of one hash over three leaves makes two entries with bit 0 set.
+        // Equal hashes are legal: names of one hash in three leaves have two entries with bit 0 set.
         if hash < last {
             let problem = format_args!("{hash:#x} in slot {slot} after {last:#x}");
             return Err(FormatError::new(structure, "hash", problem));
@@ -200,7 +206,7 @@ fn parse_entries(
     Ok(entries)
 }
 
-/// The index of the last entry whose hash is not above `hash`; 0 for an empty slice.
+/// Returns the index of the last entry whose hash is not above `hash`; 0 for an empty slice.
 #[must_use]
 pub fn search(entries: &[DxEntry], hash: u32) -> usize {
     entries.get(1..).unwrap_or_default().partition_point(|entry| entry.hash <= hash)
@@ -218,19 +224,19 @@ fn encode_entries(bytes: &mut [u8], limit: usize, entries: &[DxEntry]) {
     bytes[..4].copy_from_slice(head.as_bytes());
 }
 
-/// Rewrites the entries of a root and leaves `.`, `..` and its other fields.
+/// Rewrites the entries of a root and keeps `.`, `..` and all other fields.
 ///
 /// # Panics
-/// When there is no entry, or more than [`root_limit`].
+/// If there is no entry, or more than [`root_limit`].
 pub fn encode_root_entries(block: &mut [u8], has_tail: bool, entries: &[DxEntry]) {
     let limit = root_limit(block.len(), has_tail);
     encode_entries(&mut block[ROOT_ENTRIES..], limit, entries);
 }
 
-/// Makes block 0 of a hash tree directory.
+/// Initialises block 0 of a hash tree directory.
 ///
 /// # Panics
-/// When there is no entry, or more than [`root_limit`].
+/// If there is no entry, or more than [`root_limit`].
 pub fn init_root(
     block: &mut [u8],
     has_tail: bool,
@@ -267,10 +273,10 @@ pub fn set_levels(block: &mut [u8], levels: u8) {
     block[30] = levels;
 }
 
-/// Makes an inner block of a hash tree directory.
+/// Initialises an inner block of a hash tree directory.
 ///
 /// # Panics
-/// When there is no entry, or more than [`node_limit`].
+/// If there is no entry, or more than [`node_limit`].
 pub fn encode_node(block: &mut [u8], has_tail: bool, entries: &[DxEntry]) {
     block.fill(0);
     let fake = RawDirent { inode: U32::ZERO, rec_len: rec_len(block.len()), name_len: 0, file_type: 0 };
@@ -279,18 +285,18 @@ pub fn encode_node(block: &mut [u8], has_tail: bool, entries: &[DxEntry]) {
     encode_entries(&mut block[NODE_ENTRIES..], limit, entries);
 }
 
-/// The inode of `..` in a root that [`parse_root`] accepted.
+/// Returns the inode of `..` in a root that [`parse_root`] accepted.
 #[must_use]
 pub fn parent_of_root(block: &[u8]) -> InodeNo {
     raw_root(block).map_or(InodeNo(0), |root| InodeNo(root.dotdot.inode.get()))
 }
 
-/// Points `..` of a root at another inode.
+/// Sets the inode of `..` in a root.
 pub fn set_parent(block: &mut [u8], parent: InodeNo) {
     block[12..16].copy_from_slice(&parent.get().to_le_bytes());
 }
 
-/// Where the entries of an index block start, or `None` when it is none (`get_dx_countlimit`).
+/// Returns the offset of the entries, or `None` if `block` is no index block (`get_dx_countlimit`).
 fn entries_offset(block: &[u8]) -> Option<usize> {
     let (first, _) = RawDirent::ref_from_prefix(block).ok()?;
     if first.inode.get() == 0 && first.rec_len == rec_len(block.len()) {
@@ -304,10 +310,10 @@ fn entries_offset(block: &[u8]) -> Option<usize> {
     is_root.then_some(ROOT_ENTRIES)
 }
 
-/// Whether the block is an index block rather than a linear one.
+/// Returns true if the block is an index block rather than a linear one.
 ///
-/// Only a guess without `metadata_csum`, where an unused linear block differs from a node by what lies
-/// behind its one entry; a walk down from the root knows better.
+/// Without `metadata_csum` the answer is a guess: a node and a linear block with one unused entry differ only in the bytes
+/// after that entry. A walk from the root knows which blocks are index blocks.
 #[must_use]
 pub fn is_dx_block(block: &[u8]) -> bool {
     let Some(start) = entries_offset(block) else { return false };
@@ -317,10 +323,10 @@ pub fn is_dx_block(block: &[u8]) -> bool {
         && (1..=head.limit.get()).contains(&count)
 }
 
-/// The stored checksum of an index block, the one it should have, and the offset where it is stored.
+/// Returns the stored checksum of an index block, the computed one, and the offset of the stored one.
 fn checksums(seed: ChecksumSeed, block: &[u8]) -> Result<(u32, u32, usize)> {
     let fail = |field, problem| FormatError::new("dx_tail", field, problem);
-    let start = entries_offset(block).ok_or_else(|| fail("limit", "this is no index block"))?;
+    let start = entries_offset(block).ok_or_else(|| fail("limit", "not an index block"))?;
     let bytes = &block[start..];
     let (head, _) =
         RawCountLimit::ref_from_prefix(bytes).map_err(|_| fail("limit", "the block is too short"))?;
@@ -338,7 +344,7 @@ fn checksums(seed: ChecksumSeed, block: &[u8]) -> Result<(u32, u32, usize)> {
     Ok((u32::from_le_bytes(*stored), computed, tail + 4))
 }
 
-/// Checks the checksum of a root or a node; `seed` is the directory inode's.
+/// Verifies the checksum of a root or a node; `seed` is of the directory's inode.
 pub fn verify(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     let (stored, computed, _) = checksums(seed, block)?;
     if stored != computed {
@@ -347,10 +353,10 @@ pub fn verify(seed: ChecksumSeed, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the checksum of a root or a node; `seed` is the directory inode's.
+/// Writes the checksum of a root or a node; `seed` is of the directory's inode.
 ///
 /// # Panics
-/// When the block is not one that [`init_root`] or [`encode_node`] made for `metadata_csum`.
+/// If the block is not one that [`init_root`] or [`encode_node`] made for `metadata_csum`.
 pub fn seal(seed: ChecksumSeed, block: &mut [u8]) {
     let (_, computed, at) = checksums(seed, block).expect("an index block with a tail");
     block[at..at + 4].copy_from_slice(&computed.to_le_bytes());

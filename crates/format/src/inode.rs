@@ -1,7 +1,7 @@
-//! Inodes: attributes, the 60 bytes of `i_block`, and the room for extended attributes behind the fields.
+//! Inodes: attributes, the 60 bytes of `i_block`, and the space for extended attributes after the fields.
 //!
-//! An inode has 128 bytes, and in larger ones `i_extra_isize` says how many more are fields; the rest holds
-//! extended attributes. Source: kernel documentation, "Index Nodes".
+//! An inode has at least 128 bytes. In a larger one `i_extra_isize` is the number of further bytes that are fields; the
+//! rest stores extended attributes. Source: kernel documentation, "Index Nodes".
 
 mod file_type;
 mod flags;
@@ -24,7 +24,7 @@ use crate::number::InodeNo;
 use crate::superblock::Superblock;
 use crate::xattr;
 
-/// `i_extra_isize` from which on the upper half of the checksum is there.
+/// The smallest `i_extra_isize` with the upper half of the checksum.
 const EXTRA_WITH_CHECKSUM_HI: u16 = 4;
 
 /// An inode.
@@ -50,7 +50,7 @@ pub struct Inode {
     pub dtime: u32,
     /// The number of names.
     pub links: u16,
-    /// The space in use, in units of 512 bytes whatever the unit on the device.
+    /// The space in use, in units of 512 bytes (the unit on the device may be a block).
     pub blocks: u64,
     /// Flags.
     pub flags: InodeFlags,
@@ -62,17 +62,17 @@ pub struct Inode {
     pub file_acl: u64,
     /// The change counter.
     pub version: u64,
-    /// The bytes after the first 128 that are fields.
+    /// The number of bytes after the first 128 that are fields.
     pub extra_isize: u16,
     /// The project.
     pub projid: u32,
-    /// All bytes of the inode as read. Those that have no field above are written back as they were.
+    /// All bytes of the inode as read. `encode` keeps the bytes that no field above covers.
     image: Box<[u8]>,
 }
 
 impl Inode {
     /// Parses inode `ino` from its [`Superblock::inode_size`] bytes; checks its checksum, that it has a file
-    /// type, and that its size and `i_extra_isize` are possible. An inode that is not in use may fail.
+    /// type, and that its size and `i_extra_isize` are possible. Fails for some inodes that are not in use.
     ///
     /// # Errors
     /// Names the field that is wrong.
@@ -93,12 +93,16 @@ impl Inode {
             return Err(error("i_mode", ino, format!("{mode:#o} has no file type")));
         }
         if inode.size > sb.block_unit().bytes_of(BlockRange::ALL).end {
-            return Err(error("i_size", ino, format!("{} is past the last block", inode.size)));
+            return Err(error(
+                "i_size",
+                ino,
+                format!("{} passes the last block that a file can have", inode.size),
+            ));
         }
         Ok(inode)
     }
 
-    /// A new inode: all zero but for the mode and `i_extra_isize`. `mode` includes the file type.
+    /// Returns a new inode: all zero but for the mode and `i_extra_isize`. `mode` includes the file type.
     #[must_use]
     pub fn new(mode: u16, sb: &Superblock) -> Self {
         let image = vec![0; sb.inode_size().into()].into_boxed_slice();
@@ -126,14 +130,14 @@ impl Inode {
         }
     }
 
-    /// The file type.
+    /// Returns the file type.
     #[must_use]
     pub fn file_type(&self) -> FileType {
-        // `parse` admits no other mode; a file is the least harmful answer for one that was set since.
+        // `parse` admits no other mode. If a caller has set one since, a regular file is the least harmful answer.
         FileType::from_mode(self.mode).unwrap_or(FileType::Regular)
     }
 
-    /// Whether this is a symbolic link whose target lies in [`Inode::block`].
+    /// Returns true if this is a symbolic link whose target lies in [`Inode::block`].
     #[must_use]
     pub fn is_fast_symlink(&self) -> bool {
         let short = (1..self.block.len() as u64).contains(&self.size);
@@ -141,10 +145,10 @@ impl Inode {
         self.file_type() == FileType::Symlink && short && !elsewhere
     }
 
-    /// The device number of a device file, as major and minor.
+    /// Returns the device number of a device file, as major and minor.
     #[must_use]
     pub fn rdev(&self) -> (u32, u32) {
-        // The old encoding, of 16 bits, is in the first word; if that is 0 the new one is in the second.
+        // The old encoding, of 16 bits, is in the first word. If that is 0, the new encoding is in the second.
         match (self.block_word(0), self.block_word(4)) {
             (0, new) => (new >> 8 & 0xfff, new & 0xff | new >> 12 & 0xf_ff00),
             (old, _) => (old >> 8 & 0xff, old & 0xff),
@@ -163,19 +167,19 @@ impl Inode {
         self.block[4..8].copy_from_slice(&new.to_le_bytes());
     }
 
-    /// The room for extended attributes behind the fields; empty if the inode has none.
+    /// Returns the space for extended attributes after the fields; empty if the inode has none.
     #[must_use]
     pub fn xattr_area(&self) -> &[u8] {
         self.image.get(xattr_start(self.extra_isize)..).unwrap_or_default()
     }
 
-    /// The room for extended attributes, to be changed.
+    /// Returns the space for extended attributes for changes.
     pub fn xattr_area_mut(&mut self) -> &mut [u8] {
         self.image.get_mut(xattr_start(self.extra_isize)..).unwrap_or_default()
     }
 
     /// Extends the inode's extra fields to `want` bytes, filled with zeros, and moves its attributes after them.
-    /// Returns false if the attributes leave no room (`ext4_try_to_expand_extra_isize`).
+    /// Returns false if there is no space for both (`ext4_try_to_expand_extra_isize`).
     pub fn expand_extra(&mut self, want: u16) -> bool {
         if self.extra_isize >= want {
             return true;
@@ -238,7 +242,7 @@ impl Inode {
         self.encode_times(raw);
     }
 
-    /// Only regular files have an upper half of the size here: directories have one with `large_dir` only.
+    /// Writes the size. Only regular files have an upper half, because `large_dir` is not supported.
     fn encode_size(&self, raw: &mut RawInode) {
         if self.file_type() == FileType::Regular {
             (raw.i_size_lo, raw.i_size_high) = split32(self.size);
@@ -247,8 +251,8 @@ impl Inode {
         }
     }
 
-    /// Picks the first encoding that holds the number, as the kernel does: 32 bits, 48 bits, 48 bits in units
-    /// of file-system blocks. Without `huge_file` there is only the first, and the largest number it holds.
+    /// Writes the number of blocks in the first encoding that holds it, as the kernel does: 32 bits, 48 bits, or 48 bits in
+    /// units of file-system blocks. Without `huge_file` only 32 bits are available, and larger numbers are clamped.
     fn encode_blocks(&self, raw: &mut RawInode, sb: &Superblock) {
         let huge = sb.ro_compat().contains(RoCompat::HUGE_FILE);
         let in_fs_blocks = huge && self.blocks >> 48 != 0;
@@ -266,8 +270,7 @@ impl Inode {
     }
 
     fn encode_times(&self, raw: &mut RawInode) {
-        // Where an extra field has no room, `encode` drops what is set here; but then the seconds must be
-        // clamped to what the first field holds alone.
+        // `encode` drops extra fields that do not fit the inode. The seconds are then clamped to 32 bits.
         let times = [
             (self.ctime, &mut raw.i_ctime, &mut raw.i_ctime_extra, 8),
             (self.mtime, &mut raw.i_mtime, &mut raw.i_mtime_extra, 12),
@@ -286,24 +289,27 @@ fn error(field: &'static str, ino: InodeNo, problem: String) -> FormatError {
     FormatError::new("inode", field, problem).of_inode(ino)
 }
 
-/// `i_extra_isize`; 0 in an inode of 128 bytes, which has no such field.
+/// Reads `i_extra_isize`; 0 in an inode of 128 bytes, which has no such field.
 fn read_extra_isize(image: &[u8], ino: InodeNo) -> Result<u16> {
     let extra = image.get(BASE_SIZE..).unwrap_or_default();
     let Some(field) = extra.first_chunk() else { return Ok(0) };
     let extra_isize = u16::from_le_bytes(*field);
     if usize::from(extra_isize) > extra.len() || !extra_isize.is_multiple_of(4) {
-        return Err(error("i_extra_isize", ino, format!("{extra_isize} with {} bytes of room", extra.len())));
+        return Err(error(
+            "i_extra_isize",
+            ino,
+            format!("{extra_isize}, but {} bytes are available", extra.len()),
+        ));
     }
     Ok(extra_isize)
 }
 
-/// How many bytes of the inode are fields that are known here.
+/// Returns the number of bytes of the inode that are known fields.
 fn fields_len(inode_size: usize, extra_isize: u16) -> usize {
     FIELDS_SIZE.min(BASE_SIZE + usize::from(extra_isize)).min(inode_size)
 }
 
-/// Where extended attributes start. Without extra fields there is no place for them that would not cover
-/// `i_extra_isize` itself.
+/// Returns the offset of the extended attributes. Without extra fields there are none: they would overlap `i_extra_isize`.
 fn xattr_start(extra_isize: u16) -> usize {
     if extra_isize == 0 { usize::MAX } else { BASE_SIZE + usize::from(extra_isize) }
 }
@@ -323,8 +329,8 @@ fn decode_blocks(raw: &RawInode, sb: &Superblock) -> u64 {
     if in_fs_blocks { units << (sb.block_bits() - 9) } else { units }
 }
 
-/// The checksum of an inode's bytes, whose own bytes count as zero. Its upper half has a place, which counts as
-/// zero too, only if `i_extra_isize` makes room for it.
+/// Returns the checksum of an inode's bytes, with zeros in place of the stored checksum. The stored checksum has an upper
+/// half only if `i_extra_isize` covers it.
 fn checksum(bytes: &[u8], seed: ChecksumSeed, extra_isize: u16) -> u32 {
     let (base, extra) = bytes.split_at(BASE_SIZE);
     let seed = seed.then(&base[..CHECKSUM_LO]).then(&[0; 2]).then(&base[CHECKSUM_LO + 2..]);

@@ -31,19 +31,19 @@ const TAIL_SIZE: usize = 4;
 /// The kind of a control block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
-    /// Says where the data blocks behind it belong.
+    /// The locations of the data blocks that follow it.
     Descriptor = 1,
     /// Ends a transaction.
     Commit = 2,
-    /// The superblock of old, without features.
+    /// The superblock of version 1, without features.
     SuperblockV1 = 3,
     /// The superblock.
     SuperblockV2 = 4,
-    /// Blocks whose older copies must not be replayed.
+    /// Blocks whose older copies in the log must not be replayed.
     Revoke = 5,
 }
 
-/// Which features shape the blocks of a journal.
+/// The features that determine the layout of journal blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TagFormat {
     /// Block numbers of 64 bits.
@@ -66,13 +66,13 @@ impl From<&JournalSuperblock> for TagFormat {
 }
 
 impl TagFormat {
-    /// Whether control blocks carry checksums.
+    /// Returns true if control blocks carry checksums.
     #[must_use]
     pub fn has_checksums(self) -> bool {
         self.csum_v2 || self.csum_v3
     }
 
-    /// The bytes of a block of `block_len` that its contents may use.
+    /// Returns the number of bytes of a block of `block_len` bytes that are not its checksum.
     fn usable_len(self, block_len: usize) -> usize {
         if self.has_checksums() { block_len.saturating_sub(TAIL_SIZE) } else { block_len }
     }
@@ -86,7 +86,7 @@ struct RawHeader {
     h_sequence: U32,
 }
 
-/// The type and the sequence number of a control block; `None` if it is none.
+/// Returns the type and the sequence number of a control block, or `None` if `block` is no control block.
 #[must_use]
 pub fn header(block: &[u8]) -> Option<(BlockType, u32)> {
     let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
@@ -104,8 +104,8 @@ pub fn header(block: &[u8]) -> Option<(BlockType, u32)> {
     Some((block_type, raw.h_sequence.get()))
 }
 
-/// Whether a data block begins like a control block. In the journal its first four bytes are then zero,
-/// and its tag says so ([`Tag::escaped`]).
+/// Returns true if a data block starts with the magic of control blocks. In the journal its first four bytes are then zero,
+/// and its tag is marked as [`Tag::escaped`].
 #[must_use]
 pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
@@ -125,16 +125,16 @@ fn start_block(out: &mut [u8], block_type: BlockType, sequence: u32) {
     out[..HEADER_SIZE].copy_from_slice(raw_header(block_type, sequence).as_bytes());
 }
 
-/// Fails unless the block is of the type.
+/// Checks the type of a control block.
 fn expect_type(structure: &'static str, block: &[u8], expected: BlockType) -> Result<()> {
     match header(block) {
         Some((found, _)) if found == expected => Ok(()),
         Some((found, _)) => Err(FormatError::new(structure, "h_blocktype", format_args!("is {found:?}"))),
-        None => Err(FormatError::new(structure, "h_magic", "this is no journal control block")),
+        None => Err(FormatError::new(structure, "h_magic", "not a journal control block")),
     }
 }
 
-/// The checksum of a descriptor or revoke block: all of it, with zero for the tail.
+/// Verifies the checksum of a descriptor or revoke block. It covers the whole block, with zeros for the tail.
 fn verify_tail(structure: &'static str, seed: u32, block: &[u8]) -> Result<()> {
     let Some((content, stored)) = block.split_last_chunk::<TAIL_SIZE>() else {
         return Err(FormatError::new(structure, "t_checksum", "the block is too short"));

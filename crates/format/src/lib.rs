@@ -1,7 +1,7 @@
 //! On-disk structures of ext4 and jbd2: parse, check, encode. One file per structure; no I/O.
 //!
-//! Every check that fails names the structure and the field ([`FormatError`]). No byte sequence makes this
-//! crate panic. Sources: the kernel's `Documentation/filesystems/ext4/` and the e2fsprogs headers.
+//! A failed check names the structure, the field and, if known, the inode, block or group ([`FormatError`]). No byte sequence
+//! makes a parser panic. Sources: the kernel's `Documentation/filesystems/ext4/` and the e2fsprogs headers.
 #![forbid(unsafe_code)]
 
 pub mod bitmap;

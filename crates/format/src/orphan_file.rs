@@ -1,5 +1,5 @@
-//! Blocks of the orphan file (feature `orphan_file`): slots with the numbers of inodes to be deleted or
-//! truncated after a crash, and a tail.
+//! Blocks of the orphan file (feature `orphan_file`): slots with the numbers of inodes that recovery deletes or truncates,
+//! and a tail.
 //!
 //! Source: kernel documentation, "ext4: Orphan file".
 
@@ -19,7 +19,7 @@ struct RawTail {
     ob_checksum: U32,
 }
 
-/// How many inode numbers a block of `block_len` bytes holds.
+/// Returns the number of slots in a block of `block_len` bytes.
 #[must_use]
 pub fn slots_per_block(block_len: usize) -> usize {
     block_len.saturating_sub(size_of::<RawTail>()) / size_of::<U32>()
@@ -51,7 +51,7 @@ fn parse_slots(bytes: &[u8], seed: Option<ChecksumSeed>, physical: FsBlock) -> R
     Ok(slots.iter().map(|slot| InodeNo(u32::from_le_bytes(*slot))).collect())
 }
 
-/// The inode number in a slot, 0 if it is free; `None` beyond the last slot.
+/// Returns the inode number in a slot, 0 if it is free; `None` if there is no such slot.
 #[must_use]
 pub fn get_slot(bytes: &[u8], slot: usize) -> Option<InodeNo> {
     let (slots, _) = bytes.as_chunks::<4>();
@@ -62,7 +62,7 @@ pub fn get_slot(bytes: &[u8], slot: usize) -> Option<InodeNo> {
 /// Sets a slot; 0 frees it.
 ///
 /// # Panics
-/// Beyond the last slot.
+/// If there is no such slot.
 pub fn set_slot(bytes: &mut [u8], slot: usize, ino: InodeNo) {
     assert!(slot < slots_per_block(bytes.len()), "slot {slot} is in the tail");
     bytes[slot * 4..slot * 4 + 4].copy_from_slice(&ino.get().to_le_bytes());
@@ -72,7 +72,7 @@ fn checksum(seed: ChecksumSeed, physical: FsBlock, slots: &[u8]) -> u32 {
     seed.then(&physical.get().to_le_bytes()).of(slots)
 }
 
-/// Makes a block of free slots; its checksum is not yet valid.
+/// Initialises a block of free slots. [`seal_block`] writes its checksum.
 pub fn init_block(bytes: &mut [u8]) {
     bytes.fill(0);
     let at = bytes.len() - size_of::<RawTail>();
@@ -80,7 +80,7 @@ pub fn init_block(bytes: &mut [u8]) {
     bytes[at..].copy_from_slice(tail.as_bytes());
 }
 
-/// Writes the checksum of a block; `seed` is the orphan file inode's.
+/// Writes the checksum of a block; `seed` is of the orphan file's inode.
 pub fn seal_block(seed: ChecksumSeed, physical: FsBlock, bytes: &mut [u8]) {
     let at = bytes.len() - size_of::<RawTail>();
     let computed = checksum(seed, physical, &bytes[..at]);

@@ -28,18 +28,18 @@ pub const STATE_ERROR: u16 = 2;
 /// `s_state`: orphans are being recovered.
 pub const STATE_ORPHANS: u16 = 4;
 
-/// `s_errors`: let nothing more be written.
+/// `s_errors`: make the file system read-only.
 const ERRORS_READ_ONLY: u16 = 2;
-/// `s_errors`: stop the machine.
+/// `s_errors`: panic.
 const ERRORS_PANIC: u16 = 3;
 
 /// `s_checksum_type`: crc32c, the only one defined.
 const CHECKSUM_CRC32C: u8 = 1;
 /// `s_flags`: the directory hash treats bytes as unsigned.
 const FLAG_UNSIGNED_HASH: u32 = 2;
-/// Where `s_checksum` lies; it covers all bytes before it.
+/// Offset of `s_checksum`, which covers all bytes before it.
 const CHECKSUM_OFFSET: usize = 0x3fc;
-/// Where `s_feature_ro_compat` lies.
+/// Offset of `s_feature_ro_compat`.
 const RO_COMPAT_OFFSET: usize = std::mem::offset_of!(RawSuperblock, s_feature_ro_compat);
 
 /// A superblock whose geometry has been checked.
@@ -50,11 +50,11 @@ pub struct Superblock {
 
 /// Parsing and encoding.
 impl Superblock {
-    /// Where the superblock starts on the device, in bytes.
+    /// Offset of the superblock on the device, in bytes.
     pub const OFFSET: u64 = 1024;
     /// The size of the superblock, in bytes.
     pub const SIZE: usize = 1024;
-    /// Bytes of the longest label.
+    /// Length of the longest label, in bytes.
     pub const MAX_LABEL: usize = 16;
 
     /// Parses the superblock and checks its magic, its checksum (`metadata_csum`) and its geometry.
@@ -72,7 +72,7 @@ impl Superblock {
         Self::from_raw(raw)
     }
 
-    /// A superblock from its fields: the geometry is checked, the checksum is not looked at.
+    /// Returns a superblock with these fields. Checks the geometry, but not the checksum.
     ///
     /// # Errors
     /// Names the field that is wrong or not supported.
@@ -92,7 +92,7 @@ impl Superblock {
         Self::seal(out);
     }
 
-    /// Recomputes the checksum of an encoded superblock if its own features ask for one.
+    /// Recomputes the checksum of an encoded superblock if it has `metadata_csum`.
     ///
     /// # Panics
     /// If `bytes` is shorter than [`Self::SIZE`].
@@ -105,13 +105,13 @@ impl Superblock {
         }
     }
 
-    /// The fields as they lie on the device.
+    /// Returns the fields in their on-disk layout.
     #[must_use]
     pub const fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
 
-    /// The fields, to be changed. Whoever changes the geometry keeps it consistent.
+    /// Returns the fields for changes. The caller keeps the geometry consistent.
     pub const fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
@@ -119,7 +119,7 @@ impl Superblock {
 
 /// Features, identity and state.
 impl Superblock {
-    /// The features that may be ignored.
+    /// Returns the features that may be ignored.
     #[must_use]
     pub const fn compat(&self) -> Compat {
         Compat::from_bits_retain(self.raw.s_feature_compat.get())
@@ -130,53 +130,53 @@ impl Superblock {
         self.raw.s_feature_compat.set(features.bits());
     }
 
-    /// The features that must be known to read.
+    /// Returns the features that an implementation must know to read.
     #[must_use]
     pub const fn incompat(&self) -> Incompat {
         Incompat::from_bits_retain(self.raw.s_feature_incompat.get())
     }
 
-    /// Sets the features that must be known to read.
+    /// Sets the features that an implementation must know to read.
     pub fn set_incompat(&mut self, features: Incompat) {
         self.raw.s_feature_incompat.set(features.bits());
     }
 
-    /// The features that must be known to write.
+    /// Returns the features that an implementation must know to write.
     #[must_use]
     pub const fn ro_compat(&self) -> RoCompat {
         RoCompat::from_bits_retain(self.raw.s_feature_ro_compat.get())
     }
 
-    /// Whether a volume that turns out to be corrupt is still to be written (`s_errors`).
+    /// Returns true if a volume stays writable after an error was found in it (`s_errors`).
     #[must_use]
     pub const fn continues_on_error(&self) -> bool {
         !matches!(self.raw.s_errors.get(), ERRORS_READ_ONLY | ERRORS_PANIC)
     }
 
-    /// The user and the group who may allocate reserved blocks as root may (`s_def_resuid`, `s_def_resgid`).
+    /// Returns the user and the group that may allocate reserved blocks besides root (`s_def_resuid`, `s_def_resgid`).
     #[must_use]
     pub fn reserved_for(&self) -> (u32, u32) {
         (self.raw.s_def_resuid.get().into(), self.raw.s_def_resgid.get().into())
     }
 
-    /// Sets the features that must be known to write.
+    /// Sets the features that an implementation must know to write.
     pub fn set_ro_compat(&mut self, features: RoCompat) {
         self.raw.s_feature_ro_compat.set(features.bits());
     }
 
-    /// The volume's UUID.
+    /// Returns the volume's UUID.
     #[must_use]
     pub const fn uuid(&self) -> [u8; 16] {
         self.raw.s_uuid
     }
 
-    /// The volume's label; bytes that are not UTF-8 are replaced.
+    /// Returns the volume's label; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn label(&self) -> String {
         String::from_utf8_lossy(self.label_bytes()).into_owned()
     }
 
-    /// The volume's label, without the padding.
+    /// Returns the volume's label, without the padding.
     #[must_use]
     pub fn label_bytes(&self) -> &[u8] {
         self.raw.s_volume_name.split(|&byte| byte == 0).next().unwrap_or_default()
@@ -189,25 +189,25 @@ impl Superblock {
         self.raw.s_volume_name[..kept].copy_from_slice(&label[..kept]);
     }
 
-    /// The seed of the directory hashes.
+    /// Returns the seed of the directory hashes.
     #[must_use]
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// The hash version of new hashed directories.
+    /// Returns the hash version of new hashed directories.
     #[must_use]
     pub const fn default_hash_version(&self) -> u8 {
         self.raw.s_def_hash_version
     }
 
-    /// Whether directory hashes treat the bytes of a name as unsigned.
+    /// Returns true if directory hashes treat the bytes of a name as unsigned.
     #[must_use]
     pub const fn hash_is_unsigned(&self) -> bool {
         self.raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0
     }
 
-    /// The seed of all metadata checksums; `None` without `metadata_csum`.
+    /// Returns the seed of all metadata checksums; `None` without `metadata_csum`.
     #[must_use]
     pub fn checksum_seed(&self) -> Option<ChecksumSeed> {
         if !self.ro_compat().contains(RoCompat::METADATA_CSUM) {

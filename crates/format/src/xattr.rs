@@ -1,4 +1,4 @@
-//! Extended attributes: the attribute block (`i_file_acl`) and the space behind the inode's fields.
+//! Extended attributes: in the attribute block (`i_file_acl`) and in the space after the inode's fields.
 //!
 //! Source: kernel documentation, "ext4: Extended Attributes".
 
@@ -17,7 +17,7 @@ use crate::{ChecksumSeed, FormatError, FsBlock, Result};
 /// One attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xattr {
-    /// Stands for the first part of the name: `user.`, `security.`, ...
+    /// The number of the first part of the name: `user.`, `security.`, ...
     pub name_index: u8,
     /// The rest of the name.
     pub name: Vec<u8>,
@@ -27,8 +27,9 @@ pub struct Xattr {
 
 /// `EXT4_XATTR_MAGIC`
 const MAGIC: u32 = 0xea02_0000;
-/// Where the fields of the block header are, in bytes.
+/// Offset of `h_refcount` in the block header.
 const REFCOUNT: usize = 4;
+/// Offset of `h_checksum` in the block header.
 const CHECKSUM: usize = 16;
 /// Bytes of `struct ext4_xattr_ibody_header`.
 const IBODY_HEADER: usize = 4;
@@ -83,8 +84,8 @@ fn parse_entries_of_block(bytes: &[u8], block: FsBlock, seed: Option<ChecksumSee
     parse_entries(STRUCTURE, bytes, size_of::<RawHeader>(), 0)
 }
 
-/// Parses the attributes behind an inode's fields: `area` is the rest of the inode after `i_extra_isize`.
-/// Without the magic there are none.
+/// Parses the attributes after an inode's fields. `area` is the rest of the inode after `i_extra_isize`. Without the magic it
+/// has none.
 pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     if area.get(..IBODY_HEADER) != Some(&MAGIC.to_le_bytes()[..]) {
         return Ok(Vec::new());
@@ -92,7 +93,7 @@ pub fn parse_ibody(area: &[u8]) -> Result<Vec<Xattr>> {
     parse_entries("xattr in inode", area, IBODY_HEADER, IBODY_HEADER)
 }
 
-/// Parses the entries from `start` on; `e_value_offs` counts from `base`.
+/// Parses the entries from offset `start`; `e_value_offs` counts from `base`.
 fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usize) -> Result<Vec<Xattr>> {
     let end = find_end(structure, bytes, start)?;
     let mut list = Vec::new();
@@ -101,7 +102,7 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
         let (entry, name) = raw_entry(structure, bytes, offset)?;
         offset += entry_len(name.len());
         if name.contains(&0) {
-            return Err(FormatError::new(structure, "e_name", "holds NUL"));
+            return Err(FormatError::new(structure, "e_name", "contains NUL"));
         }
         if entry.e_value_inum.get() != 0 {
             return Err(FormatError::new(structure, "e_value_inum", "ea_inode is not supported"));
@@ -112,7 +113,7 @@ fn parse_entries(structure: &'static str, bytes: &[u8], start: usize, base: usiz
     Ok(list)
 }
 
-/// Where the list of entries ends: at four zero bytes. No value may start before.
+/// Returns the offset of the four zero bytes that end the list of entries. All values are after them.
 fn find_end(structure: &'static str, bytes: &[u8], start: usize) -> Result<usize> {
     let mut offset = start;
     loop {
@@ -124,7 +125,7 @@ fn find_end(structure: &'static str, bytes: &[u8], start: usize) -> Result<usize
     }
 }
 
-/// Bytes of an entry with a name of `name_len` bytes.
+/// Returns the number of bytes of an entry with a name of `name_len` bytes.
 fn entry_len(name_len: usize) -> usize {
     (size_of::<RawEntry>() + name_len).next_multiple_of(4)
 }
@@ -139,7 +140,11 @@ fn raw_entry<'a>(
         .and_then(|rest| RawEntry::ref_from_prefix(rest).ok())
         .and_then(|(entry, names)| Some((entry, names.get(..entry.e_name_len.into())?)))
         .ok_or_else(|| {
-            FormatError::new(structure, "e_name_len", format_args!("at byte {offset} leaves the area"))
+            FormatError::new(
+                structure,
+                "e_name_len",
+                format_args!("the entry at byte {offset} passes the end"),
+            )
         })
 }
 
@@ -150,33 +155,33 @@ fn value_of<'a>(
     base: usize,
     end: usize,
 ) -> Result<&'a [u8]> {
-    let too_big = |_| FormatError::new(structure, "e_value_size", "leaves the area");
+    let too_big = |_| FormatError::new(structure, "e_value_size", "passes the end");
     let size = usize::try_from(entry.e_value_size.get()).map_err(too_big)?;
     if size == 0 {
         return Ok(&[]);
     }
     let at = base + usize::from(entry.e_value_offs.get());
-    // The four zero bytes at the end of the list come before any value.
+    // The list ends with four zero bytes, and all values are after it.
     if at < end + 4 {
         return Err(FormatError::new(structure, "e_value_offs", format_args!("{at} is inside the list")));
     }
     at.checked_add(size).and_then(|after| bytes.get(at..after)).ok_or_else(|| {
-        FormatError::new(structure, "e_value_size", format_args!("{size} bytes at {at} leave the area"))
+        FormatError::new(structure, "e_value_size", format_args!("{size} bytes at {at} pass the end"))
     })
 }
 
-/// How many inodes share the attribute block (`h_refcount`); 0 if the bytes are too few.
+/// Returns the number of inodes that share the attribute block (`h_refcount`); 0 if `bytes` is too short.
 #[must_use]
 pub fn refcount(bytes: &[u8]) -> u32 {
     RawHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.h_refcount.get())
 }
 
-/// Sets `h_refcount` of an attribute block; [`seal_block`] comes after.
+/// Sets `h_refcount` of an attribute block. The caller then calls [`seal_block`].
 pub fn set_refcount(bytes: &mut [u8], count: u32) {
     bytes[REFCOUNT..REFCOUNT + 4].copy_from_slice(&count.to_le_bytes());
 }
 
-/// The checksum over the block's number and its bytes, with zero for the checksum itself.
+/// Computes the checksum of the block's number and its bytes, with zeros for the checksum itself.
 fn checksum(seed: ChecksumSeed, block: FsBlock, bytes: &[u8]) -> u32 {
     let seed = seed.then(&block.get().to_le_bytes());
     seed.then(&bytes[..CHECKSUM]).then(&[0; 4]).of(&bytes[CHECKSUM + 4..])

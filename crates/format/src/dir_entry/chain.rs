@@ -1,5 +1,5 @@
-//! The chain of entries in a block, walked without a look at names but where they are asked for: a directory block has
-//! hundreds of entries, and each operation on a name goes over them.
+//! Walks the chain of entries in a block. It reads a name only to compare it, because each operation on a name walks a block
+//! of hundreds of entries.
 
 use zerocopy::FromBytes;
 
@@ -16,28 +16,29 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Bytes at the front of the entry that are in use; the rest is room for another one.
+    /// Returns the number of bytes at the start of the entry that are in use. The rest is slack.
     pub fn used(&self) -> usize {
         if self.ino.get() == 0 { 0 } else { entry_size(self.name_len) }
     }
 
-    /// Bytes that a new entry could take here.
+    /// Returns the number of bytes that a new entry could use.
     pub fn slack(&self) -> usize {
         // Not below zero: `rec_len` was checked against the name.
         self.rec_len - self.used()
     }
 }
 
-/// Where an entry is in its block, and which one is before it.
+/// The position of an entry in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Bytes from the start of the block.
+pub struct EntryPosition {
+    /// Offset of the entry in the block, in bytes.
     pub offset: usize,
-    /// That of the entry before it, if it is not the first.
-    pub before: Option<usize>,
+    /// Offset of the previous entry; `None` if the entry is the first.
+    pub previous: Option<usize>,
 }
 
-/// The entry at `offset` of a block that entries tile up to `end`. The checks are those of `ext4_check_dir_entry`.
+/// Returns the header of the entry at `offset`, in a block with entries up to `end`. Checks it as `ext4_check_dir_entry`
+/// does.
 #[inline]
 pub(super) fn header_at(block: &[u8], offset: usize, end: usize) -> Result<Header> {
     fitting(block, offset, end).ok_or_else(|| misfit(block, offset, end))
@@ -58,11 +59,12 @@ fn fitting(block: &[u8], offset: usize, end: usize) -> Option<Header> {
     fits.then_some(Header { rec_len, ino, file_type: raw.file_type, name_len })
 }
 
-/// What is wrong with an entry that does not fit.
+/// Returns the error of an entry that does not fit.
 #[cold]
 fn misfit(block: &[u8], offset: usize, end: usize) -> FormatError {
-    let fail =
-        |field, what: &str| FormatError::new(STRUCTURE, field, format_args!("{what} at byte {offset}"));
+    let fail = |field, what: &str| {
+        FormatError::new(STRUCTURE, field, format_args!("{what}, at byte {offset} of the block"))
+    };
     let Some(bytes) = block.get(offset..end) else { return fail("rec_len", "out of the block") };
     let Ok((raw, _)) = RawHeader::ref_from_prefix(bytes) else {
         return fail("rec_len", "no room for an entry");
@@ -83,21 +85,21 @@ fn misfit(block: &[u8], offset: usize, end: usize) -> FormatError {
     fail("rec_len", "too close to the end of the block")
 }
 
-/// The name of an entry that fits.
+/// Returns the name of an entry whose header was checked.
 pub(super) fn name_of<'a>(block: &'a [u8], offset: usize, header: &Header) -> &'a [u8] {
     block.get(offset + HEADER..offset + HEADER + header.name_len).unwrap_or_default()
 }
 
-/// The entry `name`, if the block has it.
-pub(super) fn locate(block: &[u8], has_tail: bool, name: &[u8]) -> Result<Option<(Place, Header)>> {
+/// Returns the position and header of the entry `name`, or `None` if the block has none.
+pub(super) fn locate(block: &[u8], has_tail: bool, name: &[u8]) -> Result<Option<(EntryPosition, Header)>> {
     let end = usable_len(block.len(), has_tail);
-    let (mut offset, mut before) = (0, None);
+    let (mut offset, mut previous) = (0, None);
     while offset < end {
         let header = header_at(block, offset, end)?;
         if is_named(block, offset, &header, name) {
-            return Ok(Some((Place { offset, before }, header)));
+            return Ok(Some((EntryPosition { offset, previous }, header)));
         }
-        before = Some(offset);
+        previous = Some(offset);
         offset += header.rec_len;
     }
     Ok(None)
@@ -109,25 +111,25 @@ fn is_named(block: &[u8], offset: usize, header: &Header, name: &[u8]) -> bool {
         return false;
     }
     let own = name_of(block, offset, header);
-    // Names of a directory often begin alike.
+    // Names in one directory often differ only at the end.
     own.last() == name.last() && own == name
 }
 
-/// Whether the entry `name` is at `place`.
-pub(super) fn is_at(block: &[u8], has_tail: bool, place: Place, name: &[u8]) -> bool {
+/// Returns true if the entry `name` is at `position`.
+pub(super) fn is_at(block: &[u8], has_tail: bool, position: EntryPosition, name: &[u8]) -> bool {
     let end = usable_len(block.len(), has_tail);
-    let follows = match place.before {
-        None => place.offset == 0,
-        Some(before) => {
-            fitting(block, before, end).is_some_and(|header| before + header.rec_len == place.offset)
+    let follows = match position.previous {
+        None => position.offset == 0,
+        Some(previous) => {
+            fitting(block, previous, end).is_some_and(|header| previous + header.rec_len == position.offset)
         }
     };
     follows
-        && fitting(block, place.offset, end)
-            .is_some_and(|header| is_named(block, place.offset, &header, name))
+        && fitting(block, position.offset, end)
+            .is_some_and(|header| is_named(block, position.offset, &header, name))
 }
 
-/// The first entry with room for another one whose name has `name_len` bytes: its offset.
+/// Returns the offset of the first entry whose slack fits an entry with a name of `name_len` bytes.
 pub fn find_room(block: &[u8], has_tail: bool, name_len: usize) -> Result<Option<usize>> {
     let (end, need) = (usable_len(block.len(), has_tail), entry_size(name_len));
     let mut offset = 0;

@@ -11,7 +11,7 @@ fn names(block: &[u8], has_tail: bool) -> Vec<Vec<u8>> {
     entries.filter(|entry| entry.ino.get() != 0).map(|entry| entry.name.to_vec()).collect()
 }
 
-/// The largest [`entry_size`] that there is room for.
+/// Returns the largest [`entry_size`] that there is room for.
 fn free_space(block: &[u8], has_tail: bool) -> usize {
     let used = |entry: &DirEntry<'_>| if entry.ino.get() == 0 { 0 } else { entry_size(entry.name.len()) };
     let slack = |entry: DirEntry<'_>| entry.rec_len - used(&entry);
@@ -59,15 +59,15 @@ fn an_entry_with_a_new_neighbour_is_found_again() {
     for name in [b"one".as_slice(), b"two", b"three", b"four"] {
         assert!(insert(&mut block, true, INO, 1, name).unwrap());
     }
-    let place = find(&block, true, b"three").unwrap().unwrap().1;
+    let position = find(&block, true, b"three").unwrap().unwrap().1;
     assert_eq!(remove(&mut block, true, b"two").unwrap(), Some(INO));
-    // What was before it is gone, then somebody else is there.
+    // First the previous entry is removed, then another entry replaces this one.
     let mut other = block.clone();
-    assert_eq!(remove_at(&mut other, true, place, b"three").unwrap(), Some(INO));
+    assert_eq!(remove_at(&mut other, true, position, b"three").unwrap(), Some(INO));
     assert!(insert(&mut block, true, INO, 1, b"2").unwrap());
-    assert_eq!(remove_at(&mut block, true, place, b"four").unwrap(), Some(INO));
-    assert_eq!(remove_at(&mut block, true, place, b"three").unwrap(), Some(INO));
-    assert_eq!(remove_at(&mut block, true, place, b"three").unwrap(), None);
+    assert_eq!(remove_at(&mut block, true, position, b"four").unwrap(), Some(INO));
+    assert_eq!(remove_at(&mut block, true, position, b"three").unwrap(), Some(INO));
+    assert_eq!(remove_at(&mut block, true, position, b"three").unwrap(), None);
     assert_eq!(names(&block, true), [b"one".to_vec(), b"2".to_vec()]);
     assert_eq!(names(&other, true), [b"one".to_vec(), b"four".to_vec()]);
 }
@@ -99,7 +99,7 @@ fn the_tail_guards_the_block() {
     assert!(verify_tail(seed, &[0; 11]).is_err());
 }
 
-/// A block of 64 bytes: an entry `a` of 16 bytes, then an unused one.
+/// Returns a block of 64 bytes: an entry `a` of 16 bytes, then an unused one.
 fn sample() -> [u8; 64] {
     let mut block = [0; 64];
     init_block(&mut block, false);

@@ -1,6 +1,6 @@
-//! File types, as the mode of an inode and as a directory entry holds them.
+//! File types, with their encodings in the mode of an inode and in a directory entry.
 
-/// The bits of the mode that hold the file type (`S_IFMT`).
+/// The bits of the mode that encode the file type (`S_IFMT`).
 const MASK: u16 = 0o170_000;
 
 /// The type of a file.
@@ -34,25 +34,25 @@ impl FileType {
         (Self::Symlink, 0o120_000, 7),
     ];
 
-    /// The type in the bits of a mode.
+    /// Returns the type in the bits of a mode.
     #[must_use]
     pub fn from_mode(mode: u16) -> Option<Self> {
         Self::CODES.iter().find(|(_, bits, _)| *bits == mode & MASK).map(|(kind, ..)| *kind)
     }
 
-    /// The type in a directory entry; 0 (unknown) and undefined numbers are `None`.
+    /// Returns the type in a directory entry; 0 (unknown) and undefined numbers are `None`.
     #[must_use]
     pub fn from_dirent_type(code: u8) -> Option<Self> {
         Self::CODES.iter().find(|(.., dirent)| *dirent == code).map(|(kind, ..)| *kind)
     }
 
-    /// The type's bits of a mode.
+    /// Returns the type's bits of a mode.
     #[must_use]
     pub fn mode_bits(self) -> u16 {
         self.codes().0
     }
 
-    /// The type's number in a directory entry.
+    /// Returns the type's number in a directory entry.
     #[must_use]
     pub fn dirent_type(self) -> u8 {
         self.codes().1

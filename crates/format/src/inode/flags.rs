@@ -16,9 +16,9 @@ bitflags::bitflags! {
         const IMMUTABLE = 0x10;
         /// Can only be appended to.
         const APPEND = 0x20;
-        /// `dump` leaves it out.
+        /// `dump` skips it.
         const NODUMP = 0x40;
-        /// `atime` is not kept.
+        /// `atime` is not updated.
         const NOATIME = 0x80;
         /// Compressed and dirty; not implemented by the kernel.
         const DIRTY = 0x100;
@@ -40,17 +40,17 @@ bitflags::bitflags! {
         const DIRSYNC = 0x10000;
         /// The top of a directory hierarchy, for the allocator.
         const TOPDIR = 0x20000;
-        /// `i_blocks` counts file-system blocks; [`super::Inode::encode`] decides this flag.
+        /// `i_blocks` counts file-system blocks; [`super::Inode::encode`] sets and clears this flag.
         const HUGE_FILE = 0x40000;
         /// Mapped by extents.
         const EXTENTS = 0x80000;
         /// Protected by fs-verity.
         const VERITY = 0x10_0000;
-        /// Holds a large attribute value.
+        /// Stores a large attribute value.
         const EA_INODE = 0x20_0000;
         /// Accessed directly (DAX).
         const DAX = 0x200_0000;
-        /// The data lies in the inode.
+        /// The data is in the inode.
         const INLINE_DATA = 0x1000_0000;
         /// New files inherit the project.
         const PROJINHERIT = 0x2000_0000;

@@ -1,4 +1,4 @@
-//! The fields of an inode as they lie on the device.
+//! The fields of an inode in their on-disk layout.
 //!
 //! Source: kernel documentation, "Index Nodes", and `struct ext4_inode`, whose names are kept (without the
 //! prefixes of its unions).
@@ -6,13 +6,13 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The bytes that every inode has.
+/// Size of the fields that every inode has, in bytes.
 pub(super) const BASE_SIZE: usize = 128;
-/// The bytes of the fields that the kernel knows: 128 and 32 extra ones.
+/// Size of all fields that the kernel knows, in bytes: 128, and 32 extra.
 pub(super) const FIELDS_SIZE: usize = 160;
-/// Where the two halves of the checksum lie.
+/// Offset of the lower half of the checksum.
 pub(super) const CHECKSUM_LO: usize = std::mem::offset_of!(RawInode, i_checksum_lo);
-/// See [`CHECKSUM_LO`].
+/// Offset of the upper half of the checksum.
 pub(super) const CHECKSUM_HI: usize = std::mem::offset_of!(RawInode, i_checksum_hi);
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -1,4 +1,4 @@
-//! Timestamps: 32 bits of seconds, and in large inodes 2 more bits of seconds and the nanoseconds.
+//! Timestamps: 32 bits of seconds; in large inodes also 2 more bits of seconds, and nanoseconds.
 //!
 //! Source: kernel documentation, "Inode Timestamps".
 
@@ -16,22 +16,22 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The latest second that the format holds, in the year 2446; without the extra bits it is [`i32::MAX`].
+    /// The latest second of the format, in the year 2446. Without the extra bits it is [`i32::MAX`].
     pub const MAX_SECONDS: i64 = i32::MAX as i64 + ((EPOCH_MASK as i64) << 32);
-    /// The earliest second that the format holds, in the year 1901.
+    /// The earliest second of the format, in the year 1901.
     pub const MIN_SECONDS: i64 = i32::MIN as i64;
 
-    /// What an inode holds of this time: the nearest it can, by whole seconds where it has no `extra` field. The first
-    /// and the last second have no parts, as in the kernel.
+    /// Returns the nearest time that an inode can store: whole seconds without an `extra` field. The first and the last second
+    /// have no nanoseconds, as in the kernel.
     #[must_use]
-    pub fn held(self, has_extra: bool) -> Self {
+    pub fn rounded_to_disk(self, has_extra: bool) -> Self {
         let (seconds, extra) = self.encode(has_extra);
-        let held = Self::decode(seconds, extra);
-        let is_bound = matches!(held.seconds, Self::MIN_SECONDS | Self::MAX_SECONDS);
-        Self { nanoseconds: if is_bound { 0 } else { held.nanoseconds }, ..held }
+        let rounded = Self::decode(seconds, extra);
+        let is_bound = matches!(rounded.seconds, Self::MIN_SECONDS | Self::MAX_SECONDS);
+        Self { nanoseconds: if is_bound { 0 } else { rounded.nanoseconds }, ..rounded }
     }
 
-    /// From the two fields of the inode; `extra` is 0 where it has no room for it.
+    /// Decodes the two fields of the inode. `extra` is 0 if the inode has no such field.
     pub(super) fn decode(seconds: u32, extra: u32) -> Self {
         Self {
             seconds: i64::from(seconds.cast_signed()) + (i64::from(extra & EPOCH_MASK) << 32),
@@ -39,14 +39,14 @@ impl Timestamp {
         }
     }
 
-    /// The two fields of the inode. A time that they cannot hold becomes the nearest that they can.
+    /// Encodes the two fields of the inode. A time out of their range becomes the nearest in it.
     #[expect(clippy::cast_possible_truncation, reason = "the seconds are split after clamping")]
     #[expect(clippy::cast_sign_loss, reason = "the low half keeps its bits")]
     pub(super) fn encode(self, has_extra: bool) -> (u32, u32) {
         let max = if has_extra { Self::MAX_SECONDS } else { i32::MAX.into() };
         let seconds = self.seconds.clamp(Self::MIN_SECONDS, max);
         let low = seconds as i32;
-        // The epoch makes up for the sign extension of the low half.
+        // The epoch bits correct the sign extension of the low half.
         let epoch = ((seconds - i64::from(low)) >> 32) as u32 & EPOCH_MASK;
         let nanoseconds = self.nanoseconds.min(MAX_NANOSECONDS);
         let extra = if has_extra { nanoseconds << EPOCH_BITS | epoch } else { 0 };
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn clamps_what_does_not_fit() {
+    fn times_out_of_range_are_clamped() {
         let late = Timestamp { seconds: i64::MAX, nanoseconds: u32::MAX };
         let (low, extra) = late.encode(true);
         let expected = Timestamp { seconds: Timestamp::MAX_SECONDS, nanoseconds: MAX_NANOSECONDS };
@@ -90,11 +90,11 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_it_can() {
+    fn times_are_rounded_to_the_format() {
         let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-        assert_eq!(at(5_000_000_000, 7).held(true), at(5_000_000_000, 7));
-        assert_eq!(at(5_000_000_000, 7).held(false), at(i32::MAX.into(), 0));
-        assert_eq!(at(i64::MAX, 7).held(true), at(Timestamp::MAX_SECONDS, 0));
-        assert_eq!(at(i64::MIN, 7).held(true), at(Timestamp::MIN_SECONDS, 0));
+        assert_eq!(at(5_000_000_000, 7).rounded_to_disk(true), at(5_000_000_000, 7));
+        assert_eq!(at(5_000_000_000, 7).rounded_to_disk(false), at(i32::MAX.into(), 0));
+        assert_eq!(at(i64::MAX, 7).rounded_to_disk(true), at(Timestamp::MAX_SECONDS, 0));
+        assert_eq!(at(i64::MIN, 7).rounded_to_disk(true), at(Timestamp::MIN_SECONDS, 0));
     }
 }

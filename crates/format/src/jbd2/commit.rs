@@ -8,7 +8,7 @@ use crate::checksum::crc32c;
 use crate::{FormatError, Result};
 
 const STRUCTURE: &str = "journal commit block";
-/// Where `h_chksum[0]` is, in bytes.
+/// Offset of `h_chksum[0]`.
 const CHECKSUM: usize = 0x10;
 /// `JBD2_CRC32_CHKSUM` and its size in bytes.
 const CRC32: (u8, u8) = (1, 4);
@@ -30,11 +30,10 @@ fn raw_commit(block: &[u8]) -> Option<&RawCommit> {
     RawCommit::ref_from_prefix(block).ok().map(|(raw, _)| raw)
 }
 
-/// Makes a commit block with the time of day; with checksums (v2, v3) it is sealed from `seed`, the
-/// journal's.
+/// Writes a commit block with the time of the commit. With checksums (v2, v3) seals it; `seed` is the journal's.
 ///
 /// # Panics
-/// When `out` is shorter than 60 bytes.
+/// If `out` is shorter than 60 bytes.
 pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32, seconds: u64, nanos: u32) {
     let raw = RawCommit {
         header: raw_header(BlockType::Commit, sequence),
@@ -53,7 +52,7 @@ pub fn encode_commit(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32
     }
 }
 
-/// Checks the checksum (v2, v3) of a commit block; `seed` is the journal's.
+/// Verifies the checksum (v2, v3) of a commit block; `seed` is the journal's.
 pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
     expect_type(STRUCTURE, block, BlockType::Commit)?;
     let raw =
@@ -66,22 +65,22 @@ pub fn verify_commit(seed: u32, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// When the transaction was committed: seconds and nanoseconds since 1970.
+/// Returns the time of the commit: seconds and nanoseconds since 1970.
 #[must_use]
 pub fn commit_time(block: &[u8]) -> Option<(u64, u32)> {
     raw_commit(block).map(|raw| (raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
 }
 
-/// The checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)),
-/// if the commit block has one: [`crc32_be`] from `!0` over its descriptor and data blocks in log order.
+/// Returns the checksum of the transaction's blocks ([`JournalCompat::CHECKSUM`](super::JournalCompat::CHECKSUM)),
+/// or `None` if the commit block has none. It is the [`crc32_be`] of its descriptor and data blocks in log order, from `!0`.
 #[must_use]
 pub fn commit_crc32(block: &[u8]) -> Option<u32> {
     let raw = raw_commit(block)?;
     ((raw.h_chksum_type, raw.h_chksum_size) == CRC32).then(|| raw.h_chksum[0].get())
 }
 
-/// The kernel's `crc32_be`: CRC-32 with the most significant bit first, without final inversion,
-/// continuing from `seed`.
+/// Computes the kernel's `crc32_be`, continuing from `seed`: CRC-32 with the most significant bit first, without final
+/// inversion.
 #[must_use]
 pub fn crc32_be(seed: u32, bytes: &[u8]) -> u32 {
     static BIG_ENDIAN: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_MPEG_2);

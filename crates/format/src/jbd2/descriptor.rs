@@ -8,7 +8,7 @@ use crate::checksum::crc32c;
 use crate::{FormatError, FsBlock, Result};
 
 const STRUCTURE: &str = "journal descriptor";
-/// Bytes of the UUID behind a tag without [`SAME_UUID`].
+/// Bytes of the UUID after a tag without [`SAME_UUID`].
 const UUID: usize = 16;
 
 // `t_flags`
@@ -17,7 +17,7 @@ const SAME_UUID: u16 = 2;
 const DELETED: u16 = 4;
 const LAST_TAG: u16 = 8;
 
-/// Where one data block belongs.
+/// The location of one data block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The block of the volume.
@@ -26,7 +26,7 @@ pub struct Tag {
     pub escaped: bool,
     /// The block is not to be replayed.
     pub deleted: bool,
-    /// [`data_checksum`]; with checksums v2 only the low 16 bits, without any 0.
+    /// The [`data_checksum`]: with checksums v2 only its low 16 bits, without checksums 0.
     pub checksum: u32,
 }
 
@@ -51,7 +51,7 @@ struct RawTag3 {
 }
 
 impl TagFormat {
-    /// Bytes of a tag (`journal_tag_bytes`).
+    /// Returns the number of bytes of a tag (`journal_tag_bytes`).
     fn tag_bytes(self) -> usize {
         match (self.csum_v3, self.csum_v2, self.bit64) {
             (true, _, _) => size_of::<RawTag3>(),
@@ -65,7 +65,7 @@ impl TagFormat {
     fn read_tag(self, bytes: &[u8]) -> Option<(Tag, u16)> {
         let (low, high, flags, checksum) = if self.csum_v3 {
             let (raw, _) = RawTag3::ref_from_prefix(bytes).ok()?;
-            // The flags are the low half; no flag is known in the high one.
+            // All known flags are in the low half.
             let flags = u16::try_from(raw.t_flags.get() & 0xffff).ok()?;
             (raw.t_blocknr.get(), raw.t_blocknr_high.get(), flags, raw.t_checksum.get())
         } else {
@@ -84,7 +84,7 @@ impl TagFormat {
         Some((tag, flags))
     }
 
-    /// `out` is [`Self::tag_bytes`] long.
+    /// Encodes a tag. `out` is [`Self::tag_bytes`] long.
     fn write_tag(self, out: &mut [u8], tag: &Tag, flags: u16) {
         let block = tag.block.get().to_be_bytes();
         let (high, low) = block.split_at(4);
@@ -106,13 +106,13 @@ impl TagFormat {
     }
 }
 
-/// How many tags fit into a descriptor of `block_len` bytes, with one UUID.
+/// Returns the number of tags that fit a descriptor of `block_len` bytes with one UUID.
 #[must_use]
 pub fn tags_per_descriptor(block_len: usize, format: TagFormat) -> usize {
     format.usable_len(block_len).saturating_sub(HEADER_SIZE + UUID) / format.tag_bytes()
 }
 
-/// The tags of a descriptor, up to the last one or the end of the block.
+/// Returns the tags of a descriptor, up to the last one or the end of the block.
 pub fn parse_descriptor(block: &[u8], format: TagFormat) -> Result<Vec<Tag>> {
     expect_type(STRUCTURE, block, BlockType::Descriptor)?;
     let end = format.usable_len(block.len());
@@ -132,10 +132,10 @@ pub fn parse_descriptor(block: &[u8], format: TagFormat) -> Result<Vec<Tag>> {
     Ok(tags)
 }
 
-/// Makes a descriptor; with checksums it is sealed from `seed`, the journal's.
+/// Writes a descriptor. With checksums seals it; `seed` is the journal's.
 ///
 /// # Panics
-/// When there is no tag, more than [`tags_per_descriptor`], or a block number that the format cannot hold.
+/// If there is no tag, more than [`tags_per_descriptor`], or a block number that the format cannot hold.
 pub fn encode_descriptor(
     out: &mut [u8],
     format: TagFormat,
@@ -170,18 +170,18 @@ pub fn encode_descriptor(
     }
 }
 
-/// Checks the checksum of a descriptor; `seed` is the journal's.
+/// Verifies the checksum of a descriptor; `seed` is the journal's.
 pub fn verify_descriptor(seed: u32, block: &[u8]) -> Result<()> {
     verify_tail(STRUCTURE, seed, block)
 }
 
-/// The checksum of a data block as it is in the journal (escaped, if it is) for its [`Tag`].
+/// Returns the checksum for the [`Tag`] of a data block. `block` is the content in the journal, escaped if need be.
 #[must_use]
 pub fn data_checksum(seed: u32, sequence: u32, block: &[u8]) -> u32 {
     crc32c(crc32c(seed, &sequence.to_be_bytes()), block)
 }
 
-/// Whether the checksum of a tag is that of the data block as it is in the journal; true without checksums.
+/// Returns true if the checksum of a tag matches the content in the journal, or if there are no checksums.
 #[must_use]
 pub fn tag_checksum_matches(tag: &Tag, format: TagFormat, seed: u32, sequence: u32, block: &[u8]) -> bool {
     if !format.has_checksums() {

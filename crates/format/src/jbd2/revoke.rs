@@ -1,5 +1,5 @@
-//! Revoke blocks: blocks whose copies in this and earlier transactions must not be replayed, because they
-//! were freed and may hold something else since.
+//! Revoke blocks: lists of blocks whose copies in this and earlier transactions must not be replayed, because the blocks
+//! were freed and may have another use since.
 
 use super::{BlockType, HEADER_SIZE, TagFormat, expect_type, seal_tail, start_block, verify_tail};
 use crate::{FormatError, FsBlock, Result};
@@ -9,19 +9,19 @@ const STRUCTURE: &str = "journal revoke block";
 const RECORDS: usize = HEADER_SIZE + 4;
 
 impl TagFormat {
-    /// Bytes of one record.
+    /// Returns the number of bytes of one record.
     fn revoke_bytes(self) -> usize {
         if self.bit64 { 8 } else { 4 }
     }
 }
 
-/// How many records fit into a revoke block of `block_len` bytes.
+/// Returns the number of records that fit a revoke block of `block_len` bytes.
 #[must_use]
 pub fn revokes_per_block(block_len: usize, format: TagFormat) -> usize {
     format.usable_len(block_len).saturating_sub(RECORDS) / format.revoke_bytes()
 }
 
-/// The blocks of the volume that a revoke block names.
+/// Returns the blocks of the volume that a revoke block lists.
 pub fn parse_revoke(block: &[u8], format: TagFormat) -> Result<Vec<FsBlock>> {
     expect_type(STRUCTURE, block, BlockType::Revoke)?;
     let fail = |problem: std::fmt::Arguments<'_>| FormatError::new(STRUCTURE, "r_count", problem);
@@ -32,18 +32,18 @@ pub fn parse_revoke(block: &[u8], format: TagFormat) -> Result<Vec<FsBlock>> {
         .ok_or_else(|| fail(format_args!("the block is too short")))?;
     let end = usize::try_from(count).unwrap_or(usize::MAX);
     if end > format.usable_len(block.len()) {
-        return Err(fail(format_args!("{count} bytes leave the block")));
+        return Err(fail(format_args!("{count} bytes pass the end of the block")));
     }
     let records = block.get(RECORDS..end).ok_or_else(|| fail(format_args!("{count} is below the header")))?;
-    // At most eight bytes each.
+    // A record has at most eight bytes.
     let number = |record: &[u8]| record.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
     Ok(records.chunks_exact(format.revoke_bytes()).map(|record| FsBlock(number(record))).collect())
 }
 
-/// Makes a revoke block; with checksums it is sealed from `seed`, the journal's.
+/// Writes a revoke block. With checksums seals it; `seed` is the journal's.
 ///
 /// # Panics
-/// When there are more than [`revokes_per_block`], or a block number that the format cannot hold.
+/// If there are more than [`revokes_per_block`], or a block number that the format cannot hold.
 pub fn encode_revoke(out: &mut [u8], format: TagFormat, sequence: u32, seed: u32, blocks: &[FsBlock]) {
     let most = revokes_per_block(out.len(), format);
     assert!(blocks.len() <= most, "{} revokes of {most}", blocks.len());

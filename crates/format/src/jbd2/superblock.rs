@@ -13,12 +13,12 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 const CRC32C: u8 = 4;
 /// jbd2 refuses a shorter journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const MIN_BLOCKS: u32 = 1024;
-/// Where `s_checksum` is, in bytes.
+/// Offset of `s_checksum`.
 const CHECKSUM: usize = 0xfc;
 const STRUCTURE: &str = "journal superblock";
 
 bitflags::bitflags! {
-    /// `s_feature_incompat`: who does not know a bit must not replay the journal.
+    /// `s_feature_incompat`: an implementation must not replay a journal with unknown bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct JournalIncompat: u32 {
         /// Revoke blocks.
@@ -46,7 +46,7 @@ bitflags::bitflags! {
 }
 
 impl JournalIncompat {
-    /// The bits that say that there are checksums.
+    /// The features with checksums.
     const CSUM: Self = Self::CSUM_V2.union(Self::CSUM_V3);
     const SUPPORTED: Self = Self::REVOKE.union(Self::BIT64).union(Self::ASYNC_COMMIT).union(Self::CSUM);
 }
@@ -80,7 +80,7 @@ struct RawSuperblock {
 
 const _: () = assert!(size_of::<RawSuperblock>() == SUPERBLOCK_SIZE);
 
-/// The journal superblock. Fields without an accessor keep the bytes they were read with.
+/// The journal superblock. Fields without an accessor keep their values.
 #[derive(Clone)]
 pub struct JournalSuperblock {
     raw: Box<RawSuperblock>,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// A superblock (of version 2, without features) for an empty journal of `maxlen` blocks of
+    /// Returns a superblock (of version 2, without features) for an empty journal of `maxlen` blocks of
     /// `block_size` bytes, whose log starts at block `first`.
     #[must_use]
     pub fn new(block_size: u32, maxlen: u32, first: u32, uuid: &[u8; 16]) -> Self {
@@ -124,7 +124,7 @@ impl JournalSuperblock {
             Some((found, _)) => {
                 return Err(FormatError::new(STRUCTURE, "h_blocktype", format_args!("is {found:?}")));
             }
-            None => return Err(FormatError::new(STRUCTURE, "h_magic", "this is no journal")),
+            None => return Err(FormatError::new(STRUCTURE, "h_magic", "not a journal")),
         };
         superblock.check_checksum()?;
         Ok(superblock)
@@ -160,12 +160,13 @@ impl JournalSuperblock {
             return fail("s_maxlen", format_args!("{maxlen} blocks, but the journal has {journal_blocks}"));
         }
         if first == 0 || first >= maxlen {
-            return fail("s_first", format_args!("{first} of {maxlen}"));
+            return fail("s_first", format_args!("{first}, in a journal of {maxlen} blocks"));
         }
         // `journal_reset` counts from `s_first`, and the first block of the journal is the superblock.
         if maxlen - first < MIN_BLOCKS - 1 {
-            let problem =
-                format_args!("{maxlen} blocks, the log from {first} on; at least {MIN_BLOCKS} are needed");
+            let problem = format_args!(
+                "{maxlen} blocks, with the log from block {first}; at least {MIN_BLOCKS} are needed"
+            );
             return fail("s_maxlen", problem);
         }
         if start != 0 && !(first..maxlen).contains(&start) {
@@ -174,37 +175,37 @@ impl JournalSuperblock {
         Ok(())
     }
 
-    /// Blocks in the journal, this one included (`s_maxlen`).
+    /// Returns the number of blocks in the journal, this one included (`s_maxlen`).
     #[must_use]
     pub fn maxlen(&self) -> u32 {
         self.raw.s_maxlen.get()
     }
 
-    /// The first block of the log (`s_first`), in blocks of the journal.
+    /// Returns the first block of the log (`s_first`), in blocks of the journal.
     #[must_use]
     pub fn first(&self) -> u32 {
         self.raw.s_first.get()
     }
 
-    /// Where the oldest transaction starts (`s_start`), in blocks of the journal; 0: the log is empty.
+    /// Returns the block of the journal at which the oldest transaction starts (`s_start`); 0 if the log is empty.
     #[must_use]
     pub fn start(&self) -> u32 {
         self.raw.s_start.get()
     }
 
-    /// The sequence number expected at [`Self::start`] (`s_sequence`).
+    /// Returns the sequence number expected at [`Self::start`] (`s_sequence`).
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.raw.s_sequence.get()
     }
 
-    /// The error that an earlier mount left (`s_errno`, a negative errno); 0: none.
+    /// Returns the error on record (`s_errno`, a negative errno); 0 if there is none.
     #[must_use]
     pub fn errno(&self) -> i32 {
         self.raw.s_errno.get().cast_signed()
     }
 
-    /// The journal's UUID (`s_uuid`).
+    /// Returns the journal's UUID (`s_uuid`).
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         self.raw.s_uuid
@@ -227,7 +228,7 @@ impl JournalSuperblock {
         if has_features { field.get() } else { 0 }
     }
 
-    /// The name of a feature for want of which the journal cannot be used.
+    /// Returns the name of a feature that is not supported, or `None` if the journal can be used.
     #[must_use]
     pub fn unsupported(&self) -> Option<String> {
         let unknown = self.incompat().difference(JournalIncompat::SUPPORTED);
@@ -268,12 +269,12 @@ impl JournalSuperblock {
         self.raw.s_feature_compat = U32::new(compat.bits());
     }
 
-    /// Sets [`Self::uuid`], and so the seed of all checksums in the journal.
+    /// Sets [`Self::uuid`], from which the seed of all checksums in the journal is computed.
     pub fn set_uuid(&mut self, uuid: &[u8; 16]) {
         self.raw.s_uuid = *uuid;
     }
 
-    /// Where the checksums of the journal's blocks start from.
+    /// Returns the seed of the checksums of the journal's blocks.
     #[must_use]
     pub fn checksum_seed(&self) -> u32 {
         crc32c(!0, &self.raw.s_uuid)
@@ -283,7 +284,7 @@ impl JournalSuperblock {
         self.incompat().intersects(JournalIncompat::CSUM)
     }
 
-    /// The checksum of the superblock: all of it, with zero for the checksum itself.
+    /// Computes the checksum of the whole superblock, with zeros for the checksum itself.
     fn checksum(&self) -> u32 {
         let bytes = self.raw.as_bytes();
         crc32c(crc32c(crc32c(!0, &bytes[..CHECKSUM]), &[0; 4]), &bytes[CHECKSUM + 4..])
@@ -292,7 +293,7 @@ impl JournalSuperblock {
     /// Writes the superblock into the first [`SUPERBLOCK_SIZE`] bytes of `out`, with its checksum.
     ///
     /// # Panics
-    /// When `out` is shorter.
+    /// If `out` is shorter.
     pub fn encode(&self, out: &mut [u8]) {
         out[..SUPERBLOCK_SIZE].copy_from_slice(self.raw.as_bytes());
         if self.has_checksum() {

@@ -1,5 +1,5 @@
-//! The checks that make the accessors' arithmetic safe: once a superblock has passed, no accessor divides by
-//! zero or overflows, and all counts agree with each other.
+//! The checks of a superblock. Invariant: after they pass, no accessor divides by zero or overflows, and all counts agree
+//! with each other.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use super::Superblock;
 use crate::error::{FormatError, Result};
 use crate::features::{Incompat, RoCompat};
 
-/// Extents have 48 bits for a block number, so no volume has more blocks.
+/// The most blocks of a volume: a block number in an extent has 48 bits.
 const MAX_BLOCKS: u64 = 1 << 48;
-/// The first inode that is not reserved, at least (`EXT4_GOOD_OLD_FIRST_INO`).
+/// The smallest first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`).
 const MIN_FIRST_INO: u32 = 11;
 /// The largest cluster is 2^(10 + 20) bytes (`EXT4_MAX_CLUSTER_LOG_SIZE`).
 const MAX_LOG_CLUSTER_SIZE: u32 = 20;
@@ -18,7 +18,7 @@ const MAX_DESC_SIZE: u16 = 1024;
 
 /// Checks every geometry field.
 pub(super) fn check(sb: &Superblock) -> Result<()> {
-    // A journal device has a superblock of its own kind; name it rather than a field that it leaves zero.
+    // A journal device has a superblock of its own kind. Name it, rather than a field that is zero there.
     let is_journal = sb.incompat().contains(Incompat::JOURNAL_DEV);
     ensure(!is_journal, "s_feature_incompat", "journal_dev: an external journal, not a file system")?;
 
@@ -46,7 +46,7 @@ fn block_size(sb: &Superblock) -> Result<()> {
     let cluster_ok = if bigalloc { (log..=MAX_LOG_CLUSTER_SIZE).contains(&cluster) } else { cluster == log };
     ensure(cluster_ok, "s_log_cluster_size", format_args!("{cluster} with s_log_block_size {log}"))?;
 
-    // The boot sector takes the first 1024 bytes: block 0 where blocks are that small.
+    // The boot sector is the first 1024 bytes, which are block 0 if blocks have 1024 bytes.
     let first = sb.first_data_block();
     let first_ok = first == u32::from(log == 0) || (bigalloc && first == 0);
     ensure(first_ok, "s_first_data_block", format_args!("{first} with {}-byte blocks", sb.block_size()))
@@ -113,8 +113,8 @@ fn extra_isize(sb: &Superblock) -> Result<()> {
     let room = sb.inode_size() - 128;
     let fits = |n: u16| n <= room && n.is_multiple_of(4);
     let (min, want) = (sb.raw.s_min_extra_isize.get(), sb.raw.s_want_extra_isize.get());
-    ensure(fits(min), "s_min_extra_isize", format_args!("{min} with {room} bytes of room"))?;
-    ensure(fits(want), "s_want_extra_isize", format_args!("{want} with {room} bytes of room"))
+    ensure(fits(min), "s_min_extra_isize", format_args!("{min}, but {room} bytes are available"))?;
+    ensure(fits(want), "s_want_extra_isize", format_args!("{want}, but {room} bytes are available"))
 }
 
 fn descriptors(sb: &Superblock) -> Result<()> {
@@ -127,7 +127,7 @@ fn descriptors(sb: &Superblock) -> Result<()> {
     let reserved_ok = reserved <= sb.block_size() / 4;
     ensure(reserved_ok, "s_reserved_gdt_blocks", format_args!("{reserved}, one block addresses fewer"))?;
 
-    // Without meta_bg the superblock and the whole table lie in group 0.
+    // Without meta_bg the superblock and the whole table are in group 0.
     if !sb.incompat().contains(Incompat::META_BG) {
         let table = u64::from(sb.gdt_blocks()) + u64::from(reserved);
         let room = sb.blocks_count().min(u64::from(sb.blocks_per_group()) + u64::from(sb.first_data_block()));

@@ -10,23 +10,23 @@ pub const ERROR_CORRUPTED: u8 = 5;
 /// One error on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRecord<'a> {
-    /// When it was found, in seconds since 1970.
+    /// The time at which it was found, in seconds since 1970.
     pub seconds: i64,
     /// The check that found it, truncated to 31 bytes.
     pub function: &'a str,
     /// The line of the source that found it.
     pub line: u32,
-    /// The inode concerned; 0: none.
+    /// The inode concerned; 0 for none.
     pub inode: u32,
-    /// The block concerned; 0: none.
+    /// The block concerned; 0 for none.
     pub block: u64,
-    /// What kind of error: [`ERROR_IO`], [`ERROR_CORRUPTED`].
+    /// The kind of error: [`ERROR_IO`], [`ERROR_CORRUPTED`].
     pub code: u8,
 }
 
 /// Errors found in the volume.
 impl Superblock {
-    /// How many errors are on record.
+    /// Returns the number of errors on record.
     #[must_use]
     pub fn error_count(&self) -> u32 {
         self.raw.s_error_count.get()
@@ -91,7 +91,7 @@ fn copy_errors(to: &mut RawSuperblock, from: &RawSuperblock) {
     to.s_last_error_errcode = from.s_last_error_errcode;
 }
 
-/// The two fields of a time: 32 and 8 bits.
+/// Returns the two fields of a time: 32 and 8 bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,22 +1,22 @@
-//! The numbers derived from the superblock: blocks, groups, descriptors, inodes.
+//! Numbers that are derived from the superblock: blocks, groups, descriptors, inodes.
 
 use super::Superblock;
 use crate::block_size::BlockSize;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::number::{FsBlock, GroupNo};
 
-/// The extra inode fields that the kernel knows take this many bytes.
+/// Size of the extra inode fields that the kernel knows, in bytes.
 const KNOWN_EXTRA_ISIZE: u16 = 32;
 
 /// Blocks and groups.
 impl Superblock {
-    /// The size of a block, in bytes: 1024, 2048 or 4096.
+    /// Returns the size of a block, in bytes: 1024, 2048 or 4096.
     #[must_use]
     pub const fn block_size(&self) -> u32 {
         1 << self.block_bits()
     }
 
-    /// The binary logarithm of the block size: 10 to 12.
+    /// Returns the binary logarithm of the block size: 10 to 12.
     #[must_use]
     pub const fn block_bits(&self) -> u32 {
         10 + self.raw.s_log_block_size.get()
@@ -28,19 +28,19 @@ impl Superblock {
         BlockSize::from_bits(self.block_bits()).expect("the geometry check admits only supported sizes")
     }
 
-    /// The number of blocks on the volume.
+    /// Returns the number of blocks on the volume.
     #[must_use]
     pub fn blocks_count(&self) -> u64 {
         self.wide(self.raw.s_blocks_count_lo.get(), self.raw.s_blocks_count_hi.get())
     }
 
-    /// The blocks that only root may allocate.
+    /// Returns the number of blocks that only root may allocate.
     #[must_use]
     pub fn reserved_blocks(&self) -> u64 {
         self.wide(self.raw.s_r_blocks_count_lo.get(), self.raw.s_r_blocks_count_hi.get())
     }
 
-    /// The blocks that are free. The group descriptors are the truth; this sum may be stale after a crash.
+    /// Returns the number of free blocks. Only the group descriptors are exact; this sum may be stale after a crash.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
@@ -55,25 +55,25 @@ impl Superblock {
         }
     }
 
-    /// The block that group 0 starts with: 1 where blocks have 1024 bytes, else 0.
+    /// Returns the first block of group 0: 1 if blocks have 1024 bytes, else 0.
     #[must_use]
     pub const fn first_data_block(&self) -> u32 {
         self.raw.s_first_data_block.get()
     }
 
-    /// The blocks in a group; the last group may have fewer.
+    /// Returns the number of blocks in a group; the last group may have fewer.
     #[must_use]
     pub const fn blocks_per_group(&self) -> u32 {
         self.raw.s_blocks_per_group.get()
     }
 
-    /// The bits of a group's block bitmap: clusters with `bigalloc`, else blocks.
+    /// Returns the number of bits in a group's block bitmap: clusters with `bigalloc`, else blocks.
     #[must_use]
     pub const fn clusters_per_group(&self) -> u32 {
         self.raw.s_clusters_per_group.get()
     }
 
-    /// The number of block groups.
+    /// Returns the number of block groups.
     #[must_use]
     pub fn group_count(&self) -> u32 {
         let blocks = self.blocks_count() - u64::from(self.first_data_block());
@@ -81,14 +81,14 @@ impl Superblock {
         u32::try_from(groups).expect("the geometry check admits no more groups")
     }
 
-    /// The number of groups whose metadata may lie together; 1 without `flex_bg`.
+    /// Returns the number of groups whose metadata may be stored together; 1 without `flex_bg`.
     #[must_use]
     pub fn groups_per_flex(&self) -> u32 {
         let flex = self.incompat().contains(Incompat::FLEX_BG);
         if flex { 1 << self.raw.s_log_groups_per_flex } else { 1 }
     }
 
-    /// Whether `group` starts with a copy of the superblock and the group descriptors; group 0 always does.
+    /// Returns true if `group` starts with a copy of the superblock and the group descriptors; group 0 always does.
     #[must_use]
     pub fn has_backup(&self, group: GroupNo) -> bool {
         let group = group.get();
@@ -105,37 +105,37 @@ impl Superblock {
 
 /// Group descriptors.
 impl Superblock {
-    /// The size of a group descriptor, in bytes; 32 without `64bit`.
+    /// Returns the size of a group descriptor, in bytes; 32 without `64bit`.
     #[must_use]
     pub fn desc_size(&self) -> u16 {
         if self.is_64bit() { self.raw.s_desc_size.get() } else { 32 }
     }
 
-    /// The group descriptors in one block.
+    /// Returns the number of group descriptors in one block.
     #[must_use]
     pub fn descs_per_block(&self) -> u32 {
         self.block_size() / u32::from(self.desc_size())
     }
 
-    /// The first block of the group descriptor table: the one after the superblock's.
+    /// Returns the first block of the group descriptor table: the one after the superblock's.
     #[must_use]
     pub fn first_gdt_block(&self) -> FsBlock {
         FsBlock(Self::OFFSET / u64::from(self.block_size()) + 1)
     }
 
-    /// The blocks of the group descriptor table.
+    /// Returns the number of blocks of the group descriptor table.
     #[must_use]
     pub fn gdt_blocks(&self) -> u32 {
         self.group_count().div_ceil(self.descs_per_block())
     }
 
-    /// The blocks after the descriptor table that are kept for its growth.
+    /// Returns the number of blocks after the descriptor table that are reserved for its growth.
     #[must_use]
     pub fn reserved_gdt_blocks(&self) -> u32 {
         self.raw.s_reserved_gdt_blocks.get().into()
     }
 
-    /// Whether group descriptors have checksums, so that groups may be uninitialised.
+    /// Returns true if group descriptors have checksums, so that groups may be uninitialised.
     #[must_use]
     pub fn has_group_checksums(&self) -> bool {
         self.ro_compat().intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
@@ -144,13 +144,13 @@ impl Superblock {
 
 /// Inodes.
 impl Superblock {
-    /// The number of inodes on the volume.
+    /// Returns the number of inodes on the volume.
     #[must_use]
     pub const fn inodes_count(&self) -> u32 {
         self.raw.s_inodes_count.get()
     }
 
-    /// The inodes that are free. The group descriptors are the truth; this sum may be stale after a crash.
+    /// Returns the number of free inodes. Only the group descriptors are exact; this sum may be stale after a crash.
     #[must_use]
     pub const fn free_inodes(&self) -> u32 {
         self.raw.s_free_inodes_count.get()
@@ -161,38 +161,38 @@ impl Superblock {
         self.raw.s_free_inodes_count.set(inodes);
     }
 
-    /// The inodes in each group.
+    /// Returns the number of inodes in each group.
     #[must_use]
     pub const fn inodes_per_group(&self) -> u32 {
         self.raw.s_inodes_per_group.get()
     }
 
-    /// The blocks of one group's inode table.
+    /// Returns the number of blocks of one group's inode table.
     #[must_use]
     pub fn inode_table_blocks(&self) -> u32 {
         self.inodes_per_group().div_ceil(self.block_size() / u32::from(self.inode_size()))
     }
 
-    /// The size of an inode on the device, in bytes.
+    /// Returns the size of an inode on the device, in bytes.
     #[must_use]
     pub const fn inode_size(&self) -> u16 {
         self.raw.s_inode_size.get()
     }
 
-    /// The first inode that is not reserved.
+    /// Returns the first inode that is not reserved.
     #[must_use]
     pub const fn first_inode(&self) -> u32 {
         self.raw.s_first_ino.get()
     }
 
-    /// The extra bytes that every inode has at least; 0 without `extra_isize`.
+    /// Returns the smallest number of extra bytes of any inode; 0 without `extra_isize`.
     #[must_use]
     pub fn min_extra_isize(&self) -> u16 {
         let promised = self.ro_compat().contains(RoCompat::EXTRA_ISIZE);
         if promised { self.raw.s_min_extra_isize.get() } else { 0 }
     }
 
-    /// The extra bytes that a new inode gets: what the kernel's fields need, more if the superblock asks.
+    /// Returns the number of extra bytes of a new inode: enough for the kernel's fields, or more if the superblock asks.
     #[must_use]
     pub fn want_extra_isize(&self) -> u16 {
         if self.inode_size() <= 128 {
@@ -203,13 +203,13 @@ impl Superblock {
         want.max(self.min_extra_isize()).max(KNOWN_EXTRA_ISIZE)
     }
 
-    /// The journal's inode; 0 if there is none.
+    /// Returns the journal's inode; 0 if there is none.
     #[must_use]
     pub const fn journal_inode(&self) -> u32 {
         self.raw.s_journal_inum.get()
     }
 
-    /// The first inode of the orphan list; 0 if it is empty.
+    /// Returns the first inode of the orphan list; 0 if it is empty.
     #[must_use]
     pub const fn last_orphan(&self) -> u32 {
         self.raw.s_last_orphan.get()
@@ -220,7 +220,7 @@ impl Superblock {
         self.raw.s_last_orphan.set(ino);
     }
 
-    /// The inode of the orphan file; meaningful with `orphan_file` only.
+    /// Returns the inode of the orphan file; meaningful with `orphan_file` only.
     #[must_use]
     pub const fn orphan_file_inode(&self) -> u32 {
         self.raw.s_orphan_file_inum.get()
@@ -239,7 +239,7 @@ impl Superblock {
     }
 }
 
-/// Whether `n` is a power of `base`, 1 included. `n` is not 0.
+/// Returns true if `n` is a power of `base`, 1 included. `n` is not 0.
 const fn is_power_of(mut n: u32, base: u32) -> bool {
     while n.is_multiple_of(base) {
         n /= base;

@@ -1,11 +1,11 @@
-//! The 1024 bytes of the superblock, field by field.
+//! The fields of the superblock in their on-disk layout.
 //!
 //! Source: kernel documentation, "Super Block", and `struct ext4_super_block`, whose names are kept.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The superblock as it lies on the device. The kernel's documentation explains each field.
+/// The superblock in its on-disk layout. The kernel's documentation explains each field.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the kernel's field names, documented there")]

@@ -1,4 +1,4 @@
-//! POSIX access control lists: on the device (version 1), and as programs pass them (version 2).
+//! POSIX access control lists, in the formats of the device (version 1) and of system calls (version 2).
 //!
 //! Sources: `fs/ext4/acl.h`, `linux/posix_acl_xattr.h`, acl(5).
 
@@ -12,16 +12,16 @@ const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
 /// A group by number.
 const GROUP: u16 = 0x08;
-/// What `USER`, `GROUP_OBJ` and `GROUP` give at most.
+/// The upper bound of the permissions of `USER`, `GROUP_OBJ` and `GROUP`.
 const MASK: u16 = 0x10;
-/// Everybody else.
+/// All other users.
 const OTHER: u16 = 0x20;
 
 /// `EXT4_ACL_VERSION`
 const DISK_VERSION: u32 = 1;
 /// `POSIX_ACL_XATTR_VERSION`
 const XATTR_VERSION: u32 = 2;
-/// What an entry of version 2 has for a number where it has none.
+/// The number in an entry of version 2 that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
 /// An access control list whose entries are complete and in order.
@@ -33,17 +33,17 @@ pub struct Acl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     tag: u16,
-    /// Read, write, execute: 3 bits.
+    /// 3 bits: read, write, execute.
     perm: u16,
-    /// [`NO_ID`] but for `USER` and `GROUP`.
+    /// The user or group; [`NO_ID`] except for `USER` and `GROUP`.
     id: u32,
 }
 
 impl Acl {
-    /// A list as programs pass it; `None` if it is empty, which stands for no list.
+    /// Parses a list in the format of system calls. Returns `None` if it is empty, which means no list.
     ///
     /// # Errors
-    /// Names what is wrong with it.
+    /// Names the field that is wrong.
     pub fn from_xattr(bytes: &[u8]) -> Result<Option<Self>> {
         let mut reader = Reader::new(bytes, XATTR_VERSION)?;
         let mut entries = Vec::new();
@@ -57,10 +57,10 @@ impl Acl {
         if entries.is_empty() { Ok(None) } else { Self::checked(entries).map(Some) }
     }
 
-    /// A list as it lies on the device.
+    /// Parses a list in the format of the device.
     ///
     /// # Errors
-    /// Names what is wrong with it.
+    /// Names the field that is wrong.
     pub fn from_disk(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, DISK_VERSION)?;
         let mut entries = Vec::new();
@@ -74,19 +74,19 @@ impl Acl {
         Self::checked(entries)
     }
 
-    /// The list for programs.
+    /// Returns the list in the format of system calls.
     #[must_use]
     pub fn to_xattr(&self) -> Vec<u8> {
         self.encode(XATTR_VERSION, |_| true)
     }
 
-    /// The list for the device.
+    /// Returns the list in the format of the device.
     #[must_use]
     pub fn to_disk(&self) -> Vec<u8> {
         self.encode(DISK_VERSION, Entry::is_named)
     }
 
-    /// The permission bits, nine of them, that say the same as far as they can.
+    /// Returns the nine permission bits that correspond to the list.
     #[must_use]
     pub fn permissions(&self) -> u16 {
         self.entries.iter().fold(0, |mode, entry| match self.shift(entry.tag) {
@@ -95,7 +95,7 @@ impl Acl {
         })
     }
 
-    /// Changes the entries that permission bits stand for.
+    /// Changes the entries that correspond to permission bits.
     pub fn set_permissions(&mut self, permissions: u16) {
         for at in 0..self.entries.len() {
             if let Some(shift) = self.shift(self.entries[at].tag) {
@@ -104,13 +104,14 @@ impl Acl {
         }
     }
 
-    /// Whether the permission bits say it all.
+    /// Returns true if the permission bits express the whole list.
     #[must_use]
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// Which permission bits an entry stands for, by their place. Where there is a mask, it is the group's.
+    /// Returns the shift of the permission bits that correspond to an entry. If there is a mask, the group's bits correspond to
+    /// the mask.
     fn shift(&self, tag: u16) -> Option<u32> {
         match tag {
             USER_OBJ => Some(6),
@@ -134,21 +135,21 @@ impl Acl {
                 return Err(error("e_perm", format!("is {:#o}", entry.perm)));
             }
             if entry.is_named() && entry.id == NO_ID {
-                return Err(error("e_id", "names nobody".into()));
+                return Err(error("e_id", "names no user or group".into()));
             }
         }
-        // The tags rise in the order that the entries must have.
+        // Entries must be sorted by tag.
         let in_order =
             entries.is_sorted_by(|one, next| one.tag < next.tag || (one.tag == next.tag && one.is_named()));
         if !in_order {
-            return Err(error("e_tag", "the entries are not in order".into()));
+            return Err(error("e_tag", "the entries are not sorted".into()));
         }
         let list = Self { entries };
         let masked = list.has(MASK) || !(list.has(USER) || list.has(GROUP));
         if masked && [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| list.has(tag)) {
             return Ok(list);
         }
-        Err(error("e_tag", "an entry is missing".into()))
+        Err(error("e_tag", "a required entry is missing".into()))
     }
 
     fn encode(&self, version: u32, has_id: impl Fn(&Entry) -> bool) -> Vec<u8> {
@@ -174,7 +175,7 @@ fn error(field: &'static str, problem: String) -> FormatError {
     FormatError::new("access control list", field, problem)
 }
 
-/// The bytes behind the version.
+/// Reads the entries after the version.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -192,7 +193,7 @@ impl<'a> Reader<'a> {
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (taken, rest) =
-            self.0.split_first_chunk().ok_or_else(|| error("size", "an entry is cut off".into()))?;
+            self.0.split_first_chunk().ok_or_else(|| error("size", "an entry is truncated".into()))?;
         self.0 = rest;
         Ok(*taken)
     }
@@ -210,7 +211,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    /// A list in version 2 of `(tag, permissions, number)`.
+    /// Returns a list in version 2 of `(tag, permissions, number)`.
     fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         let mut bytes = XATTR_VERSION.to_le_bytes().to_vec();
         for (tag, perm, id) in entries {

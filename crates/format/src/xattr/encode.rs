@@ -1,26 +1,26 @@
-//! Writing attributes: the entries from the front, sorted, and the values from the back.
+//! Encodes attributes: sorted entries from the start, values from the end.
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 use super::{IBODY_HEADER, MAGIC, RawEntry, RawHeader, Xattr, entry_len};
 
-/// Values take a multiple of so many bytes.
+/// The space of a value is a multiple of this, in bytes.
 const PAD: usize = 4;
 
-/// The `len` bytes behind an inode's fields with these attributes in them; `None` if they do not fit.
+/// Encodes the space after an inode's fields, of `len` bytes. Returns `None` if the attributes do not fit.
 #[must_use]
 pub fn encode_ibody(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     if !list.is_empty() {
-        // No value of an inode is shared, so none needs a hash.
+        // Attributes in an inode are never shared, so they need no hash.
         encode_entries(&mut bytes, list, IBODY_HEADER, IBODY_HEADER, |_| 0)?;
         bytes[..IBODY_HEADER].copy_from_slice(&MAGIC.to_le_bytes());
     }
     Some(bytes)
 }
 
-/// An attribute block of `len` bytes that one inode uses, without its checksum; `None` if the attributes do not
+/// Encodes an attribute block of `len` bytes for one inode, without its checksum. Returns `None` if the attributes do not
 /// fit.
 #[must_use]
 pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
@@ -32,7 +32,7 @@ pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
         hash
     })?;
     if list.iter().any(|xattr| entry_hash(xattr) == 0) {
-        // As the kernel has it: such a block is not looked for to be shared.
+        // As in the kernel: a block whose hash is zero is never shared.
         block_hash = 0;
     }
     let header = RawHeader {
@@ -47,7 +47,7 @@ pub fn encode_block(list: &[Xattr], len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes the entries from `start` on and the values at the end; `e_value_offs` counts from `base`.
+/// Writes the entries from offset `start` and the values at the end; `e_value_offs` counts from `base`.
 fn encode_entries(
     bytes: &mut [u8],
     list: &[Xattr],
@@ -56,14 +56,14 @@ fn encode_entries(
     mut hash: impl FnMut(&Xattr) -> u32,
 ) -> Option<()> {
     let mut sorted: Vec<&Xattr> = list.iter().collect();
-    // The kernel looks into a block in this order, and stops where it is past a name.
+    // The kernel searches a block in this order, and stops at the first entry after the name.
     sorted.sort_by_key(|xattr| (xattr.name_index, xattr.name.len(), &xattr.name));
     let (mut at, mut values) = (start, bytes.len());
     for xattr in sorted {
         let (name, value) = (&xattr.name, &xattr.value);
         let next = at + entry_len(name.len());
         values = values.checked_sub(value.len().next_multiple_of(PAD))?;
-        // The list ends in four zero bytes.
+        // The list ends with four zero bytes.
         if next + 4 > values {
             return None;
         }
@@ -85,8 +85,8 @@ fn encode_entries(
     Some(())
 }
 
-/// `e_hash` over name and value. The bytes of the name count as unsigned; kernels before 6.2 took `char`, which
-/// is signed on some machines, and read either.
+/// Computes `e_hash` of name and value. The bytes of the name are unsigned. Kernels before 6.2 wrote it with `char`, which is
+/// signed on some machines; kernels accept both.
 fn entry_hash(xattr: &Xattr) -> u32 {
     let name = xattr.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
     xattr.value.chunks(PAD).fold(name, |hash, chunk| {

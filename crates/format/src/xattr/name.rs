@@ -1,4 +1,4 @@
-//! Names as programs see them, and the numbers that stand for their first part.
+//! Names of attributes: in system calls, and on the device, where a number replaces the first part.
 
 use super::Xattr;
 
@@ -13,7 +13,7 @@ pub const TRUSTED: u8 = 4;
 /// `security.`
 const SECURITY: u8 = 6;
 
-/// What each number stands for. There are more, which programs do not see.
+/// The first part of a name for each number. Numbers that are not listed are invisible to programs.
 const PREFIXES: [(u8, &[u8]); 5] = [
     (USER, b"user."),
     (ACL_ACCESS, b"system.posix_acl_access"),
@@ -22,15 +22,15 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (SECURITY, b"security."),
 ];
 
-/// The name as programs see it, `user.comment` for instance; `None` if they do not.
+/// Returns the name in system calls, for example `user.comment`; `None` if the attribute is invisible to programs.
 #[must_use]
 pub fn full_name(xattr: &Xattr) -> Option<Vec<u8>> {
     let (_, prefix) = PREFIXES.iter().find(|(index, _)| *index == xattr.name_index)?;
     (is_whole(prefix) == xattr.name.is_empty()).then(|| [prefix, &xattr.name[..]].concat())
 }
 
-/// A full name as it is stored: the number of its first part, and the rest, which may be empty. `None` if its
-/// first part is unknown.
+/// Splits a full name into the number of its first part and the rest, which may be empty. Returns `None` if the first part
+/// is unknown.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(index, prefix)| {
@@ -39,7 +39,7 @@ pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// Whether nothing follows the prefix in a name.
+/// Returns true if the prefix is a whole name.
 fn is_whole(prefix: &[u8]) -> bool {
     !prefix.ends_with(b".")
 }

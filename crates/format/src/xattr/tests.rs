@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A block with `user.a` = "hello" and `security.bb` = "".
+/// Returns a block with `user.a` = "hello" and `security.bb` = "".
 fn sample() -> Vec<u8> {
     let mut bytes = vec![0; 1024];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -76,7 +76,7 @@ fn xattr(name_index: u8, name: &[u8], value: &[u8]) -> Xattr {
     Xattr { name_index, name: name.to_vec(), value: value.to_vec() }
 }
 
-/// The bytes that Linux 6.18 wrote for these attributes.
+/// Returns the bytes that Linux 6.18 wrote for these attributes.
 #[test]
 fn a_block_as_the_kernel_writes_it() {
     let list = [

@@ -8,7 +8,7 @@ use parext4_format::{FileBlock, InodeNo, dir_entry};
 
 use crate::image::{BLOCK, Image};
 
-/// So many names of 200 bytes make a tree of two levels in blocks of 1 KiB.
+/// Number of files whose names of 200 bytes need a tree of two levels in blocks of 1 KiB.
 const FILES: usize = 600;
 
 /// An image with a directory `big`, and `small` with three files.
@@ -78,7 +78,7 @@ fn e2fsck_accepts_a_changed_block() {
 }
 
 /// A directory that `e2fsck -D` made into a tree: each index block is encoded to the same bytes, and each
-/// name is in the leaf that its hash leads to.
+/// name is in the leaf of its hash.
 #[test]
 fn trees_of_e2fsck() {
     for (features, has_tail) in [("metadata_csum", true), ("^metadata_csum", false)] {

@@ -1,4 +1,4 @@
-//! No bytes make a parser panic (I9).
+//! Arbitrary bytes make no parser panic (I9).
 
 use parext4_format::jbd2::{self, JournalSuperblock, TagFormat};
 use parext4_format::xattr::acl::Acl;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const SEED: ChecksumSeed = ChecksumSeed(3);
 
-/// Calls every reader on the bytes, and every writer that starts from what is there.
+/// Calls every reader on the bytes, and every writer that changes existing bytes.
 fn feed(bytes: &[u8]) {
     for has_tail in [false, true] {
         let _ = dir_entry::entries(bytes, has_tail).count();
@@ -20,8 +20,8 @@ fn feed(bytes: &[u8]) {
         let _ = dir_entry::remove(&mut copy, has_tail, b"a");
         for offset in 0..bytes.len().min(64) {
             let _ = dir_entry::insert_at(&mut bytes.to_vec(), has_tail, offset, InodeNo(1), 1, b"name");
-            let place = dir_entry::Place { offset, before: offset.checked_sub(12) };
-            let _ = dir_entry::remove_at(&mut bytes.to_vec(), has_tail, place, b"a");
+            let position = dir_entry::EntryPosition { offset, previous: offset.checked_sub(12) };
+            let _ = dir_entry::remove_at(&mut bytes.to_vec(), has_tail, position, b"a");
         }
         let _ = htree::parse_root(bytes, has_tail);
         let _ = htree::parse_node(bytes, has_tail);
@@ -49,7 +49,7 @@ fn feed_journal(bytes: &[u8]) {
     let _ = (jbd2::commit_time(bytes), jbd2::commit_crc32(bytes));
 }
 
-/// Valid blocks, so that damage to them gets past the first checks.
+/// Returns valid blocks, so that damage to them passes the first checks.
 fn valid(kind: u8) -> Vec<u8> {
     let mut block = vec![0; 1024];
     let list: Vec<_> =

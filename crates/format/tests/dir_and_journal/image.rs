@@ -1,4 +1,4 @@
-//! Images made by e2fsprogs, and what `debugfs` says of them.
+//! Images that e2fsprogs makes, and the output of `debugfs` for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image; `None` (and a loud line) where e2fsprogs is missing.
+    /// Makes an image. Prints a line and returns `None` if e2fsprogs is missing.
     pub fn new(options: &[&str]) -> Option<Self> {
         if !have_e2fsprogs() {
             return None;
@@ -40,20 +40,20 @@ impl Image {
         debugfs(&self.dir, &["-w"], commands, Some(&self.path()))
     }
 
-    /// The contents of a file, a directory too.
+    /// Returns the contents of a file or directory.
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let out = self.scratch("dump");
         self.debugfs(&format!("dump {name} {}\n", out.display()));
         fs::read(out).unwrap()
     }
 
-    /// The blocks of a file of at most four blocks, in order.
+    /// Returns the blocks of a file of at most four blocks, in order.
     pub fn blocks(&self, name: &str) -> Vec<u64> {
         let text = self.debugfs(&format!("blocks {name}\n"));
         text.lines().last().unwrap().split_whitespace().map(|number| number.parse().unwrap()).collect()
     }
 
-    /// A number that `stat` shows behind `label`.
+    /// Returns the number that `stat` prints after `label`.
     pub fn stat(&self, name: &str, label: &str) -> u64 {
         let text = self.debugfs(&format!("stat {name}\n"));
         let (_, after) = text.split_once(label).unwrap_or_else(|| panic!("no {label} in {text}"));
@@ -71,7 +71,7 @@ impl Image {
         file.write_all_at(bytes, block * 1024).unwrap();
     }
 
-    /// Bytes of the superblock.
+    /// Returns the bytes of the superblock.
     pub fn superblock<const N: usize>(&self, at: usize) -> [u8; N] {
         *self.read_block(1)[at..].first_chunk().unwrap()
     }
@@ -109,7 +109,7 @@ pub fn debugfs(scratch: &TempDir, options: &[&str], commands: &str, image: Optio
     debugfs_bytes(scratch, options, commands.as_bytes(), image)
 }
 
-/// As [`debugfs`]; the commands may hold any bytes. Invalid UTF-8 is replaced in the answer.
+/// Like [`debugfs`], with commands of arbitrary bytes. Replaces invalid UTF-8 in the output.
 pub fn debugfs_bytes(scratch: &TempDir, options: &[&str], commands: &[u8], image: Option<&Path>) -> String {
     let script = scratch.path().join("commands");
     fs::write(&script, commands).unwrap();

@@ -1,4 +1,4 @@
-//! Journals that `debugfs` wrote, and one of ours that `debugfs` reads.
+//! Journals that `debugfs` writes, and one that this crate writes and `debugfs` reads.
 
 use parext4_format::FsBlock;
 use parext4_format::jbd2::{self, BlockType, JournalSuperblock, Tag, TagFormat};
@@ -80,7 +80,7 @@ fn check_log(log: &[&[u8]], superblock: &JournalSuperblock, data: &[Vec<u8>; 2])
     assert_eq!(commits, 2);
 }
 
-/// `debugfs` writes the UUID behind the tags rather than behind the first one, so only those compare.
+/// Checks a descriptor without the UUID, which `debugfs` writes after the last tag instead of the first.
 fn check_descriptor(block: &[u8], format: TagFormat, (seed, sequence): (u32, u32), tags: &[Tag]) {
     let mut again = vec![0; BLOCK];
     jbd2::encode_descriptor(&mut again, format, sequence, seed, &[0; 16], tags);

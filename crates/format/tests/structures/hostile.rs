@@ -1,4 +1,4 @@
-//! Damaged and arbitrary bytes: parsers answer with an error or a value, never with a panic.
+//! Damaged and arbitrary bytes: parsers return an error or a value and never panic.
 
 use parext4_format::extent::{self, ExtentNode};
 use parext4_format::features::{Compat, Incompat, RoCompat};
@@ -11,7 +11,7 @@ use zerocopy::FromZeros;
 
 use crate::image::Image;
 
-/// Where the superblock says that it has a checksum; nothing guards the bit itself.
+/// Offset of the feature bit for checksums, which no checksum protects.
 const METADATA_CSUM_BYTE: usize = 0x65;
 
 type Change<T> = fn(&mut T);
@@ -111,7 +111,7 @@ fn features_decide_the_access() {
     }
 }
 
-/// Three groups of 1 KiB blocks, with the features that mke2fs gives.
+/// Three groups of 1 KiB blocks, with the features that mke2fs sets.
 pub fn valid_superblock() -> RawSuperblock {
     let mut raw = RawSuperblock::new_zeroed();
     raw.s_magic.set(0xef53);
@@ -133,7 +133,7 @@ pub fn valid_superblock() -> RawSuperblock {
     raw
 }
 
-/// Calls everything that computes with a superblock that was accepted.
+/// Calls all accessors of an accepted superblock that compute.
 fn use_superblock(sb: &Superblock) {
     let mut out = [0; Superblock::SIZE];
     sb.encode(&mut out);
@@ -212,7 +212,7 @@ proptest! {
 
     #[test]
     fn inodes(mut bytes in prop::collection::vec(any::<u8>(), 256), extra in 0..=132_u8) {
-        // Make the fields plausible that would otherwise stop nearly every case.
+        // Plausible values for the fields that would otherwise fail in nearly every case.
         let sb = Superblock::from_raw(valid_superblock()).unwrap();
         (bytes[1], bytes[128], bytes[129]) = (0x81, extra, 0);
         bytes[0x6c..0x70].fill(0);
@@ -228,7 +228,7 @@ proptest! {
         bytes.truncate(if root { extent::ROOT_SIZE } else { 1024 });
         bytes[..8].copy_from_slice(&[0x0a, 0xf3, entries, 0, max, 0, depth, 0]);
         for (i, entry) in bytes[12..].chunks_exact_mut(12).take(8).enumerate() {
-            // Sorted, so that more than one entry gets through; an index ends in two unused bytes.
+            // Sorted, so that more than one entry passes. An index entry ends with two unused bytes.
             entry[3] = u8::try_from(i).unwrap() * 31;
         }
         use_node(&bytes);

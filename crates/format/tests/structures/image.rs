@@ -1,4 +1,4 @@
-//! File systems made by mke2fs, to be read as known answers.
+//! File systems made by mke2fs, as known answers.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes a volume of 64 MiB, or says loudly why it could not.
+    /// Makes a volume of 64 MiB, or prints the reason why it cannot.
     pub fn make(options: &[&str], files: Option<&Path>) -> Option<Self> {
         let bytes = mke2fs(options, files)?;
         let sb = Superblock::parse(&bytes[1024..2048]).unwrap_or_else(|e| panic!("{options:?}: {e}"));
@@ -27,7 +27,7 @@ impl Image {
         &self.bytes[block as usize * size..][..size]
     }
 
-    /// The bytes of a group's descriptor.
+    /// Returns the bytes of a group's descriptor.
     pub fn desc_bytes(&self, group: u32) -> &[u8] {
         let table = self.sb.first_gdt_block().get() as usize * self.sb.block_size() as usize;
         let size = usize::from(self.sb.desc_size());
@@ -49,7 +49,7 @@ impl Image {
         Inode::parse(self.inode_bytes(ino), &self.sb, InodeNo(ino)).unwrap()
     }
 
-    /// The output of an e2fsprogs command on this volume.
+    /// Returns the output of an e2fsprogs command on this volume.
     pub fn ask(&self, command: &str, args: &[&str]) -> Option<String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &self.bytes).unwrap();

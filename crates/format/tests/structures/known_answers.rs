@@ -1,4 +1,4 @@
-//! What mke2fs wrote is parsed, agrees with itself, and is encoded to the same bytes again.
+//! Structures that mke2fs wrote are parsed, are consistent, and are encoded to the same bytes.
 
 use std::io::{Seek, SeekFrom, Write};
 
@@ -163,7 +163,7 @@ fn walk(image: &Image, seed: ChecksumSeed, bytes: &[u8], depth: Option<u16>, fou
             entries.len()
         }
     };
-    // Behind the last entry e2fsprogs leaves what was there.
+    // After the last entry e2fsprogs leaves stale bytes.
     assert_eq!(out[..12 + 12 * used], bytes[..12 + 12 * used]);
 }
 

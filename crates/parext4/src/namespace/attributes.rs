@@ -85,7 +85,7 @@ impl Node {
         // A time in memory may have nanoseconds that the inode on the device has no room for. Returns it as it will be
         // read later.
         let has_extra = core.extra_isize >= EXTRA_TIMES;
-        let held = |time: Timestamp| time.held(has_extra);
+        let held = |time: Timestamp| time.rounded_to_disk(has_extra);
         let is_device = matches!(self.file_type(), FileType::CharDevice | FileType::BlockDevice);
         Metadata {
             ino: self.ino(),
@@ -160,7 +160,7 @@ impl Node {
         core.uid = set.uid.unwrap_or(core.uid);
         core.gid = set.gid.unwrap_or(core.gid);
         let has_extra = core.extra_isize >= EXTRA_TIMES;
-        let held = |time: Timestamp| time.held(has_extra);
+        let held = |time: Timestamp| time.rounded_to_disk(has_extra);
         core.atime = set.atime.map_or(core.atime, held);
         core.mtime = set.mtime.map_or(core.mtime, held);
         core.ctime = set.ctime.map_or_else(now, held);

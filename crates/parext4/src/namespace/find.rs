@@ -1,7 +1,7 @@
 //! Finding, changing and removing an entry.
 
 use parext4_format::InodeNo;
-use parext4_format::dir_entry::{self, Place};
+use parext4_format::dir_entry::{self, EntryPosition};
 use parext4_format::inode::FileType;
 
 use super::dir::Dir;
@@ -18,7 +18,7 @@ use crate::sync::Arc;
 pub(super) struct Found {
     pub ino: InodeNo,
     block: Arc<MetaBlock>,
-    place: Place,
+    position: EntryPosition,
 }
 
 impl Dir<'_> {
@@ -30,7 +30,7 @@ impl Dir<'_> {
     fn find_in(&self, block: Arc<MetaBlock>, name: &[u8]) -> Result<Option<Found>> {
         let bytes = block.snapshot();
         let entry = self.checked(dir_entry::find(&bytes, self.has_tail(), name))?;
-        Ok(entry.map(|(entry, place)| Found { ino: entry.ino, block, place }))
+        Ok(entry.map(|(entry, position)| Found { ino: entry.ino, block, position }))
     }
 
     fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
@@ -82,7 +82,7 @@ impl Dir<'_> {
     /// As [`remove`](Self::remove), of what was found under the same lock. No other block has got the entry since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let tail = self.has_tail();
-        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.place, name);
+        let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.position, name);
         self.checked(handle.change(&found.block, remove)).map(drop)
     }
 

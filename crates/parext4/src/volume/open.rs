@@ -320,7 +320,7 @@ fn read_descriptors(
                 // blocks.
                 Err(error) if read_only => {
                     tracing::warn!("{error}");
-                    GroupDesc::parse_places(raw, superblock)?
+                    GroupDesc::parse_locations(raw, superblock)?
                 }
                 parsed => parsed?,
             });

@@ -23,7 +23,7 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
 /// Uses up the volume's space for good, but for so many blocks that data can have. Less than none uses up blocks
 /// that are kept for metadata, too.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
-    volume.inner.allocator.leave(blocks.into());
+    volume.engine.allocator.leave(blocks.into());
 }
 
 /// Whether no node of the file's extent tree has more entries than it takes, marks included.
@@ -48,12 +48,12 @@ pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
 /// # Errors
 /// As of the device.
 pub fn checkpoint(volume: &Volume) -> Result<()> {
-    volume.inner.journal.checkpoint()
+    volume.engine.journal.checkpoint()
 }
 
 /// Does `work` while no other thread can commit.
 pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
-    volume.inner.journal.while_idle(work);
+    volume.engine.journal.while_idle(work);
 }
 
 /// Writes back at most `pages` dirty pages of one file, as the volume's own threads do.
@@ -61,7 +61,7 @@ pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
 /// # Errors
 /// As [`Volume::sync`].
 pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
-    volume.inner.write_back_some(Duration::ZERO, pages)
+    volume.engine.write_back_some(Duration::ZERO, pages)
 }
 
 /// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
@@ -72,7 +72,7 @@ pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
 
 /// Does `work` while all memory that the volume's page cache has left for pages is about to be filled by others.
 pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
-    let others = FilePages::new(&volume.inner.pages);
+    let others = FilePages::new(&volume.engine.pages);
     let claim = |index| match others.claim(index) {
         Ok(PageLookup::Vacant(fill)) => Some(fill),
         _ => None,

@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn what_is_kept_comes_back() {
         let volume = volume();
-        let allocator = &volume.inner.allocator;
+        let allocator = &volume.engine.allocator;
         let free = || allocator.unclaimed.load(Ordering::Relaxed);
         let before = free();
         for blocks in [1, 31, 1, 33, 500] {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn who_needs_nothing_gets_it_when_too_much_is_kept() {
         let volume = volume();
-        let allocator = &volume.inner.allocator;
+        let allocator = &volume.engine.allocator;
         let all = u32::try_from(allocator.unclaimed.load(Ordering::Relaxed)).unwrap();
         allocator.delay_again(allocator.reserve(0).unwrap(), all + 1);
         assert!(allocator.reserve(1).is_err() && allocator.reserve(0).is_ok());
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_there_is() {
         let volume = volume();
-        let allocator = &volume.inner.allocator;
+        let allocator = &volume.engine.allocator;
         let mut kept = 0;
         while allocator.delay(64).is_ok() {
             kept += 64;

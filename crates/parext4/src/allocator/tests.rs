@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn no_block_is_handed_out_twice_and_all_are_counted(steps in steps()) {
         let volume = volume();
-        let inner = &volume.inner;
+        let inner = &volume.engine;
         let free_at_first = inner.counts().free_blocks();
         let taken = vec![false; usize::try_from(inner.layout.blocks_count).unwrap()];
         let mut model = Model { taken, held: Vec::new(), used: 0 };
@@ -149,7 +149,7 @@ proptest! {
 #[test]
 fn blocks_that_no_hint_shows_are_found() {
     let volume = volume();
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     for group in &inner.allocator.groups {
         group.largest_hint.store(0, Ordering::Relaxed);
     }
@@ -167,7 +167,7 @@ fn blocks_that_no_hint_shows_are_found() {
 #[test]
 fn blocks_counted_that_are_in_no_group_are_corruption() {
     let volume = volume();
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     inner.allocator.unclaim(5000);
     let error = loop {
         if let Err(error) = allocate(inner, 0, 500) {
@@ -185,7 +185,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     mkfs(&*device, &options).unwrap();
     let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
     let volume = Volume::open(Arc::clone(&device) as _, &options).unwrap();
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     let allocator = &inner.allocator;
     let evict_all = || (0..allocator.groups.len()).for_each(|_| Evict::evict(&**allocator));
     let loaded = || allocator.groups.iter().filter(|group| group.is_loaded()).count();
@@ -219,9 +219,9 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     let before = free(inner);
     volume.close().unwrap();
     let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
-    assert_eq!(free(&volume.inner), before);
+    assert_eq!(free(&volume.engine), before);
     // The checksums of the bitmaps are right, and so are their counts.
-    for group in &volume.inner.allocator.groups {
-        group.keep_for_window(&volume.inner.cache, |_| None).unwrap();
+    for group in &volume.engine.allocator.groups {
+        group.keep_for_window(&volume.engine.cache, |_| None).unwrap();
     }
 }

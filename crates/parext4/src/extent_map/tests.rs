@@ -64,7 +64,7 @@ fn flatten(map: &ExtentMap) -> BTreeMap<u32, (bool, u64)> {
 }
 
 fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     let file = inner.inode(InodeNo(12)).unwrap();
     let credits = inner.map_credits(&file).unwrap();
     match *change {
@@ -149,7 +149,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
 fn claim_all(volume: &Volume) -> Vec<Reservation<'_>> {
     let (mut all, mut blocks) = (Vec::new(), 1 << 16);
     while blocks > 0 {
-        match volume.inner.allocator.reserve(blocks) {
+        match volume.engine.allocator.reserve(blocks) {
             Ok(some) => all.push(some),
             Err(_) => blocks /= 2,
         }
@@ -158,7 +158,7 @@ fn claim_all(volume: &Volume) -> Vec<Reservation<'_>> {
 }
 
 fn convert(volume: &Volume, file: &Arc<Inode>, at: u32, len: u32, reservation: &mut Reservation<'_>) {
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     let mut done = 0;
     while done < len {
         let credits = inner.map_credits(file).unwrap();
@@ -169,7 +169,7 @@ fn convert(volume: &Volume, file: &Arc<Inode>, at: u32, len: u32, reservation: &
 }
 
 fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     let mut reservation = inner.allocator.reserve(ExtentMap::CUT_BLOCKS).unwrap();
     let mut step = || {
         let credits = inner.map_credits(file).unwrap();
@@ -195,7 +195,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 fn create(volume: &Volume, capacity: usize) -> Node {
     let node = volume.root().unwrap().create(b"file", &crate::NewInode::default()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
-    volume.inner.map(&node.inode).unwrap().lock().set_capacity(capacity);
+    volume.engine.map(&node.inode).unwrap().lock().set_capacity(capacity);
     node
 }
 
@@ -213,12 +213,12 @@ proptest! {
         let mut model = BTreeMap::new();
         for change in &changes {
             apply(&volume, &mut model, change);
-            let map = volume.inner.map(&node.inode).unwrap();
+            let map = volume.engine.map(&node.inode).unwrap();
             map.check_view();
             let mapped: u32 = map.runs(0, SPAN).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
             prop_assert_eq!(mapped as usize, model.len());
         }
-        let in_memory = flatten(volume.inner.map(&node.inode).unwrap());
+        let in_memory = flatten(volume.engine.map(&node.inode).unwrap());
         let states: BTreeMap<u32, bool> = in_memory.iter().map(|(&at, &(written, _))| (at, written)).collect();
         prop_assert_eq!(&states, &model);
         let mut places: Vec<u64> = in_memory.values().map(|&(_, place)| place).collect();
@@ -229,14 +229,14 @@ proptest! {
         volume.close().unwrap();
 
         let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
-        let file = volume.inner.inode(InodeNo(12)).unwrap();
-        prop_assert_eq!(flatten(volume.inner.map(&file).unwrap()), in_memory);
+        let file = volume.engine.inode(InodeNo(12)).unwrap();
+        prop_assert_eq!(flatten(volume.engine.map(&file).unwrap()), in_memory);
     }
 }
 
 /// Maps every second block of the file, so that no two extents join.
 fn scatter(volume: &Volume, node: &Node, blocks: std::ops::Range<u32>) -> crate::Result<()> {
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     for block in blocks {
         let credits = inner.map_credits(&node.inode)?;
         inner.transact(credits, |handle| inner.add_blocks(handle, &node.inode, 2 * block, 1, false))?;
@@ -253,21 +253,21 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     let error = scatter(&volume, &node, 0..3000).unwrap_err();
     assert!(matches!(error, Error::FileTooLarge), "{error}");
     let before = {
-        let map = volume.inner.map(&node.inode).unwrap();
+        let map = volume.engine.map(&node.inode).unwrap();
         assert_eq!((map.depth(), map.lock().root_len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
         flatten(map)
     };
-    let free = volume.inner.counts().free_blocks();
+    let free = volume.engine.counts().free_blocks();
 
     assert!(scatter(&volume, &node, 2000..2001).is_err());
-    assert_eq!(volume.inner.counts().free_blocks(), free, "what was allocated went back");
+    assert_eq!(volume.engine.counts().free_blocks(), free, "what was allocated went back");
     volume.sync().unwrap();
     drop(node);
     volume.close().unwrap();
     let volume = open(&device);
-    let file = volume.inner.inode(InodeNo(12)).unwrap();
-    assert_eq!(flatten(volume.inner.map(&file).unwrap()), before);
-    volume.inner.free_blocks_from(&file, 0).unwrap();
+    let file = volume.engine.inode(InodeNo(12)).unwrap();
+    assert_eq!(flatten(volume.engine.map(&file).unwrap()), before);
+    volume.engine.free_blocks_from(&file, 0).unwrap();
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn one_handle_converts_many_pieces() {
     let volume = open(&device);
     let node = create(&volume, 84);
     scatter(&volume, &node, 0..1000).unwrap();
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     let mut reservation = inner.allocator.reserve(ExtentMap::worst_case(2)).unwrap();
     let credits = inner.conversion_credits(&node.inode, 1000).unwrap();
     assert!(credits < inner.journal.max_credits());
@@ -291,7 +291,7 @@ fn converting_in_order_leaves_one_extent() {
     let device = make();
     let volume = open(&device);
     let node = create(&volume, 84);
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false)).unwrap();
     for at in (0..1000).step_by(10) {
         // A conversion needs no block then, so that none is reserved.
@@ -308,7 +308,7 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
     let device = make();
     let volume = open(&device);
     let node = create(&volume, 84);
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     for at in [0, 100, 200, 300] {
         inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false)).unwrap();
     }
@@ -325,7 +325,7 @@ fn metadata_is_freed_some_at_a_time() {
     let device = make();
     let volume = open(&device);
     let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::default()).unwrap();
-    let inner = &volume.inner;
+    let inner = &volume.engine;
     inner.transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true)).unwrap();
     let mut handles = 0;
     loop {
@@ -349,10 +349,10 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
     drop(node);
     volume.close().unwrap();
     let volume = Volume::open(device.clone(), &OpenOptions::read_only()).unwrap();
-    let mut i_block = volume.inner.inode(InodeNo(12)).unwrap().core().block;
+    let mut i_block = volume.engine.inode(InodeNo(12)).unwrap().core().block;
     let kind = BlockKind::ExtentNode(InodeNo(12), None);
     let load = |i_block: &[u8; 60]| {
-        ExtentMap::load(i_block, &volume.inner.layout, kind, &fresh_cache(&device), true)
+        ExtentMap::load(i_block, &volume.engine.layout, kind, &fresh_cache(&device), true)
     };
     load(&i_block).unwrap();
     for first in [0_u32, 19, 21] {

@@ -21,8 +21,8 @@ impl Volume {
     /// # Errors
     /// Corruption, a failed read.
     pub fn root(&self) -> Result<Node> {
-        self.inner.in_flight.check_open()?;
-        let root = self.inner.node(InodeNo::ROOT)?;
+        self.engine.in_flight.check_open()?;
+        let root = self.engine.node(InodeNo::ROOT)?;
         if root.file_type() != FileType::Directory {
             return Err(Error::corrupt("the root inode is no directory"));
         }

@@ -18,7 +18,7 @@ impl Volume {
     /// # Errors
     /// If the device fails, or has failed before (I8).
     pub fn sync(&self) -> Result<()> {
-        self.inner.sync()
+        self.engine.sync()
     }
 
     /// Commits everything, brings all metadata to its place, and leaves an empty journal on the device. Data that is only
@@ -27,9 +27,9 @@ impl Volume {
     /// # Errors
     /// If the volume cannot be changed; [`Error::Unsupported`] if it has no journal; if the device fails.
     pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
-        self.inner.check_writable()?;
-        let _in_flight = self.inner.in_flight.enter()?;
-        self.inner.journal.empty_log(blocks)
+        self.engine.check_writable()?;
+        let _in_flight = self.engine.in_flight.enter()?;
+        self.engine.journal.empty_log(blocks)
     }
 
     /// Ends all changes as a crash would, for tests of programs and of recovery: commits all earlier changes, then
@@ -39,9 +39,9 @@ impl Volume {
     /// # Errors
     /// If the volume cannot be changed, or the commit fails.
     pub fn abort(&self) -> Result<()> {
-        self.inner.check_writable()?;
-        self.inner.journal.commit_all()?;
-        self.inner.health.close("it was shut down");
+        self.engine.check_writable()?;
+        self.engine.journal.commit_all()?;
+        self.engine.health.close("it was shut down");
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Volume {
     /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; it then stays open. As
     /// [`sync`](Self::sync); the journal then recovers the volume at the next open.
     pub fn close(self) -> Result<()> {
-        self.inner.close()
+        self.engine.close()
     }
 }
 

@@ -70,7 +70,7 @@ impl Volume {
     /// What the volume is.
     #[must_use]
     pub fn info(&self) -> Info {
-        let superblock = self.inner.counts().current();
+        let superblock = self.engine.counts().current();
         Info {
             label: superblock.label(),
             uuid: superblock.uuid(),
@@ -79,7 +79,7 @@ impl Volume {
             groups: superblock.group_count(),
             features: superblock.feature_names(),
             journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
-            read_only: self.inner.read_only.clone(),
+            read_only: self.engine.read_only.clone(),
             errors: RecordedErrors::of(&superblock),
             on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
             reserved_for: superblock.reserved_for(),
@@ -90,15 +90,15 @@ impl Volume {
     /// Space in use and free, as `statfs`.
     #[must_use]
     pub fn space(&self) -> Space {
-        let layout = &self.inner.layout;
-        let (counts, allocator) = (self.inner.counts(), &self.inner.allocator);
+        let layout = &self.engine.layout;
+        let (counts, allocator) = (self.engine.counts(), &self.engine.allocator);
         let free_blocks = counts.free_blocks().saturating_sub(allocator.delayed_blocks());
         Space {
             block_size: layout.block_size,
             blocks: layout.blocks_count,
             overhead_blocks: self.overhead_blocks(),
             free_blocks,
-            reserved_blocks: self.inner.superblock.reserved_blocks(),
+            reserved_blocks: self.engine.superblock.reserved_blocks(),
             available_blocks: allocator.available(free_blocks),
             inodes: layout.inodes_count,
             free_inodes: counts.free_inodes(),
@@ -107,7 +107,7 @@ impl Volume {
 
     /// The superblock's own figure, which older versions of mke2fs do not set.
     fn overhead_blocks(&self) -> u64 {
-        let (superblock, layout) = (&self.inner.superblock, &self.inner.layout);
+        let (superblock, layout) = (&self.engine.superblock, &self.engine.layout);
         let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
         match superblock.raw().s_overhead_clusters.get() {
             0 => u64::from(layout.first_data_block) + layout.system_blocks(),
@@ -118,25 +118,25 @@ impl Volume {
     /// Transactions that became durable since the volume was opened.
     #[must_use]
     pub fn commits(&self) -> u64 {
-        self.inner.journal.commits()
+        self.engine.journal.commits()
     }
 
     /// Lets nothing be changed any more, as a failed write does; what is not durable yet stays so. Data can still be
     /// read. Nothing happens if the volume has stopped before.
     pub fn stop(&self, why: &Error) {
-        self.inner.health.stop(why.clone());
+        self.engine.health.stop(why.clone());
     }
 
     /// Logs and records an error that an operation on this volume returned, unless that has been done. Ignores errors
     /// that are not of the volume itself.
     pub fn note_error(&self, error: &Error) {
-        self.inner.health.note(ErrorPlace::default(), error.clone());
+        self.engine.health.note(ErrorPlace::default(), error.clone());
     }
 
     /// Why nothing is changed any more, if so: an earlier error, or the volume is closed.
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
-        match self.inner.health.check() {
+        match self.engine.health.check() {
             Err(Error::Stopped(why)) => Some(why.to_string()),
             _ => None,
         }

@@ -9,7 +9,7 @@ impl Volume {
     /// Returns the label, without the padding.
     #[must_use]
     pub fn label(&self) -> Vec<u8> {
-        self.inner.counts().current().label_bytes().to_vec()
+        self.engine.counts().current().label_bytes().to_vec()
     }
 
     /// Sets the label, and makes it durable. Copies of the superblock keep the one that they have.
@@ -21,10 +21,10 @@ impl Volume {
             return Err(Error::invalid(format_args!("the label {:?}", label.escape_ascii().to_string())));
         }
         // The superblock's block.
-        self.inner.transact(1, |handle| {
-            self.inner.counts().set_label(handle, label);
+        self.engine.transact(1, |handle| {
+            self.engine.counts().set_label(handle, label);
             Ok(())
         })?;
-        self.inner.journal.commit_all().map(drop)
+        self.engine.journal.commit_all().map(drop)
     }
 }

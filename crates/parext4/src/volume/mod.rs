@@ -52,5 +52,5 @@ use crate::engine::Use;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Volume {
-    pub(crate) inner: Use,
+    pub(crate) engine: Use,
 }

@@ -13,10 +13,10 @@ impl Volume {
     /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`Node`], or is one of the file
     /// system's own; corruption; a failed read.
     pub fn node(&self, id: NodeId) -> Result<Node> {
-        self.inner.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         let NodeId { ino, generation } = id;
         let gone = || Error::NotFound(format!("inode {ino} of generation {generation}"));
-        self.inner.node_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
+        self.engine.node_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
     }
 
     /// Returns the inode that has a number now, whatever its generation, for callers that compare the generation
@@ -25,8 +25,8 @@ impl Volume {
     /// # Errors
     /// As [`node`](Self::node).
     pub fn named_node(&self, ino: InodeNo) -> Result<Node> {
-        self.inner.in_flight.check_open()?;
+        self.engine.in_flight.check_open()?;
         let gone = || Error::NotFound(format!("inode {ino}"));
-        self.inner.node_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)
+        self.engine.node_by_number(ino, |core| core.links > 0)?.ok_or_else(gone)
     }
 }

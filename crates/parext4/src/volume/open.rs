@@ -135,15 +135,15 @@ impl Volume {
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
         let journaled = journal.is_some();
-        let inner = Use::new(&build(device, superblock, journal, read_only, options)?);
-        if !inner.is_read_only() {
-            inner.mark_open(journaled)?;
-            inner.process_orphans()?;
+        let engine = Use::new(&build(device, superblock, journal, read_only, options)?);
+        if !engine.is_read_only() {
+            engine.mark_open(journaled)?;
+            engine.process_orphans()?;
             if let Some(interval) = options.commit_interval {
-                let _ = inner.timer.set(inner.start_timer(interval));
+                let _ = engine.timer.set(engine.start_timer(interval));
             }
         }
-        Ok(Self { inner })
+        Ok(Self { engine })
     }
 }
 
@@ -234,7 +234,7 @@ fn build(
         dirty: options.dirty_limit,
         interval: options.write_back_interval,
     };
-    let inner = Arc::new(Engine {
+    let engine = Arc::new(Engine {
         dirty: DirtyFiles::new(&limits, &pages, &device),
         device,
         orphans: Orphans::new(),
@@ -262,8 +262,8 @@ fn build(
         recorder,
         timer: OnceLock::new(),
     });
-    inner.inode(InodeNo::ROOT)?;
-    Ok(inner)
+    engine.inode(InodeNo::ROOT)?;
+    Ok(engine)
 }
 
 /// The superblock's block in the cache, and its counters: the sums over the groups. The superblock's own are

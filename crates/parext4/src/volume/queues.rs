@@ -9,6 +9,6 @@ impl Volume {
     /// Image files and block devices are served by io_uring, or by threads where that is not allowed.
     #[must_use]
     pub fn io_queue(&self, depth: u32) -> IoQueue {
-        IoQueue::open(&self.inner, depth)
+        IoQueue::open(&self.engine, depth)
     }
 }

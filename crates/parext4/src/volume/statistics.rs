@@ -9,7 +9,7 @@ impl Volume {
     /// Returns what the operations on file data did since the volume was opened. Always counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.usage.stats(self.inner.policy)
+        self.engine.usage.stats(self.engine.policy)
     }
 
     /// Returns why operations waited for each other, first what took the most time in all: one explanation for each pair
@@ -17,24 +17,24 @@ impl Volume {
     /// set.
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {
-        self.inner.usage.explanations()
+        self.engine.usage.explanations()
     }
 
     /// Returns what the cache of file data holds, and what it has done.
     #[must_use]
     pub fn cache_stats(&self) -> PageCacheStats {
-        self.inner.pages.stats()
+        self.engine.pages.stats()
     }
 
     /// Returns how much metadata the volume has in memory.
     #[must_use]
     pub fn metadata_cache_stats(&self) -> MetadataCacheStats {
-        let budget = self.inner.cache.budget();
+        let budget = self.engine.cache.budget();
         MetadataCacheStats {
             budget: budget.limit(),
             bytes: budget.used(),
-            inodes: self.inner.inodes.len() as u64,
-            blocks: self.inner.cache.len() as u64,
+            inodes: self.engine.inodes.len() as u64,
+            blocks: self.engine.cache.len() as u64,
         }
     }
 }

@@ -16,10 +16,10 @@ impl Volume {
     /// If the volume cannot be written, or the device fails; [`Error::Invalid`] if the range begins behind the end of
     /// the volume or has no whole block, or `least` is more than a group has.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
-        let (inner, layout) = (&self.inner, &self.inner.layout);
-        inner.check_writable()?;
-        let _in_flight = inner.in_flight.enter()?;
-        let block_size = inner.block_size();
+        let (engine, layout) = (&self.engine, &self.engine.layout);
+        engine.check_writable()?;
+        let _in_flight = engine.in_flight.enter()?;
+        let block_size = engine.block_size();
         let (first, count) = (bytes.start / block_size, bytes.end.saturating_sub(bytes.start) / block_size);
         let least = u32::try_from(least.div_ceil(block_size)).unwrap_or(u32::MAX);
         if first >= layout.blocks_count || count == 0 || least > layout.blocks_per_group {
@@ -27,8 +27,8 @@ impl Volume {
         }
         let blocks = first..first.saturating_add(count).min(layout.blocks_count);
         let discard = |offset: u64, len: u64| {
-            inner.device.discard(offset, len).map_err(|e| Error::device("discarding free blocks", e))
+            engine.device.discard(offset, len).map_err(|e| Error::device("discarding free blocks", e))
         };
-        Ok(inner.allocator.discard_free(blocks, least.max(1), discard)? * block_size)
+        Ok(engine.allocator.discard_free(blocks, least.max(1), discard)? * block_size)
     }
 }

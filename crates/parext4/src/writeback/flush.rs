@@ -192,7 +192,7 @@ mod tests {
         let file = volume.create("/f", 0o644).unwrap();
         let buffered = file.buffered(BufferedOptions::default()).unwrap();
         buffered.write_at(&[1; 4096], 0).unwrap();
-        let (dirty, inode) = (&volume.inner.dirty, &file.node().inode);
+        let (dirty, inode) = (&volume.engine.dirty, &file.node().inode);
         let cached = inode.cached().unwrap();
         // A check that makes writers wait acquires the list.
         let list = dirty.lock();

@@ -71,7 +71,7 @@ pub struct BlockSize {
 pub struct Job {
     /// The operations.
     pub rw: Rw,
-    /// What the files hold at the start.
+    /// Contents of the files at the start.
     pub layout: Layout,
     /// How the jobs share files.
     pub files: Files,

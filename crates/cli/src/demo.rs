@@ -1,4 +1,4 @@
-//! `demo`: shows on this machine that threads inside one file do not queue, and that nothing breaks by it.
+//! `parext4 demo`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use parext4_bench::interrupt;
 use crate::policy::PolicyArgs;
 use crate::size;
 
-/// Show one file written by 8 threads at once beside a file for each thread
+/// Compare 8 threads that write one file with 8 threads that write a file each
 ///
-/// Makes a volume in a temporary file, measures, reads every block back, has e2fsck check the volume if it is
-/// installed, and leaves nothing behind. Needs no root.
+/// Makes a volume in a temporary file, measures, reads every block back, and checks the volume with e2fsck if it is
+/// installed. Removes the file at the end. Needs no root.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Make the image here instead of in a temporary directory
@@ -22,10 +22,10 @@ pub struct Args {
     /// Do not remove the image
     #[arg(long)]
     keep: bool,
-    /// Size of the image; less by default if the disk is nearly full
+    /// Size of the image; 1.5 GiB by default, less if the disk is nearly full
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// About how long to measure; it takes longer where the least work takes longer
+    /// Approximate duration of the measurement; a slow disk takes longer
     #[arg(long, value_name = "N", default_value_t = 12)]
     seconds: u64,
     /// Print the result as JSON

@@ -1,4 +1,4 @@
-//! What the tests of several crates share. Part of no program.
+//! Shared parts of the tests of several crates. No program uses this crate.
 //!
 //! | module | contents |
 //! |---|---|

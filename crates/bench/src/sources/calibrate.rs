@@ -1,4 +1,4 @@
-//! How slow a simulated device has to be to give the rate that a source measured before its work.
+//! Finds the latency of a simulated device with which the engine reaches the rate that a source measured before its change.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use parext4::Policy;
 use crate::engine::Engine;
 use crate::outcome::Outcome;
 
-/// The engine as it was before: one write at a time.
+/// The engine before the change: one write at a time.
 pub const BEFORE: Engine = Engine { policy: Policy::Exclusive, ..Engine::DEFAULT };
 
-/// The latency at which `run` does `rate` operations a second one after another. Where all else takes longer
-/// than that already, it is nothing.
+/// Returns the latency with which `run` performs `rate` sequential operations per second; 0 if the rate cannot be reached.
 pub fn latency(rate: f64, mut run: impl FnMut(Duration) -> Result<Outcome>) -> Result<Duration> {
     const TRIES: u32 = 4;
     const NEAR: f64 = 0.02;

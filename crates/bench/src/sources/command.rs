@@ -1,4 +1,4 @@
-//! Other programs: mkfs, mount and their like.
+//! Runs other programs, such as mkfs and mount.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -6,18 +6,21 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The command line of `program`, found in `PATH` or in the administrator's folders.
+/// Returns the command for `program`, which is found in `PATH` or in the directories of the administrator.
 pub fn command(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"));
     command.args(args).stdin(Stdio::null());
-    // Ctrl-C is for this program alone: what cleans up must not be ended by it.
+    // Ctrl-C must end only this program, not the programs that clean up.
     command.process_group(0);
     command
 }
 
-/// Runs a command and returns what it prints; any exit status but 0 is an error with what it said.
+/// Runs a command and returns its output.
+///
+/// # Errors
+/// If the exit status is not 0, with the messages of the program.
 pub fn run(mut command: Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("starting {name}"))?;
@@ -26,7 +29,7 @@ pub fn run(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether there is such a program.
+/// Returns true if the program is installed.
 pub fn exists(program: &str) -> bool {
     command(program, ["-V"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }

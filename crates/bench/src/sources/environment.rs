@@ -1,4 +1,4 @@
-//! Where the runs take place: memory, the image or device, its loop device; made once for all of them.
+//! The storage of all runs: memory, the image or device, its loop device.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
@@ -22,35 +22,35 @@ use crate::outcome::Outcome;
 use crate::storage::{self, Image};
 use crate::target::{self, CopyTarget, DirTarget, LibTarget, RawTarget};
 
-/// Requests that the simulated device does at a time.
+/// Requests that the simulated device serves at a time.
 const PARALLEL: usize = 1024;
-/// Bytes that this process itself uses in a memory control group: stacks, buffers, histograms, and kernel objects for them.
+/// Bytes that this process uses in a memory control group besides the page cache: stacks, buffers, histograms, kernel objects.
 const OWN_MEMORY: u64 = 2 << 20;
 
-/// The image for files of so many bytes: room for a journal too, and as much as XFS takes at least.
+/// Returns the size of the image: room for the files and a journal, and at least the smallest size of XFS.
 fn image_size(scale: Scale) -> u64 {
     (scale.size * 3).max(384 << 20)
 }
 
-/// All environment. What lies over another comes before it, so that it is taken away first.
+/// The storage of all runs. Fields are dropped in order, so the loop device is detached before its image is removed.
 #[derive(Debug)]
 pub struct Environment {
     loop_device: Option<Loop>,
-    /// The image or the device given.
+    /// Path of the image or the given device.
     plain: PathBuf,
     is_device: bool,
     memory: Option<Arc<MemDevice>>,
-    /// Latency by operations a second, once found.
+    /// Latencies found so far, by operations per second.
     latencies: Mutex<BTreeMap<u64, Duration>>,
     peers: Vec<Peer>,
-    /// Whether runs can take place in memory control groups.
+    /// Whether this process can enter memory control groups.
     has_memory_groups: bool,
     _image: Option<Image>,
     _dir: Option<TempDir>,
 }
 
 impl Environment {
-    /// Makes what the cases take.
+    /// Makes the storage for the cases.
     pub fn set_up(
         device: Option<&Path>,
         dir: Option<&Path>,
@@ -122,7 +122,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Whether a run can take place here, with a cache of the given size.
+    /// Returns true if a run with a cache of the given size is possible here.
     pub fn have(&self, cache: Option<u64>, on: Subject) -> bool {
         match on {
             Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop) => self.loop_device.is_some(),
@@ -135,7 +135,7 @@ impl Environment {
         }
     }
 
-    /// The name of the device under a run.
+    /// Returns the name of the device of a run.
     pub fn device_of(&self, on: Subject) -> String {
         match on {
             Subject::Lib(Storage::Memory) | Subject::Copy | Subject::Peer(Peer::Null) => "memory".into(),
@@ -149,7 +149,7 @@ impl Environment {
         }
     }
 
-    /// Does one run of a row.
+    /// Performs one run of a case.
     pub fn measure(&self, row: &Case, run: &Participant) -> Result<Outcome> {
         let job = match &row.work {
             Workload::Blocks(job) => run.job(job),
@@ -169,7 +169,7 @@ impl Environment {
         }
     }
 
-    /// A fresh file system of a peer.
+    /// Makes and mounts a file system of a peer.
     fn mount(&self, on: Subject) -> Result<Mount> {
         match on {
             Subject::Peer(peer) => Mount::new(peer, self.path_of(on)),
@@ -186,10 +186,10 @@ impl Environment {
     }
 
     fn memory(&self) -> Result<Arc<MemDevice>> {
-        self.memory.clone().context("no memory was set aside")
+        self.memory.clone().context("no memory was allocated")
     }
 
-    /// The image, its loop device, or the device given.
+    /// Returns the path of the image, its loop device, or the given device.
     fn path_of(&self, on: Subject) -> &Path {
         match (&self.loop_device, on) {
             (Some(device), Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop)) => device.device(),
@@ -198,10 +198,10 @@ impl Environment {
         }
     }
 
-    /// The latency of the simulated device in a row, found when it is first needed.
+    /// Returns the latency of the simulated device in a case. Measures it on the first call.
     pub fn latency(&self, row: &Case) -> Result<Duration> {
         let (Some(before), Workload::Blocks(job)) = (row.before, &row.work) else {
-            bail!("a row on a simulated device says how slow it is");
+            bail!("a case on a simulated device needs a rate before the change");
         };
         let mut latencies = self.latencies.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(&latency) = latencies.get(&before.to_bits()) {
@@ -217,7 +217,7 @@ impl Environment {
     }
 }
 
-/// Peers whose programs are installed and, if they take it, for whom this is root.
+/// Returns the peers whose programs are installed and that this user can mount. Prints the reason for each other peer.
 fn usable_peers() -> Vec<Peer> {
     let is_root = rustix::process::geteuid().is_root();
     [Peer::Ext4, Peer::Xfs, Peer::Mounted, Peer::Fuse2fs, Peer::Null]
@@ -235,7 +235,7 @@ fn usable_peers() -> Vec<Peer> {
         .collect()
 }
 
-/// Whether this process may move itself to a memory control group; says so if not.
+/// Returns true if this process can enter a memory control group. Prints the reason if not.
 fn has_memory_groups() -> bool {
     match MemoryGroup::enter(1 << 30) {
         Ok(_) => true,

@@ -1,5 +1,4 @@
-//! A memory control group (version 1 or 2) for the time of a run. It limits the kernel's page cache as a volume's cache is
-//! limited by its size.
+//! Puts this process into a memory control group (version 1 or 2) during a run. The group limits the kernel's page cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// Where the kernel mounts the control groups, by the convention of systemd and of container runtimes.
 const MOUNT_POINT: &str = "/sys/fs/cgroup";
 
-/// The control group of this process and where to make others.
+/// The control group of this process, and the directory for new groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Home {
     dir: PathBuf,
@@ -20,7 +19,7 @@ struct Home {
     limit: &'static str,
 }
 
-/// A group that this process is in until this is dropped, which removes the group.
+/// A group that this process is in. Dropping it returns the process to its former group and removes the group.
 #[derive(Debug)]
 pub struct MemoryGroup {
     dir: PathBuf,
@@ -28,8 +27,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Moves this process to a new group. What its threads use from now on, with the pages of files that they bring into the
-    /// kernel's cache, takes at most `limit` bytes.
+    /// Moves this process to a new group. From now on its threads use at most `limit` bytes of memory, including the pages that
+    /// they bring into the kernel's page cache.
     ///
     /// # Errors
     /// If there is no controller for memory, or this process may not use it.
@@ -38,7 +37,7 @@ impl MemoryGroup {
         let home = home(&groups).context("the kernel has no control groups for memory")?;
         let dir = home.parent.join(format!("parext4-bench-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
-        // From here on it is removed again.
+        // From here on, dropping the group removes it.
         let group = Self { dir, home: home.dir };
         let path = group.dir.join(home.limit);
         if !path.exists() {
@@ -66,8 +65,8 @@ fn move_to(group: &Path) -> Result<()> {
     fs::write(&path, std::process::id().to_string()).with_context(|| path.display().to_string())
 }
 
-/// Returns where the text of `/proc/self/cgroup` says that this process is. A hierarchy of version 1 with the controller
-/// comes first: then version 2 has none.
+/// Returns the group of this process according to the text of `/proc/self/cgroup`. A hierarchy of version 1 that has the
+/// memory controller takes precedence, because version 2 has no such controller then.
 fn home(groups: &str) -> Option<Home> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_made_beside_the_own_one() {
+    fn new_groups_are_siblings() {
         let found = |text| {
             home(text)
                 .map(|home| (home.dir.display().to_string(), home.parent.display().to_string(), home.limit))

@@ -1,8 +1,8 @@
-//! `parext4 bench sources`: each of the works that parext4 stands on, its before beside its after, and the
-//! peers beside both; and work with names and small files, through mounts.
+//! The comparison of parext4 with the techniques that it builds on (the *sources*, S1 to S5), before and after each of them,
+//! and with other file systems (the *peers*); also work with names and small files, through mounts.
 //!
-//! All runs of a row take turns, round by round, and who goes first rotates: whatever else the machine does
-//! meets all of them. Cases in which parext4 loses are shown like the others.
+//! The participants of a case run in turn, round by round, and each round starts with another participant. So other work of the
+//! machine affects all of them alike. The report includes the cases in which parext4 is slower.
 
 mod calibrate;
 mod cases;
@@ -28,7 +28,7 @@ pub use cases::Scale;
 use environment::Environment;
 use report::Report;
 
-/// What to compare, and where.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// A block device to overwrite. `None`: an image file.
@@ -39,7 +39,7 @@ pub struct Comparison {
     pub force: bool,
     /// Sources or parts of case names; empty for all.
     pub only: Vec<String>,
-    /// How much each run does.
+    /// The size and duration of each run.
     pub scale: Scale,
     /// Runs of each line of the table.
     pub rounds: u32,
@@ -48,7 +48,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Prints the cases and what takes part in each.
+    /// Prints the cases and the participants of each.
     ///
     /// # Errors
     /// If `only` matches no case, or standard output is closed.
@@ -88,7 +88,7 @@ impl Comparison {
 /// Runs all cases in rounds.
 fn measure(cases: &[Case], environment: &Environment, runs: u32) -> Result<Report> {
     let mut report = Report::new(cases, environment);
-    // Hidden where stderr is no terminal.
+    // The bar is hidden if stderr is no terminal.
     let bar = ProgressBar::new(u64::from(runs) * cases.iter().map(|row| row.runs.len() as u64).sum::<u64>());
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {eta}  {msg}")?);
     for (row, nth) in cases.iter().zip(0..).filter(|(row, _)| row.before.is_some()) {

@@ -1,4 +1,4 @@
-//! The peers: other implementations of file systems, made, mounted, and taken away again.
+//! The peers: other file systems, which are made, mounted and unmounted.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ pub enum Peer {
     Mounted,
     /// ext4 by e2fsprogs, through FUSE.
     Fuse2fs,
-    /// What answers at once, through FUSE: no file system there can be faster.
+    /// The null file system, which answers at once, through FUSE: an upper bound for file systems there.
     Null,
 }
 
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// Programs that it takes.
+    /// Returns the programs that the peer needs.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["mkfs.ext4", "mount"],
@@ -48,12 +48,12 @@ impl Peer {
         }
     }
 
-    /// Whether it is a program that takes the image itself, and not the kernel, which takes a block device.
+    /// Returns true if a program serves the image, instead of the kernel, which needs a block device.
     pub fn is_program(self) -> bool {
         matches!(self, Self::Mounted | Self::Fuse2fs | Self::Null)
     }
 
-    /// Serves an image in the foreground, so that its end can be waited for.
+    /// Returns the command that serves an image in the foreground, so that its exit can be awaited.
     fn server(self, image: &Path, dir: &Path) -> Result<Command> {
         let own = std::env::current_exe()?;
         Ok(match self {
@@ -63,12 +63,12 @@ impl Peer {
         })
     }
 
-    /// Makes its file system on a device or image, whatever that holds.
+    /// Makes the file system on a device or image, overwriting its contents.
     fn make(self, path: &Path) -> Result<()> {
         let options: &[&str] = match self {
             Self::Null => return Ok(()),
-            // All is written now: nothing is left to be done in the background of the measurement. Nothing is
-            // discarded, which would punch holes into the image.
+            // Initializes everything now, so that no background work disturbs the measurement. Discards nothing, because that
+            // would punch holes into the image.
             Self::Ext4 | Self::Mounted | Self::Fuse2fs => {
                 &["-q", "-F", "-b4096", "-Jsize=64", "-Enodiscard,lazy_itable_init=0,lazy_journal_init=0"]
             }
@@ -85,7 +85,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Attaches `image`, past the page cache: there would be two caches otherwise.
+    /// Attaches `image` with direct I/O, to avoid a second cache.
     pub fn attach(image: &Path) -> Result<Self> {
         let options = ["--find", "--show", "--direct-io=on"].map(Path::new);
         let device = run(command("losetup", options.into_iter().chain([image])))?;
@@ -109,7 +109,7 @@ impl Drop for Loop {
 #[derive(Debug)]
 pub struct Mount {
     dir: TempDir,
-    /// The program that serves it.
+    /// The program that serves the mount.
     server: Option<Child>,
 }
 
@@ -141,13 +141,13 @@ impl Drop for Mount {
             eprintln!("parext4: cannot unmount {}: {error:#}", self.dir.path().display());
         }
         if let Some(server) = &mut self.server {
-            // It writes its cache now; whoever uses the image next must not meet it.
+            // The server writes back its cache before it exits. The next run must not overlap with that.
             let _ = server.wait();
         }
     }
 }
 
-/// Mounts an image by a program that serves it.
+/// Starts a program that mounts and serves an image, and waits until it is mounted.
 fn serve(peer: Peer, image: &Path, dir: TempDir) -> Result<Mount> {
     const LONGEST: Duration = Duration::from_secs(10);
     let before = fs::metadata(dir.path())?.dev();

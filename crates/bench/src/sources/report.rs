@@ -1,4 +1,4 @@
-//! The results of all cases: a table, JSON, pictures.
+//! The results of all cases, as a table and as JSON.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,31 +15,31 @@ use crate::engine::Engine;
 use crate::median::median;
 use crate::outcome::Outcome;
 
-/// All that was measured.
+/// The results of all cases.
 pub struct Report {
     pub cases: Vec<Measured>,
 }
 
-/// A row, and what its runs measured.
+/// The results of a case.
 pub struct Measured {
     pub row: Case,
     pub lines: Vec<Line>,
-    /// Microseconds of each request on the simulated device, if the row has one.
+    /// Microseconds of each request on the simulated device, if the case has one.
     latency_us: Option<f64>,
 }
 
-/// What takes part in a row, and how it did.
+/// The results of a participant.
 pub struct Line {
     run: Participant,
     work: Workload,
     pub label: String,
     device: String,
     outcomes: Vec<Outcome>,
-    /// Why it could not be measured.
+    /// The error of a failed run.
     failure: Option<String>,
 }
 
-/// Shows the cases and what takes part in them.
+/// Prints the cases and their participants.
 pub fn list(cases: &[Case]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for row in cases {
@@ -75,24 +75,24 @@ impl Report {
         }
     }
 
-    /// Notes how slow the simulated device of a row is.
+    /// Sets the latency of the simulated device of a case.
     pub fn set_latency(&mut self, row: usize, latency: Duration) {
         self.cases[row].latency_us = Some(latency.as_secs_f64() * 1e6);
     }
 
-    /// Whether a run failed, so that it need not be tried again.
+    /// Returns true if a run of the participant failed. It is not run again then.
     pub fn has_failed(&self, row: usize, which: usize) -> bool {
         self.cases[row].lines[which].failure.is_some()
     }
 
-    /// The heading of table and picture.
+    /// Returns the title of the table and the picture.
     pub fn title(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let rounds = self.cases.iter().flat_map(|row| &row.lines).map(|line| line.outcomes.len()).max();
         format!("{cores} cores, medians of {} runs in turn", rounds.unwrap_or(0))
     }
 
-    /// The table.
+    /// Prints the table.
     pub fn print(&self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", self.title())?;
@@ -122,7 +122,7 @@ impl Report {
 }
 
 impl Measured {
-    /// What the row is.
+    /// Returns the heading of the case.
     pub fn heading(&self) -> String {
         let latency = self.latency_us.map(|us| format!(", device of {us:.0} us")).unwrap_or_default();
         let cache = self.row.cache.map(|bytes| format!(", cache of {}", BinaryBytes(bytes)));
@@ -136,24 +136,24 @@ impl Line {
         median(&self.outcomes.iter().map(field).collect::<Vec<_>>())
     }
 
-    /// Operations a second, 0 if it was not measured.
+    /// Returns the operations per second; 0 without results.
     pub fn iops(&self) -> f64 {
         self.median(Outcome::iops)
     }
 
-    /// Operations a second of the slowest job, where jobs are told apart.
+    /// Returns the operations per second of the slowest job, if jobs are measured separately.
     fn slowest_job(&self) -> Option<f64> {
         let slowest = |run: &Outcome| run.slowest_and_fastest().map(|(slowest, _)| slowest);
         let all: Vec<f64> = self.outcomes.iter().map(slowest).collect::<Option<_>>()?;
         (!all.is_empty()).then(|| median(&all))
     }
 
-    /// MiB of data a second, if the work moves any.
+    /// Returns the MiB of data per second, if the workload moves data.
     fn mib_s(&self) -> Option<f64> {
         self.work.moves_data().then(|| self.median(Outcome::mib_s))
     }
 
-    /// The time of the work, if it is one task.
+    /// Returns the duration in seconds, if the workload is a single task.
     fn seconds(&self) -> Option<f64> {
         self.work.is_task().then(|| self.elapsed())
     }
@@ -162,17 +162,17 @@ impl Line {
         self.median(|outcome| outcome.elapsed.as_secs_f64())
     }
 
-    /// Whether parext4 is measured, and not a peer.
+    /// Returns the subject.
     pub fn on(&self) -> Subject {
         self.run.on
     }
 
-    /// Whether the engine is as by default.
+    /// Returns true if the engine has its default settings.
     pub fn is_default(&self) -> bool {
         self.run.engine == Engine::DEFAULT
     }
 
-    /// What it did, in short.
+    /// Returns a summary of the results.
     pub fn value(&self) -> String {
         match &self.failure {
             Some(_) => "failed".into(),
@@ -187,7 +187,7 @@ impl Line {
         }
     }
 
-    /// Its line of the table, beside the rate of the row's first.
+    /// Returns the line of the table; `first` is the rate of the first line of the case.
     fn text(&self, first: f64) -> String {
         let label = &self.label;
         if let Some(failure) = &self.failure {
@@ -213,7 +213,7 @@ impl Line {
         text
     }
 
-    /// Medians of the extents found and of the fewest possible.
+    /// Returns the medians of the number of extents and of the smallest possible number.
     fn extents(&self) -> Option<(f64, f64)> {
         let all: Option<Vec<(u64, u64)>> = self.outcomes.iter().map(|outcome| outcome.extents).collect();
         let all = all.filter(|all| !all.is_empty())?;

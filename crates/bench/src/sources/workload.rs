@@ -1,11 +1,11 @@
-//! What the runs of a row do.
+//! The workload of a case.
 
 use std::fmt;
 
 use super::metadata::{Names, Tree};
 use crate::job::Job;
 
-/// What the runs of a row do.
+/// The workload of a case.
 #[derive(Clone, Debug)]
 pub enum Workload {
     /// Operations on blocks of files.
@@ -17,7 +17,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// What is counted as one operation, for people.
+    /// Returns the unit of the rate.
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Blocks(_) => "IOPS",
@@ -26,22 +26,22 @@ impl Workload {
         }
     }
 
-    /// Whether it moves data, and not only names.
+    /// Returns true if the workload moves data, not only names.
     pub fn moves_data(&self) -> bool {
         !matches!(self, Self::Names(_))
     }
 
-    /// Whether it is one task, of which people ask how long it takes.
+    /// Returns true if the workload is a single task, whose duration is of interest.
     pub fn is_task(&self) -> bool {
         matches!(self, Self::Tree(_))
     }
 
-    /// Whether its jobs are in step, so that the longest times say what all of them waited for.
+    /// Returns true if the jobs run in step, so that the longest latencies are those of all jobs.
     pub fn is_in_step(&self) -> bool {
         matches!(self, Self::Blocks(job) if job.in_step)
     }
 
-    /// Programs of others that do it.
+    /// Returns the external programs that the workload needs.
     pub fn programs(&self) -> &'static [&'static str] {
         match self {
             Self::Tree(tree) => tree.task.programs(),

@@ -25,34 +25,34 @@ pub struct Args {
     /// Threads
     #[arg(long, default_value_t = 10)]
     numjobs: u32,
-    /// Operations that each thread keeps under way
+    /// Operations that each thread keeps in flight
     #[arg(long, default_value_t = 10)]
     iodepth: u32,
-    /// How operations get to the file
+    /// Calls that access the files
     #[arg(long, value_enum, default_value = "auto")]
     ioengine: IoEngine,
-    /// 1: past the page cache; 0: through it
+    /// 1: bypass the page cache; 0: use it
     #[arg(long, default_value = "1", action = Set, value_parser = BoolishValueParser::new())]
     direct: bool,
-    /// Begin with the file in the page cache, which reads in order otherwise find empty; for --direct=0
+    /// Fill the page cache before the run. Sequential reads start with an empty cache otherwise; for --direct=0
     #[arg(long, alias = "pre_read")]
     pre_read: bool,
-    /// Visit each block so many times at most
+    /// Largest number of visits to each block
     #[arg(long)]
     loops: Option<u32>,
-    /// Keep the jobs in step, as fio's flow=1 does: jobs that are ahead wait for the slowest one
+    /// Keep the jobs in step, as fio's flow=1 does: jobs that are ahead wait for the slowest job
     #[arg(long)]
     in_step: bool,
     /// Bytes of the file, or of all files together
     #[arg(long, default_value = "512m", value_parser = size::parse)]
     size: u64,
-    /// How long to measure; a run on fresh blocks, or of reads in order through a cache, ends with the file
+    /// Duration of the measurement; runs on new blocks, and sequential reads through a cache, also end with the file
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     runtime: Duration,
-    /// How long to run before measuring
+    /// Duration of the run before the measurement
     #[arg(long, alias = "ramp_time", default_value = "0", value_parser = duration::parse)]
     ramp_time: Duration,
-    /// What the files hold at the start; written unless --rw=append
+    /// Contents of the files at the start; written unless --rw=append
     #[arg(long, value_enum)]
     layout: Option<Layout>,
     /// 1: all jobs share a file; per-job: each has its own
@@ -64,39 +64,39 @@ pub struct Args {
     /// Move all offsets up by half a block (of --bs)
     #[arg(long)]
     unaligned: bool,
-    /// Make the file durable in the end, within the time measured
+    /// Sync the files at the end, within the time measured
     #[arg(long, alias = "end_fsync")]
     end_fsync: bool,
-    /// Meanwhile punch holes into the last 32 MiB of each file, and allocate them again; not for raw: and copy
+    /// During the run, punch holes into the last 32 MiB of each file and allocate them again; not for raw: and copy
     #[arg(long)]
     punch: bool,
     /// Percent of reads in --rw=randrw
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     rwmixread: u8,
-    /// Which writes exclude others from the file: range, shared-overwrite or exclusive
+    /// Operations on one file that exclude each other: range, shared-overwrite or exclusive
     #[arg(long, default_value_t)]
     policy: Policy,
     /// When unwritten extents are split: completion or submission
     #[arg(long, default_value_t)]
     split_at: SplitAt,
-    /// Requests of this many blocks or more allocate all of them in one step; or none
+    /// Requests of at least this many blocks allocate all their blocks in one step; or none
     #[arg(long, value_name = "BLOCKS", default_value = "0", value_parser = threshold)]
     serialize_allocation_from: Threshold,
     /// Bytes of the library's page cache, for --direct=0
     #[arg(long, default_value = "2g", value_parser = size::parse)]
     cache_size: u64,
-    /// What to measure: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
+    /// Target: lib:IMAGE, raw:DEVICE, dir:PATH, sim:LATENCY,PARALLEL, mem or copy
     ///
-    /// lib: the library on an image or device; an image that does not exist is made, and removed. raw: the
-    /// device or image itself. dir: a directory of any mounted file system. sim: the library on memory that
-    /// takes LATENCY for each request and PARALLEL of them at a time. mem: the library on memory.
+    /// lib: the library on an image or device; an image that does not exist is made, and removed after the run. raw: the
+    /// device or image itself. dir: a directory of any mounted file system. sim: the library on a device in memory that
+    /// takes LATENCY for each request and serves PARALLEL requests at a time. mem: the library on a device in memory.
     /// copy: plain copies out of an array.
     #[arg(long, default_value = "mem", verbatim_doc_comment)]
     target: TargetSpec,
-    /// Say in the end, on stderr, what was counted and why operations waited; for lib:, sim: and mem
+    /// Print counters and the causes of waits on standard error at the end; for lib:, sim: and mem
     #[arg(long)]
     explain: bool,
-    /// Let raw: write over what the device holds
+    /// Let raw: overwrite a device that holds a file system or partition table
     #[arg(long)]
     force: bool,
     /// Print the result as JSON
@@ -148,7 +148,7 @@ impl Args {
     }
 }
 
-/// From how many blocks on, if at all.
+/// Smallest number of blocks, or none.
 #[derive(Clone, Copy, Debug)]
 struct Threshold(Option<u32>);
 

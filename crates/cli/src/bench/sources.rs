@@ -7,25 +7,25 @@ use anyhow::Result;
 use parext4_bench::duration;
 use parext4_bench::sources::{Comparison, Scale};
 
-/// Compare the works that parext4 stands on, each with its before, and with the kernel's file systems
+/// Compare parext4 with the techniques that it builds on, and with the kernel's file systems
 ///
 /// As root, kernel ext4 and XFS take part, on a loop device over the same image or on the same device.
-/// Everything that is made is removed.
+/// All images and mounts are removed at the end.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Measure on this block device, which is overwritten, instead of on an image file
+    /// Measure on this block device, which is overwritten, instead of an image file
     #[arg(long, value_name = "PATH")]
     device: Option<PathBuf>,
-    /// Where to make the image; a temporary directory if not given
+    /// Directory for the image; a temporary directory by default
     #[arg(long, value_name = "DIR", conflicts_with = "device")]
     dir: Option<PathBuf>,
-    /// A short run that shows that all works; its figures mean little
+    /// Run every case once, for a very short time; the figures mean little
     #[arg(long, conflicts_with_all = ["runs", "seconds"])]
     quick: bool,
-    /// Rounds; the medians are reported
+    /// Number of rounds; the report has the medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
-    /// Seconds of one run; names have 2.5
+    /// Seconds of each run; cases with names run for at most 2.5 seconds
     #[arg(long, default_value = "1.5", value_parser = duration::parse)]
     seconds: Duration,
     /// Only these sources, or cases whose name contains this: S1,append
@@ -34,10 +34,10 @@ pub struct Args {
     /// Where to write results.json, results.svg and results.png
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
-    /// Show the cases and end
+    /// Print the cases and exit
     #[arg(long)]
     list: bool,
-    /// Write over what the device holds
+    /// Overwrite a device that holds a file system or partition table
     #[arg(long)]
     force: bool,
 }

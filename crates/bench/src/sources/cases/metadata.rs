@@ -1,5 +1,5 @@
-//! Names and small files: what programs do that make, look for, move and remove many of them. None of the sources is
-//! about that; parext4 is shown beside the others all the same.
+//! Cases with names and small files, as in programs that create, look up, rename and remove many files. No source measured
+//! them.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::sources::metadata::{Names, Operation, Tree, TreeTask};
 use crate::sources::workload::Workload;
 
 const THREADS: u32 = 2;
-/// Slow file systems do not come to all names in this time. What they do in less says little: it differs with the number
-/// of names, and they work in the background as well.
+/// Largest duration of a run. Slow file systems do not finish all names in this time. Shorter runs would say little, because
+/// the rate depends on the number of names, and file systems also work in the background.
 const LONGEST: Duration = Duration::from_millis(2500);
 
-/// Through the same system calls on everything that can be mounted.
+/// Returns the cases. All file systems get the same system calls.
 pub fn cases(scale: Scale) -> Vec<Case> {
     let mounted = [MOUNTED, EXT4, XFS, FUSE2FS].map(Participant::per_job);
-    // It has names, but no contents.
+    // The null file system has names, but no contents, so it cannot run git.
     let with_null = [&mounted[..], &[NULL.per_job()]].concat();
     let row = |case: &str, work, runs: &[Participant]| Case {
         source: "metadata",

@@ -1,4 +1,4 @@
-//! The cases: what each source measured, and what takes part in it.
+//! The cases: the measurements of each source, and their participants.
 
 mod metadata;
 mod passes;
@@ -14,12 +14,12 @@ use super::workload::Workload;
 use crate::engine::Engine;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
 
-/// How much is measured.
+/// The size and duration of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Bytes of the files.
     pub size: u64,
-    /// The longest time of one run.
+    /// Largest duration of a run.
     pub runtime: Duration,
     /// Names that are created, looked up, renamed and removed.
     pub names: u32,
@@ -41,28 +41,28 @@ pub struct Case {
     pub source: &'static str,
     pub case: String,
     pub work: Workload,
-    /// Operations a second that the source measured before its work; a simulated device is made as slow.
+    /// Operations per second that the source measured before its change. The simulated device gets a latency that gives this rate.
     pub before: Option<f64>,
-    /// Bytes of every run's cache, if it is not to hold all files: the engine's page cache, or a memory control group around
-    /// the kernel's.
+    /// Bytes of the cache of every run, if it must not hold all files: of the engine's page cache, or of a memory control group
+    /// that limits the kernel's.
     pub cache: Option<u64>,
-    /// What takes turns; the first is what the others are compared with.
+    /// The participants. Rates are relative to the first.
     pub runs: Vec<Participant>,
 }
 
-/// What takes part in a case.
+/// A participant of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Participant {
     pub on: Subject,
     pub files: Files,
     pub engine: Engine,
-    /// If not as the job says.
+    /// Overrides the layout of the job.
     pub layout: Option<Layout>,
-    /// Whether holes are punched beside it.
+    /// Whether a thread punches holes during the run.
     pub punch: bool,
 }
 
-/// What is measured, and where it lies.
+/// The subject of a measurement, and its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Lib(Storage),
@@ -72,20 +72,20 @@ pub enum Subject {
     Peer(Peer),
 }
 
-/// Where a volume lies.
+/// The storage of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Memory.
     Memory,
-    /// Memory that takes its time.
+    /// Memory with simulated latency.
     Simulated,
-    /// The image file, or the device if one was given.
+    /// The image file, or the given device.
     Plain,
-    /// The loop device under the kernel's file systems.
+    /// The loop device that the kernel's file systems use.
     Loop,
 }
 
-/// All cases.
+/// Returns all cases.
 pub fn all(scale: Scale) -> Vec<Case> {
     let blocks = [
         s1(scale),
@@ -112,7 +112,7 @@ const MOUNTED: Participant = on(Subject::Peer(Peer::Mounted));
 const NULL: Participant = on(Subject::Peer(Peer::Null));
 const FUSE2FS: Participant = on(Subject::Peer(Peer::Fuse2fs));
 
-/// With the default engine, all in one file.
+/// Returns a participant with the default engine whose jobs share one file.
 const fn on(on: Subject) -> Participant {
     Participant { on, files: Files::One, engine: Engine::DEFAULT, layout: None, punch: false }
 }
@@ -142,18 +142,18 @@ impl Participant {
         Self { files: Files::PerJob, ..self }
     }
 
-    /// The job of a row as this takes part in it.
+    /// Returns the job of a case with the settings of this participant.
     pub fn job(&self, job: &Job) -> Job {
         Job { files: self.files, layout: self.layout_in(job), punch: self.punch, ..job.clone() }
     }
 
-    /// What the files of a job hold at its start.
+    /// Returns the contents of the files at the start of a job.
     pub fn layout_in(&self, job: &Job) -> Layout {
         self.layout.unwrap_or(job.layout)
     }
 }
 
-/// S1: writes into preallocated blocks share the file. The source's table, on a device as slow as its own.
+/// Returns the cases of S1: writes into preallocated blocks in parallel. The table of the source, on a device as slow as there.
 fn s1(scale: Scale) -> Vec<Case> {
     let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [
@@ -175,7 +175,7 @@ fn s1(scale: Scale) -> Vec<Case> {
     cases
 }
 
-/// S1's job on a disk, beside its peers.
+/// Returns the cases of S1 on a disk, with the peers.
 fn s1_disk(scale: Scale) -> Vec<Case> {
     let peers = [
         RAW.layout(Layout::Written),
@@ -198,7 +198,7 @@ fn s1_disk(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// S2: a large request's blocks are allocated in one step.
+/// Returns the cases of S2: the blocks of a large request are allocated in one step.
 fn s2(scale: Scale) -> Vec<Case> {
     const JOBS: u32 = 32;
     let settings = [None, Some(0), Some(33)].map(|from| PLAIN.serialize_from(from));
@@ -218,11 +218,11 @@ fn s2(scale: Scale) -> Vec<Case> {
     appends.chain(overwrites).collect()
 }
 
-/// S3: overwrites of parts of blocks share the file.
+/// Returns the cases of S3: overwrites of parts of blocks in parallel.
 fn s3(scale: Scale) -> Vec<Case> {
     let sim = on(Subject::Lib(Storage::Simulated));
     let runs = [sim.policy(Policy::Exclusive), sim.policy(Policy::SharedOverwrite), sim];
-    // What a device moves costs no processor time, so the simulated one's memory should fit its caches.
+    // A device moves data without processor time. So the memory of the simulated device should fit the processor's caches.
     let size = scale.size.min(64 << 20);
     let overwrite = job(Scale { size, ..scale }, Layout::Written, 2048, 8, 256);
     let unwritten = half_blocks(job(scale, Layout::Unwritten, 2048, 8, 16), 0);
@@ -237,7 +237,7 @@ fn s3(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// What all sources are about: threads that share a file beside threads that have a file each.
+/// Returns the cases that compare threads in one file with a file for each thread.
 fn one_file(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
     let through_fuse = [MOUNTED, FUSE2FS, NULL].map(|run| [run, run.per_job()]).concat();
@@ -254,7 +254,7 @@ fn one_file(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// S4: buffered reads and writes of one file share it. All of it stays in memory.
+/// Returns the cases of S4: buffered reads and writes of one file in parallel. The file stays in memory.
 fn s4(scale: Scale) -> Vec<Case> {
     let policies =
         [Policy::Exclusive, Policy::SharedOverwrite, Policy::Range].map(|policy| PLAIN.policy(policy));
@@ -267,14 +267,14 @@ fn s4(scale: Scale) -> Vec<Case> {
     ]
 }
 
-/// S5: ranges of one file are changed beside I/O elsewhere in it, and what holding ranges costs.
+/// Returns the cases of S5: changes of ranges in parallel to I/O elsewhere in the file, and the cost of range locks.
 fn s5(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, LOOP, EXT4, XFS].map(|run| [run, run.punched()]).concat();
     let punched = row("S5", "overwrite-4k-8-beside-punch", job(scale, Layout::Written, 4096, 8, 1), &runs);
     [vec![punched], passes::cases(scale)].concat()
 }
 
-/// Threads that share a file through a cache beside threads that have a file each; one thread that streams.
+/// Returns the cases of buffered I/O: threads in one file, a file for each thread, and one thread that streams.
 fn buffered(scale: Scale) -> Vec<Case> {
     let runs = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
     let random = |rw| cached(job(scale, Layout::Written, 4096, 8, 1), rw);
@@ -306,7 +306,7 @@ fn row(source: &'static str, case: &str, job: Job, runs: &[Participant]) -> Case
     }
 }
 
-/// Random writes.
+/// Returns a job of random writes.
 fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> Job {
     Job {
         rw: Rw::RandWrite,
@@ -331,12 +331,12 @@ fn job(scale: Scale, layout: Layout, bytes: u64, numjobs: u32, iodepth: u32) -> 
     }
 }
 
-/// Through a cache.
+/// Returns the job with buffered I/O.
 fn cached(job: Job, rw: Rw) -> Job {
     Job { rw, direct: false, read_percent: 50, ..job }
 }
 
-/// All operations of one size.
+/// Returns a single size for all operations.
 fn fixed(bytes: u64) -> BlockSize {
     BlockSize { min: bytes, max: bytes }
 }
@@ -345,19 +345,19 @@ fn with_block(job: Job, block: BlockSize) -> Job {
     Job { block, align: block.max, ..job }
 }
 
-/// One write in each block of 4 KiB, `shift` bytes from its start.
+/// Returns the job with one write in each block of 4 KiB, `shift` bytes from its start.
 fn half_blocks(job: Job, shift: u64) -> Job {
     Job { align: 4096, shift, ..job }
 }
 
 impl Case {
-    /// Whether the user asked for it: by its source, or by part of its name.
+    /// Returns true if `only` is empty, or names the source or a part of the name of the case.
     pub fn is_wanted(&self, only: &[String]) -> bool {
         only.is_empty()
             || only.iter().any(|name| self.source.eq_ignore_ascii_case(name) || self.case.contains(name))
     }
 
-    /// Whether the programs that its work is done by are installed; says so if not.
+    /// Returns true if the programs of the workload are installed. Prints the missing one if not.
     pub fn has_programs(&self) -> bool {
         let missing = self.work.programs().iter().find(|program| !command::exists(program));
         if let Some(program) = missing {
@@ -366,7 +366,7 @@ impl Case {
         missing.is_none()
     }
 
-    /// What one of its runs is called beside the others: whatever differs between them.
+    /// Returns the label of a participant: the settings in which the participants of the case differ.
     pub fn label(&self, which: usize) -> String {
         let run = &self.runs[which];
         let lib: Vec<Engine> =
@@ -407,7 +407,7 @@ impl Subject {
         }
     }
 
-    /// Its name in the JSON.
+    /// Returns the name in JSON.
     pub fn target(self) -> &'static str {
         match self {
             Self::Lib(Storage::Simulated) => "sim",

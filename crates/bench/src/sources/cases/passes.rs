@@ -1,10 +1,10 @@
-//! S5's own test, of what ranges cost: one pass over a file that lies in memory, by one thread.
+//! The cases of S5 that measure the cost of range locks: one pass of one thread over a file in memory.
 
 use super::{Case, EXT4, PLAIN, Scale, XFS, cached, job, row};
 use crate::job::{IoEngine, Job, Layout, Rw};
 use parext4::Policy;
 
-/// Reads, writes, and page faults of a program that only looks, or also writes.
+/// Returns the cases: reads, writes, read faults and write faults.
 pub fn cases(scale: Scale) -> Vec<Case> {
     let [exclusive, shared] = [Policy::Exclusive, Policy::SharedOverwrite].map(|policy| PLAIN.policy(policy));
     let runs = [exclusive, shared, PLAIN, EXT4, XFS];

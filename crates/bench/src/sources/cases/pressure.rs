@@ -1,13 +1,12 @@
-//! Files that a cache cannot hold, or only just: threads that share one beside threads that have one each.
+//! Cases with files as large as the cache, and larger.
 
 use super::{Case, EXT4, LOOP, PLAIN, Scale, XFS, cached, job, row};
 use crate::job::{Job, Layout, Rw};
 
-/// The working set as a multiple of the cache.
+/// Sizes of the files, as multiples of the cache.
 const MULTIPLES: [u64; 3] = [1, 2, 4];
 
-/// Overwrites, and reads and overwrites by turns. All jobs are in step: otherwise jobs whose own files are in memory run at
-/// its speed and keep them there, and the total says how many operations missed the cache, not what a miss costs.
+/// Returns the cases: overwrites, and a mix of reads and overwrites, with all jobs in step (see [`lockstep`](crate::lockstep)).
 pub fn cases(scale: Scale) -> Vec<Case> {
     let cache = scale.size / 8;
     let each = [PLAIN, EXT4, XFS].map(|run| [run, run.per_job()]).concat();
@@ -17,7 +16,7 @@ pub fn cases(scale: Scale) -> Vec<Case> {
             size: cache * multiple,
             in_step: true,
             runtime: scale.runtime / 2,
-            // Writes cost less until the first ones are written back.
+            // Writes are cheaper until write-back begins.
             ramp: scale.runtime / 4,
             ..cached(job(scale, Layout::Written, 4096, 8, 1), rw)
         };

@@ -1,4 +1,4 @@
-//! What a program that keeps versions does with a tree.
+//! Commits a tree with git.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use crate::interrupt;
 use crate::sources::command::{command, run};
 
-/// Nothing goes on in the background, and nothing but this is heeded.
+/// Settings of git: no background work, no checks of ownership.
 const SETTINGS: [&str; 3] = ["gc.auto=0", "maintenance.auto=false", "safe.directory=*"];
 
-/// Makes a repository of `tree`, commits all of it, and asks what has changed.
+/// Makes a repository of `tree`, commits all files, and checks that `git status` finds no changes.
 pub fn keep(tree: &Path) -> Result<()> {
     git(tree, &["init", "-q"])?;
     git(tree, &["add", "-A"])?;

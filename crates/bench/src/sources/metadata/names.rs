@@ -1,4 +1,4 @@
-//! Empty files made, looked at, moved and removed by threads that have a directory each.
+//! Threads that create, stat, rename and remove empty files, each in its own directory.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use crate::outcome::Outcome;
 use crate::runner;
 use crate::submitter::{Blocking, Submitter};
 
-/// What is done to each name.
+/// The operation on each name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// open(2) with `O_CREAT | O_EXCL`, and close(2).
     Create,
     Stat,
-    /// In the same directory.
+    /// renameat(2) in the same directory.
     Rename,
     Unlink,
 }
@@ -55,19 +55,19 @@ fn create(dir: impl AsFd, name: &str) -> rustix::io::Result<()> {
     openat(dir, name, flags, Mode::from_raw_mode(0o644)).map(drop)
 }
 
-/// One run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub operation: Operation,
     pub threads: u32,
-    /// Files of each thread at most.
+    /// Largest number of files of each thread.
     pub files: u32,
     /// The run ends after this time, or when a thread has no files left.
     pub runtime: Duration,
 }
 
 impl Names {
-    /// Runs on a file system that is mounted on `root`, and has nothing in it. What is made stays there.
+    /// Runs on an empty file system that is mounted on `root`. The files stay there.
     pub fn run(&self, root: &Path) -> Result<Outcome> {
         let make = |nth: u32| {
             let path = root.join(nth.to_string());
@@ -87,8 +87,8 @@ impl Names {
         Ok(outcome)
     }
 
-    /// Makes files in all directories, and returns how many in each. A slow file system gets fewer of them, as it would
-    /// not come to all.
+    /// Makes files in all directories, and returns their number in each. A slow file system gets fewer files, because it would
+    /// not finish all of them.
     fn fill(&self, dirs: &[File]) -> Result<u32> {
         let start = Instant::now();
         for nth in 0..self.files {
@@ -103,7 +103,7 @@ impl Names {
         Ok(self.files)
     }
 
-    /// The same as a job: each name stands for a byte that is visited once, in order.
+    /// Returns the run as a job in which each name is a byte that is visited once, in order.
     fn job(&self, files: u32) -> Job {
         Job {
             rw: Rw::Write,

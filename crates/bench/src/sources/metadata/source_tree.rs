@@ -1,4 +1,4 @@
-//! A tree of small files as sources are, the same each time.
+//! A reproducible tree of small files that resembles source code.
 
 use crate::access_order::mix;
 
@@ -17,13 +17,13 @@ const WORDS: [&str; 24] = [
 /// A file of the tree.
 #[derive(Debug)]
 pub struct SourceFile {
-    /// The directory that it lies in, relative to the tree.
+    /// Directory of the file, relative to the tree.
     pub dir: String,
     pub name: String,
     pub contents: Vec<u8>,
 }
 
-/// So many files, directory by directory.
+/// Returns `files` files, directory by directory.
 pub fn tree(files: u32) -> impl Iterator<Item = SourceFile> {
     (0..files).map(|nth| SourceFile {
         dir: dir(nth / TOGETHER),
@@ -32,7 +32,7 @@ pub fn tree(files: u32) -> impl Iterator<Item = SourceFile> {
     })
 }
 
-/// The path of a directory: children come after their parents.
+/// Returns the path of directory number `nth`. Parents have smaller numbers than their children.
 fn dir(nth: u32) -> String {
     match nth {
         0 => "tree".into(),
@@ -40,13 +40,13 @@ fn dir(nth: u32) -> String {
     }
 }
 
-/// Small files are more than large ones.
+/// Returns the length of a file. Small files are more frequent than large ones.
 fn len(nth: u32) -> u64 {
     let part = |seed: u64| mix(u64::from(nth) << 8 | seed) % 1001;
     LEAST + (MOST - LEAST) * part(1) / 1000 * part(2) / 1000
 }
 
-/// Lines of words, so that it packs as sources do.
+/// Returns lines of words, which compress as source code does.
 fn contents(nth: u32) -> Vec<u8> {
     let len = usize::try_from(len(nth)).unwrap_or(0);
     let mut text = String::with_capacity(len + 64);

@@ -1,4 +1,4 @@
-//! A tree of small files, unpacked as tar does it, or kept by git.
+//! Unpacks a tree of small files as tar does, or commits it with git.
 
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
@@ -13,12 +13,12 @@ use crate::interrupt;
 use crate::outcome::{Outcome, Tally};
 use crate::runner::cpu_time;
 
-/// What is done with the tree.
+/// The task with the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeTask {
-    /// It is unpacked, until it is durable.
+    /// Unpack the tree and sync it.
     Unpack,
-    /// git makes a repository of it, commits it, and looks whether anything has changed.
+    /// Make a git repository of the tree, commit it, and run `git status`.
     Git,
 }
 
@@ -38,7 +38,7 @@ impl TreeTask {
     }
 }
 
-/// One run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub task: TreeTask,
@@ -46,7 +46,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Runs on a file system that is mounted on `root`, and has nothing in it. What is made stays there.
+    /// Runs on an empty file system that is mounted on `root`. The files stay there.
     pub fn run(&self, root: &Path) -> Result<Outcome> {
         let sources: Vec<SourceFile> = source_tree::tree(self.files).collect();
         let (mut tally, cpu, start) = (Tally::new()?, cpu_time(), Instant::now());
@@ -67,7 +67,7 @@ impl Tree {
 
 /// Makes directories and files with their contents and times.
 fn unpack(sources: &[SourceFile], root: &Path, tally: &mut Tally) -> Result<()> {
-    // Not now, which files have anyway.
+    // A time other than the present, which new files have anyway.
     let modified = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30));
     let mut dir = None;
     for source in sources {

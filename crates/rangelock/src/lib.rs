@@ -7,6 +7,7 @@ compile_error!(
 );
 
 mod acquire;
+mod class;
 mod fault;
 mod grid;
 mod guard;

@@ -16,108 +16,11 @@
 //!   grants need no tickets.
 //! - Q5: a class has a grant or a waiter, and no two conflicting grants.
 
+use crate::class::{Class, LAST, Ticket, Waiting};
 use crate::fault::{Fault, Planted};
 use crate::grid::{Grid, Id};
 use crate::range::{Access, ByteRange, Mode};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
-
-type Ticket = u64;
-
-/// Greater than every ticket in use.
-const LAST: Ticket = Ticket::MAX;
-
-struct Waiting<W> {
-    ticket: Ticket,
-    mode: Mode,
-    waker: W,
-}
-
-/// The requests for exactly one range.
-struct Class<W> {
-    shared: u32,
-    exclusive: u32,
-    /// Boxed, because most classes never have a waiter.
-    waiters: Option<Box<Waiters<W>>>,
-}
-
-/// The waiting requests of a class, in arrival order.
-struct Waiters<W> {
-    requests: VecDeque<Waiting<W>>,
-    /// The ticket of the first exclusive waiter, or `LAST`.
-    first_exclusive: Ticket,
-}
-
-impl<W> Default for Class<W> {
-    fn default() -> Self {
-        Self { shared: 0, exclusive: 0, waiters: None }
-    }
-}
-
-impl<W> Default for Waiters<W> {
-    fn default() -> Self {
-        Self { requests: VecDeque::new(), first_exclusive: LAST }
-    }
-}
-
-impl<W> Class<W> {
-    fn granted(&mut self, mode: Mode) -> &mut u32 {
-        match mode {
-            Mode::Shared => &mut self.shared,
-            Mode::Exclusive => &mut self.exclusive,
-        }
-    }
-
-    /// Returns true if the class has a grant, or a waiter before `ticket`, that excludes `mode`.
-    #[inline]
-    fn blocks(&self, mode: Mode, ticket: Ticket) -> bool {
-        let waiting = self.waiters.as_ref().map_or(LAST, |waiters| waiters.first(mode));
-        let granted = match mode {
-            Mode::Shared => self.exclusive,
-            Mode::Exclusive => self.shared + self.exclusive,
-        };
-        granted > 0 || waiting < ticket
-    }
-
-    fn is_empty(&self) -> bool {
-        self.shared + self.exclusive == 0 && self.first().is_none()
-    }
-
-    fn first(&self) -> Option<&Waiting<W>> {
-        self.waiting().next()
-    }
-
-    fn waiting(&self) -> impl Iterator<Item = &Waiting<W>> {
-        self.waiters.iter().flat_map(|waiters| &waiters.requests)
-    }
-}
-
-impl<W> Waiters<W> {
-    /// Returns the ticket of the first waiter that excludes `mode`, or `LAST`.
-    fn first(&self, mode: Mode) -> Ticket {
-        match mode {
-            Mode::Shared => self.first_exclusive,
-            Mode::Exclusive => self.requests.front().map_or(LAST, |first| first.ticket),
-        }
-    }
-
-    fn push(&mut self, waiting: Waiting<W>) {
-        if waiting.mode == Mode::Exclusive {
-            self.first_exclusive = self.first_exclusive.min(waiting.ticket);
-        }
-        self.requests.push_back(waiting);
-    }
-
-    fn remove(&mut self, index: usize) -> Option<Waiting<W>> {
-        let removed = self.requests.remove(index)?;
-        if removed.ticket == self.first_exclusive {
-            // Each shared waiter is visited once for each exclusive waiter removed before it, mostly one.
-            let exclusive = self.requests.iter().find(|w| w.mode == Mode::Exclusive);
-            self.first_exclusive = exclusive.map_or(LAST, |w| w.ticket);
-        }
-        Some(removed)
-    }
-}
 
 /// The requests of one slot. `W` is what the caller gets back when a waiter is granted.
 pub(crate) struct Queue<W> {
@@ -166,8 +69,7 @@ impl<W> Queue<W> {
         self.next_ticket += 1;
         self.waiting += 1;
         let id = self.classes.find_or_add(access.range);
-        let waiters = self.classes.value_mut(id).waiters.get_or_insert_default();
-        waiters.push(Waiting { ticket, mode: access.mode, waker });
+        self.classes.value_mut(id).push(Waiting { ticket, mode: access.mode, waker });
     }
 
     /// Releases a granted request, and appends the wakers of the waiters that this grants.
@@ -243,8 +145,7 @@ impl<W> Queue<W> {
             for (mode, count) in [(Mode::Shared, class.shared), (Mode::Exclusive, class.exclusive)] {
                 granted.extend((0..count).map(|_| Access { range, mode }));
             }
-            let waiters = class.waiters.map_or_else(VecDeque::new, |waiters| waiters.requests);
-            waiting.extend(waiters.into_iter().map(|w| (range, w)));
+            waiting.extend(class.into_waiting().into_iter().map(|w| (range, w)));
         }
         self.waiting = 0;
         waiting.sort_unstable_by_key(|(_, w)| w.ticket);
@@ -301,7 +202,7 @@ impl<W> Queue<W> {
 
     fn remove_waiter(&mut self, id: Id, index: usize) -> Option<Waiting<W>> {
         self.waiting -= 1;
-        self.classes.value_mut(id).waiters.as_mut()?.remove(index)
+        self.classes.value_mut(id).remove(index)
     }
 }
 

@@ -6,10 +6,10 @@
 
 use anyhow::Result;
 
-use crate::campaign::Scope;
 use crate::cargo_test;
 use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
+use crate::scope::Scope;
 use crate::workspace;
 
 /// Runs the tests of the device queues, and of the range lock, under AddressSanitizer.

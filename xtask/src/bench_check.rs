@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::campaign::{self, Bench};
-use crate::kernel::Mount;
+use crate::command::{Cmd, cmd};
+use crate::kernel_mount::Mount;
 use crate::quantile::median;
-use crate::sh::{Cmd, cmd};
+use crate::testbed::{TestBed, remove};
 use crate::{debian, image, interrupt};
 
 /// How long to measure.
@@ -50,8 +50,8 @@ const TOLERANCE: f64 = 0.1;
 /// Compares all jobs; returns whether all agree.
 pub fn run(args: &Args) -> Result<bool> {
     debian::check_kernel_mounts()?;
-    let bench = Bench::new()?;
-    let image = bench.path("image");
+    let bed = TestBed::new()?;
+    let image = bed.path("image");
     // What lies under the image has no first writes left.
     cmd("dd")
         .args("if=/dev/urandom bs=1M oflag=direct")
@@ -59,27 +59,27 @@ pub fn run(args: &Args) -> Result<bool> {
         .arg(format!("of={}", image.display()))
         .run()?;
     image::mke2fs_on(&image, "-E nodiscard,lazy_itable_init=0,lazy_journal_init=0")?;
-    let mount = Mount::new(&image, &bench.path("mount"), "rw")?;
+    let mount = Mount::new(&image, &bed.path("mount"), "rw")?;
     let mut all_agree = true;
     for job in &JOBS {
-        all_agree &= compare(&bench, mount.dir(), job, args)?;
+        all_agree &= compare(&bed, mount.dir(), job, args)?;
     }
     mount.unmount()?;
     Ok(all_agree)
 }
 
 /// Runs a job by both programs in turn, prints the medians, and returns whether they agree.
-fn compare(bench: &Bench, dir: &Path, job: &Job, args: &Args) -> Result<bool> {
+fn compare(bed: &TestBed, dir: &Path, job: &Job, args: &Args) -> Result<bool> {
     let (mut ours, mut fios) = (Vec::new(), Vec::new());
     for round in 0..args.runs {
         interrupt::check()?;
-        // Who goes first takes turns.
+        // The programs alternate in going first.
         if round % 2 == 0 {
-            ours.push(by_parext4(bench, dir, job, args)?);
+            ours.push(by_parext4(bed, dir, job, args)?);
             fios.push(by_fio(dir, job, args)?);
         } else {
             fios.push(by_fio(dir, job, args)?);
-            ours.push(by_parext4(bench, dir, job, args)?);
+            ours.push(by_parext4(bed, dir, job, args)?);
         }
     }
     // Of the two runs next to each other, so that a machine that slows down slows both.
@@ -92,8 +92,8 @@ fn compare(bench: &Bench, dir: &Path, job: &Job, args: &Args) -> Result<bool> {
     Ok(agree)
 }
 
-fn by_parext4(bench: &Bench, dir: &Path, job: &Job, args: &Args) -> Result<f64> {
-    let report = bench
+fn by_parext4(bed: &TestBed, dir: &Path, job: &Job, args: &Args) -> Result<f64> {
+    let report = bed
         .parext4("bench --json")
         .args(job.words)
         .arg(format!("--runtime={}s", args.seconds))
@@ -104,7 +104,7 @@ fn by_parext4(bench: &Bench, dir: &Path, job: &Job, args: &Args) -> Result<f64> 
 fn by_fio(dir: &Path, job: &Job, args: &Args) -> Result<f64> {
     // A new file for each run, all written, as parext4 makes it: a disk may be slower after much was written.
     let file = dir.join("fio");
-    campaign::remove(&file)?;
+    remove(&file)?;
     let report = cmd("fio")
         .args("--name=check --overwrite=1 --thread --group_reporting --time_based --output-format=json")
         .args(job.words)

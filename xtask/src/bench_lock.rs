@@ -1,4 +1,4 @@
-//! What the range lock costs: buffered reads, writes and page faults by `parext4 bench`, and by the same program with
+//! The cost of the range lock: buffered reads, writes and page faults by `parext4 bench`, and by the same program with
 //! a lock that locks nothing.
 //!
 //! The jobs need no lock: threads read, or write different pages, and too little is dirty for writing back to begin.
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use crate::command::cmd;
 use crate::interrupt;
 use crate::quantile::{median, quantile};
-use crate::sh::cmd;
 use crate::workspace::{self, cargo};
 
 /// How long to measure.
@@ -22,7 +22,7 @@ pub struct Args {
     /// Runs of each program, in turn
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=999))]
     runs: u32,
-    /// Milliseconds of each run over a file in the cache; others take one pass
+    /// Milliseconds of each run over a cached file; a run with an empty cache makes one pass
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     millis: u32,
     /// Only jobs whose name contains this
@@ -33,7 +33,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// What a thread does.
+/// The work of each thread.
 struct Job {
     name: &'static str,
     words: &'static str,
@@ -104,7 +104,7 @@ impl Builds {
         let mut figures = Figures::default();
         for round in 0..runs {
             let mut both = [(&self.locked, &mut figures.locked), (&self.unlocked, &mut figures.unlocked)];
-            // Who goes first takes turns.
+            // The programs alternate in going first.
             if round % 2 == 1 {
                 both.reverse();
             }
@@ -127,7 +127,7 @@ fn nanoseconds(binary: &Path, words: &str) -> Result<f64> {
 }
 
 impl Figures {
-    /// What the lock adds, in percent: at the quartile, median and quartile of the pairs.
+    /// The time that the lock adds, in percent: first quartile, median and third quartile of the pairs.
     fn cost(&self) -> [f64; 3] {
         let pairs = self.locked.iter().zip(&self.unlocked);
         let costs: Vec<f64> = pairs.map(|(with, without)| (with / without - 1.0) * 100.0).collect();

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
+use crate::command::Cmd;
 use crate::report::Report;
-use crate::sh::Cmd;
 use crate::slowest::Log;
 
 /// Runs a test command, shows what it prints, and adds the sums and the slowest calls of its test programs to the report.

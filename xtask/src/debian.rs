@@ -1,10 +1,10 @@
-//! The programs of others that the checks need, and how to get them on Debian.
+//! The external programs that the checks need, and their installation on Debian.
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::sh::{cmd, path};
+use crate::command::{cmd, path};
 
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct Tool {
     pub package: &'static str,
 }
 
-/// What the campaigns need that mount images in the kernel.
+/// The programs that campaigns with kernel mounts need.
 pub const KERNEL_MOUNTS: &[Tool] = &[
     Tool { program: "mke2fs", package: "e2fsprogs" },
     Tool { program: "e2fsck", package: "e2fsprogs" },
@@ -26,7 +26,7 @@ pub const KERNEL_MOUNTS: &[Tool] = &[
     Tool { program: "fsfreeze", package: "util-linux" },
 ];
 
-/// What the tests of parext4's own mounts need besides; the campaigns above do without.
+/// The programs that tests of parext4's own mounts need in addition.
 pub const FUSE_MOUNTS: &[Tool] = &[
     Tool { program: "fusermount3", package: "fuse3" },
     Tool { program: "chattr", package: "e2fsprogs" },
@@ -51,12 +51,12 @@ pub fn install(tools: &[Tool]) -> Vec<&'static str> {
     missing(tools)
 }
 
-/// Whether this process has root's rights over mounts and loop devices, as far as its user tells.
+/// Returns true if the effective user is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Fails where a campaign that mounts images in the kernel cannot run, and says why.
+/// Fails with the reason if campaigns with kernel mounts cannot run here.
 pub fn check_kernel_mounts() -> Result<()> {
     let missing = missing(KERNEL_MOUNTS);
     if !missing.is_empty() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::sh::cmd;
+use crate::command::cmd;
 
 /// Makes the image `path` of `size` bytes with `mke2fs`, to which `options` go.
 pub fn mke2fs(path: &Path, size: u64, options: &str) -> Result<()> {

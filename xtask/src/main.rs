@@ -7,17 +7,19 @@ mod bench_check;
 mod bench_lock;
 mod campaign;
 mod cargo_test;
-mod checks;
+mod command;
 mod debian;
-mod fuse;
 mod image;
 mod interrupt;
-mod kernel;
+mod kernel_mount;
 mod nightly;
+mod parext4_mount;
 mod quantile;
 mod report;
-mod sh;
+mod scope;
 mod slowest;
+mod steps;
+mod testbed;
 mod tidy;
 mod tree;
 mod tsan;
@@ -28,7 +30,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{Scope, mount, programs};
+use crate::campaign::{mount, programs};
+use crate::scope::Scope;
 
 #[derive(Parser)]
 #[command(about = "The project's checks")]
@@ -107,7 +110,7 @@ enum Command {
     Asan(Length),
     /// `parext4 bench` beside fio: the same jobs on the same kernel ext4, whose figures must agree
     BenchCheck(bench_check::Args),
-    /// What the range lock costs: `parext4 bench` beside a build whose lock locks nothing
+    /// Measure the cost of the range lock: `parext4 bench` beside a build whose lock locks nothing
     BenchLock(bench_lock::Args),
 }
 
@@ -139,10 +142,10 @@ fn run(command: Command) -> Result<bool> {
     interrupt::install()?;
     let (name, length) = match command {
         Command::Test { list: true, .. } => {
-            checks::STEPS.iter().for_each(|step| println!("{:14} {}", step.name, step.about));
+            steps::STEPS.iter().for_each(|step| println!("{:14} {}", step.name, step.about));
             return Ok(true);
         }
-        Command::Test { only, .. } => return checks::test(&only),
+        Command::Test { only, .. } => return steps::test(&only),
         Command::Tidy { all_prose: true, paths } => return tidy::all_prose(&paths),
         Command::Tidy { .. } => ("tidy", Length { long: false }),
         Command::Tree(length) => ("tree", length),
@@ -151,25 +154,25 @@ fn run(command: Command) -> Result<bool> {
         Command::Kill(length) => ("kill", length),
         Command::Fsx(length) => ("fsx", length),
         Command::MountFsx { ops } => {
-            return Ok(checks::alone("mount-fsx", |report| mount::fsx(ops, report)));
+            return Ok(steps::alone("mount-fsx", |report| mount::fsx(ops, report)));
         }
         Command::MountNames { ops } => {
-            return Ok(checks::alone("mount-names", |report| mount::names(ops, report)));
+            return Ok(steps::alone("mount-names", |report| mount::names(ops, report)));
         }
         Command::MountKill { rounds } => {
-            return Ok(checks::alone("mount-kill", |report| mount::kill(rounds, report)));
+            return Ok(steps::alone("mount-kill", |report| mount::kill(rounds, report)));
         }
         Command::MountMixed { seconds, only } => {
-            return Ok(checks::alone("mount-mixed", |report| mount::mixed(seconds, &only, report)));
+            return Ok(steps::alone("mount-mixed", |report| mount::mixed(seconds, &only, report)));
         }
         Command::MountPrograms { length, only } => {
             let campaign = |report: &mut _| programs::run_some(length.scope(), &only, report);
-            return Ok(checks::alone("mount-programs", campaign));
+            return Ok(steps::alone("mount-programs", campaign));
         }
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
     };
-    Ok(checks::one(name, length.scope()))
+    Ok(steps::one(name, length.scope()))
 }

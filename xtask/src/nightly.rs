@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::sh::{Cmd, cmd};
+use crate::command::{Cmd, cmd};
 
 /// A target must be named, or build scripts are instrumented too.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";

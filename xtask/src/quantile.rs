@@ -5,7 +5,6 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let place = part * values.len().saturating_sub(1) as f64;
-    // Of a few values.
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
     match (values.get(low), values.get(high)) {
         (Some(low), Some(high)) => low + (high - low) * place.fract(),

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use crate::campaign::Scope;
 use crate::cargo_test;
 use crate::nightly::{self, TARGET, nightly};
 use crate::report::Report;
+use crate::scope::Scope;
 use crate::workspace;
 
 /// For the standard library as rustup ships it; each line says why.
@@ -20,7 +20,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
         report.skip_allowed("tsan", "no nightly toolchain (rustup toolchain install nightly -c rust-src)");
         return Ok(());
     };
-    // What the standard library orders is seen only where it is instrumented too.
+    // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented too.
     let command = if Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.lock").exists() {
         nightly("cargo test -Zbuild-std").env("RUSTFLAGS", "-Zsanitizer=thread")
     } else {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::sh::{Cmd, cmd};
+use crate::command::{Cmd, cmd};
 
 /// The root of the sources.
 pub fn root() -> &'static Path {

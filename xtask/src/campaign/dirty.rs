@@ -13,11 +13,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use super::{Bench, Scope, churn, inside, journal_diff, remove};
+use super::{churn, journal_diff};
+use crate::command::cmd;
 use crate::image;
-use crate::kernel::{Frozen, Mount};
+use crate::kernel_mount::{Frozen, Mount};
 use crate::report::Report;
-use crate::sh::cmd;
+use crate::scope::Scope;
+use crate::testbed::{TestBed, inside, remove};
 use crate::tree::manifest::Manifest;
 
 const OUTER_SIZE: u64 = 512 << 20;
@@ -35,24 +37,24 @@ const SETS: &[&str] = &[
 
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let bench = Bench::new()?;
+    let bed = TestBed::new()?;
     let mut rng = Rng::new();
     let seed = rng.get_seed();
     println!("seed {seed:#x}");
     for set in SETS {
-        report.case(set, || one_set(&bench, set, scope.pick(2, 20), &mut rng));
+        report.case(set, || one_set(&bed, set, scope.pick(2, 20), &mut rng));
     }
     Ok(())
 }
 
 /// Crashes the kernel's mount of one image again and again while writers work on it.
-fn one_set(bench: &Bench, set: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
-    let outer_image = bench.path("outer.image");
+fn one_set(bed: &TestBed, set: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
+    let outer_image = bed.path("outer.image");
     image::mke2fs(&outer_image, OUTER_SIZE, "-b 4096")?;
-    let outer = Mount::new(&outer_image, &bench.path("outer"), "rw,noatime")?;
+    let outer = Mount::new(&outer_image, &bed.path("outer"), "rw,noatime")?;
     let image = outer.dir().join("image");
     image::mke2fs(&image, IMAGE_SIZE, set)?;
-    let inner = Mount::new(&image, &bench.path("inner"), "rw,data=ordered,commit=1")?;
+    let inner = Mount::new(&image, &bed.path("inner"), "rw,data=ordered,commit=1")?;
 
     let stop = AtomicBool::new(false);
     let synced = Mutex::new(Vec::new());
@@ -69,13 +71,8 @@ fn one_set(bench: &Bench, set: &str, rounds: u32, rng: &mut Rng) -> Result<()> {
             thread::sleep(Duration::from_millis(rng.u64(300..1_500)));
             let durable = synced.lock().expect("no writer panics").clone();
             let frozen = Frozen::new(&outer)?;
-            let crash = Crash {
-                bench,
-                image: bench.path("crashed"),
-                root: inner.dir(),
-                durable,
-                at: SystemTime::now(),
-            };
+            let crash =
+                Crash { bed, image: bed.path("crashed"), root: inner.dir(), durable, at: SystemTime::now() };
             image::copy(&image, &crash.image)?;
             drop(frozen);
             dirty += u32::from(image::journal_is_dirty(&crash.image)?);
@@ -100,7 +97,7 @@ impl Drop for StopOnDrop<'_> {
 
 /// An image as a crash left it.
 struct Crash<'a> {
-    bench: &'a Bench,
+    bed: &'a TestBed,
     image: PathBuf,
     /// Where the kernel had it mounted.
     root: &'a Path,
@@ -112,12 +109,12 @@ struct Crash<'a> {
 impl Crash<'_> {
     /// Recovers the image in each way; all agree, e2fsck finds nothing, and the synced files are whole.
     fn recover(&self) -> Result<()> {
-        journal_diff::same_as_e2fsck(self.bench, &self.image)?;
-        let copy = self.bench.path("recovered");
+        journal_diff::same_as_e2fsck(self.bed, &self.image)?;
+        let copy = self.bed.path("recovered");
         let by_kernel = self.by_kernel(&copy).context("recovered by the kernel")?;
 
         image::copy(&self.image, &copy)?;
-        self.bench.parext4("recover").arg(&copy).run()?;
+        self.bed.parext4("recover").arg(&copy).run()?;
         image::check(&copy).context("after recovery by parext4")?;
         let by_parext4 = self.view(&copy, "ro").context("recovered by parext4")?;
         by_kernel.compare(&by_parext4).context("recovered by the kernel (wanted) and by parext4 (found)")?;
@@ -126,7 +123,7 @@ impl Crash<'_> {
         let by_reader = self.by_reader(&copy)?;
         by_kernel.compare(&by_reader).context("recovered by the kernel (wanted) and by a reader (found)")?;
 
-        self.bench.parext4("mkdir").arg(inside(&copy, "/opened-for-writing")).run()?;
+        self.bed.parext4("mkdir").arg(inside(&copy, "/opened-for-writing")).run()?;
         image::check(&copy).context("after opening for writing")?;
         [&self.image, &copy].into_iter().try_for_each(|image| remove(image))
     }
@@ -141,8 +138,8 @@ impl Crash<'_> {
 
     /// A reader replays in memory and leaves the image as it is.
     fn by_reader(&self, copy: &Path) -> Result<Manifest> {
-        let got = self.bench.path("got");
-        self.bench.parext4("get --quiet").arg(inside(copy, "/")).arg(&got).run()?;
+        let got = self.bed.path("got");
+        self.bed.parext4("get --quiet").arg(inside(copy, "/")).arg(&got).run()?;
         let manifest = Manifest::read(&got);
         remove(&got)?;
         cmd("cmp").arg(&self.image).arg(copy).run().context("a reader changed the image")?;
@@ -151,7 +148,7 @@ impl Crash<'_> {
 
     /// The tree that the kernel shows of a recovered image. The files that were synced are whole in it.
     fn view(&self, image: &Path, options: &str) -> Result<Manifest> {
-        let mount = Mount::new(image, &self.bench.path("mount"), options)?;
+        let mount = Mount::new(image, &self.bed.path("mount"), options)?;
         let manifest = Manifest::read(mount.dir())?;
         for path in &self.durable {
             churn::check(&mount.dir().join(path.strip_prefix(self.root)?))?;

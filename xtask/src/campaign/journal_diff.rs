@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::Bench;
 use crate::image;
+use crate::testbed::{TestBed, remove};
 
 const SUPERBLOCK: u64 = 1024;
 const CHUNK: usize = 1 << 20;
@@ -22,12 +22,12 @@ const ALLOWED: &[Range<u64>] = &[
 ];
 
 /// Replays the journal of `image` with e2fsck and with parext4, each on a copy; the copies must be equal.
-pub fn same_as_e2fsck(bench: &Bench, image: &Path) -> Result<()> {
-    let (theirs, ours) = (bench.path("replayed-e2fsck"), bench.path("replayed-parext4"));
+pub fn same_as_e2fsck(bed: &TestBed, image: &Path) -> Result<()> {
+    let (theirs, ours) = (bed.path("replayed-e2fsck"), bed.path("replayed-parext4"));
     image::copy(image, &theirs)?;
     image::copy(image, &ours)?;
     image::e2fsck_replay(&theirs)?;
-    bench.parext4("recover --journal-only").arg(&ours).run()?;
+    bed.parext4("recover --journal-only").arg(&ours).run()?;
     if image::has_orphans(&ours)? {
         // Before it stops, e2fsck also releases orphans, which no option turns off. It finds no journal to replay
         // here, so that this is all it adds.
@@ -35,8 +35,8 @@ pub fn same_as_e2fsck(bench: &Bench, image: &Path) -> Result<()> {
     }
     compare(&theirs, &ours)
         .context("after the replay of the journal by e2fsck (wanted) and parext4 (found)")?;
-    super::remove(&theirs)?;
-    super::remove(&ours)
+    remove(&theirs)?;
+    remove(&ours)
 }
 
 fn compare(wanted: &Path, found: &Path) -> Result<()> {

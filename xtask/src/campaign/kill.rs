@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
-use super::{Bench, Scope, inside, journal_diff, remove};
+use super::journal_diff;
 use crate::image;
-use crate::kernel::Mount;
+use crate::kernel_mount::Mount;
 use crate::report::Report;
+use crate::scope::Scope;
+use crate::testbed::{TestBed, inside, remove};
 use crate::tree::generate::{Plan, generate};
 use crate::tree::manifest::Manifest;
 
@@ -27,15 +29,15 @@ const SETS: &[&str] = &[
 
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let bench = Bench::new()?;
+    let bed = TestBed::new()?;
     let mut rng = Rng::new();
     println!("seed {:#x}", rng.get_seed());
-    let source = bench.path("source");
+    let source = bed.path("source");
     generate(&source, &Plan { files: 1_500, large: (3, 5_000_000), ..Plan::small(rng.u64(..)) })?;
     let wanted = Manifest::read(&source)?;
     for set in SETS {
         report.case(set, || {
-            let victim = Victim::new(&bench, &source, &wanted, set)?;
+            let victim = Victim::new(&bed, &source, &wanted, set)?;
             victim.kill_often(scope.pick(25, 100), &mut rng)
         });
     }
@@ -44,7 +46,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
 
 /// A `put` to kill.
 struct Victim<'a> {
-    bench: &'a Bench,
+    bed: &'a TestBed,
     source: &'a Path,
     wanted: &'a Manifest,
     /// The image before the put.
@@ -54,11 +56,11 @@ struct Victim<'a> {
 }
 
 impl<'a> Victim<'a> {
-    fn new(bench: &'a Bench, source: &'a Path, wanted: &'a Manifest, set: &str) -> Result<Victim<'a>> {
-        let fresh = bench.path("fresh");
+    fn new(bed: &'a TestBed, source: &'a Path, wanted: &'a Manifest, set: &str) -> Result<Victim<'a>> {
+        let fresh = bed.path("fresh");
         image::mke2fs(&fresh, IMAGE_SIZE, set)?;
-        let mut victim = Victim { bench, source, wanted, fresh, whole: Duration::from_secs(3_600) };
-        let image = bench.path("killed");
+        let mut victim = Victim { bed, source, wanted, fresh, whole: Duration::from_secs(3_600) };
+        let image = bed.path("killed");
         let start = Instant::now();
         let synced = victim.put(&image, victim.whole)?;
         victim.whole = start.elapsed();
@@ -68,7 +70,7 @@ impl<'a> Victim<'a> {
     }
 
     fn kill_often(&self, kills: u32, rng: &mut Rng) -> Result<()> {
-        let image = self.bench.path("killed");
+        let image = self.bed.path("killed");
         let (mut reported, mut dirty) = (0, 0);
         for kill in 0..kills {
             let after = self.whole.mul_f64(rng.f64());
@@ -85,20 +87,20 @@ impl<'a> Victim<'a> {
     /// Starts a put on a fresh image, kills it after `time`; returns the paths in the tree that it reported.
     fn put(&self, image: &Path, time: Duration) -> Result<Vec<PathBuf>> {
         image::copy(&self.fresh, image)?;
-        let put = self.bench.parext4("put --quiet --report --sync-every 40").arg(self.source);
+        let put = self.bed.parext4("put --quiet --report --sync-every 40").arg(self.source);
         let child = put.arg(inside(image, TREE)).start()?;
         end_after(child, time)
     }
 
     /// The kernel's recovery, parext4's and e2fsck's agree, find nothing wrong, and lose nothing reported.
     fn check(&self, image: &Path, synced: &[PathBuf]) -> Result<()> {
-        journal_diff::same_as_e2fsck(self.bench, image)?;
-        let ours = self.bench.path("recovered-parext4");
+        journal_diff::same_as_e2fsck(self.bed, image)?;
+        let ours = self.bed.path("recovered-parext4");
         image::copy(image, &ours)?;
         let by_kernel = self.kernel_view(image, "rw").context("the kernel's recovery")?;
         image::check(image).context("after the kernel's recovery")?;
         self.wanted.compare_some(&by_kernel, synced).context("after the kernel's recovery")?;
-        self.bench.parext4("recover").arg(&ours).run()?;
+        self.bed.parext4("recover").arg(&ours).run()?;
         image::check(&ours).context("after parext4's recovery")?;
         let by_parext4 = self.kernel_view(&ours, "ro").context("parext4's recovery")?;
         by_kernel.compare(&by_parext4).context("recovered by the kernel (wanted) and by parext4 (found)")?;
@@ -107,7 +109,7 @@ impl<'a> Victim<'a> {
 
     /// The tree as the kernel shows it; empty if the put had not made it yet.
     fn kernel_view(&self, image: &Path, options: &str) -> Result<Manifest> {
-        let mount = Mount::new(image, &self.bench.path("mount"), options)?;
+        let mount = Mount::new(image, &self.bed.path("mount"), options)?;
         let tree = mount.dir().join(TREE.trim_start_matches('/'));
         let manifest = if tree.exists() { Manifest::read(&tree)? } else { Manifest::default() };
         mount.unmount()?;

@@ -4,33 +4,34 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Bench, Scope, inside, remove};
+use crate::command::{Cmd, cmd};
 use crate::image;
-use crate::kernel::Mount;
+use crate::kernel_mount::Mount;
 use crate::report::Report;
-use crate::sh::{Cmd, cmd};
+use crate::scope::Scope;
+use crate::testbed::{TestBed, inside, remove};
 use crate::tree::manifest::Manifest;
 
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let bench = Bench::new()?;
+    let bed = TestBed::new()?;
     let sizes: &[&str] = scope.pick(&["64M"], &["16M", "200M", "4G"]);
     for size in sizes {
         for block_size in [1024, 2048, 4096] {
             for journal in ["", "--no-journal"] {
                 let options = format!("--size {size} --block-size {block_size} {journal}");
-                report.case(options.trim_end(), || one(&bench, &options, scope));
+                report.case(options.trim_end(), || one(&bed, &options, scope));
             }
         }
     }
     Ok(())
 }
 
-fn one(bench: &Bench, options: &str, scope: Scope) -> Result<()> {
-    let image = bench.path("image");
-    bench.parext4("mkfs").arg(&image).args(options).run()?;
+fn one(bed: &TestBed, options: &str, scope: Scope) -> Result<()> {
+    let image = bed.path("image");
+    bed.parext4("mkfs").arg(&image).args(options).run()?;
     image::check(&image).context("after mkfs")?;
-    let mount = Mount::new(&image, &bench.path("mount"), "rw")?;
+    let mount = Mount::new(&image, &bed.path("mount"), "rw")?;
     let small = options.contains("--size 16M");
     let size = if small { "2m" } else { scope.pick("8m", "32m") };
     fio(mount.dir(), size).args("--fsync=32 --do_verify=1").run()?;
@@ -38,15 +39,15 @@ fn one(bench: &Bench, options: &str, scope: Scope) -> Result<()> {
     let seen_by_kernel = Manifest::read(mount.dir())?;
     mount.unmount()?;
     image::check(&image).context("after fio")?;
-    read_back(bench, &image, size, &seen_by_kernel)?;
+    read_back(bed, &image, size, &seen_by_kernel)?;
     image::check(&image).context("after parext4 read it")?;
     remove(&image)
 }
 
 /// parext4 reads what fio wrote: the same tree as the kernel showed, and fio recognises each block of its own.
-fn read_back(bench: &Bench, image: &Path, size: &str, seen_by_kernel: &Manifest) -> Result<()> {
-    let got = bench.path("got");
-    bench.parext4("get --quiet").arg(inside(image, "/")).arg(&got).run()?;
+fn read_back(bed: &TestBed, image: &Path, size: &str, seen_by_kernel: &Manifest) -> Result<()> {
+    let got = bed.path("got");
+    bed.parext4("get --quiet").arg(inside(image, "/")).arg(&got).run()?;
     let result = Manifest::read(&got)
         .and_then(|found| seen_by_kernel.compare(&found))
         .and_then(|()| fio(&got, size).arg("--verify_only=1").run());

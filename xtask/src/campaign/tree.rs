@@ -4,11 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Bench, Scope, inside, remove};
+use crate::command::cmd;
 use crate::image;
-use crate::kernel::Mount;
+use crate::kernel_mount::Mount;
 use crate::report::Report;
-use crate::sh::cmd;
+use crate::scope::Scope;
+use crate::testbed::{TestBed, inside, remove};
 use crate::tree::generate::{Plan, generate};
 use crate::tree::manifest::Manifest;
 
@@ -23,7 +24,7 @@ struct Source {
 
 /// Runs the campaign.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
-    let bench = Bench::new()?;
+    let bed = TestBed::new()?;
     let full = Source { name: "20,000 files", plan: Plan::full(SEED), image_size: 768 << 20 };
     let small = Source { name: "800 files", plan: Plan::small(SEED), image_size: 96 << 20 };
     let sets = option_sets();
@@ -31,10 +32,10 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     println!("seed {SEED:#x}, {} sets of mke2fs options", sets.len());
     match scope {
         Scope::Short => {
-            each_set(&bench, &small, &sets, report)?;
-            each_set(&bench, &full, &few, report)
+            each_set(&bed, &small, &sets, report)?;
+            each_set(&bed, &full, &few, report)
         }
-        Scope::Long => each_set(&bench, &full, &sets, report),
+        Scope::Long => each_set(&bed, &full, &sets, report),
     }
 }
 
@@ -55,20 +56,20 @@ fn option_sets() -> Vec<String> {
     sets
 }
 
-/// What mke2fs makes without options, but for the block size; and the opposite.
+/// Returns true for the options that mke2fs defaults to, and for their opposites.
 fn is_usual(set: &str) -> bool {
     set == "-b 4096 -O 64bit,metadata_csum,has_journal,orphan_file"
         || set == "-b 1024 -O ^64bit,^metadata_csum,^has_journal,^orphan_file"
 }
 
-fn each_set(bench: &Bench, source: &Source, sets: &[String], report: &mut Report) -> Result<()> {
-    let tree = bench.path("source");
+fn each_set(bed: &TestBed, source: &Source, sets: &[String], report: &mut Report) -> Result<()> {
+    let tree = bed.path("source");
     generate(&tree, &source.plan)?;
     let wanted = Manifest::read(&tree)?;
     println!("  a tree of {} entries", wanted.len());
     for set in sets {
-        let image = bench.path("image");
-        let case = Case { bench, source: &tree, wanted: &wanted, image: &image };
+        let image = bed.path("image");
+        let case = Case { bed, source: &tree, wanted: &wanted, image: &image };
         let name = |what: &str| format!("{what}, {}, {set}", source.name);
         report.case(&name("parext4 to kernel"), || {
             image::mke2fs(&image, source.image_size, set)?;
@@ -84,7 +85,7 @@ fn each_set(bench: &Bench, source: &Source, sets: &[String], report: &mut Report
 }
 
 struct Case<'a> {
-    bench: &'a Bench,
+    bed: &'a TestBed,
     source: &'a Path,
     wanted: &'a Manifest,
     image: &'a Path,
@@ -93,20 +94,20 @@ struct Case<'a> {
 impl Case<'_> {
     fn parext4_to_kernel(&self) -> Result<()> {
         let to = inside(self.image, "/tree");
-        self.bench.parext4("put --quiet").arg(self.source).arg(&to).run()?;
+        self.bed.parext4("put --quiet").arg(self.source).arg(&to).run()?;
         image::check(self.image).context("after put")?;
-        let mount = Mount::new(self.image, &self.bench.path("mount"), "ro")?;
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "ro")?;
         let found = Manifest::read(&mount.dir().join("tree"))?;
         mount.unmount()?;
         self.wanted.compare(&found)?;
-        self.bench.parext4("rm -r").arg(&to).run()?;
+        self.bed.parext4("rm -r").arg(&to).run()?;
         image::check(self.image).context("after rm -r")?;
         self.is_empty_for_kernel()
     }
 
     /// After all was removed, the kernel sees an empty root and can use the freed space.
     fn is_empty_for_kernel(&self) -> Result<()> {
-        let mount = Mount::new(self.image, &self.bench.path("mount"), "rw")?;
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "rw")?;
         let names = std::fs::read_dir(mount.dir())?.map(|entry| Ok(entry?.file_name()));
         let names = names.collect::<Result<Vec<_>>>()?;
         ensure!(names == ["lost+found"], "names left in the root: {names:?}");
@@ -116,11 +117,11 @@ impl Case<'_> {
     }
 
     fn kernel_to_parext4(&self) -> Result<()> {
-        let got = self.bench.path("got");
-        let mount = Mount::new(self.image, &self.bench.path("mount"), "rw")?;
+        let got = self.bed.path("got");
+        let mount = Mount::new(self.image, &self.bed.path("mount"), "rw")?;
         cmd("cp").arg("--archive").arg(self.source).arg(mount.dir().join("tree")).run()?;
         mount.unmount()?;
-        self.bench.parext4("get --quiet").arg(inside(self.image, "/tree")).arg(&got).run()?;
+        self.bed.parext4("get --quiet").arg(inside(self.image, "/tree")).arg(&got).run()?;
         let found = Manifest::read(&got);
         remove(&got)?;
         self.wanted.compare(&found?)?;

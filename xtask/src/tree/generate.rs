@@ -21,7 +21,7 @@ pub struct Plan {
     /// The size of a file that is nearly all hole, in bytes.
     pub sparse: u64,
     /// Entries of one directory, enough for a hashed tree.
-    pub crowd: usize,
+    pub large_dir: usize,
     /// Seed of every choice.
     pub seed: u64,
 }
@@ -29,12 +29,12 @@ pub struct Plan {
 impl Plan {
     /// 20,000 files, 100 MB files, one directory of 6,000 entries.
     pub fn full(seed: u64) -> Plan {
-        Plan { files: 20_000, large: (2, 100_000_000), sparse: 1 << 40, crowd: 6_000, seed }
+        Plan { files: 20_000, large: (2, 100_000_000), sparse: 1 << 40, large_dir: 6_000, seed }
     }
 
     /// A small tree with some of everything.
     pub fn small(seed: u64) -> Plan {
-        Plan { files: 800, large: (1, 9_000_001), sparse: 1 << 33, crowd: 500, seed }
+        Plan { files: 800, large: (1, 9_000_001), sparse: 1 << 33, large_dir: 500, seed }
     }
 }
 
@@ -45,8 +45,8 @@ pub fn generate(root: &Path, plan: &Plan) -> Result<()> {
     tree.deep_path(root)?;
     tree.large_files(root, plan)?;
     tree.special_files(root)?;
-    tree.crowd(root, plan.crowd)?;
-    for index in 0..plan.files.saturating_sub(plan.crowd) {
+    tree.large_dir(root, plan.large_dir)?;
+    for index in 0..plan.files.saturating_sub(plan.large_dir) {
         if index % 256 == 0 {
             interrupt::check()?;
         }
@@ -121,8 +121,8 @@ impl Tree {
     }
 
     /// A directory of many entries with long names.
-    fn crowd(&mut self, root: &Path, count: usize) -> Result<()> {
-        let dir = root.join("crowd");
+    fn large_dir(&mut self, root: &Path, count: usize) -> Result<()> {
+        let dir = root.join("large_dir");
         fs::create_dir(&dir)?;
         for index in 0..count {
             let len = self.rng.usize(20..200);
@@ -159,7 +159,7 @@ impl Tree {
                 fs::write(&path, bytes)?;
             }
         }
-        self.dress(&path)?;
+        self.set_attributes(&path)?;
         self.files.push(path);
         Ok(())
     }
@@ -182,8 +182,8 @@ impl Tree {
         Ok(path)
     }
 
-    /// Gives a random owner, mode and time.
-    fn dress(&mut self, path: &Path) -> Result<()> {
+    /// Sets a random owner, mode and time.
+    fn set_attributes(&mut self, path: &Path) -> Result<()> {
         lchown(path, Some(self.rng.u32(..200_000)), Some(self.rng.u32(..200_000)))?;
         if !path.is_symlink() {
             fs::set_permissions(path, fs::Permissions::from_mode(self.rng.u32(..0o10000)))?;
@@ -194,7 +194,7 @@ impl Tree {
     /// Directories last: each entry made in one changes its time.
     fn finish_dirs(&mut self) -> Result<()> {
         for dir in std::mem::take(&mut self.dirs).iter().rev() {
-            self.dress(dir)?;
+            self.set_attributes(dir)?;
         }
         Ok(())
     }

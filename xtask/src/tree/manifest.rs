@@ -1,4 +1,4 @@
-//! What a tree of files looks like through the operating system: all that a copy must keep.
+//! The attributes and contents of a tree of files that a copy must keep.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ impl Manifest {
         self.entries.len() - self.entries.values().filter(is_dir).count()
     }
 
-    /// Lets any time of modification stand for those after `limit`.
+    /// Replaces each modification time after `limit` by any time.
     pub fn forget_times_after(&mut self, limit: SystemTime) -> Result<()> {
         let limit = limit.duration_since(UNIX_EPOCH)?;
         let limit = (i64::try_from(limit.as_secs())?, i64::from(limit.subsec_nanos()));
@@ -140,7 +140,8 @@ impl Manifest {
     /// Adds one path; returns whether it is a directory.
     fn add(&mut self, root: &Path, path: &Path, links: &mut HashMap<(u64, u64), PathBuf>) -> Result<bool> {
         let at = if path.as_os_str().is_empty() { root.to_owned() } else { root.join(path) };
-        let meta = fs::symlink_metadata(&at).with_context(|| format!("looking at {}", at.display()))?;
+        let meta = fs::symlink_metadata(&at)
+            .with_context(|| format!("reading the attributes of {}", at.display()))?;
         let kind = meta.file_type();
         let first = (!meta.is_dir() && meta.nlink() > 1)
             .then(|| links.entry((meta.dev(), meta.ino())).or_insert_with(|| path.to_owned()).clone());
@@ -199,8 +200,8 @@ impl Entry {
 }
 
 impl Content {
-    /// The same content, which takes not much more of its volume than its data needs, or no more than here: whoever was
-    /// killed while it wrote may have left blocks behind the end.
+    /// Returns true if `found` has the same content and has allocated little more than its data needs, or no more than
+    /// `self`: a writer that was killed may have left blocks past the end.
     fn is_kept_by(&self, found: &Content) -> bool {
         match (self, found) {
             (
@@ -293,7 +294,8 @@ mod tests {
 
     fn tree(dir: &Path, name: &str) -> PathBuf {
         let root = dir.join(name);
-        generate(&root, &Plan { files: 60, large: (1, 5_000), sparse: 1 << 30, crowd: 10, seed: 7 }).unwrap();
+        generate(&root, &Plan { files: 60, large: (1, 5_000), sparse: 1 << 30, large_dir: 10, seed: 7 })
+            .unwrap();
         root
     }
 

@@ -11,12 +11,13 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Bench, Scope, remove};
+use crate::command::path;
 use crate::debian::{self, Tool};
-use crate::fuse::{self, Mounted};
+use crate::parext4_mount::Mounted;
 use crate::report::Report;
-use crate::sh::path;
-use crate::{image, interrupt, workspace};
+use crate::scope::Scope;
+use crate::testbed::{TestBed, remove};
+use crate::{image, interrupt, parext4_mount, workspace};
 
 /// A program, and the scripts that use it. They run in the root of the mount; `$OUT` is a folder elsewhere, `$ROOT` the
 /// sources of the project.
@@ -24,11 +25,11 @@ struct Program {
     name: &'static str,
     needs: &'static [Tool],
     size: &'static str,
-    /// Belongs to each run of the tests.
+    /// True if each run of the tests includes the program.
     is_cheap: bool,
     script: &'static str,
-    /// What finds everything in order after the script, which makes `$OUT/ready` when it is well under way, and the server
-    /// have been killed.
+    /// A script that checks the files after a kill of the server and of `script`. The kill follows soon after `script`
+    /// creates `$OUT/ready`.
     check: Option<&'static str>,
 }
 
@@ -133,13 +134,13 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     run_some(scope, &[], report)
 }
 
-/// Runs those programs whose names begin with one of `only`, if there are such; else all.
+/// Runs the programs whose names begin with an item of `only`, or all if `only` is empty.
 pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()> {
-    if let Err(why) = fuse::check() {
+    if let Err(why) = parext4_mount::check() {
         report.skip("mount-programs", &format!("{why:#}"));
         return Ok(());
     }
-    let bench = Bench::new()?;
+    let bed = TestBed::new()?;
     let is_wanted = |program: &&Program| {
         (program.is_cheap || scope == Scope::Long)
             && (only.is_empty() || only.iter().any(|name| program.name.starts_with(name)))
@@ -152,45 +153,45 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
         }
         for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
             report.case(&format!("{}, {options}", program.name), || {
-                let place = Place::new(&bench, program, options)?;
+                let run = Run::new(&bed, program, options)?;
                 let result = match program.check {
-                    None => place.undisturbed(),
-                    Some(check) => place.killed(check, scope.pick(1, 15)),
+                    None => run.undisturbed(),
+                    Some(check) => run.killed(check, scope.pick(1, 15)),
                 };
-                result.and_then(|()| image::check(&place.image).context("afterwards"))?;
-                remove(&place.image)
+                result.and_then(|()| image::check(&run.image).context("afterwards"))?;
+                remove(&run.image)
             });
         }
     }
     Ok(())
 }
 
-/// Where a program works.
-struct Place<'a> {
-    bench: &'a Bench,
+/// One run of a program on a mount.
+struct Run<'a> {
+    bed: &'a TestBed,
     program: &'a Program,
     options: String,
     image: PathBuf,
-    /// Everybody may enter it: it has what the scripts put aside, and the mount.
+    /// Holds the mount and the output of the scripts. Programs of every user may enter it.
     dir: TempDir,
 }
 
-impl<'a> Place<'a> {
-    fn new(bench: &'a Bench, program: &'a Program, options: &str) -> Result<Self> {
-        let image = bench.path("image");
+impl<'a> Run<'a> {
+    fn new(bed: &'a TestBed, program: &'a Program, options: &str) -> Result<Self> {
+        let image = bed.path("image");
         remove(&image)?;
-        bench.parext4("mkfs").arg(&image).arg("--size").arg(program.size).run()?;
+        bed.parext4("mkfs").arg(&image).arg("--size").arg(program.size).run()?;
         let dir = tempfile::tempdir()?;
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         for name in ["mount", "out"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
         let allow_other = if debian::is_root() { "allow_other," } else { "" };
-        Ok(Self { bench, program, options: format!("{allow_other}{options}"), image, dir })
+        Ok(Self { bed, program, options: format!("{allow_other}{options}"), image, dir })
     }
 
     fn mount(&self) -> Result<Mounted<'a>> {
-        Mounted::new(self.bench, &self.image, &self.path("mount"), &self.options)
+        Mounted::new(self.bed, &self.image, &self.path("mount"), &self.options)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -207,16 +208,16 @@ impl<'a> Place<'a> {
         mounted.unmount()
     }
 
-    /// Kills the server, and then the program, some seconds after that is well under way.
+    /// Kills the server, and then the program, `seconds` after the program has reported that it is ready.
     fn killed(&self, check: &str, seconds: u64) -> Result<()> {
         let mounted = self.mount()?;
         let mut script = self.start(self.program.script)?;
         while !self.path("out/ready").exists() {
-            ensure!(script.is_running()?, "the load has ended: {}", script.said()?);
+            ensure!(script.is_running()?, "the load has ended: {}", script.output_end()?);
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(Duration::from_secs(seconds));
-        ensure!(script.is_running()?, "the load has ended: {}", script.said()?);
+        ensure!(script.is_running()?, "the load has ended: {}", script.output_end()?);
         kill(mounted, script)?;
         let mounted = self.mount().context("after the kill")?;
         self.start(check)?.succeed().context("after the kill")?;
@@ -226,11 +227,11 @@ impl<'a> Place<'a> {
 
 /// Kills the server and then the program.
 fn kill(mounted: Mounted<'_>, script: Script) -> Result<()> {
-    // Those that it has started stay behind when it ends by itself.
+    // Listed now: when the shell has exited, nothing leads to the processes that it has started.
     let started = descendants(script.shell.id());
     thread::scope(|scope| {
         scope.spawn(|| {
-            // The program is to see the server go first.
+            // The program must lose its server first.
             thread::sleep(Duration::from_millis(200));
             kill_all(started);
             drop(script);
@@ -239,7 +240,7 @@ fn kill(mounted: Mounted<'_>, script: Script) -> Result<()> {
     })
 }
 
-/// A script. It and all that it has started are killed when this is dropped.
+/// A running script. Drop kills it and all processes that it has started.
 struct Script {
     shell: Child,
     log: PathBuf,
@@ -265,8 +266,8 @@ impl Script {
         Ok(self.shell.try_wait()?.is_none())
     }
 
-    /// The end of what it has printed.
-    fn said(&self) -> Result<String> {
+    /// Returns the last 30 lines of its output.
+    fn output_end(&self) -> Result<String> {
         let text = String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned();
         let lines: Vec<_> = text.lines().collect();
         Ok(lines[lines.len().saturating_sub(30)..].join("\n"))
@@ -278,7 +279,7 @@ impl Script {
         }
         let status = self.shell.wait()?;
         if !status.success() {
-            bail!("{status}\n{}", self.said()?);
+            bail!("{status}\n{}", self.output_end()?);
         }
         Ok(())
     }
@@ -286,7 +287,7 @@ impl Script {
 
 impl Drop for Script {
     fn drop(&mut self) {
-        // PostgreSQL's processes leave the group, and some wait for ever for others that are gone.
+        // PostgreSQL's processes leave the process group, and some wait for ever for processes that were killed.
         kill_all(descendants(self.shell.id()));
         let _ = self.shell.kill();
         let _ = self.shell.wait();
@@ -295,12 +296,12 @@ impl Drop for Script {
 
 fn kill_all(processes: Vec<Pid>) {
     for pid in processes {
-        // Some are gone.
+        // A process that has exited already is no error.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// The processes that a process has started, and those that they have.
+/// The children of a process, their children, and so on.
 fn descendants(pid: u32) -> Vec<Pid> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::sh::cmd;
+use crate::command::cmd;
 
 /// A loop device; detached when dropped.
 pub struct Loop {
@@ -63,7 +63,7 @@ impl Drop for Mount {
             return;
         }
         if cmd("umount").arg(&self.dir).always().run().is_err() {
-            // Someone still looks into it: it goes when they leave.
+            // Another process has a file open in it. A lazy unmount takes effect when that is closed.
             let _ = cmd("umount").arg("--lazy").arg(&self.dir).always().run();
         }
     }

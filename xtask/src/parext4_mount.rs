@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::campaign::Bench;
+use crate::command::cmd;
 use crate::interrupt;
-use crate::sh::cmd;
+use crate::testbed::TestBed;
 
-/// How often something is looked at that takes its time, and how many times.
+/// The time between two checks of the server's progress, and the number of checks.
 const POLL: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 6_000;
+const CHECKS: u32 = 6_000;
 
-/// Fails where nothing can be mounted, and says why.
+/// Fails with the reason if this machine cannot mount anything.
 pub fn check() -> Result<()> {
     std::fs::File::options().read(true).write(true).open("/dev/fuse").context("/dev/fuse cannot be used")?;
     Ok(())
 }
 
-/// An image that is mounted; unmounted, and its server ended, when dropped.
+/// A mounted image. Drop unmounts it and kills its server.
 pub struct Mounted<'a> {
-    bench: &'a Bench,
+    bed: &'a TestBed,
     server: Child,
     dir: PathBuf,
 }
 
 impl<'a> Mounted<'a> {
     /// Mounts `image` on the folder `dir`, with mount options such as `cache=direct`.
-    pub fn new(bench: &'a Bench, image: &Path, dir: &Path, options: &str) -> Result<Self> {
-        let command = bench.parext4("mount --foreground -o").arg(options).arg(image).arg(dir);
-        let mut mounted = Self { bench, server: command.start()?, dir: dir.into() };
-        for _ in 0..LOOKS {
+    pub fn new(bed: &'a TestBed, image: &Path, dir: &Path, options: &str) -> Result<Self> {
+        let command = bed.parext4("mount --foreground -o").arg(options).arg(image).arg(dir);
+        let mut mounted = Self { bed, server: command.start()?, dir: dir.into() };
+        for _ in 0..CHECKS {
             if is_mounted(dir)? {
                 return Ok(mounted);
             }
@@ -45,7 +45,7 @@ impl<'a> Mounted<'a> {
         bail!("the server does not mount");
     }
 
-    /// Ends the server where it is, and unmounts what it leaves.
+    /// Kills the server and unmounts the dead mount.
     pub fn kill(mut self) -> Result<()> {
         self.server.kill()?;
         self.server.wait()?;
@@ -65,8 +65,8 @@ impl<'a> Mounted<'a> {
     /// Programs that have just ended may still have files open.
     fn detach(&self) -> Result<()> {
         let mut said = String::new();
-        for _ in 0..LOOKS {
-            let output = self.bench.parext4("umount").arg(&self.dir).output()?;
+        for _ in 0..CHECKS {
+            let output = self.bed.parext4("umount").arg(&self.dir).output()?;
             if output.status.success() {
                 return Ok(());
             }

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 
-use crate::campaign::{Scope, dirty, kill, mkfs, programs, tree};
+use crate::campaign::{dirty, kill, mkfs, programs, tree};
+use crate::command::Cmd;
 use crate::report::Report;
-use crate::sh::Cmd;
+use crate::scope::Scope;
 use crate::workspace::{cargo, target};
 use crate::{asan, cargo_test, debian, tidy, tsan};
 
@@ -12,9 +13,9 @@ use crate::{asan, cargo_test, debian, tidy, tsan};
 pub struct Step {
     /// Its name, for `--only`.
     pub name: &'static str,
-    /// What it shows.
+    /// One line that describes it.
     pub about: &'static str,
-    /// Whether it mounts images in the kernel, which needs root, loop devices and the programs of others.
+    /// True if it mounts images in the kernel, which needs root, loop devices and e2fsprogs.
     mounts: bool,
     run: fn(Scope, &mut Report) -> Result<()>,
 }
@@ -102,7 +103,7 @@ pub fn one(name: &str, scope: Scope) -> bool {
     report.finish()
 }
 
-/// Runs a campaign that is no step, or a longer one than that.
+/// Runs a campaign that is not a step of `cargo xtask test`, or a longer run of one that is.
 pub fn alone(name: &str, campaign: impl FnOnce(&mut Report) -> Result<()>) -> bool {
     let mut report = Report::default();
     report.step(name, |report| {
@@ -147,8 +148,8 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 }
 
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
-    // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with those of
-    // the other packages, so that nothing is built twice with other features.
+    // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with the
+    // unit tests of the other packages, so that nothing is built twice with other features.
     for words in ["--lib --bins", "--exclude parext4 --test *"] {
         let command = cargo("test --workspace --no-fail-fast").args(words);
         cargo_test::run(command, "unit", report)?;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{interrupt, slowest};
 
-/// How often a running program is looked at.
+/// The time between two checks whether a program has exited.
 const POLL: Duration = Duration::from_millis(2);
 
 /// A command line under construction.
@@ -23,7 +23,7 @@ pub struct Cmd {
     is_noted: bool,
 }
 
-/// What a program left behind.
+/// Exit status and output of a program.
 pub struct Output {
     /// Its exit status.
     pub status: ExitStatus,
@@ -43,7 +43,7 @@ pub fn cmd(program: impl AsRef<OsStr>) -> Cmd {
     }
 }
 
-/// Where programs are looked for: `PATH`, the administrator's folders, which a plain user's `PATH` lacks and mke2fs and
+/// The search path for programs: `PATH`, the administrator's folders, which a plain user's `PATH` lacks and mke2fs and
 /// losetup live in, and PostgreSQL's.
 pub fn path() -> String {
     let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
@@ -155,7 +155,7 @@ impl Cmd {
                 return Ok(status);
             }
             if self.interruptible && interrupt::requested() {
-                // Not SIGKILL: cargo and others end what they started.
+                // Not SIGKILL: on SIGTERM, cargo ends the processes that it has started.
                 kill_process(Pid::from_child(child), Signal::TERM)?;
                 child.wait()?;
                 bail!("`{}`: interrupted", self.line);
@@ -169,7 +169,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is still worth showing.
+            // The text before an error is still worth showing.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

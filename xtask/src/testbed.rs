@@ -1,0 +1,46 @@
+//! The binary under test and the images that the checks make with it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use crate::command::{Cmd, cmd};
+use crate::workspace;
+
+/// The binary under test, and a folder for images that is removed on drop.
+pub struct TestBed {
+    binary: PathBuf,
+    dir: TempDir,
+}
+
+impl TestBed {
+    /// Builds the binary and makes the folder.
+    pub fn new() -> Result<TestBed> {
+        Ok(TestBed { binary: workspace::build_parext4()?, dir: workspace::scratch()? })
+    }
+
+    /// Returns the path of `name` in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns a parext4 command with `words` as its first arguments. Its time counts for the slowest command of the step.
+    pub fn parext4(&self, words: &str) -> Cmd {
+        cmd(&self.binary).args(words).noted()
+    }
+}
+
+/// Returns the argument that names `path`, which starts with a slash, in `image`.
+pub fn inside(image: &Path, path: &str) -> String {
+    format!("{}:{path}", image.display())
+}
+
+/// Removes a tree or a file that an earlier case of a campaign may have left.
+pub fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -100,7 +100,7 @@ enum Command {
     MountPrograms {
         #[command(flatten)]
         length: Length,
-        /// Only those whose names begin so
+        /// Only programs whose names begin with NAME
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
     },

@@ -7,27 +7,31 @@ mod order;
 use super::Finding;
 use super::source::{CrateTree, Tree};
 
-/// The results of the rules on modules.
-#[derive(Default)]
-pub struct Outcome {
-    /// Imports against the declared order, and cycles.
-    pub findings: Vec<Finding>,
-    /// Crates without a declared order, which are not checked.
-    pub unchecked: Vec<String>,
+/// Checks every crate. A crate whose order is not declared is a finding of its own.
+pub fn check(tree: &Tree, crates: &[CrateTree]) -> Vec<Finding> {
+    let orders = declared::read(tree.document(declared::FILE));
+    let mut findings = Vec::new();
+    for modules in crates {
+        let edges = modules.edges();
+        match orders.get(modules.name()) {
+            Some(order) => findings.extend(order::check(modules, &edges, order)),
+            None => findings.push(order::missing(modules)),
+        }
+        findings.extend(cycles::check(modules, &edges));
+    }
+    findings
 }
 
-/// Checks every crate whose order is declared.
-pub fn check(tree: &Tree, crates: &[CrateTree]) -> Outcome {
-    let orders = declared::read(tree.document(declared::FILE));
-    let mut outcome = Outcome::default();
-    for modules in crates {
-        let Some(order) = orders.get(modules.name()) else {
-            outcome.unchecked.push(modules.folder.clone());
-            continue;
-        };
-        let edges = modules.edges();
-        outcome.findings.extend(order::check(modules, &edges, order));
-        outcome.findings.extend(cycles::check(modules, &edges));
+#[cfg(test)]
+mod tests {
+    use super::{Tree, check};
+
+    #[test]
+    fn a_crate_without_a_declared_order_is_found() {
+        let rust = crate::tidy::source::Rust::read("crates/a/src/lib.rs", "mod b;").unwrap();
+        let tree = Tree { rust: vec![rust], ..Tree::default() };
+        let found = check(&tree, &tree.crates());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.contains("```modules a"), "{found:?}");
     }
-    outcome
 }

@@ -23,6 +23,13 @@ pub fn check(tree: &CrateTree, edges: &[Edge], order: &Order) -> Vec<Finding> {
     findings
 }
 
+/// The finding for a crate without a declared order.
+pub fn missing(tree: &CrateTree) -> Finding {
+    let message =
+        format!("no block \"```modules {}\" declares the order of {}; add one", tree.name(), tree.folder);
+    finding(FILE, 1, message)
+}
+
 /// Declared modules that do not exist.
 fn unknown(tree: &CrateTree, order: &Order) -> Vec<Finding> {
     let unknown = order.layers.iter().filter(|(module, _)| {

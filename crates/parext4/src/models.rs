@@ -1,4 +1,4 @@
-//! What the model tests must be able to set, and nobody else may.
+//! Access for model tests to internals that no other caller may change. Only with `--cfg shuttle`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::file::DirectFile;
 pub use crate::page_cache::{FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageLookup, WriteBack};
 use crate::volume::Volume;
 
-/// Has the nodes of the file's extent tree that are blocks take so many entries, so that few writes make it grow.
+/// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's writes make the tree
+/// grow.
 ///
 /// # Errors
 /// If the map cannot be loaded.
@@ -20,13 +21,13 @@ pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     Ok(())
 }
 
-/// Uses up the volume's space for good, but for so many blocks that data can have. Less than none uses up blocks
-/// that are kept for metadata, too.
+/// Allocates the volume's free space for good, except for `blocks` blocks for data. A negative number also allocates blocks
+/// that are reserved for metadata.
 pub fn leave_blocks(volume: &Volume, blocks: i32) {
     volume.engine.allocator.leave(blocks.into());
 }
 
-/// Whether no node of the file's extent tree has more entries than it takes, marks included.
+/// Returns true if no node of the file's extent tree has more entries than its limit, marks included.
 ///
 /// # Errors
 /// If the map cannot be loaded.
@@ -35,28 +36,28 @@ pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     Ok(node.engine.map(&node.inode)?.lock().nodes_fit())
 }
 
-/// Maps blocks as one that grew the file a moment ago maps them ahead: without holding them.
+/// Maps blocks without holding their range, as the preallocation of a write that has just extended the file does.
 ///
 /// # Errors
-/// No space.
+/// [`Error::NoSpace`](crate::Error::NoSpace).
 pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
     file.node().fill(first, blocks, first, Growth::Append)
 }
 
-/// Writes home what is committed, as the journal's thread does.
+/// Writes all committed blocks to their home locations, as the checkpoint thread does.
 ///
 /// # Errors
-/// As of the device.
+/// A device error.
 pub fn checkpoint(volume: &Volume) -> Result<()> {
     volume.engine.journal.checkpoint()
 }
 
-/// Does `work` while no other thread can commit.
+/// Runs `work` while no other thread can commit.
 pub fn while_no_commit(volume: &Volume, work: impl FnOnce()) {
     volume.engine.journal.while_idle(work);
 }
 
-/// Writes back at most `pages` dirty pages of one file, as the volume's own threads do.
+/// Writes back at most `pages` dirty pages of one file, as the write-back threads do.
 ///
 /// # Errors
 /// As [`Volume::sync`].
@@ -64,13 +65,14 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
     volume.engine.write_back_some(Duration::ZERO, pages)
 }
 
-/// A page cache with so many frames, and so many nodes for the trees of its files; a tree needs 10 to grow.
+/// Returns a page cache with `frames` frames and `nodes` nodes for the trees of its files. A tree needs 10 free nodes to
+/// grow.
 #[must_use]
 pub fn page_cache(frames: u32, nodes: u32) -> Arc<PageCache> {
     PageCache::with_capacity(frames, nodes)
 }
 
-/// Does `work` while all memory that the volume's page cache has left for pages is about to be filled by others.
+/// Runs `work` while all free frames of the volume's page cache are claimed by pages of another file.
 pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
     let others = FilePages::new(&volume.engine.pages);
     let claim = |index| match others.claim(index) {

@@ -1,28 +1,30 @@
-//! How operations on one file keep out of each other's way, and when they change its map.
+//! Policies for comparison and research: what operations on one file hold, and when an extent is split.
+//!
+//! Only names and parsing. `admission` applies [`Policy`], and the preparation of a write applies [`SplitAt`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Which operations on one file may go on at once. [`Range`](Self::Range) is what parext4 is for; the other two
-/// follow the kernel's ext4, to be measured against. They hold the whole file in one of two modes.
+/// Which operations on one file may run at the same time.
 ///
-/// The kernel also counts a write from memory that is not aligned to blocks as unaligned; parext4 looks at
-/// offset and length alone.
+/// [`Range`](Self::Range) is the default. The other two policies follow the kernel's ext4, for comparison, and hold the whole
+/// file, shared or exclusive. The kernel also counts a write from unaligned memory as unaligned; parext4 checks only offset
+/// and length.
 ///
-/// Where a policy lets two overwrites go on at once, those that overlap are not ordered: each sector holds one
-/// or the other, and a read may see half of one, as with the kernel. Size, map and everything else that a crash
-/// or a check could show stay right under every policy.
+/// Under a policy that lets overwrites share the file, overlapping overwrites are not ordered: each sector contains the data
+/// of one of them, and a read may see half of one, as with the kernel. Size, map, and all else that a crash or a check could
+/// reveal are correct under every policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// As ext4 was before it let any write that allocates or initialises go on beside others: only overwrites
-    /// of whole blocks in one extent share the file, with each other and with reads.
+    /// As ext4 before it let writes that initialise blocks share the file: only overwrites of whole blocks within one
+    /// extent share it, with each other and with reads.
     Exclusive,
-    /// As ext4 is since Linux 6.5: overwrites within one extent, and writes of whole blocks into one unwritten
-    /// extent, share the file. Everything else has it alone.
+    /// As ext4 since Linux 6.5: overwrites within one extent, and writes of whole blocks into one unwritten extent, share
+    /// the file. All other writes hold it exclusively.
     SharedOverwrite,
-    /// Every operation holds the bytes or blocks that it needs, and meets only those that need some of them too.
+    /// Every operation holds the bytes or blocks that it needs, and waits only for operations that need some of them, too.
     #[default]
     Range,
 }
@@ -31,7 +33,7 @@ impl Policy {
     /// All policies, the most restrictive first.
     pub const ALL: [Self; 3] = [Self::Exclusive, Self::SharedOverwrite, Self::Range];
 
-    /// The name, which [`FromStr`] takes: `exclusive`, `shared-overwrite` or `range`.
+    /// Returns the name, which [`FromStr`] parses: `exclusive`, `shared-overwrite` or `range`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +43,7 @@ impl Policy {
         }
     }
 
-    /// Whether every operation holds the whole file.
+    /// Returns true if every operation holds the whole file.
     #[must_use]
     pub const fn locks_whole_file(self) -> bool {
         !matches!(self, Self::Range)
@@ -67,13 +69,13 @@ impl FromStr for Policy {
     }
 }
 
-/// When a write into part of an unwritten extent cuts the extent.
+/// When a write into part of an unwritten extent splits the extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplitAt {
-    /// When its data is on the device, with what was reserved before; many cuts then become one change.
+    /// After its data is on the device, with reserved blocks. Several splits may become one change of the map.
     #[default]
     Completion,
-    /// Before its data goes to the device, as Linux did up to 6.x.
+    /// Before its data is submitted to the device, as in Linux up to 6.x.
     Submission,
 }
 

@@ -86,7 +86,7 @@ fn table(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
         if before.is_some() { writeln!(f, "{rate:>10}") } else { writeln!(f) }
     };
     let rates = Rates::new(now, before);
-    line(f, "operations, by what they do", &"shared", &"alone", &"/s")?;
+    line(f, "operations, by what they do", &"shared", &"exclusive", &"/s")?;
     let (mut shared, mut alone) = (0, 0);
     for row in &now.operations.admissions {
         let total = |report: &Report| {
@@ -106,17 +106,17 @@ fn table(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
 
 fn operations(f: &mut String, done: &Operations, locks_whole_file: bool) -> fmt::Result {
     let (total, longest) = (Duration::from_nanos(done.waited_ns), Duration::from_nanos(done.longest_wait_ns));
-    writeln!(f, "waits for others: {}, {total:.1?} in all, {longest:.1?} at most", done.waits)?;
+    writeln!(f, "waits for other operations: {}, {total:.1?} in all, {longest:.1?} at most", done.waits)?;
     if locks_whole_file {
-        writeln!(f, "times that all I/O on the file had to end first: {}", done.drains)?;
+        writeln!(f, "times that ext4 would have waited for all I/O on the file: {}", done.drains)?;
     }
     writeln!(
         f,
-        "blocks made written: {}, by {} writes, {} of them together with others",
+        "blocks converted to written: {}, by {} writes, of which {} shared one change of the map",
         done.blocks_converted, done.conversions, done.conversions_merged
     )?;
     if done.zero_outs > 0 {
-        writeln!(f, "blocks zeroed for want of space in the map: {} times", done.zero_outs)?;
+        writeln!(f, "blocks zeroed because the map could not grow: {} times", done.zero_outs)?;
     }
     writeln!(f, "zeros written around data: {}", size::display(done.bytes_zeroed))
 }

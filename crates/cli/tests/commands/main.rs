@@ -170,9 +170,9 @@ fn put_takes_a_policy_and_explains_itself() {
         assert!(output.status.success() && output.stdout.is_empty(), "{said}");
         let held = if policy == "range" { "their own range" } else { "the whole file" };
         assert!(said.starts_with(&format!("policy {policy}: operations hold {held}\n")), "{said}");
-        assert!(said.contains("grows the file") && said.contains("waits for others: "), "{said}");
+        assert!(said.contains("grows the file") && said.contains("waits for other operations: "), "{said}");
         let waits = said.lines().filter(|line| line.starts_with("* write of ")).count();
-        assert_eq!(waits == 0, said.contains("waits for others: 0,"), "{said}");
+        assert_eq!(waits == 0, said.contains("waits for other operations: 0,"), "{said}");
     }
     bench.fsck();
     let refused = run(&["put", "--policy", "none", &text(&file), &bench.inside("/none")]);

@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::stats::{Here, Present};
+use crate::stats::{ActiveOperation, ActiveOperations};
 use crate::sync::{Held, Rank, hold};
 
 /// A place in the queue for a range, with the plan that asked for it.
 #[must_use]
 pub(crate) struct Queued<'a> {
     request: Request<'a>,
-    here: Option<Here<&'a Present>>,
+    here: Option<ActiveOperation<&'a ActiveOperations>>,
 }
 
 /// A range that is held, with the plan that was made under it.
@@ -29,7 +29,7 @@ pub(crate) struct HeldRange<'a> {
     pub announced: Option<Announced<'a>>,
     _guard: RangeGuard<'a>,
     // After the guard, so that the range is released before.
-    _here: Option<Here<&'a Present>>,
+    _here: Option<ActiveOperation<&'a ActiveOperations>>,
     _held: Held,
 }
 

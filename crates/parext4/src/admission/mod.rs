@@ -9,4 +9,4 @@ mod waits;
 pub(crate) use facts::Facts;
 pub(crate) use held::{HeldRange, Queued};
 pub(crate) use plan::{Admission, Blocks, FileState, plan};
-pub(crate) use waits::PresentOf;
+pub(crate) use waits::OperationsOf;

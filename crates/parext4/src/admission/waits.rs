@@ -9,14 +9,18 @@ use super::Admission;
 use crate::inode::Inode;
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::stats::{Explanation, Here, Party, Present};
+use crate::stats::{ActiveOperation, ActiveOperations, Explanation, Party};
 use crate::sync::Arc;
 
 impl Node {
     /// Notes that `operation` is about to ask for what it needs, if waits are explained.
-    pub(crate) fn enter(&self, operation: Operation, admission: &Admission) -> Option<Here<&Present>> {
-        let present = self.engine.usage.present(&self.inode.usage)?;
-        Some(Here::enter(present, admission.range, party(operation, admission)))
+    pub(crate) fn enter(
+        &self,
+        operation: Operation,
+        admission: &Admission,
+    ) -> Option<ActiveOperation<&ActiveOperations>> {
+        let present = self.engine.usage.active(&self.inode.usage)?;
+        Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
     }
 
     /// As [`enter`](Self::enter), for operations that outlive the call.
@@ -24,14 +28,18 @@ impl Node {
         &self,
         operation: Operation,
         admission: &Admission,
-    ) -> Option<Here<PresentOf>> {
-        self.engine.usage.present(&self.inode.usage)?;
-        let present = PresentOf(Arc::clone(&self.inode));
-        Some(Here::enter(present, admission.range, party(operation, admission)))
+    ) -> Option<ActiveOperation<OperationsOf>> {
+        self.engine.usage.active(&self.inode.usage)?;
+        let present = OperationsOf(Arc::clone(&self.inode));
+        Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
     }
 
     /// Counts a wait, and explains it if `here` is what [`enter`](Self::enter) gave.
-    pub(crate) fn note_wait<P: Deref<Target = Present>>(&self, waited: Duration, here: Option<&Here<P>>) {
+    pub(crate) fn note_wait<P: Deref<Target = ActiveOperations>>(
+        &self,
+        waited: Duration,
+        here: Option<&ActiveOperation<P>>,
+    ) {
         self.record().waited(waited);
         let Some(here) = here else { return };
         let wait = Explanation {
@@ -53,11 +61,11 @@ fn party(operation: Operation, admission: &Admission) -> Party {
 
 /// The operations on a file, which it keeps alive. Only made where waits are explained.
 #[derive(Debug)]
-pub(crate) struct PresentOf(Arc<Inode>);
+pub(crate) struct OperationsOf(Arc<Inode>);
 
-impl Deref for PresentOf {
-    type Target = Present;
-    fn deref(&self) -> &Present {
-        self.0.usage.entered().expect("waits of this file are explained")
+impl Deref for OperationsOf {
+    type Target = ActiveOperations;
+    fn deref(&self) -> &ActiveOperations {
+        self.0.usage.active().expect("waits of this file are explained")
     }
 }

@@ -1,94 +1,95 @@
-//! Operations on one file: what each does and where, and why it needs the range that it holds. Admission plans them, and
-//! the statistics count them.
+//! Operations on one file: what each does and where, and the reason for which it needs the range that it holds.
+//!
+//! Only data. Admission plans operations, and the statistics count and explain them.
 
 mod reason;
 
 pub use reason::Reason;
 
-/// What an operation wants to do, in bytes.
+/// An operation on a file, with its range in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Read `offset..end`.
+    /// Reads `offset..end`.
     Read {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Write `offset..end`, wherever that lies; appends too.
+    /// Writes `offset..end`, before or after the end of the file.
     Write {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Write `offset..end`, part of it zeros that nobody asked for: nobody else may write there, not even where
-    /// overwrites share the file.
+    /// Writes `offset..end`, and zeros around the data in part of it. Excludes all other writers, also where overwrites share
+    /// the file.
     Widen {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Read `offset..end` through the page cache.
+    /// Reads `offset..end` through the page cache.
     BufferedRead {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Write `offset..end` to the page cache; appends too.
+    /// Writes `offset..end` to the page cache, before or after the end of the file.
     BufferedWrite {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Take what is dirty in the pages of `offset..end` out of the page cache, to write it to the device.
+    /// Copies the dirty pages of `offset..end` out of the page cache, to write them to the device.
     WriteBack {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Set the size.
+    /// Sets the size.
     SetLen {
         /// The new size.
         size: u64,
     },
-    /// Allocate the blocks of `offset..end`.
+    /// Allocates the blocks of `offset..end`.
     Allocate {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
-        /// Whether the size stays as it is.
+        /// The size does not change.
         keep_size: bool,
     },
-    /// Free the whole blocks of `offset..end`, and zero what is left of it.
+    /// Frees the whole blocks of `offset..end`, and zeroes the rest of the range.
     PunchHole {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Have the blocks of `offset..end` allocated, and read as zeros.
+    /// Allocates the blocks of `offset..end`, and makes them read as zeros.
     ZeroRange {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
-        /// Whether the size stays as it is.
+        /// The size does not change.
         keep_size: bool,
     },
-    /// Take the blocks of `offset..end` out of the file.
+    /// Removes `offset..end` from the file, and moves all later data down.
     CollapseRange {
         /// The first byte.
         offset: u64,
         /// The byte after the last.
         end: u64,
     },
-    /// Put a hole in at `offset`, whose end will be `end`.
+    /// Inserts the hole `offset..end`, and moves all later data up.
     InsertRange {
         /// The first byte.
         offset: u64,
@@ -98,7 +99,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The first byte that it writes, and the one behind the last, if it writes data.
+    /// Returns the first byte that it writes and the byte after the last one, if it writes data.
     pub(crate) fn written(self) -> Option<(u64, u64)> {
         match self {
             Self::Write { offset, end } | Self::Widen { offset, end } => Some((offset, end)),
@@ -106,8 +107,8 @@ impl Operation {
         }
     }
 
-    /// Whether it goes to the device past the page cache, so that no page in its way may come into being meanwhile.
-    /// Allocating changes nothing that a page shows.
+    /// Returns true if it bypasses the page cache, so that no page of its range may be filled meanwhile. An allocation
+    /// does not change what pages contain.
     pub(crate) fn bypasses_cache(self) -> bool {
         !matches!(
             self,
@@ -118,7 +119,7 @@ impl Operation {
         )
     }
 
-    /// Whether it grows a file of `size` bytes.
+    /// Returns true if it extends a file of `size` bytes.
     pub(crate) fn grows(self, size: u64) -> bool {
         match self {
             Self::Read { .. }

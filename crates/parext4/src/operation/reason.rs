@@ -1,4 +1,4 @@
-//! Why an operation needs what it holds.
+//! The reasons for which an operation needs the range that it holds, for statistics and explanations.
 
 use std::fmt;
 
@@ -6,41 +6,41 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// A read shares with other reads.
+    /// It reads. Reads share with each other.
     Read,
-    /// Written blocks are overwritten; only the bytes themselves matter.
+    /// It overwrites written blocks, and needs only its own bytes.
     Overwrite,
-    /// Whole blocks become written.
+    /// It writes whole blocks for the first time.
     WholeBlocks,
-    /// A block is written in part and its rest filled with zeros: no other writer may be in it (I4).
+    /// It writes part of a block and fills the rest with zeros. No other writer may be in that block (I4).
     InitialisesBlock,
-    /// The file grows past a last block whose rest must be zeroed first (H3).
+    /// It extends the file past a last block whose rest must be zeroed first (H3).
     ZeroesTail,
-    /// The file grows.
+    /// It extends the file.
     Extends,
-    /// Blocks are allocated for the data.
+    /// It allocates blocks for its data.
     FillsHole,
-    /// The blocks are not one extent of one state, which the policies of whole files ask for.
+    /// Its blocks are not one extent in one state. Only for policies that hold the whole file.
     ManyExtents,
-    /// The request is not one of whole blocks, which [`Policy::Exclusive`](crate::Policy::Exclusive) asks for.
+    /// It does not consist of whole blocks. Only for [`Policy::Exclusive`](crate::Policy::Exclusive).
     Unaligned,
-    /// The size is set: everything behind it is affected.
+    /// It sets the size, which affects all data after that.
     SetsSize,
-    /// Blocks are allocated ahead of writing.
+    /// It allocates blocks that are written later.
     Allocates,
-    /// Blocks are freed, and what is left of the range at its edges is zeroed.
+    /// It frees blocks, and zeroes the edges of its range.
     PunchesHole,
-    /// Blocks become unwritten, and what is left of the range at its edges is zeroed.
+    /// It makes blocks unwritten, and zeroes the edges of its range.
     ZeroesRange,
-    /// A range is taken out: everything behind it moves down.
+    /// It removes a range and moves all later data down.
     CollapsesRange,
-    /// A hole is put in: everything behind it moves up.
+    /// It inserts a hole and moves all later data up.
     InsertsRange,
-    /// A read through the page cache shares with other reads.
+    /// It reads through the page cache. Such reads share with each other.
     ReadsCached,
-    /// A write to the page cache.
+    /// It writes to the page cache.
     WritesCached,
-    /// Dirty pages are taken to be written to the device.
+    /// It copies dirty pages, to write them to the device.
     WritesBack,
 }
 
@@ -68,7 +68,7 @@ impl Reason {
     ];
 }
 
-/// In plain words, of "it".
+/// A verb phrase whose subject is the operation.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -85,11 +85,11 @@ impl fmt::Display for Reason {
             Self::Allocates => "allocates blocks",
             Self::PunchesHole => "punches a hole",
             Self::ZeroesRange => "zeroes a range",
-            Self::CollapsesRange => "takes a range out and moves what is behind it",
-            Self::InsertsRange => "puts a hole in and moves what is behind it",
+            Self::CollapsesRange => "removes a range and moves the data after it",
+            Self::InsertsRange => "inserts a hole and moves the data after it",
             Self::ReadsCached => "reads through the page cache",
             Self::WritesCached => "writes to the page cache",
-            Self::WritesBack => "takes dirty pages to write them back",
+            Self::WritesBack => "copies dirty pages to write them back",
         })
     }
 }

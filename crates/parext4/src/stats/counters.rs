@@ -1,4 +1,4 @@
-//! Counting what operations do: a few relaxed additions to cache lines that a thread shares with few others.
+//! Counters of operations, striped over cache lines: an update is a few relaxed additions without contention.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::stripes::Stripes;
 
 /// The counters of a volume.
 pub(crate) type VolumeCounters = Stripes<Counters, 16>;
-/// The counters of a file: fewer stripes, since there are many files.
+/// The counters of a file. It has fewer stripes, because there are many files.
 pub(crate) type FileCounters = Stripes<Counters, 4>;
 
-/// One stripe. Not of [`crate::sync`], because no decision rests on a counter: the model checker need not
-/// try what becomes of it.
+/// One stripe of counters. The atomics are [`std`]'s also under the model checker: no decision depends on a counter, so
+/// models need not schedule threads around it.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// By reason, then shared and exclusive.
     admissions: [[AtomicU64; 2]; Reason::ALL.len()],
     drains: AtomicU64,
     waits: AtomicU64,
-    /// Nanoseconds, in all and at most.
+    /// Sum of the waits, and the longest wait, in nanoseconds.
     waited: AtomicU64,
     longest_wait: AtomicU64,
     bytes_zeroed: AtomicU64,
@@ -33,7 +33,7 @@ pub(crate) struct Counters {
     nowait_refusals: AtomicU64,
 }
 
-/// Where one file's operations are counted: with the volume and with the file.
+/// The counters to which one file's operations are added: the volume's and the file's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a>([&'a Counters; 2]);
 
@@ -48,7 +48,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// An operation has what it needs, held in `mode`.
+    /// Counts an operation that was admitted in `mode`.
     pub(crate) fn admitted(self, reason: Reason, mode: Mode, drains: bool) {
         self.add(|counters| &counters.admissions[reason as usize][usize::from(mode == Mode::Exclusive)], 1);
         if drains {
@@ -56,9 +56,9 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// An operation waited.
+    /// Counts a wait.
     pub(crate) fn waited(self, time: Duration) {
-        // 584 years.
+        // 64 bits hold 584 years.
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(|counters| &counters.waits, 1);
         self.add(|counters| &counters.waited, time);
@@ -67,13 +67,13 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Zeros were written around data, or behind the end of the file.
+    /// Counts zeros that were written around data or after the end of the file.
     pub(crate) fn zeroed(self, bytes: u64) {
         self.add(|counters| &counters.bytes_zeroed, bytes);
     }
 
-    /// A write made unwritten blocks written; `merged` says that its conversion shared a change of the map, or
-    /// a transaction's handle, with another's.
+    /// Counts a write that converted unwritten blocks. `merged` says that its conversion shared a change of the map, or a
+    /// handle, with another write.
     pub(crate) fn converted(self, blocks: u64, merged: bool) {
         self.add(|counters| &counters.conversions, 1);
         self.add(|counters| &counters.blocks_converted, blocks);
@@ -82,19 +82,19 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Blocks beside the data were zeroed and made written too, because the map could not be cut there.
+    /// Counts a write that zeroed and converted blocks beside its data, because the extent could not be split.
     pub(crate) fn zeroed_out(self) {
         self.add(|counters| &counters.zero_outs, 1);
     }
 
-    /// An operation that must not wait was refused.
+    /// Counts a refused NOWAIT operation.
     pub(crate) fn refused(self) {
         self.add(|counters| &counters.nowait_refusals, 1);
     }
 }
 
 impl Counters {
-    /// Adds this stripe to what the others have counted.
+    /// Adds the counters of this stripe to `stats`.
     fn add_to(&self, stats: &mut Stats) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let time = |counter: &AtomicU64| Duration::from_nanos(count(counter));
@@ -116,7 +116,7 @@ impl Counters {
 }
 
 impl<const N: usize> Stripes<Counters, N> {
-    /// The sums. Each counter is as of some moment during the call.
+    /// Returns `stats` with the counters of all stripes added. Each counter is read at some moment during the call.
     pub(crate) fn sum_into(&self, mut stats: Stats) -> Stats {
         self.iter().for_each(|counters| counters.add_to(&mut stats));
         stats

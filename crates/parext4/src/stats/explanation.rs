@@ -1,4 +1,4 @@
-//! Why an operation waited, in words.
+//! Explanations of waits, as data and in words.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,45 +8,45 @@ use parext4_format::InodeNo;
 use super::units::{Exact, Time};
 use crate::operation::{Operation, Reason};
 
-/// Why operations of one kind waited for operations of another, by the longest of those waits.
+/// Why operations for one reason waited for operations for another. Describes the longest of these waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The inode of the file.
     pub ino: InodeNo,
-    /// Who waited.
+    /// The operation that waited.
     pub waiter: Party,
-    /// The first of those that were before it in its way, whether they had what they asked for or waited too.
-    /// `None` if it was just leaving, or if very many operations were under way.
+    /// The first operation before it with a conflicting range, whether that was held or waited for. `None` if that operation
+    /// was just ending, or if more than 256 operations were under way on the file.
     pub holder: Option<Party>,
-    /// Whether they held the whole file rather than ranges.
+    /// The policy makes operations hold the whole file.
     pub whole_file: bool,
     /// How long it waited.
     pub waited: Duration,
-    /// How many waits had the same two reasons, this one included.
+    /// Number of waits for the same two reasons, including this one.
     pub times: u64,
-    /// The time of all those waits.
+    /// Sum of the times of these waits.
     pub total: Duration,
 }
 
-/// An operation, with what it held or asked for.
+/// An operation, with the reason and the mode of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// Why it needs what it needs.
+    /// The reason for its range.
     pub reason: Reason,
-    /// Whether it must have it alone.
+    /// It needs the range exclusively.
     pub exclusive: bool,
 }
 
 impl Explanation {
-    /// What stood in the way.
+    /// Writes the reason for which the waiter conflicts with `holder`.
     fn cause(&self, holder: &Party, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (waiter, other) = (&self.waiter, A(holder.operation));
+        let (waiter, other) = (&self.waiter, WithArticle(holder.operation));
         if self.whole_file {
-            let how = |party: &Party| if party.exclusive { "alone" } else { "together with others" };
-            write!(f, "it {}, for which it must have the file {}; ", waiter.reason, how(waiter))?;
-            return write!(f, "{other} had it {}, because it {}", how(holder), holder.reason);
+            let how = |party: &Party| if party.exclusive { "exclusively" } else { "shared" };
+            write!(f, "it {}, for which it must hold the file {}; ", waiter.reason, how(waiter))?;
+            return write!(f, "{other} held it {}, because it {}", how(holder), holder.reason);
         }
         match (waiter.reason, holder.reason) {
             (_, Reason::Read) => write!(f, "its bytes were in use by {other}"),
@@ -66,7 +66,7 @@ impl fmt::Display for Explanation {
         write!(f, "{waiter} in inode {} waited {waited}: ", self.ino)?;
         match &self.holder {
             Some(holder) => self.cause(holder, f)?,
-            None => write!(f, "it {}, and another was before it", self.waiter.reason)?,
+            None => write!(f, "it {}, and another operation was before it", self.waiter.reason)?,
         }
         match self.times {
             1 => Ok(()),
@@ -76,13 +76,13 @@ impl fmt::Display for Explanation {
 }
 
 impl Operation {
-    /// Whether both concern one byte.
+    /// Returns true if both operations affect a common byte.
     fn meets(self, other: Self) -> bool {
         let (a, b) = (self.bytes(), other.bytes());
         a.0 < b.1 && b.0 < a.1
     }
 
-    /// The bytes that it concerns.
+    /// Returns the range of bytes that it affects, as first byte and end.
     fn bytes(self) -> (u64, u64) {
         match self {
             Self::Read { offset, end }
@@ -101,7 +101,7 @@ impl Operation {
     }
 }
 
-/// What it does, and where.
+/// The kind of the operation, its length and its offset.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, start, end) = match *self {
@@ -121,10 +121,10 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation with its article.
-struct A(Operation);
+/// Displays an operation with its indefinite article.
+struct WithArticle(Operation);
 
-impl fmt::Display for A {
+impl fmt::Display for WithArticle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let vowel = matches!(self.0, Operation::Allocate { .. } | Operation::InsertRange { .. });
         let article = if vowel { "an" } else { "a" };
@@ -162,7 +162,7 @@ mod tests {
         assert!(text(read, Some(over), false).ends_with(
             "its bytes were in use by a write of 2 KiB at 15 KiB, which overwrites written blocks"
         ));
-        assert!(text(first, None, false).ends_with("in part, and another was before it"));
+        assert!(text(first, None, false).ends_with("in part, and another operation was before it"));
     }
 
     #[test]
@@ -170,8 +170,8 @@ mod tests {
         let appends = write(4096, 8192, Reason::Extends);
         let overwrites = Party { exclusive: false, ..write(0, 512, Reason::Overwrite) };
         assert!(text(appends, Some(overwrites), true).ends_with(
-            "it grows the file, for which it must have the file alone; \
-             a write of 512 B at 0 B had it together with others, because it overwrites written blocks"
+            "it grows the file, for which it must hold the file exclusively; \
+             a write of 512 B at 0 B held it shared, because it overwrites written blocks"
         ));
     }
 
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(
             three.to_string(),
             "change of the size to 4 KiB in inode 12 waited 2.0 ms: it sets the size, \
-             and another was before it (3 such waits, 5.0 ms in all)"
+             and another operation was before it (3 such waits, 5.0 ms in all)"
         );
     }
 }

@@ -1,8 +1,10 @@
-//! What operations on file data did, in numbers and in words.
+//! Statistics of operations on file data: counters, and explanations of waits.
+//!
+//! Not responsible for admission, which reports to this module. No decision of the engine depends on anything here.
 
+mod active;
 mod counters;
 mod explanation;
-mod present;
 mod units;
 mod usage;
 mod waits;
@@ -10,57 +12,57 @@ mod waits;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use active::{ActiveOperation, ActiveOperations};
 pub(crate) use counters::Record;
 pub use explanation::{Explanation, Party};
-pub(crate) use present::{Here, Present};
 pub(crate) use usage::{FileUsage, VolumeUsage};
 
 use crate::operation::Reason;
 use crate::policy::Policy;
 use units::{About, Time};
 
-/// What the operations on file data did since the volume was opened, or on one file since it came into memory.
+/// Counters of operations on file data: of a volume since it was opened, or of a file since it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The volume's policy.
     pub policy: Policy,
     /// By [`Reason`].
     admissions: [Admissions; Reason::ALL.len()],
-    /// Operations that were let through alone and would have waited, in the kernel's ext4, for all I/O in flight.
+    /// Number of exclusive operations that would have waited, in the kernel's ext4, for all I/O in flight on the file.
     pub drains: u64,
-    /// How often an operation waited for others. One that must wait again, because the file changed while it
-    /// waited, counts again.
+    /// Number of times that an operation waited for other operations. An operation that must wait again, because the file has
+    /// changed meanwhile, counts again.
     pub waits: u64,
-    /// The time that operations waited, all together.
+    /// Sum of the times that operations waited.
     pub waited: Duration,
     /// The longest wait.
     pub longest_wait: Duration,
-    /// Zeros written, in bytes: around data in blocks that held nothing, and behind the end of the file.
+    /// Zeros written around data and after the end of the file, in bytes.
     pub bytes_zeroed: u64,
-    /// Writes that made unwritten blocks written.
+    /// Number of writes that converted unwritten blocks.
     pub conversions: u64,
-    /// How many of those shared one change of the map with others.
+    /// Number of these writes that shared one change of the map with other writes.
     pub conversions_merged: u64,
-    /// Blocks that became written.
+    /// Number of blocks that were converted.
     pub blocks_converted: u64,
-    /// How often blocks beside the data were zeroed and made written with it, because there was no block for
-    /// the map to grow.
+    /// Number of times that blocks beside the data were zeroed and converted with it, because no block was free for the map
+    /// to grow.
     pub zero_outs: u64,
-    /// Operations that were not to wait, and were refused for that.
+    /// Number of NOWAIT operations that were refused because they would have blocked.
     pub nowait_refusals: u64,
 }
 
-/// Operations that were let through, by what they held.
+/// Numbers of admitted operations, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Admissions {
-    /// Those that others could share it with.
+    /// Operations that held their range shared.
     pub shared: u64,
-    /// Those that had it alone.
+    /// Operations that held their range exclusively.
     pub exclusive: u64,
 }
 
 impl Admissions {
-    /// Both kinds.
+    /// Returns the sum of both modes.
     #[must_use]
     pub const fn total(self) -> u64 {
         self.shared + self.exclusive
@@ -72,13 +74,13 @@ impl Stats {
         Self { policy, ..Self::default() }
     }
 
-    /// Operations that were let through for `reason`.
+    /// Returns the number of operations that were admitted for `reason`.
     #[must_use]
     pub const fn admissions(&self, reason: Reason) -> Admissions {
         self.admissions[reason as usize]
     }
 
-    /// All operations that were let through.
+    /// Returns the number of all operations that were admitted.
     #[must_use]
     pub fn admitted(&self) -> Admissions {
         self.admissions.iter().fold(Admissions::default(), |sum, one| Admissions {
@@ -87,19 +89,19 @@ impl Stats {
         })
     }
 
-    /// Those that held the whole file, which is a matter of the policy.
+    /// Returns the number of operations that held the whole file: all or none, by the policy.
     #[must_use]
     pub fn whole_file(&self) -> Admissions {
         if self.policy.locks_whole_file() { self.admitted() } else { Admissions::default() }
     }
 }
 
-/// A table for people.
+/// A table for the terminal.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = if self.policy.locks_whole_file() { "the whole file" } else { "their own range" };
         writeln!(f, "policy {}: operations hold {held}", self.policy)?;
-        writeln!(f, "{:52}{:>12}{:>12}", "operations, by what they do", "shared", "alone")?;
+        writeln!(f, "{:52}{:>12}{:>12}", "operations, by what they do", "shared", "exclusive")?;
         for reason in Reason::ALL {
             let Admissions { shared, exclusive } = self.admissions(reason);
             if shared + exclusive > 0 {
@@ -109,22 +111,22 @@ impl fmt::Display for Stats {
         let Admissions { shared, exclusive } = self.admitted();
         writeln!(f, "  {:50}{shared:>12}{exclusive:>12}", "all")?;
         let (total, longest) = (Time(self.waited), Time(self.longest_wait));
-        writeln!(f, "waits for others: {}, {total} in all, {longest} at most", self.waits)?;
+        writeln!(f, "waits for other operations: {}, {total} in all, {longest} at most", self.waits)?;
         if self.policy.locks_whole_file() {
-            writeln!(f, "times that all I/O on the file had to end first: {}", self.drains)?;
+            writeln!(f, "times that ext4 would have waited for all I/O on the file: {}", self.drains)?;
         }
         let (writes, merged) = (self.conversions, self.conversions_merged);
         writeln!(
             f,
-            "blocks made written: {}, by {writes} writes, {merged} of them together with others",
+            "blocks converted to written: {}, by {writes} writes, of which {merged} shared one change of the map",
             self.blocks_converted
         )?;
         write!(f, "zeros written around data: {}", About(self.bytes_zeroed))?;
         if self.zero_outs > 0 {
-            write!(f, "\nblocks zeroed for want of space in the map: {} times", self.zero_outs)?;
+            write!(f, "\nblocks zeroed because the map could not grow: {} times", self.zero_outs)?;
         }
         if self.nowait_refusals > 0 {
-            write!(f, "\nrefused because they would have waited: {}", self.nowait_refusals)?;
+            write!(f, "\nrefused because they would have blocked: {}", self.nowait_refusals)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Amounts as people read them.
+//! Display of sizes and times for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// A place or length in bytes, exact, in the largest unit of which it has a whole number of halves.
+/// An offset or length in bytes, displayed exactly, in the largest unit that needs no fraction but a half.
 pub(super) struct Exact(pub u64);
 
-/// An amount of bytes, with one digit behind the point.
+/// A number of bytes, displayed with one decimal digit.
 pub(super) struct About(pub u64);
 
-/// A time, in the unit that leaves up to four digits.
+/// A time, displayed in the unit that leaves up to four digits.
 pub(super) struct Time(pub Duration);
 
 impl fmt::Display for Exact {

@@ -1,30 +1,30 @@
-//! Where the counters and explanations of volumes and files are kept.
+//! The counters and explanations of volumes and files.
 
 use std::sync::OnceLock;
 
+use super::active::ActiveOperations;
 use super::counters::{FileCounters, Record, VolumeCounters};
-use super::present::Present;
 use super::waits::Waits;
 use super::{Explanation, Stats};
 use crate::policy::Policy;
 
-/// Of a volume.
+/// The counters and explanations of a volume.
 #[derive(Debug)]
 pub(crate) struct VolumeUsage {
     counters: VolumeCounters,
-    /// If waits are to be explained.
+    /// `Some` if waits are to be explained.
     waits: Option<Waits>,
 }
 
-/// Of a file. Takes memory once the file is read or written.
+/// The counters and explanations of a file. Allocated when the file is first read or written.
 #[derive(Debug, Default)]
-pub(crate) struct FileUsage(OnceLock<Box<Used>>);
+pub(crate) struct FileUsage(OnceLock<Box<FileRecords>>);
 
 #[derive(Debug)]
-struct Used {
+struct FileRecords {
     counters: FileCounters,
-    /// If waits are to be explained.
-    present: Option<Present>,
+    /// `Some` if waits are to be explained.
+    active: Option<ActiveOperations>,
 }
 
 impl VolumeUsage {
@@ -32,24 +32,24 @@ impl VolumeUsage {
         Self { counters: VolumeCounters::default(), waits: explain.then(Waits::new) }
     }
 
-    /// Where what happens to `file` is counted.
+    /// Returns the counters for operations on `file`.
     pub(crate) fn record<'a>(&'a self, file: &'a FileUsage) -> Record<'a> {
-        Record::new(&self.counters, &self.used(file).counters)
+        Record::new(&self.counters, &self.records(file).counters)
     }
 
-    /// Whether waits are to be explained.
+    /// Returns true if waits are to be explained.
     pub(crate) fn explains(&self) -> bool {
         self.waits.is_some()
     }
 
-    /// Who is at work in `file`, if waits are to be explained.
-    pub(crate) fn present<'a>(&self, file: &'a FileUsage) -> Option<&'a Present> {
-        self.used(file).present.as_ref()
+    /// Returns the active operations of `file`, if waits are to be explained.
+    pub(crate) fn active<'a>(&self, file: &'a FileUsage) -> Option<&'a ActiveOperations> {
+        self.records(file).active.as_ref()
     }
 
-    /// Notes a wait in `file`.
+    /// Adds a wait in `file`.
     pub(crate) fn explain(&self, file: &FileUsage, wait: &Explanation) {
-        let file = self.present(file).map(|present| &present.waits);
+        let file = self.active(file).map(|active| &active.waits);
         self.waits.iter().chain(file).for_each(|waits| waits.add(wait));
     }
 
@@ -58,36 +58,39 @@ impl VolumeUsage {
         self.counters.sum_into(Stats::new(policy))
     }
 
-    /// Returns why operations waited, in all files.
+    /// Returns the explanations of waits in all files.
     pub(crate) fn explanations(&self) -> Vec<Explanation> {
         self.waits.as_ref().map_or_else(Vec::new, Waits::explain)
     }
 
-    fn used<'a>(&self, file: &'a FileUsage) -> &'a Used {
+    fn records<'a>(&self, file: &'a FileUsage) -> &'a FileRecords {
         let explain = self.waits.is_some();
         file.0.get_or_init(|| {
-            Box::new(Used { counters: FileCounters::default(), present: explain.then(Present::new) })
+            Box::new(FileRecords {
+                counters: FileCounters::default(),
+                active: explain.then(ActiveOperations::new),
+            })
         })
     }
 }
 
 impl FileUsage {
-    /// Who is at work in the file, if that was ever asked and waits are to be explained.
-    pub(crate) fn entered(&self) -> Option<&Present> {
-        self.0.get().and_then(|used| used.present.as_ref())
+    /// Returns the active operations of the file, if waits are to be explained and the file was read or written.
+    pub(crate) fn active(&self) -> Option<&ActiveOperations> {
+        self.0.get().and_then(|records| records.active.as_ref())
     }
 
-    /// What happened to the file under `policy`.
+    /// Returns the counters of the file, under `policy`.
     pub(crate) fn stats(&self, policy: Policy) -> Stats {
         let stats = Stats::new(policy);
         match self.0.get() {
-            Some(used) => used.counters.sum_into(stats),
+            Some(records) => records.counters.sum_into(stats),
             None => stats,
         }
     }
 
-    /// Why operations on the file waited.
+    /// Returns the explanations of waits for the file.
     pub(crate) fn explanations(&self) -> Vec<Explanation> {
-        self.entered().map_or_else(Vec::new, |present| present.waits.explain())
+        self.active().map_or_else(Vec::new, |active| active.waits.explain())
     }
 }

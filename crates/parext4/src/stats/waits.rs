@@ -1,4 +1,4 @@
-//! The waits of a volume or a file, for whoever asks why.
+//! The explained waits of a volume or a file.
 
 use std::cmp::Reverse;
 
@@ -6,8 +6,8 @@ use super::explanation::Explanation;
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
-/// One explanation for each pair of reasons, of the one who waited and of the one before it. So there are only
-/// so many, and what happens often is told as well as what takes long.
+/// One explanation for each pair of reasons, of the waiter and of the holder. So their number is bounded, and frequent
+/// waits are listed as well as long ones.
 #[derive(Debug)]
 pub(crate) struct Waits(Mutex<Vec<Explanation>>);
 
@@ -30,7 +30,7 @@ impl Waits {
         (same.times, same.total) = (times, total);
     }
 
-    /// All explanations; first what took the most time in all.
+    /// Returns all explanations, ordered by their total time, the longest first.
     pub(crate) fn explain(&self) -> Vec<Explanation> {
         let mut waits = self.0.lock().clone();
         waits.sort_by_key(|wait| Reverse(wait.total));

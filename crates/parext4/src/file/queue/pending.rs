@@ -7,14 +7,14 @@ use slab::Slab;
 use super::super::DirectFile;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
-use crate::admission::PresentOf;
+use crate::admission::OperationsOf;
 use crate::block_io::DetachedDebt;
 use crate::body::Runs;
 use crate::error::Error;
 use crate::file::direct::widening;
 use crate::inode::{Claim, Inode};
 use crate::operation::Operation;
-use crate::stats::Here;
+use crate::stats::ActiveOperation;
 use crate::sync::Arc;
 
 /// What an operation is.
@@ -58,7 +58,7 @@ pub(super) struct Pending {
     /// The range, once it is held.
     pub guard: Option<OwnedRangeGuard>,
     /// For explanations, if they are asked for. After the guard, so that the range is released before.
-    pub here: Option<Here<PresentOf>>,
+    pub here: Option<ActiveOperation<OperationsOf>>,
     /// What it writes with zeros around its data, for want of space.
     pub wide: Option<ByteRange>,
     /// How often a read, or a write on a full volume, had to begin again.

@@ -2,7 +2,7 @@
 
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread. Returns `None` if the system refuses, which is logged.
+/// Starts a thread of this name. Logs a refusal of the system and returns `None`.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     // In a model only threads of the model checker may run.
     if cfg!(shuttle) {
@@ -12,7 +12,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Option<J
     spawned.inspect_err(|error| tracing::warn!("cannot start the thread {name}: {error}")).ok()
 }
 
-/// Waits for threads to end. A panic of one is logged.
+/// Joins threads and logs their panics.
 pub(crate) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         let name = thread.thread().name().unwrap_or_default().to_owned();

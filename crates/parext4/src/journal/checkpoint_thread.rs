@@ -30,8 +30,8 @@ impl Default for CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Wakes the thread, and starts it with `run` first if there is none. Returns false if no thread can run: it was stopped, or the
-    /// system has refused to start one.
+    /// Wakes the thread, and starts it with `run` first if there is none. Returns false if no thread can run: it was
+    /// stopped, or the system has refused to start one.
     pub(super) fn wake<C: Send + Sync + 'static>(&self, checkpoint: &Arc<C>, run: fn(&C)) -> bool {
         let mut state = self.state.lock();
         if state.stopped {

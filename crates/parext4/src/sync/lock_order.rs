@@ -1,31 +1,31 @@
-//! Every lock class of the engine in its order (I10), and the check of that order in debug builds.
+//! The lock classes of the engine in their order (I10), and the check of that order in debug builds.
 //!
-//! A thread may take a lock only if it holds none of a later class. Two locks of one class may be held
-//! together only where [`Rank::may_repeat`] says how they are ordered among themselves.
+//! Invariant: a thread waits for a lock only if it holds none of the same or of a later class. The exceptions are the classes of
+//! which a thread may hold several locks ([`Rank::may_repeat`]).
 
-/// The lock classes, first taken first.
+/// The lock classes, in the order in which a thread acquires them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Rank {
-    /// The volume-wide lock of directory moves, which keeps the tree free of cycles.
+    /// The volume-wide lock of directory moves, which prevents cycles in the tree.
     Rename,
-    /// The entries of one directory; several are taken in ascending inode number.
+    /// The entries of one directory. A thread acquires several in the order of their inode numbers.
     Directory,
     /// A byte range of one file.
     Range,
-    /// Where the next append to one file goes; held for a few instructions.
+    /// The offset of the next append to one file. Held only to read or change it.
     Tail,
     /// The extended attributes of one inode.
     Xattrs,
-    /// The files with dirty pages.
+    /// The list of files with dirty pages.
     DirtyFiles,
-    /// One committer at a time.
+    /// The right to commit.
     Commit,
-    /// One checkpoint round at a time.
+    /// The right to run a checkpoint round.
     Checkpoint,
-    /// The committed blocks that are not at home.
+    /// The committed blocks that are not at their home locations.
     Pending,
-    /// A journal handle: not a lock, but the commit waits for it, so it takes part in the order.
+    /// A journal handle. It is not a lock, but a commit waits for it, so it has a rank.
     Handle,
     /// The list of orphan inodes.
     Orphans,
@@ -39,52 +39,52 @@ pub(crate) enum Rank {
     FileWindows,
     /// The run of free blocks that is being discarded.
     Trimming,
-    /// All allocation windows, by age.
+    /// The table of all allocation windows, by age.
     WindowTable,
-    /// What is left of one allocation window.
+    /// The free blocks of one allocation window.
     Window,
     /// The free extents and counters, or the inodes, of one block group.
     AllocGroup,
-    /// What readers of an extent map are shown.
+    /// The view of an extent map that readers see.
     MapView,
-    /// One leaf of an extent map, for who shares the map.
+    /// One leaf of an extent map, while the map's lock is shared.
     MapLeaf,
-    /// The journal's running transaction: its lists and counters.
+    /// The journal's running transaction: its lists and credits.
     Transaction,
     /// The contents of one metadata block.
     MetaBlock,
     /// The shape of the tree of one file's pages.
     PageTree,
-    /// Which page is evicted next, and the free frames.
+    /// The eviction queues of the page cache, and the free frames.
     PageQueues,
-    /// Small tables whose holders take no other lock: caches, reservations, statistics.
+    /// Small tables, whose holders acquire no other lock: caches, reservations, statistics.
     Leaf,
 }
 
 #[cfg(debug_assertions)]
 impl Rank {
-    /// Whether a thread may hold several locks of this class.
+    /// Returns true if a thread may hold several locks of this class.
     fn may_repeat(self) -> bool {
-        // Directories are taken in ascending inode number (namespace::lock). Ranges of two files are held
-        // together only where one is of an unlinked inode that nobody else can reach.
+        // Directories are ordered by inode number (namespace::lock). Ranges of two files are held together only if one of
+        // them is an unlinked inode that no other thread can reach.
         matches!(self, Self::Directory | Self::Range)
     }
 }
 
-/// Proof that the order was checked for one lock; dropping it says the lock is released.
+/// The record that this thread holds a lock. Dropping it removes the record.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Held {
     #[cfg(debug_assertions)]
     rank: Rank,
-    // A rank belongs to the thread that took it.
+    // The record belongs to the thread that acquired the lock.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Checks that this thread may take a lock of `rank` now, and notes that it holds it.
+/// Checks that this thread may wait for a lock of `rank`, and records that the thread holds it.
 ///
 /// # Panics
-/// In debug builds, if the thread holds a lock of a later class.
+/// In debug builds, if the thread holds a lock of the same or of a later class.
 pub(crate) fn hold(rank: Rank) -> Held {
     #[cfg(debug_assertions)]
     checker::push(rank);
@@ -96,7 +96,7 @@ pub(crate) fn hold(rank: Rank) -> Held {
     }
 }
 
-/// Notes that this thread holds a lock of `rank` that it acquired without waiting; the order is not checked.
+/// Records that this thread holds a lock of `rank`, which it acquired without waiting. Does not check the order.
 pub(crate) fn hold_tried(rank: Rank) -> Held {
     #[cfg(debug_assertions)]
     checker::note(rank);
@@ -130,7 +130,7 @@ mod checker {
             let mut held = held.borrow_mut();
             if let Some(&last) = held.iter().max() {
                 let allowed = last < rank || (last == rank && rank.may_repeat());
-                assert!(allowed, "lock order: {rank:?} taken while holding {held:?}");
+                assert!(allowed, "lock order: acquiring {rank:?} while holding {held:?}");
             }
             held.push(rank);
         });

@@ -1,4 +1,4 @@
-//! The model checker's primitives, dressed as parking_lot's. Only under `--cfg shuttle`.
+//! The model checker's primitives with the interface of `parking_lot`. Only with `--cfg shuttle`.
 
 pub(crate) use shuttle::sync::atomic;
 pub(crate) use shuttle::thread::yield_now;
@@ -6,7 +6,7 @@ pub(crate) use shuttle::thread::yield_now;
 pub(crate) use shuttle::thread_local;
 use std::sync::{LockResult, TryLockError};
 
-/// What a lock gives. A model that failed is torn down with whatever its tasks hold, and may take locks for that.
+/// Returns the guard of a lock. A poisoned lock is accepted only while a failed model is torn down.
 fn not_poisoned<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(|poisoned| {
         assert!(std::thread::panicking(), "no model panics with a lock held");
@@ -17,7 +17,7 @@ fn not_poisoned<T>(result: LockResult<T>) -> T {
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// `Option`, because the checker's `Condvar::wait` takes the guard by value.
+/// Holds an `Option`, because the model checker's `Condvar::wait` consumes the guard.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
@@ -80,7 +80,7 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no model panics with a lock held"));
     }
 
-    /// Time does not pass in a model, so this waits as long as `condition` holds.
+    /// Blocks while `condition` holds. Time does not pass in a model, so there is no timeout.
     pub(crate) fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,

@@ -1,0 +1,136 @@
+//! Mutexes, readers-writer locks and condition variables. Each lock has a rank, which debug builds check (I10).
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use super::lock_order::{Held, Rank, hold, hold_tried};
+use super::raw;
+
+/// A mutex with a rank.
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    rank: Rank,
+    inner: raw::Mutex<T>,
+}
+
+/// Exclusive access to the value of a [`Mutex`].
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    inner: raw::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Self { rank, inner: raw::Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        let held = hold(self.rank);
+        MutexGuard { inner: self.inner.lock(), _held: held }
+    }
+
+    /// Acquires the lock if it is free. Does not block, so the caller may hold locks of any rank.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _held: hold_tried(self.rank) })
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A readers-writer lock with a rank.
+#[derive(Debug)]
+pub(crate) struct RwLock<T> {
+    rank: Rank,
+    inner: raw::RwLock<T>,
+}
+
+/// Shared access to the value of an [`RwLock`].
+#[derive(Debug)]
+pub(crate) struct ReadGuard<'a, T> {
+    inner: raw::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Exclusive access to the value of an [`RwLock`].
+#[derive(Debug)]
+pub(crate) struct WriteGuard<'a, T> {
+    inner: raw::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Self { rank, inner: raw::RwLock::new(value) }
+    }
+
+    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        let held = hold(self.rank);
+        ReadGuard { inner: self.inner.read(), _held: held }
+    }
+
+    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        let held = hold(self.rank);
+        WriteGuard { inner: self.inner.write(), _held: held }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable for a [`Mutex`].
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(raw::Condvar);
+
+impl Condvar {
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.inner);
+    }
+
+    /// Blocks while `condition` holds, but at most for `time`.
+    pub(crate) fn wait_while_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        condition: impl FnMut(&mut T) -> bool,
+        time: Duration,
+    ) {
+        self.0.wait_while_for(&mut guard.inner, condition, time);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+}

@@ -1,4 +1,4 @@
-//! `cat`: files to standard output.
+//! `cat`: writes files to standard output.
 
 use std::io::Write;
 

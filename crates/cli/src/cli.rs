@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: the commands, and the functions that run them.
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -8,7 +8,7 @@ use crate::{
     put, recover, rm, stat, umount,
 };
 
-/// What the exit status means, for the help and the manual page.
+/// The meaning of the exit status, for the help and the manual page.
 const EXIT_STATUS: &str = "\
 Exit status: 0 if all was done, also if the reader of the output ended first; 1 if the command failed, with one line on
 stderr that names the image and the path; 2 if the command line is wrong.";
@@ -37,7 +37,7 @@ enum Command {
     Fallocate(fallocate::Args),
     Fiemap(fiemap::Args),
     Mount(mount::Args),
-    /// Watch over the server that has started this process
+    /// Abort the connection of a mount when its server is killed; run by the server
     #[command(hide = true)]
     Guard,
     Umount(umount::Args),
@@ -51,7 +51,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what the command line asks.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Mkfs(args) => mkfs::run(args),

@@ -7,7 +7,7 @@ use crate::image;
 use crate::image_path::ImagePath;
 use crate::size;
 
-/// Allocate blocks of a file, free them, or move what is behind them
+/// Allocate, free, collapse or insert blocks of a file
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file
@@ -18,28 +18,28 @@ pub struct Args {
     /// Keep the size of the file
     #[arg(short = 'n', long, conflicts_with_all = ["collapse_range", "insert_range"])]
     keep_size: bool,
-    /// Where the range begins
+    /// Start of the range
     #[arg(short, long, value_name = "BYTES", value_parser = size::parse, default_value = "0")]
     offset: u64,
-    /// How long the range is
+    /// Length of the range
     #[arg(short, long, value_name = "BYTES", value_parser = size::parse)]
     length: u64,
 }
 
-/// What to do other than to allocate.
+/// Operations other than allocating.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Mode {
-    /// Free the range, which reads as zeros then
+    /// Free the blocks of the range; it reads as zeros afterwards
     #[arg(short, long)]
     punch_hole: bool,
-    /// Have the range allocated and read as zeros
+    /// Allocate the range, and make it read as zeros
     #[arg(short, long)]
     zero_range: bool,
-    /// Take the range out: what is behind moves down
+    /// Remove the range; the data after it moves down
     #[arg(short, long)]
     collapse_range: bool,
-    /// Put a hole in: what is behind moves up
+    /// Insert a hole; the data from its start on moves up
     #[arg(short, long)]
     insert_range: bool,
 }

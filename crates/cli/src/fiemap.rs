@@ -1,4 +1,4 @@
-//! `fiemap`: where the blocks of a file lie, as `filefrag -v` prints it.
+//! `fiemap`: prints the extents of a file, as `filefrag -v` does.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::image;
 use crate::image_path::ImagePath;
 use crate::{json, output};
 
-/// Show where the blocks of a file lie
+/// Show the extents of a file
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file
@@ -44,7 +44,7 @@ fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
             "logical_offset:", "physical_offset:", "expected:"
         )?;
     }
-    // What does not follow the one before it on the device counts.
+    // Counts extents that do not follow the one before them on the device.
     let (mut apart, mut expected) = (0, None);
     for (number, extent) in extents.iter().enumerate() {
         let jump = expected.filter(|&place| place != extent.device_offset);

@@ -85,17 +85,17 @@ fn block_size(device: &dyn Device) -> std::io::Result<Option<u32>> {
     Ok(1024_u32.checked_shl(field).filter(|_| field <= 6))
 }
 
-/// Runs `work` on the volume in `image`, which no other process writes meanwhile, and changes nothing.
+/// Runs `work` on the volume in `image`, read-only and locked against writers.
 pub fn read<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     with_volume(image, &OpenOptions::read_only(), work)
 }
 
-/// Runs `work` on the volume in `image`, which no other process uses meanwhile, and closes it.
+/// Runs `work` on the volume in `image`, locked against all other users, and closes it.
 pub fn write<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     with_volume(image, &OpenOptions::default(), work)
 }
 
-/// Runs `work` on the volume in `image`, opened as `options` say, and closes it.
+/// Runs `work` on the volume in `image`, opened with `options`, and closes it.
 pub fn with_volume<R>(
     image: &Path,
     options: &OpenOptions,

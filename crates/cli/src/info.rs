@@ -1,4 +1,4 @@
-//! `info`: what a volume is and how full it is.
+//! `info`: prints the properties of a volume and its free space.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{image, json, output, recorded, size};
 
-/// Show what a volume is and how full it is
+/// Show the properties of a volume and its free space
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file or block device

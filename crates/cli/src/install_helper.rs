@@ -1,4 +1,4 @@
-//! `install-helper`: makes the program known to mount(8) and umount(8).
+//! `install-helper`: links the program where mount(8) and umount(8) find it.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::mount::{MOUNT_NAMES, UMOUNT_NAME};
 use crate::output;
 
-/// Where mount(8) looks for programs that mount types of file systems.
+/// The directory in which mount(8) finds the programs that mount a type of file system.
 const PLACE: &str = "sbin";
 
 /// Let mount(8), fstab and systemd mount images by the type fuse.parext4
@@ -21,7 +21,7 @@ pub struct Args {
     /// Directory that holds sbin, to prepare a package
     #[arg(long, value_name = "DIR", default_value = "/")]
     prefix: PathBuf,
-    /// Only say what would be done
+    /// Print the changes without making them
     #[arg(long)]
     dry_run: bool,
     /// Remove the links instead
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Links `path` to the program, and says so.
+/// Links `path` to the program. Returns a line that describes the change.
 fn link(program: &Path, path: &Path, dry_run: bool) -> Result<String> {
     let old = linked_to(path)?;
     if old.as_deref() == Some(program) {

@@ -19,13 +19,13 @@ use crate::{json, mode};
 /// List a directory of a volume, sorted by name
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also mode, links, owner, size, time of modification, and where symbolic links point
+    /// Print mode, links, owner, size, time of modification, and the targets of symbolic links
     #[arg(short, long)]
     long: bool,
-    /// Also names that start with a dot
+    /// List names that start with a dot, too
     #[arg(short, long)]
     all: bool,
-    /// Subdirectories too
+    /// List subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Print all attributes as a JSON array, with the fields that docs/json.md lists
@@ -36,8 +36,8 @@ pub struct Args {
     path: ImagePath,
 }
 
-/// The longest path of a directory that is listed below another, as for programs on a mounted volume (`PATH_MAX`). It
-/// bounds the memory for directories that wait to be listed.
+/// The longest path of a directory below the listed one, in bytes, as for programs on a mounted volume (`PATH_MAX`). Bounds
+/// the memory for directories that wait to be listed.
 const MAX_PATH: usize = 4096;
 
 /// Runs the command.
@@ -49,11 +49,11 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// One line of the list.
+/// An entry of the list.
 struct Line {
     name: Vec<u8>,
     metadata: Metadata,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     target: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ impl Line {
 struct Lister<'a> {
     args: &'a Args,
     out: Output,
-    /// Names on a terminal must not control it.
+    /// Replaces control characters in names: the output is a terminal.
     escape: bool,
     json: Vec<Value>,
 }
@@ -95,7 +95,8 @@ impl<'a> Lister<'a> {
         self.print(path.parent().unwrap_or(Path::new("/")), &[line])
     }
 
-    /// Lists a directory and, if asked, all below. No recursion: how deep the tree is, the image says.
+    /// Lists a directory and, if asked, all directories below it. Does not recurse, because the image decides how deep the
+    /// tree is.
     fn directories(&mut self, volume: &Volume, path: PathBuf, dir: NodeId) -> Result<()> {
         let mut visited = Visited::default();
         let mut waiting = vec![(path, dir)];
@@ -174,7 +175,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// Widths of columns.
+/// Widths of the columns of the long format.
 #[derive(Default)]
 struct Widths {
     links: usize,
@@ -193,7 +194,8 @@ impl Widths {
         })
     }
 
-    /// All that comes before the name. Owners are numbers: the volume's users are not this system's.
+    /// Returns the columns before the name. Owners are numbers, because the volume may come from a system with other
+    /// users.
     fn details(&self, metadata: &Metadata) -> String {
         format!(
             "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {}",
@@ -211,7 +213,7 @@ impl Widths {
     }
 }
 
-/// Bytes, or the numbers of a device node.
+/// Returns the size in bytes, or the major and minor number of a device node.
 fn size(metadata: &Metadata) -> String {
     match metadata.rdev {
         Some((major, minor)) => format!("{major}, {minor}"),

@@ -14,7 +14,7 @@ pub struct Args {
     /// Make missing parents too, and accept directories that exist
     #[arg(short, long)]
     parents: bool,
-    /// What to make
+    /// The directories to make
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
     paths: Vec<ImagePath>,
 }

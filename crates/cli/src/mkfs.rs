@@ -16,7 +16,7 @@ use crate::{image, in_use, json, output, size};
 /// Make an ext4 volume in an image file or on a block device
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image file, created if need be, or a block device
+    /// The image file, created if it does not exist, or a block device
     image: PathBuf,
     /// Size such as 512M or 4G; by default that of the existing file or device
     #[arg(long, value_parser = size::parse)]
@@ -71,9 +71,9 @@ pub fn run(args: Args) -> Result<()> {
     if args.json { print_json(&args.image, &summary) } else { print(&args.image, &summary) }
 }
 
-/// Opens what the volume goes on, and says whether it is known to read as zeros.
+/// Opens the device that will hold the volume. Returns true with it if all its bytes are known to be zero.
 ///
-/// Through the page cache: a volume may have smaller blocks than the device has sectors.
+/// Opens it through the page cache, because a volume may have smaller blocks than the device has sectors.
 fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>, bool)> {
     let options = DeviceOptions::new().direct(Direct::Never);
     if !exists(image)? {
@@ -91,7 +91,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
     }
     let Some(size) = size else { return Ok((device, false)) };
     let is_file = image.metadata().is_ok_and(|metadata| metadata.is_file());
-    // The lock is the open file's: it must be given up first.
+    // The lock belongs to the open file, so the next open would fail.
     drop(device);
     let options = if is_file { options.create(size) } else { options.len(size) };
     Ok((open_device(image, &options)?, is_file))

@@ -2,7 +2,7 @@
 
 use parext4::FileType;
 
-/// The ten letters of a mode, such as `drwxr-xr-t`.
+/// Returns the ten letters of a mode, such as `drwxr-xr-t`.
 pub fn string(file_type: FileType, permissions: u16) -> String {
     let mut letters = String::with_capacity(10);
     letters.push(type_letter(file_type));
@@ -33,7 +33,7 @@ fn type_letter(file_type: FileType) -> char {
     }
 }
 
-/// A file type as a word, for JSON.
+/// Returns a file type as a word, for JSON.
 pub fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",

@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar that starts at nothing, as the total becomes known along the way.
+    /// Creates a bar without a total; [`expect`](Self::expect) adds to the total while the tree is walked.
     pub fn new(quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if !quiet && std::io::stderr().is_terminal() {
@@ -30,7 +30,7 @@ impl Progress {
         Self { bar, files: AtomicU64::new(0), bytes: AtomicU64::new(0), warnings: AtomicU64::new(0) }
     }
 
-    /// `bytes` more will have to be moved.
+    /// Adds `bytes` to the total.
     pub fn expect(&self, bytes: u64) {
         self.bar.inc_length(bytes);
     }
@@ -41,7 +41,7 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// One more file is complete.
+    /// Counts a file that is complete.
     pub fn file_done(&self) {
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
         if !self.bar.is_hidden() {

@@ -1,4 +1,4 @@
-//! Errors that a superblock has on record, in words.
+//! Describes the errors that a superblock has on record.
 
 use jiff::{Timestamp, tz::TimeZone};
 use parext4::RecordedErrors;

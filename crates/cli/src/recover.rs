@@ -1,4 +1,4 @@
-//! `recover`: what opening a volume after a crash does, and nothing else.
+//! `recover`: replays the journal and deletes orphans, as opening a volume after a crash does.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{image, json, output};
 
-/// Replay the journal and delete what was unlinked while open
+/// Replay the journal, and delete files that were unlinked while they were open
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The image file or block device

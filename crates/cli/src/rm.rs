@@ -13,10 +13,10 @@ use crate::tree::{self, Visited};
 /// Remove files or trees from a volume
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Remove directories and all that is in them
+    /// Remove directories with all their entries
     #[arg(short, long)]
     recursive: bool,
-    /// What to remove
+    /// The files or trees to remove
     #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = ImagePath::parser())]
     paths: Vec<ImagePath>,
 }
@@ -48,16 +48,16 @@ fn remove(volume: &Volume, path: &Path, recursive: bool) -> Result<()> {
     remove_tree(parent, name.as_bytes().to_vec(), node)
 }
 
-/// A directory being emptied, and the name under which it goes when it is empty.
+/// A directory that is being emptied; it is removed by `name` from `parent` when it is empty.
 struct Level {
     parent: Node,
     name: Vec<u8>,
     dir: Node,
-    /// Its subdirectories, which are emptied one after the other.
+    /// Its subdirectories that are not removed yet.
     subdirs: Vec<(Vec<u8>, Node)>,
 }
 
-/// Removes directory `name` of `parent`. No recursion: how deep the tree is, the image says.
+/// Removes directory `name` of `parent`. Does not recurse, because the image decides how deep the tree is.
 fn remove_tree(parent: Node, name: Vec<u8>, dir: Node) -> Result<()> {
     let mut visited = Visited::default();
     let mut levels = vec![empty(&mut visited, parent, name, dir)?];
@@ -72,7 +72,7 @@ fn remove_tree(parent: Node, name: Vec<u8>, dir: Node) -> Result<()> {
     Ok(())
 }
 
-/// Removes all of `dir` but its subdirectories.
+/// Removes all entries of `dir` except subdirectories.
 fn empty(visited: &mut Visited, parent: Node, name: Vec<u8>, dir: Node) -> Result<Level> {
     visited.enter(&dir)?;
     let mut subdirs = Vec::new();

@@ -1,4 +1,4 @@
-//! Sizes in bytes as people write them: 512, 64K, 4M, 1G, 1T.
+//! Parses and formats sizes in bytes: 512, 64K, 4M, 1G, 1T.
 
 /// Parses a number of bytes with an optional binary suffix: `K`, `KiB`, `M`, `MiB`, `G`, `GiB`, `T`, `TiB`, of
 /// any case.
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "the size is too large".to_owned())
 }
 
-/// A number of bytes for people, in the largest unit that leaves a number of at least 1.
+/// Formats a number of bytes in the largest unit that leaves a number of at least 1.
 pub fn display(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }

@@ -1,4 +1,4 @@
-//! Walking directories of a volume whose bytes may be hostile.
+//! Iterates over directories of a volume that may be corrupt or hostile.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Result, bail, ensure};
 use parext4::{DirItem, InodeNo, Node};
 
-/// The entries of a directory but for "." and "..", read in batches.
+/// Iterator over the entries of a directory except "." and ".."; reads them in batches.
 pub struct Entries<'a> {
     dir: &'a Node,
     /// The cookie of the last entry of the batch.
@@ -53,7 +53,7 @@ impl Entries<'_> {
     }
 }
 
-/// Names go into paths outside the volume, where a "/" would lead elsewhere.
+/// Refuses names with a slash or a zero byte: a name becomes part of a path outside the volume.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
         bail!("corrupt volume: a directory entry is named {:?}", OsStr::from_bytes(name));
@@ -61,12 +61,13 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The directories that a walk has met. Each has one name, so meeting one again means a loop on the volume.
+/// The directories that a walk has entered. A directory has one name, so entering one twice means that the volume is
+/// corrupt.
 #[derive(Default)]
 pub struct Visited(HashSet<InodeNo>);
 
 impl Visited {
-    /// Notes that the walk enters `dir`.
+    /// Records that the walk enters `dir`. Fails if it did before.
     pub fn enter(&mut self, dir: &Node) -> Result<()> {
         ensure!(self.0.insert(dir.ino()), "corrupt volume: directory inode {} has two names", dir.ino());
         Ok(())

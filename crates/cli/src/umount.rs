@@ -1,4 +1,4 @@
-//! `umount`: ends a mount.
+//! `umount`: unmounts an image.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,14 @@ use parext4_mount::unmount;
 /// Unmount a directory; when this returns, the image is closed
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where an image is mounted
+    /// The directory that the image is mounted on
     dir: PathBuf,
-    /// Take the directory out of sight now; the image is closed when nobody uses it any more
+    /// Detach the directory now; the image is closed when no process uses it any more
     #[arg(short, long)]
     lazy: bool,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     Ok(unmount(&args.dir, args.lazy)?)
 }

@@ -1,4 +1,4 @@
-//! Attributes from the volume, as the system outside takes them.
+//! Sets attributes from the volume on files outside.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, lchown};
@@ -10,16 +10,17 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::{Shared, xattrs};
 
-/// Gives what was made at `path` its owner, extended attributes, permissions and times. It is not open for writing any more, and was
-/// made by this command: nobody else's link is followed.
+/// Sets owner, extended attributes, permissions and times of the file at `path`. This command made the file and has closed
+/// it, so no symbolic link that another process made is followed.
 pub fn set(path: &Path, node: &Node, metadata: &Metadata, shared: &Shared) -> Result<()> {
     if shared.is_root {
         lchown(path, Some(metadata.uid), Some(metadata.gid))?;
     }
-    // After the owner, which takes capabilities away; before the permissions, which may forbid it.
+    // After the owner, because chown removes capabilities; before the permissions, which may forbid it.
     xattrs::copy(path, node, shared)?;
     if metadata.file_type != FileType::Symlink {
-        // After the owner: chown takes set-ID bits away. Without the owner they would let strangers in.
+        // After the owner, because chown removes set-ID bits. Without the owner, set-ID bits would give the rights of the
+        // wrong user.
         let mask = if shared.is_root { 0o7777 } else { 0o1777 };
         fs::set_permissions(path, Permissions::from_mode(u32::from(metadata.permissions) & mask))?;
     }

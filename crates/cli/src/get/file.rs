@@ -28,10 +28,10 @@ impl Job for FileJob {
     fn start(self, (): &mut ()) -> Result<Option<FileCopy>> {
         let open = || {
             let mut options = OpenOptions::new();
-            // O_EXCL: never into what a link points at. Only we can read it until it has its own permissions.
+            // O_EXCL: never through a symbolic link. Only this user can read the file until it has its own permissions.
             options.write(true).create_new(true).mode(0o600);
             let dest = replace(&self.path, |path| options.open(path))?;
-            // What is not written stays a hole.
+            // Ranges that are not written stay holes.
             dest.set_len(self.metadata.size)?;
             anyhow::Ok(dest)
         };
@@ -40,7 +40,7 @@ impl Job for FileJob {
     }
 }
 
-/// A file on its way.
+/// A file that is being copied.
 pub struct FileCopy {
     job: FileJob,
     dest: fs::File,
@@ -69,7 +69,7 @@ impl Copy for FileCopy {
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
-        // Whole sectors are asked for; the file ends before.
+        // Reads whole sectors; the file may end within the last.
         let whole = len.next_multiple_of(usize::try_from(GRAIN)?).min(buffer.len());
         let count = self.job.file.read_at(&mut buffer[..whole], offset).with_context(|| self.source())?;
         ensure!(count >= len, "{}: the file ended at {} bytes", self.source(), offset + count as u64);

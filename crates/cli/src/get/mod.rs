@@ -24,16 +24,16 @@ use walk::Walker;
 /// Copy a file or tree out of a volume, like cp -a
 ///
 /// Modes, times, hard links, symbolic links, holes, user's extended attributes and access control lists are kept;
-/// owners, device nodes and other extended attributes only for root, and for others no set-ID bits. Existing files
-/// are replaced, existing directories merged. IMAGE:/dir/. stands for the contents of /dir.
+/// owners, device nodes, set-ID bits and other extended attributes only if root runs the command. Existing files are
+/// replaced, existing directories merged. IMAGE:/dir/. means the contents of /dir.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to copy; the image alone means the contents of its root directory
+    /// The file or tree to copy; the image alone means the contents of its root directory
     #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     src: ImagePath,
     /// An existing directory, or the path of the copy
     dest: PathBuf,
-    /// Threads; as many as there are cores by default
+    /// Number of threads; by default the number of cores
     #[arg(long)]
     threads: Option<NonZero<usize>>,
     /// Show no progress
@@ -44,10 +44,10 @@ pub struct Args {
     json: bool,
 }
 
-/// What all parts of the copy share.
+/// State that all parts of the copy share.
 struct Shared {
     progress: Progress,
-    /// Only root may give files away and make device nodes.
+    /// Only root may change owners and make device nodes.
     is_root: bool,
     source: ImagePath,
     /// Where the copy of `source` goes.
@@ -90,7 +90,7 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     Ok(shared.progress.summary())
 }
 
-/// Where the copy goes, by the rules of cp.
+/// Returns the path of the copy, by the rules of cp.
 fn target(source: &Path, file_type: FileType, dest: &Path) -> Result<PathBuf> {
     match source.file_name().filter(|_| !means_contents(source)) {
         Some(name) if dest.is_dir() => Ok(dest.join(name)),
@@ -103,7 +103,7 @@ fn target(source: &Path, file_type: FileType, dest: &Path) -> Result<PathBuf> {
             );
             Ok(dest.to_owned())
         }
-        // A link to a directory is meant to be followed here.
+        // The user means the directory that a symbolic link points to.
         None if dest.is_dir() => dest.canonicalize().with_context(|| dest.display().to_string()),
         None => Ok(dest.to_owned()),
     }

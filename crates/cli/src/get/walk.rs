@@ -1,4 +1,4 @@
-//! Walking a tree of the volume and making it anew outside.
+//! Walks a tree of the volume, and makes the copy outside.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -83,7 +83,7 @@ impl Walker {
                 .with_context(|| further.display().to_string())?;
             self.shared.progress.file_done();
         }
-        // What is in a directory comes first: its attributes may close the way, and changes in it set its time.
+        // Entries before their directory: its permissions may forbid access, and changes of entries set its times.
         for &(ref path, id) in self.directories.iter().rev() {
             let set = |node: &Node| attributes::set(path, node, &node.metadata(), &self.shared);
             volume
@@ -109,11 +109,11 @@ impl Walker {
     }
 }
 
-/// Makes a directory that only we can look into until it has its own attributes.
+/// Makes a directory that only this user can read until it has its own attributes.
 fn make_directory(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            // A link to a directory does not count: the image may have made it.
+            // A symbolic link to a directory does not count: it may come from the image.
             let is_dir = path.symlink_metadata()?.is_dir();
             ensure!(is_dir, "is not a directory, and would have to be replaced by one");
             Ok(())

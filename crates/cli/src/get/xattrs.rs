@@ -1,4 +1,4 @@
-//! Extended attributes from the volume, for files outside.
+//! Copies extended attributes from the volume to files outside.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::Shared;
 
-/// Gives what was made at `path` the attributes of `node`. Only root may set all of them. Says what the file system
-/// outside does not take.
+/// Sets the extended attributes of `node` on the file at `path`; without root, only the `user` and `system` ones. Warns
+/// about each attribute that the file system outside refuses.
 pub fn copy(path: &Path, node: &Node, shared: &Shared) -> Result<()> {
     for name in node.list_xattr()? {
         let for_all = name.starts_with(b"user.") || name.starts_with(b"system.");

@@ -1,5 +1,5 @@
-//! Going on in the background: the command runs itself once more, and waits until that says that the directory can be
-//! used, or why not.
+//! Mounts in the background: the command starts a second process of itself, and waits until that process reports that the
+//! directory is mounted, or an error.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// What the one in the background says on its output.
+/// The message of the background process when the directory is mounted.
 const READY: &[u8] = b"ready\n";
 
 /// Mounts in the background.
@@ -40,7 +40,7 @@ pub fn start(image: &Path, dir: &Path, options: &[String]) -> Result<()> {
     }
 }
 
-/// Says that the directory can be used, and lets go of what was inherited.
+/// Reports that the directory is mounted, and releases the inherited working directory and outputs.
 pub fn ready() -> Result<()> {
     std::env::set_current_dir("/").context("leaving the working directory")?;
     let mut output = std::io::stdout();

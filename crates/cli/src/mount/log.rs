@@ -1,5 +1,4 @@
-//! Where a server says what goes wrong: on its error output as long as somebody hears that, then in a file or in the
-//! system's log.
+//! The log of a server: its error output until the starting command returns, then a file or the system's log.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,18 +9,18 @@ use anyhow::{Context, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
-/// Where the system's log listens.
+/// The socket of the system's log.
 const SYSLOG: &str = "/dev/log";
-/// The facility of daemons, as syslog(3) has it.
+/// The facility of daemons, as defined by syslog(3).
 const DAEMON: u8 = 3 << 3;
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Debug)]
 enum Sink {
     ErrorOutput,
     File(File),
     System(UnixDatagram),
-    /// Nobody hears them.
+    /// Messages are dropped.
     Nowhere,
 }
 
@@ -34,17 +33,17 @@ pub fn open(path: &Path) -> Result<File> {
     File::options().append(true).create(true).open(path).with_context(|| format!("log {}", path.display()))
 }
 
-/// Begins to say things: in `file`, or on the error output.
+/// Starts logging to `file`, or else to the error output.
 pub fn start(file: Option<File>) {
     if let Some(file) = file {
         *LOGGER.0.lock() = Sink::File(file);
     }
-    // It was set before only if this was called before.
+    // Fails only if this was called before.
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(LevelFilter::Info);
 }
 
-/// From now on nobody hears the error output.
+/// Switches from the error output to the system's log, because the starting command has returned.
 pub fn leave_error_output() {
     let mut sink = LOGGER.0.lock();
     if matches!(*sink, Sink::ErrorOutput) {
@@ -54,14 +53,14 @@ pub fn leave_error_output() {
 
 fn system(path: &Path) -> Option<UnixDatagram> {
     let socket = UnixDatagram::unbound().ok()?;
-    // Better to lose a message than to wait for a log that is full.
+    // Rather loses a message than blocks on a full log.
     socket.set_nonblocking(true).ok()?;
     socket.connect(path).ok()?;
     Some(socket)
 }
 
 impl Sink {
-    /// Nobody can be told if that fails.
+    /// Writes a message; drops it if that fails.
     fn say(&mut self, level: Level, text: &str) {
         let pid = std::process::id();
         match self {
@@ -79,7 +78,7 @@ impl Sink {
     }
 }
 
-/// As syslog(3) has it.
+/// Returns the severity, as defined by syslog(3).
 fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -91,7 +90,7 @@ fn severity(level: Level) -> u8 {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // FUSE's library calls errors what is none, as that somebody else has unmounted.
+        // The FUSE library logs some normal events as errors, such as an unmount by another process.
         metadata.target().starts_with("parext4") && metadata.level() <= Level::Info
     }
 

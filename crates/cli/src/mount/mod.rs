@@ -1,4 +1,4 @@
-//! `mount`: a volume on a directory, for every program.
+//! `mount`: mounts an image on a directory, for every program.
 
 mod daemon;
 mod guard;
@@ -26,11 +26,11 @@ pub struct Args {
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
-    /// Separated by commas. Those of mount(8), ext4(5) and fuse2fs(1), as docs/mount-options.md lists them: ro, remount,
-    /// norecovery (leave the journal alone), allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev, noexec, sync
-    /// and others; errors=continue|remount-ro;
+    /// Options of mount(8), ext4(5) and fuse2fs(1), separated by commas; docs/mount-options.md lists all of them. Among them:
+    /// ro, remount, norecovery (do not replay the journal), allow_other, noatime, offset=BYTES, commit=SECONDS, suid, dev,
+    /// noexec, sync; errors=continue|remount-ro;
     /// uid=N, gid=N (owner and group that all files show and new files get), resuid=N, resgid=N (user and group that
-    /// may use reserved blocks); idmap (allow idmapped mounts; nobody may then use reserved blocks, and an owner without
+    /// may use reserved blocks); idmap (allow idmapped mounts; then no user may use reserved blocks, and an owner without
     /// CAP_FOWNER cannot use chattr); cache=kernel|writeback|direct (which page cache serves programs: the kernel's for
     /// reads, with each write passed on at once; the kernel's for both, where a full volume is reported only by fsync
     /// or close; the server's), metadata_cache=SIZE (memory for inodes and directories), page_cache=SIZE (memory
@@ -41,7 +41,7 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
-    /// As what the command starts to stay in the background
+    /// Serve as the background process of the command
     #[arg(long, hide = true, conflicts_with = "foreground")]
     daemon: bool,
 }
@@ -54,6 +54,7 @@ impl Args {
     }
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let options = args.mount_options()?;
     if options.remount {
@@ -100,7 +101,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(served?)
 }
 
-/// Refuses what cannot be mounted on.
+/// Fails if `dir` cannot be mounted on.
 fn check_dir(dir: &Path) -> Result<()> {
     let metadata = dir.metadata().map_err(|error| {
         let dead = error.kind() == ErrorKind::NotConnected;
@@ -132,8 +133,8 @@ fn mounted(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> 
     Ok(mounted)
 }
 
-/// A thread that panics may leave a change half made in memory. Better that the journal recovers the volume than that
-/// this reaches it.
+/// Makes a panic of any thread abort the process. A thread that panics may leave a change half made in memory; the process
+/// must not write it. The journal recovers the volume instead.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Attributes of files outside, as the volume takes them.
+//! Converts attributes of files outside for the volume.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,7 +14,7 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
     Timestamp { seconds, nanoseconds: nanoseconds.try_into().unwrap_or(0) }
 }
 
-/// For making the inode.
+/// Returns the attributes to make the inode with.
 pub fn new_inode(metadata: &Metadata) -> NewInode {
     NewInode {
         permissions: permissions(metadata),
@@ -24,8 +24,8 @@ pub fn new_inode(metadata: &Metadata) -> NewInode {
     }
 }
 
-/// For the end, when nothing touches the inode any more. Mode and owner again, as a set-group-ID parent may have
-/// had its say and existing directories have their own.
+/// Returns the attributes to set after the last change of the inode. Sets mode and owner again, because a set-group-ID
+/// parent changes them in a new inode, and existing directories have their own.
 pub fn all(metadata: &Metadata) -> SetAttributes {
     SetAttributes {
         permissions: Some(permissions(metadata)),
@@ -37,12 +37,12 @@ pub fn all(metadata: &Metadata) -> SetAttributes {
     }
 }
 
-/// For a symbolic link, whose permissions mean nothing and stay as they were made.
+/// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as they are.
 pub fn of_symlink(metadata: &Metadata) -> SetAttributes {
     SetAttributes { permissions: None, ..all(metadata) }
 }
 
-/// What kind of special file it is, if it is one.
+/// Returns the kind of a special file, `None` for other files.
 pub fn special(metadata: &Metadata) -> Option<Special> {
     let kind = metadata.file_type();
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));

@@ -1,4 +1,4 @@
-//! Making what is copied durable, and saying what is.
+//! Makes copied files durable, and reports the durable ones.
 
 use std::io::Write;
 use std::num::NonZero;
@@ -11,7 +11,7 @@ use parext4::Volume;
 
 use crate::output;
 
-/// Syncs the volume after every so many files and reports them.
+/// Syncs the volume after every `every` files, and reports them.
 pub struct Durable {
     volume: Volume,
     every: Option<NonZero<usize>>,
@@ -32,7 +32,7 @@ impl Durable {
         Self { volume, every, report, waiting: Mutex::default() }
     }
 
-    /// Notes that the file at `path` has all its data and attributes.
+    /// Records that the file at `path` has all its data and attributes.
     pub fn complete(&self, path: PathBuf) -> Result<()> {
         let full = {
             let mut waiting = self.lock();
@@ -52,7 +52,8 @@ impl Durable {
         self.sync(&rest)
     }
 
-    /// A line may only follow the sync that began after its file was complete: whoever reads it relies on that.
+    /// Syncs the volume, then reports `files`. A line may only follow a sync that began after its file was complete, because
+    /// readers of the lines rely on that.
     fn sync(&self, files: &Waiting) -> Result<()> {
         self.volume.sync()?;
         let mut out = output::lock();

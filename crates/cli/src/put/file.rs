@@ -34,7 +34,7 @@ pub struct FileJob {
 impl FileJob {
     /// Opens the source, and makes the copy without data.
     pub fn open(self) -> Result<FileCopy> {
-        // It was a regular file when the walk came by; if it is a FIFO now, opening must not wait.
+        // It was a regular file when the walk read its directory. If it is a FIFO now, opening must not block.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let source =
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&self.source);
@@ -63,18 +63,18 @@ pub struct Made {
 }
 
 impl Made {
-    /// Takes note that `len` bytes were written, or of why not.
+    /// Counts `len` bytes that were written; fails with the error of the write, if there is one.
     pub fn written(&self, result: parext4::Result<u64>, len: usize) -> Result<()> {
         result.with_context(|| self.job.shared.name(&self.job.place.path))?;
         self.job.shared.progress.moved(len as u64);
         Ok(())
     }
 
-    /// Gives the file its attributes, after all its data was written.
+    /// Sets the attributes of the file, after all its data was written.
     pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
         let path = &self.job.place.path;
         let complete = || {
-            // Behind the last data may be a hole.
+            // The file may end in a hole.
             if self.file.size() != self.size {
                 self.file.set_len(self.size)?;
             }
@@ -86,7 +86,7 @@ impl Made {
     }
 }
 
-/// A file on its way.
+/// A file that is being copied.
 pub struct FileCopy {
     pub made: Made,
     source: fs::File,
@@ -94,8 +94,8 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    /// Whether it is copied together with others: it is small, and surely without holes, as it takes no fewer blocks than
-    /// its size.
+    /// Returns true if the file is small and has no holes, because it occupies no fewer blocks than its size. Such files are
+    /// written together.
     pub fn is_small(&self) -> bool {
         let size = self.made.size;
         size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)

@@ -1,4 +1,4 @@
-//! Starts the copy of a file: small ones together with others, large ones in chunks.
+//! Starts the copy of a file. Small files are gathered; large files are copied in chunks.
 
 use anyhow::Result;
 

@@ -30,7 +30,7 @@ use walk::Walker;
 /// Copy files and trees into a volume, like cp -a
 ///
 /// Modes, owners, times, extended attributes, hard links, symbolic links, device nodes and holes are kept.
-/// Existing files are replaced, existing directories merged. SRC/. stands for the contents of SRC.
+/// Existing files are replaced, existing directories merged. SRC/. means the contents of SRC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The files and trees to copy
@@ -39,13 +39,13 @@ pub struct Args {
     /// An existing directory, or the path of the copy; the image alone means its root directory
     #[arg(value_name = "IMAGE[:/PATH]", value_parser = ImagePath::or_root())]
     dest: ImagePath,
-    /// Threads; as many as there are cores by default
+    /// Number of threads; by default the number of cores
     #[arg(long)]
     threads: Option<NonZero<usize>>,
     /// Show no progress
     #[arg(short, long)]
     quiet: bool,
-    /// Make what is complete durable after every N files
+    /// Sync the volume after every N files
     #[arg(long, value_name = "N")]
     sync_every: Option<NonZero<usize>>,
     /// Print a line `synced PATH` for each file when it is durable
@@ -58,7 +58,7 @@ pub struct Args {
     policy: PolicyArgs,
 }
 
-/// What all parts of the copy share.
+/// State that all parts of the copy share.
 struct Shared {
     progress: Progress,
     durable: Durable,
@@ -97,7 +97,7 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
         .finish()
         .with_context(|| format!("{}: making the copy durable", args.dest.image.display()))?;
     let summary = shared.progress.summary();
-    // The process ends after this. To free what the volume keeps of each file would take longer than to close it.
+    // The process ends after this. Freeing the volume's memory for each file would take longer than closing it.
     std::mem::forget(volume.clone());
     // The progress bar leaves its line first.
     drop(shared);

@@ -14,13 +14,13 @@ use crate::transfer::{GRAIN, Kept};
 
 /// Bytes of small files that are submitted together.
 const GATHERED: usize = 1 << 20;
-/// Files that are submitted together at most.
+/// The largest number of files that are submitted together.
 const FILES: usize = 64;
 /// The smallest buffer, in bytes: the largest sector of a direct device.
 const MIN: usize = GRAIN as usize;
-/// How many sizes of buffers there are, from `MIN` to `SMALL` by powers of two.
+/// The number of buffer sizes, from `MIN` to `SMALL` by powers of two.
 const SIZES: usize = (SMALL / MIN).ilog2() as usize + 1;
-/// Requests to the device at a time.
+/// The largest number of requests that the queue has in flight.
 const DEPTH: u32 = 32;
 
 /// A small file that was read and is not yet submitted.
@@ -90,7 +90,7 @@ impl SmallFiles {
         self.gathered.push(small);
         if self.bytes >= GATHERED || self.gathered.len() >= FILES {
             self.submit()?;
-            // What was submitted before these files has had time to be written.
+            // Files that were submitted earlier have had time to be written.
             self.complete(FILES)?;
         }
         Ok(())

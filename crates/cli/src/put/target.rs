@@ -1,4 +1,4 @@
-//! Where each source goes, by the rules of cp.
+//! Finds the target of each source, by the rules of cp.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -10,11 +10,11 @@ use parext4::{Error, FileType, Node, Volume};
 
 use crate::image_path::{ImagePath, InImage, means_contents};
 
-/// Where one source goes.
+/// The target of one source.
 pub enum Target {
-    /// It becomes entry `name` of `parent`.
+    /// The source becomes entry `name` of `parent`.
     Entry { parent: Node, name: Vec<u8>, path: PathBuf },
-    /// What it contains goes into this directory.
+    /// The entries of the source go into this directory.
     Contents { dir: Node, path: PathBuf },
 }
 

@@ -1,4 +1,4 @@
-//! Walking a tree outside and making it anew in the volume.
+//! Walks a tree outside, and makes the copy in the volume.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -137,7 +137,7 @@ impl Walker {
     }
 }
 
-/// The directory at `place`, made if need be.
+/// Returns the directory at `place`; makes it if it does not exist.
 fn directory(place: &Place, metadata: &Metadata) -> Result<Node> {
     match place.parent.mkdir(&place.name, &attributes::new_inode(metadata)) {
         Err(Error::Exists(_)) => {}

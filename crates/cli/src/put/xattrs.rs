@@ -1,4 +1,4 @@
-//! Extended attributes of files outside, for the volume.
+//! Copies extended attributes of files outside into the volume.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -16,14 +16,14 @@ const MAX: usize = 65536;
 
 /// A file outside.
 pub enum Source<'a> {
-    /// Whatever is at the path, also a symbolic link.
+    /// A file of any type by its path; symbolic links are not followed.
     Path(&'a Path),
     /// An open file, and its path for messages.
     File(&'a File, &'a Path),
 }
 
-/// Gives `node` the attributes of `source`, and no access control list that it has inherited. Says what
-/// the volume cannot hold.
+/// Sets the extended attributes of `source` on `node`, and removes access control lists that `node` inherited. Warns about
+/// each attribute that the volume cannot hold.
 pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<()> {
     let names = list(source)?;
     for name in node.list_xattr()? {
@@ -45,9 +45,9 @@ pub fn copy(source: &Source<'_>, node: &Node, progress: &Progress) -> Result<()>
     Ok(())
 }
 
-/// The names; none where there are no attributes.
+/// Returns the names of the attributes; none if the file system outside has no attributes.
 fn list(source: &Source<'_>) -> Result<Vec<CString>> {
-    // Asked for the length first: most files have none.
+    // Queries the length first, because most files have no attributes.
     let len = match source {
         Source::Path(path) => llistxattr_query(*path),
         Source::File(file, _) => flistxattr_query(file),
@@ -64,7 +64,7 @@ fn list(source: &Source<'_>) -> Result<Vec<CString>> {
     Ok(names.map(CStr::from_bytes_with_nul).map(|name| name.map(CStr::to_owned)).collect::<Result<_, _>>()?)
 }
 
-/// A value, unless the attribute is gone, or not for us.
+/// Returns a value, `None` if the attribute does not exist any more or may not be read.
 fn get(source: &Source<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX];
     let len = match source {

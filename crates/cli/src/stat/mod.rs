@@ -1,4 +1,4 @@
-//! `stat`: what the server of a mount does.
+//! `stat`: prints the report of a mount.
 
 mod text;
 mod watch;
@@ -11,14 +11,14 @@ use parext4_mount::report::{Report, report};
 
 use crate::output;
 
-/// Show what a mount does: operations and what they held, waits, zeros, requests, cache, commits
+/// Show the counters of a mount: operations, locks, waits, zeroed bytes, requests, caches, commits
 ///
-/// Counters count from the moment of mounting. Whoever may read the directory may ask.
+/// Counters start at 0 when the volume is mounted. Every user that may read the directory may use the command.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where an image is mounted
+    /// The directory that the image is mounted on
     dir: PathBuf,
-    /// Show it again each second, with rates, until interrupted or unmounted
+    /// Print them again each second, with rates, until interrupted or unmounted
     #[arg(short, long)]
     watch: bool,
     /// Print as JSON, with the fields that docs/json.md lists; with --watch, a line each second
@@ -26,6 +26,7 @@ pub struct Args {
     json: bool,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     if args.watch {
         return watch::run(&args.dir, args.json);

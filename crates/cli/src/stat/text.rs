@@ -1,4 +1,4 @@
-//! A report for people.
+//! Formats a report as text.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use parext4_mount::report::{Operations, Report};
 
 use crate::size;
 
-/// What a report says; with the one `before`, also how much of it was each second since.
+/// Formats a report. With an earlier one, `before`, adds rates per second.
 pub fn describe(now: &Report, before: Option<&Report>) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -23,7 +23,7 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
     let requests = &now.requests;
     writeln!(
         f,
-        "requests: {} taken{}; {} under way: {} in threads, {} in workers, {} in queues of the device, \
+        "requests: {} received{}; {} in flight: {} in threads, {} in workers, {} in queues of the device, \
          {} wait for the kernel",
         requests.received,
         rates.of(|report| report.requests.received),
@@ -33,7 +33,7 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
         requests.in_queues,
         requests.in_kernel,
     )?;
-    now.slow_requests.iter().try_for_each(|request| writeln!(f, "* under way: {request}"))?;
+    now.slow_requests.iter().try_for_each(|request| writeln!(f, "* in flight: {request}"))?;
     let cache = &now.cache;
     writeln!(
         f,
@@ -73,13 +73,13 @@ fn facts(f: &mut String, now: &Report) -> fmt::Result {
     let (free, available) = (bytes(volume.free_blocks), bytes(volume.available_blocks));
     writeln!(f, "  space     {}, {free} free, {available} for ordinary users", bytes(volume.blocks))?;
     if let Some(why) = &mount.stopped {
-        writeln!(f, "  stopped   nothing is changed any more: {}", why.escape_debug())?;
+        writeln!(f, "  stopped   the volume takes no changes: {}", why.escape_debug())?;
     }
     let held = if mount.locks_whole_file { "the whole file" } else { "their own range" };
     writeln!(f, "policy {}: operations hold {held}", mount.policy.escape_debug())
 }
 
-/// Operations by what they do; with rates in a column of their own.
+/// Formats the operations by kind, with rates in a column of their own.
 fn table(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
     let line = |f: &mut String, what: &str, shared: &dyn Display, alone: &dyn Display, rate: &dyn Display| {
         write!(f, "{what:52}{shared:>10}{alone:>10}")?;
@@ -121,7 +121,7 @@ fn operations(f: &mut String, done: &Operations, locks_whole_file: bool) -> fmt:
     writeln!(f, "zeros written around data: {}", size::display(done.bytes_zeroed))
 }
 
-/// How fast counters count.
+/// Rates of counters between two reports.
 struct Rates<'a> {
     now: &'a Report,
     before: Option<&'a Report>,
@@ -132,7 +132,7 @@ impl<'a> Rates<'a> {
         Self { now, before }
     }
 
-    /// The change each second, rounded up; 0 without an earlier report.
+    /// Returns the change per second, rounded up; 0 without an earlier report.
     fn number(&self, counter: impl Fn(&Report) -> u64) -> u64 {
         let Some(before) = self.before else { return 0 };
         let change = u128::from(counter(self.now).saturating_sub(counter(before)));
@@ -140,7 +140,7 @@ impl<'a> Rates<'a> {
         u64::try_from((change * 1000).div_ceil(time.into())).unwrap_or(u64::MAX)
     }
 
-    /// The same in brackets; nothing without an earlier report.
+    /// Returns the rate in parentheses; an empty string without an earlier report.
     fn of(&self, counter: impl Fn(&Report) -> u64) -> String {
         self.before.map_or_else(String::new, |_| format!(" ({}/s)", self.number(counter)))
     }

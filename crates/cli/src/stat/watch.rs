@@ -1,4 +1,4 @@
-//! Asking again and again.
+//! Prints the report of a mount each second.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,10 +11,10 @@ use parext4_mount::report::{Report, ReportError, report};
 use super::{json, print, text};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// To the upper left, and nothing from there on.
+/// Moves the cursor to the upper left and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Shows what the mount does until a signal asks to end, or nothing is mounted there any more.
+/// Prints reports until a signal asks the program to end, or the image is unmounted.
 pub fn run(dir: &Path, as_json: bool) -> Result<()> {
     let interrupted = interrupts()?;
     let redraws = !as_json && std::io::stdout().is_terminal();
@@ -40,18 +40,18 @@ pub fn run(dir: &Path, as_json: bool) -> Result<()> {
     }
 }
 
-/// Where the first signal that asks the program to end arrives.
+/// Returns a channel that receives the first signal that asks the program to end.
 fn interrupts() -> Result<Receiver<()>> {
     let (sender, receiver) = bounded(1);
     ctrlc::set_handler(move || {
-        // It is full if one is there already.
+        // The channel is full after the first signal.
         let _ = sender.try_send(());
     })
     .context("catching Ctrl-C")?;
     Ok(receiver)
 }
 
-/// Whether both are of one mount.
+/// Returns true if both reports are of one mount.
 fn is_same(before: &Report, now: &Report) -> bool {
     before.mount.pid == now.mount.pid && before.mount.mounted_for_ms <= now.mount.mounted_for_ms
 }

@@ -1,4 +1,4 @@
-//! One file, copied in chunks by any number of threads.
+//! Copies one file in chunks by any number of threads.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ pub const CHUNK: usize = 2 << 20;
 /// Chunks start at multiples of this many bytes: the largest sector of a direct device.
 pub const GRAIN: u64 = 4096;
 
-/// An open file on its way.
+/// An open file that is being copied.
 pub trait Copy: Send + Sync {
     /// Bytes that the copy will have.
     fn size(&self) -> u64;
@@ -26,7 +26,7 @@ pub trait Copy: Send + Sync {
     fn finish(&self) -> Result<()>;
 }
 
-/// A file and how far it has been handed out.
+/// A file and the position up to which its data has been given to threads.
 pub struct Chunks<C> {
     copy: C,
     cursor: Mutex<Cursor>,
@@ -34,11 +34,11 @@ pub struct Chunks<C> {
 
 #[derive(Default)]
 struct Cursor {
-    /// Data found and not yet handed out.
+    /// Data that is found and not yet given to a thread.
     data: Range<u64>,
-    /// All data has been handed out.
+    /// All data has been given to threads.
     exhausted: bool,
-    /// Chunks handed out and not yet copied.
+    /// Chunks that threads are copying.
     in_flight: usize,
     finished: bool,
 }
@@ -50,7 +50,7 @@ enum Next {
     },
     /// All chunks are copied; the caller finishes the file.
     Finish,
-    /// Others have the rest.
+    /// Other threads copy the rest.
     Nothing,
 }
 
@@ -59,12 +59,12 @@ impl<C: Copy> Chunks<C> {
         Self { copy, cursor: Mutex::default() }
     }
 
-    /// How many threads beyond the first have something to do here.
+    /// Returns the number of threads beyond the first that can help.
     pub fn helpers(&self) -> usize {
         usize::try_from(self.copy.size().saturating_sub(1) / CHUNK as u64).unwrap_or(usize::MAX)
     }
 
-    /// Takes part until nothing is left, or `stopped`.
+    /// Copies chunks until none is left or `stopped` returns true.
     pub fn copy(&self, buffer: &mut [u8], stopped: impl Fn() -> bool) -> Result<()> {
         while !stopped() {
             match self.next()? {

@@ -1,7 +1,7 @@
-//! Copying many files, and the parts of a large one, by several threads.
+//! Copies many files, and the chunks of large ones, by several threads.
 //!
-//! One thread walks the tree and submits [`Job`]s; workers start them. A worker that has started a large file
-//! asks the others for help, who take chunks of it before they start files of their own. So neither a million
+//! One thread walks the tree and submits [`Job`]s; workers start them. A worker that starts a large file
+//! asks the other workers for help; they copy chunks of it before they start files of their own. So neither a million
 //! small files nor a single large one leaves a thread idle.
 
 mod chunks;
@@ -19,14 +19,14 @@ pub use chunks::{CHUNK, Copy, GRAIN};
 pub trait Job: Send {
     /// The file once it is open.
     type Copy: Copy;
-    /// What a thread keeps from one job to the next.
+    /// State that a thread keeps from one job to the next.
     type Kept: Kept;
 
     /// Opens source and destination. Returns `None` if `kept` copies the file.
     fn start(self, kept: &mut Self::Kept) -> Result<Option<Self::Copy>>;
 }
 
-/// What a thread keeps from one job to the next.
+/// State that a thread keeps from one job to the next.
 pub trait Kept {
     /// Completes the files that are left, after the thread's last job.
     fn finish(self) -> Result<()>;
@@ -38,14 +38,14 @@ impl Kept for () {
     }
 }
 
-/// Where jobs go.
+/// Queue for jobs.
 pub struct Submit<'a, J> {
     jobs: Sender<J>,
     failure: &'a OnceLock<anyhow::Error>,
 }
 
 impl<J> Submit<'_, J> {
-    /// Hands over a job, waiting while many are waiting already. Fails once any job has failed.
+    /// Submits a job; blocks while four jobs for each thread wait. Fails once any job has failed.
     pub fn submit(&self, job: J) -> Result<()> {
         if self.failure.get().is_some() || self.jobs.send(job).is_err() {
             // Only the failure itself is reported.
@@ -90,7 +90,7 @@ pub fn run<J: Job>(
 
 struct Worker<'a, J: Job> {
     jobs: Receiver<J>,
-    /// Large files that others have started.
+    /// Large files that other workers have started.
     help: Receiver<Arc<Chunks<J::Copy>>>,
     ask: Sender<Arc<Chunks<J::Copy>>>,
     others: usize,

@@ -15,9 +15,9 @@ use table::SIGNATURES;
 /// A signature on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
-    /// What it belongs to, such as `an XFS file system`.
+    /// The kind of its owner, such as `an XFS file system`.
     what: &'static str,
-    /// Where its bytes begin on the device.
+    /// The offset of its bytes on the device.
     offset: u64,
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     const SIZE: usize = 2 << 20;
 
-    /// What is found on a device of [`SIZE`] bytes that has `bytes` at `offset` and is zero elsewhere.
+    /// Returns the signatures of a device of [`SIZE`] bytes that has `bytes` at `offset` and is zero elsewhere.
     fn found(offset: u64, bytes: &[u8]) -> Vec<Found> {
         let device = crate::MemDevice::new(SIZE as u64);
         let mut all = AlignedBuf::zeroed(SIZE);

@@ -1,8 +1,8 @@
-//! The magic numbers of file systems, volume managers and partition tables. The offsets are those that libblkid probes.
+//! The magic numbers of file systems, volume managers and partition tables. libblkid probes the same offsets.
 
 use Place::{FromEnd, Start};
 
-/// Where the bytes of a signature lie, in bytes.
+/// The place of a signature, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// From the start of the device.

@@ -29,7 +29,7 @@ pub fn not_opened(image: &Path, error: std::io::Error) -> Error {
     if error.kind() == ErrorKind::ResourceBusy
         && let Some(user) = in_use::describe(image)
     {
-        return anyhow!("{}: {user}", image.display());
+        return anyhow!("{}: in use: {user}", image.display());
     }
     match ImagePath::split(image.as_os_str()).filter(|inside| inside.image.exists()) {
         Some(inside) if error.kind() == ErrorKind::NotFound => {

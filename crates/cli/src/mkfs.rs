@@ -83,7 +83,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
         return Ok((open_device(image, &options.create(size))?, true));
     }
     if let Some(user) = in_use::describe(image) {
-        bail!("{}: {user}", image.display());
+        bail!("{}: in use: {user}", image.display());
     }
     let device = open_device(image, &options).map_err(|error| image::not_opened(image, error))?;
     if !force {

@@ -108,7 +108,7 @@ fn a_device_in_use_is_not_overwritten() {
     let Some(device) = Loop::attach(&image) else { return };
     let refused = |target: &Path, user: &str| {
         let error = bench.fails(&["mkfs", "--force", &text(target)]);
-        assert_eq!(error, format!("parext4: {}: {user}\n", target.display()));
+        assert_eq!(error, format!("parext4: {}: in use: {user}\n", target.display()));
     };
     let attached = format!("attached to {}", device.0.display());
     refused(&image, &attached);

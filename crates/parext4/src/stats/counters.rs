@@ -1,4 +1,4 @@
-//! Counters of operations, striped over cache lines: an update is a few relaxed additions without contention.
+//! Counters of operations, striped over cache lines: an update is one relaxed addition for each counter, without contention.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The settings of the engine that benchmarks compare.
 
-use parext4::{OpenOptions, Policy, SplitAt};
+use parext4::{Policy, ResearchOptions, SplitAt, VolumeOptions};
 
 /// Settings of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +28,12 @@ impl Engine {
     };
 
     /// Returns the options to open a volume with these settings.
-    pub fn open_options(self) -> OpenOptions {
-        OpenOptions {
-            policy: self.policy,
-            split_at: self.split_at,
-            serialize_allocation_from: self.serialize_from,
-            cache_size: self.cache_size,
-            explain: self.explain,
-            ..OpenOptions::default()
-        }
+    pub fn open_options(self) -> VolumeOptions {
+        VolumeOptions::new().cache_bytes(self.cache_size).explain(self.explain).research(
+            ResearchOptions::new()
+                .policy(self.policy)
+                .split_at(self.split_at)
+                .serialize_allocation_from(self.serialize_from),
+        )
     }
 }

@@ -1,27 +1,19 @@
 //! Opens and closes images.
 
-use std::io::{ErrorKind, IoSliceMut};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
-use parext4::device::{AlignedBuf, Location, open_device_with_sectors, signature};
-use parext4::{Device, DeviceOptions, OpenOptions, Replayed, Volume};
+use parext4::device::{Location, signature};
+use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
 
 use crate::image_path::ImagePath;
 use crate::in_use;
 
-/// Opens the device of a volume that a user named: direct where possible, locked against other writers.
-///
-/// A device whose sectors are larger than the volume's blocks is opened through the page cache, which has no
-/// such limit.
+/// Opens the device of a volume that a user named.
 fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
-    let largest_sector = |device: &dyn Device| {
-        block_size(device).map_err(|error| {
-            std::io::Error::new(error.kind(), format!("reading {}: {error}", image.display()))
-        })
-    };
-    open_device_with_sectors(image, options, largest_sector).map_err(|error| not_opened(image, error))
+    open_volume_device(image, options).map_err(|error| not_opened(image, error))
 }
 
 /// Adds to the error of opening a device what the user can do about it.
@@ -40,9 +32,9 @@ pub fn not_opened(image: &Path, error: std::io::Error) -> Error {
 }
 
 /// Opens the volume in `image`.
-pub fn open_volume(image: &Path, device: &DeviceOptions, options: &OpenOptions) -> Result<Volume> {
+pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions) -> Result<Volume> {
     let device = open_device(image, device)?;
-    Volume::open(Arc::clone(&device), options).map_err(|error| not_a_volume(image, &*device, error))
+    Volume::open_device(Arc::clone(&device), options).map_err(|error| not_a_volume(image, &*device, error))
 }
 
 /// Replays the journal of the volume in `image`.
@@ -71,34 +63,20 @@ pub fn absolute(image: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the block size in bytes that a superblock states, `None` if there is none or it is not plausible. The engine
-/// checks the superblock itself.
-fn block_size(device: &dyn Device) -> std::io::Result<Option<u32>> {
-    // kernel documentation, "The Super Block": s_log_block_size, at 0x18 of the superblock at 1024.
-    const LOG_BLOCK_SIZE: usize = 1024 + 0x18;
-    let mut start = AlignedBuf::zeroed(4096);
-    if device.size() < start.len() as u64 {
-        return Ok(None);
-    }
-    device.read_at(0, &mut [IoSliceMut::new(&mut start)])?;
-    let field = start[LOG_BLOCK_SIZE..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    Ok(1024_u32.checked_shl(field).filter(|_| field <= 6))
-}
-
 /// Runs `work` on the volume in `image`, read-only and locked against writers.
 pub fn read<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
-    with_volume(image, &OpenOptions::read_only(), work)
+    with_volume(image, &VolumeOptions::new().read_only(true), work)
 }
 
 /// Runs `work` on the volume in `image`, locked against all other users, and closes it.
 pub fn write<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
-    with_volume(image, &OpenOptions::default(), work)
+    with_volume(image, &VolumeOptions::default(), work)
 }
 
 /// Runs `work` on the volume in `image`, opened with `options`, and closes it.
 pub fn with_volume<R>(
     image: &Path,
-    options: &OpenOptions,
+    options: &VolumeOptions,
     work: impl FnOnce(&Volume) -> Result<R>,
 ) -> Result<R> {
     let volume = open_volume(image, &DeviceOptions::new().read_only(options.read_only), options)?;

@@ -1,7 +1,7 @@
 //! `--policy` and `--explain`: how operations on one file keep out of each other's way, and what came of it.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use parext4::{OpenOptions, Policy, Volume};
+use parext4::{Policy, ResearchOptions, Volume, VolumeOptions};
 use parext4_bench::explain;
 
 /// The options, for commands to flatten into theirs.
@@ -21,8 +21,8 @@ fn parser() -> impl TypedValueParser<Value = Policy> {
 
 impl PolicyArgs {
     /// How to open the volume.
-    pub fn options(self) -> OpenOptions {
-        OpenOptions { policy: self.policy, explain: self.explain, ..OpenOptions::default() }
+    pub fn options(self) -> VolumeOptions {
+        VolumeOptions::new().explain(self.explain).research(ResearchOptions::new().policy(self.policy))
     }
 
     /// Prints what there is to explain of a volume that was opened with [`options`](Self::options), if asked.

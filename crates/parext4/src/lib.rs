@@ -1,6 +1,6 @@
 //! ext4 in user space, parallel inside a single file.
 //!
-//! [`mkfs()`] makes a volume on a [`Device`], [`Volume::open`] opens one that mke2fs, the kernel or parext4
+//! [`mkfs()`] makes a volume on a [`Device`], [`Volume::open_device`] opens one that mke2fs, the kernel or parext4
 //! has made. Everything takes `&self` and may be called from any number of threads; threads that use one
 //! [`DirectFile`] wait for each other only where their byte ranges overlap.
 //!
@@ -63,10 +63,10 @@ pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
-pub use policy::{Policy, SplitAt};
+pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
-pub use volume::{Info, OnError, OpenOptions, RecordedError, RecordedErrors, Replayed, Space, Volume};
-pub use volume::{needs_recovery, replay_journal};
+pub use volume::{Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions};
+pub use volume::{needs_recovery, open_volume_device, replay_journal};
 pub use xattr::XattrMode;
 
 /// The example in the README, run with the documentation's.

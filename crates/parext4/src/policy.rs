@@ -1,6 +1,6 @@
 //! Policies for comparison and research: what operations on one file hold, and when an extent is split.
 //!
-//! Only names and parsing. `admission` applies [`Policy`], and the preparation of a write applies [`SplitAt`].
+//! Only names, parsing and the options that select them. `admission` applies [`Policy`], and the preparation of a write applies [`SplitAt`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -66,6 +66,64 @@ impl FromStr for Policy {
                 Self::ALL.map(Self::name).join(", ")
             ))
         })
+    }
+}
+
+/// Options for comparison and research, such as benchmarks against the kernel's ext4. The defaults are the fastest, and
+/// promise the most.
+///
+/// ```
+/// use parext4::{Policy, ResearchOptions, VolumeOptions};
+///
+/// let as_the_kernel = ResearchOptions::new().policy(Policy::SharedOverwrite);
+/// let options = VolumeOptions::new().research(as_the_kernel).explain(true);
+/// assert_eq!(options.research.policy.name(), "shared-overwrite");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ResearchOptions {
+    /// Which operations on one file may run at the same time.
+    pub policy: Policy,
+    /// When a write into part of an unwritten extent splits the extent.
+    pub split_at: SplitAt,
+    /// Least number of new blocks that one write allocates in one step, in a window that is reserved for the file as it
+    /// grows. A write of fewer blocks allocates each block where the last write to any file ended. `None`: all writes do. 0 by
+    /// default.
+    pub serialize_allocation_from: Option<u32>,
+}
+
+impl Default for ResearchOptions {
+    fn default() -> Self {
+        Self { policy: Policy::default(), split_at: SplitAt::default(), serialize_allocation_from: Some(0) }
+    }
+}
+
+impl ResearchOptions {
+    /// Returns the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`policy`](field@Self::policy).
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets [`split_at`](field@Self::split_at).
+    #[must_use]
+    pub fn split_at(mut self, split_at: SplitAt) -> Self {
+        self.split_at = split_at;
+        self
+    }
+
+    /// Sets [`serialize_allocation_from`](field@Self::serialize_allocation_from).
+    #[must_use]
+    pub fn serialize_allocation_from(mut self, blocks: impl Into<Option<u32>>) -> Self {
+        self.serialize_allocation_from = blocks.into();
+        self
     }
 }
 

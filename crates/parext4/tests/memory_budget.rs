@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parext4::{BufferedOptions, DeviceOptions, File, FileDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4::{BufferedOptions, DeviceOptions, File, FileDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
 use testkit::rng::Rng;
 use testkit::settings;
@@ -80,12 +80,9 @@ fn a_volume_takes_no_more_memory_than_it_may() {
         testkit::skipped("what memory takes: the system does not say");
         return;
     };
-    let options = OpenOptions {
-        cache_size: BUDGET,
-        metadata_cache: usize::try_from(METADATA).unwrap(),
-        ..OpenOptions::default()
-    };
-    let volume = Volume::open(device, &options).unwrap();
+    let options =
+        VolumeOptions::new().cache_bytes(BUDGET).metadata_cache_bytes(usize::try_from(METADATA).unwrap());
+    let volume = Volume::open_device(device, &options).unwrap();
     let file = volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
     // The threads write at the same time, and read then.
     file.set_len(size).unwrap();

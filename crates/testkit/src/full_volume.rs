@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{DirectFile, Error, MemDevice, OpenOptions, Volume};
+use parext4::{DirectFile, Error, MemDevice, Volume, VolumeOptions};
 
 use crate::volume::{Shape, assert_clean, untimed};
 
@@ -45,10 +45,10 @@ pub struct FullVolume {
 
 impl FullVolume {
     /// Makes a volume with exactly `free` free blocks. The file has `cuts` written blocks among its unwritten ones.
-    pub fn new(size: Size, options: &OpenOptions, free: u64, cuts: u64) -> Self {
+    pub fn new(size: Size, options: &VolumeOptions, free: u64, cuts: u64) -> Self {
         let Size { shape, blocks, absorbers } = size;
         let device = Arc::new(shape.make_poisoned());
-        let volume = Volume::open(Arc::clone(&device) as Arc<_>, options).unwrap();
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, options).unwrap();
         let file = volume.create("/file", 0o644).unwrap();
         file.allocate(0, blocks * BLOCK, false).unwrap();
         let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
@@ -93,7 +93,7 @@ impl FullVolume {
         drop(file);
         volume.close().unwrap();
         assert_clean(&device, what);
-        let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
         let file = volume.open_file("/file").unwrap();
         Self { device, volume, file, model }.check(what);
     }

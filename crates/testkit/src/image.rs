@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{DeviceOptions, FileDevice, OpenOptions, Volume};
+use parext4::{DeviceOptions, FileDevice, Volume, VolumeOptions};
 
 use crate::tool::{skipped, text, tool};
 
@@ -49,8 +49,8 @@ impl Image {
 
     /// Opens the volume; only syncs, closing and full transactions commit.
     pub fn open(&self) -> Volume {
-        let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-        Volume::open(Arc::new(self.device()), &options).unwrap()
+        let options = VolumeOptions::new().commit_interval(None);
+        Volume::open_device(Arc::new(self.device()), &options).unwrap()
     }
 
     /// Opens the image. Retries while another test is starting a program: between fork and exec, the child still holds

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{Device, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use parext4::{Device, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
 use crate::tool;
 
@@ -62,13 +62,14 @@ impl Shape {
 }
 
 /// Returns options with which only syncs, closing and full transactions commit, so that runs are reproducible.
-pub fn untimed() -> OpenOptions {
-    OpenOptions { commit_interval: None, ..OpenOptions::default() }
+pub fn untimed() -> VolumeOptions {
+    VolumeOptions::new().commit_interval(None)
 }
 
 /// Opens and closes the volume, which replays its journal and deletes its orphans.
 pub fn recover(device: &Arc<MemDevice>) {
-    let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens");
+    let volume =
+        Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens");
     volume.close().expect("the volume closes");
 }
 

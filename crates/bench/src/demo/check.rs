@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use parext4::device::{AlignedBuf, Direct, open_device};
-use parext4::{DeviceOptions, DirectFile, OpenOptions, Volume};
+use parext4::{DeviceOptions, DirectFile, Volume, VolumeOptions};
 
 use super::BLOCK;
 use super::pattern::Stamp;
@@ -63,7 +63,8 @@ impl fmt::Display for Checked {
 pub fn check(image: &Path, writers: &[Writer], direct: bool) -> Result<Checked> {
     let direct = if direct { Direct::Always } else { Direct::Never };
     let device = open_device(image, &DeviceOptions::new().read_only(true).direct(direct))?;
-    let volume = Volume::open(device, &OpenOptions::read_only()).context("opening the volume again")?;
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true))
+        .context("opening the volume again")?;
     let mut files = BTreeMap::<&Path, Vec<Stamp>>::new();
     for writer in writers {
         files.entry(&writer.path).or_default().extend(writer.written());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use parext4::device::open_device;
-use parext4::{DeviceOptions, MkfsOptions, OpenOptions, Volume};
+use parext4::{DeviceOptions, MkfsOptions, Volume, VolumeOptions};
 
 use crate::explain;
 use image::Image;
@@ -34,7 +34,7 @@ pub struct Demo {
     /// Prints the result as JSON.
     pub json: bool,
     /// How to open the volume. With `explain`, counters and waits are printed on standard error.
-    pub options: OpenOptions,
+    pub options: VolumeOptions,
 }
 
 /// Number of threads. It does not depend on the number of cores, because the threads mostly wait for the disk.
@@ -52,7 +52,7 @@ impl Demo {
         let started = Instant::now();
         let (measured, writers) = self.measure_on(&image)?;
         let checked = check::check(image.path(), &writers, image.is_direct())?;
-        let policy = self.options.policy;
+        let policy = self.options.research.policy;
         let report = Report { measured, checked, image: &image, policy, took: started.elapsed() };
         if self.json {
             report.print_json()?
@@ -70,7 +70,7 @@ impl Demo {
         let device = open_device(image.path(), &DeviceOptions::new().direct(image.direct()))?;
         let options = MkfsOptions { block_size: Some(4096), label: "demo".into(), ..MkfsOptions::default() };
         parext4::mkfs(&*device, &options)?;
-        let volume = Volume::open(device, &self.options)?;
+        let volume = Volume::open_device(device, &self.options)?;
         let measured = measure::measure(&volume, self.time);
         if self.options.explain {
             eprint!("{}", explain::describe(&volume));

@@ -43,7 +43,7 @@ impl LibTarget {
 
     /// Opens the volume on `device`.
     pub fn open(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
-        Ok(Self { volume: Volume::open(device, &engine.open_options())?, explain: engine.explain })
+        Ok(Self { volume: Volume::open_device(device, &engine.open_options())?, explain: engine.explain })
     }
 
     /// Runs a job and closes the volume.

@@ -8,7 +8,7 @@ mod text;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parext4::{OnError, OpenOptions, Policy};
+use parext4::{OnError, Policy, ResearchOptions, VolumeOptions};
 
 pub use error::OptionError;
 
@@ -153,17 +153,15 @@ fn default_threads() -> usize {
 impl MountOptions {
     /// How to open the volume.
     #[must_use]
-    pub fn open_options(&self) -> OpenOptions {
-        let default = OpenOptions::default();
-        OpenOptions {
-            metadata_cache: self.metadata_cache.unwrap_or(default.metadata_cache),
-            cache_size: self.page_cache.unwrap_or(default.cache_size),
-            read_only: self.read_only,
-            recover: self.recover,
-            commit_interval: Some(self.commit),
-            policy: self.policy,
-            explain: self.explain,
-            ..default
-        }
+    pub fn open_options(&self) -> VolumeOptions {
+        let mut options = VolumeOptions::new()
+            .read_only(self.read_only)
+            .recover(self.recover)
+            .commit_interval(self.commit)
+            .explain(self.explain)
+            .research(ResearchOptions::new().policy(self.policy));
+        options.metadata_cache_bytes = self.metadata_cache.unwrap_or(options.metadata_cache_bytes);
+        options.cache_bytes = self.page_cache.unwrap_or(options.cache_bytes);
+        options
     }
 }

@@ -1,5 +1,5 @@
 //! Allocation a block at a time, all files from one place on, so that requests interleave: what there is to
-//! compare with (`OpenOptions::serialize_allocation_from`).
+//! compare with (`VolumeOptions::serialize_allocation_from`).
 
 use parext4_format::FsBlock;
 

@@ -9,7 +9,7 @@ use crate::memory::Evict;
 use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use crate::{Error, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::{FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
@@ -17,8 +17,8 @@ pub(super) fn volume() -> Volume {
     let device = Arc::new(MemDevice::new(28 << 20));
     let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
     mkfs(&*device, &options).unwrap();
-    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-    Volume::open(device, &options).unwrap()
+    let options = VolumeOptions::new().commit_interval(None);
+    Volume::open_device(device, &options).unwrap()
 }
 
 pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
@@ -183,8 +183,8 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     // Without a journal, a commit writes the bitmaps home.
     let options = MkfsOptions { block_size: Some(1024), journal: false, ..MkfsOptions::default() };
     mkfs(&*device, &options).unwrap();
-    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-    let volume = Volume::open(Arc::clone(&device) as _, &options).unwrap();
+    let options = VolumeOptions::new().commit_interval(None);
+    let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();
     let inner = &volume.engine;
     let allocator = &inner.allocator;
     let evict_all = || (0..allocator.groups.len()).for_each(|_| Evict::evict(&**allocator));
@@ -218,7 +218,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
     let free = |inner: &Engine| inner.counts().free_blocks();
     let before = free(inner);
     volume.close().unwrap();
-    let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
     assert_eq!(free(&volume.engine), before);
     // The checksums of the bitmaps are right, and so are their counts.
     for group in &volume.engine.allocator.groups {

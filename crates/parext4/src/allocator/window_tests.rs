@@ -4,7 +4,7 @@ use super::blocks::Run;
 use super::tests::{allocate, volume};
 use super::window::Window;
 use super::*;
-use crate::{DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+use crate::{DirectFile, Error, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::FsBlock;
 
 const BLOCK: usize = 1024;
@@ -14,7 +14,7 @@ fn large_volume() -> Volume {
     let device = Arc::new(MemDevice::new(512 << 20));
     let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
     mkfs(&*device, &options).unwrap();
-    Volume::open(device, &OpenOptions { commit_interval: None, ..OpenOptions::default() }).unwrap()
+    Volume::open_device(device, &VolumeOptions::new().commit_interval(None)).unwrap()
 }
 
 fn create(volume: &Volume, name: &str) -> DirectFile {

@@ -11,7 +11,7 @@ use crate::journal::Handle;
 use crate::meta::BlockKind;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
-use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, OpenOptions, Volume, mkfs};
+use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -187,8 +187,8 @@ fn make() -> Arc<MemDevice> {
 }
 
 fn open(device: &Arc<MemDevice>) -> Volume {
-    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-    Volume::open(Arc::clone(device) as Arc<dyn crate::Device>, &options).unwrap()
+    let options = VolumeOptions::new().commit_interval(None);
+    Volume::open_device(Arc::clone(device) as Arc<dyn crate::Device>, &options).unwrap()
 }
 
 /// A new file, whose tree takes so many entries in a node.
@@ -228,7 +228,7 @@ proptest! {
         drop(node);
         volume.close().unwrap();
 
-        let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
+        let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
         let file = volume.engine.inode(InodeNo(12)).unwrap();
         prop_assert_eq!(flatten(volume.engine.map(&file).unwrap()), in_memory);
     }
@@ -348,7 +348,7 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
     scatter(&volume, &node, 10..200).unwrap();
     drop(node);
     volume.close().unwrap();
-    let volume = Volume::open(device.clone(), &OpenOptions::read_only()).unwrap();
+    let volume = Volume::open_device(device.clone(), &VolumeOptions::new().read_only(true)).unwrap();
     let mut i_block = volume.engine.inode(InodeNo(12)).unwrap().core().block;
     let kind = BlockKind::ExtentNode(InodeNo(12), None);
     let load = |i_block: &[u8; 60]| {

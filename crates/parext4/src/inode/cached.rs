@@ -189,15 +189,15 @@ impl Failures {
 mod tests {
     use super::*;
     use crate::sync::atomic::AtomicBool;
-    use crate::{BufferedOptions, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+    use crate::{BufferedOptions, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
     /// As after a turn of write-back that has left pages dirty, while a rename asks whether there are any.
     #[test]
     fn a_dirty_file_counts_as_listed_while_a_thread_checks_it() {
         let device = std::sync::Arc::new(MemDevice::new(16 << 20));
         mkfs(&*device, &MkfsOptions::default()).unwrap();
-        let options = OpenOptions { write_back_interval: None, ..OpenOptions::default() };
-        let volume = Volume::open(device, &options).unwrap();
+        let options = VolumeOptions::new().write_back_interval(None);
+        let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         file.buffered(BufferedOptions::default()).unwrap().write_at(&[1; 100], 0).unwrap();
         let cached = file.node().inode.cached().unwrap();

@@ -12,7 +12,7 @@ pub(crate) use shards::Shards;
 /// Metadata that a volume has in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetadataCacheStats {
-    /// The budget, in bytes ([`OpenOptions::metadata_cache`](crate::OpenOptions)).
+    /// The budget, in bytes ([`VolumeOptions::metadata_cache`](crate::VolumeOptions)).
     pub budget: u64,
     /// Estimated size of the metadata in memory, in bytes. Exceeds the budget only while more than that is in use.
     pub bytes: u64,

@@ -15,7 +15,7 @@ pub struct PageCacheStats {
     /// Limit of the memory of the cache, in bytes.
     pub budget: u64,
     /// Memory that pages occupy, in bytes. It grows with the number of pages, and shrinks when the cache was
-    /// [idle](crate::OpenOptions::cache_idle).
+    /// [idle](crate::VolumeOptions::cache_idle).
     pub memory: u64,
     /// Number of pages in memory.
     pub pages: u64,

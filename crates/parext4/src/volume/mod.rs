@@ -6,6 +6,8 @@ mod geometry;
 mod label;
 mod nodes;
 mod open;
+mod open_device;
+mod options;
 mod orphans;
 mod path_walk;
 mod queues;
@@ -16,7 +18,8 @@ mod superblock;
 mod trim;
 
 pub use geometry::{Info, OnError, Space};
-pub use open::OpenOptions;
+pub use open_device::open_volume_device;
+pub use options::VolumeOptions;
 pub use recorded::{RecordedError, RecordedErrors};
 pub use recover::{Replayed, needs_recovery, replay_journal};
 
@@ -29,12 +32,12 @@ use crate::engine::Use;
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+/// use parext4::{MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open(device, &OpenOptions::default())?;
+/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
 /// let file = volume.create("/log", 0o644)?;
 /// std::thread::scope(|scope| {
 ///     for thread in 0..4_u64 {

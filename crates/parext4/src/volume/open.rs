@@ -1,5 +1,6 @@
 //! Opening a volume: superblock, journal, descriptors, orphans.
 
+use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use parext4_format::superblock::{Access, STATE_ERROR, STATE_VALID, Superblock};
 use parext4_format::{FsBlock, GroupNo, InodeNo};
 
 use super::Volume;
+use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace};
 use super::superblock::read_usable_superblock;
 use crate::allocator::{Allocator, SuperCounts};
@@ -25,88 +27,38 @@ use crate::health::Health;
 use crate::inode::InodeCache;
 use crate::journal::Journal;
 use crate::layout::Layout;
-use crate::machine;
 use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::page_cache::PageCache;
-use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Arc, Mutex, Rank};
 
-/// How to open a volume.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Change nothing. A journal that needs recovery is replayed in memory.
-    pub read_only: bool,
-    /// Use the journal, and replay it if it needs recovery. If false, the journal is ignored. A volume whose journal
-    /// needs recovery then lacks what is only in the journal and may be inconsistent, so it can only be opened with
-    /// `read_only`. Any other volume is changed like one without a journal.
-    pub recover: bool,
-    /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it. The default
-    /// is a 128th of the memory that the process may use, but 16 MiB to 1 GiB.
-    pub metadata_cache: usize,
-    /// How long a change may wait for its commit when nobody syncs. `None`: only syncs and closing commit.
-    pub commit_interval: Option<Duration>,
-    /// The most bytes of file data to keep in memory, for buffered files. The memory is taken as it is needed. The default
-    /// is a quarter of the memory that the process may use: the machine's, or the limit of its control group if that is
-    /// less; but at least 64 MiB.
-    pub cache_size: u64,
-    /// How long nobody must have used the page cache before it gives its memory back to the system, but for pages that are
-    /// not written back. It takes up to twice as long. `None`: it keeps its memory.
-    pub cache_idle: Option<Duration>,
-    /// Bytes of that which may wait to be written back; then who writes more writes some of it back. `None`: 40 %.
-    pub dirty_limit: Option<u64>,
-    /// How long data in memory may wait to be written back when nobody syncs. `None`: only syncs, closing and the
-    /// limit write back.
-    pub write_back_interval: Option<Duration>,
-    /// When a write into part of an unwritten extent cuts it.
-    pub split_at: SplitAt,
-    /// Which operations on one file may go on at once.
-    pub policy: Policy,
-    /// Note why operations on files wait for each other, for [`Volume::explain`]. It takes a lock of the file twice
-    /// for every operation, which many threads on one file feel.
-    pub explain: bool,
-    /// Writes that need at least so many new blocks get them in one step, in a window kept for the file as it
-    /// grows; smaller ones a block at a time, each where the last one of any file ended. `None`: all do. Only to
-    /// compare is it of use to set it.
-    pub serialize_allocation_from: Option<u32>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            recover: true,
-            metadata_cache: default_metadata_cache(),
-            commit_interval: Some(Duration::from_secs(5)),
-            cache_size: (machine::memory() / 4).max(64 << 20),
-            cache_idle: Some(Duration::from_secs(60)),
-            dirty_limit: None,
-            write_back_interval: Some(Duration::from_secs(5)),
-            split_at: SplitAt::default(),
-            policy: Policy::default(),
-            explain: false,
-            serialize_allocation_from: Some(0),
-        }
-    }
-}
-
-/// Returns the default of [`OpenOptions::metadata_cache`].
-fn default_metadata_cache() -> usize {
-    let bytes = (machine::memory() / 128).clamp(16 << 20, 1 << 30);
-    usize::try_from(bytes).unwrap_or(64 << 20)
-}
-
-impl OpenOptions {
-    /// Options that change nothing on the device.
-    #[must_use]
-    pub fn read_only() -> Self {
-        Self { read_only: true, ..Self::default() }
-    }
-}
-
 impl Volume {
+    /// Opens the volume in an image file or on a block device, for reading and writing, with the default options:
+    /// [`VolumeOptions::open_path`].
+    ///
+    /// ```
+    /// use parext4::device::FileDevice;
+    /// use parext4::{DeviceOptions, MkfsOptions, Volume, mkfs};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.img");
+    /// mkfs(&FileDevice::open(&path, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::default())?;
+    /// let volume = Volume::open_path(&path)?;
+    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`VolumeOptions::open_path`].
+    pub fn open_path(path: impl AsRef<OsStr>) -> Result<Self> {
+        VolumeOptions::new().open_path(path)
+    }
+
     /// Opens the volume on `device`: replays its journal if it was not closed cleanly, and deletes what was
     /// unlinked while open.
     ///
@@ -114,7 +66,7 @@ impl Volume {
     /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
     /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if it is to be
     /// written although its journal needs recovery and must not be used.
-    pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
+    pub fn open_device(device: Arc<dyn Device>, options: &VolumeOptions) -> Result<Self> {
         let (found, access) = read_usable_superblock(&*device)?;
         if !options.recover && !options.read_only && found.incompat().contains(Incompat::RECOVER) {
             return Err(Error::invalid("the journal needs recovery; without it the volume can only be read"));
@@ -165,7 +117,7 @@ fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
 }
 
 /// Why the volume must not be written, if so.
-fn read_only_reason(device: &dyn Device, options: &OpenOptions, access: Access) -> Result<Option<String>> {
+fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access) -> Result<Option<String>> {
     if options.read_only {
         return Ok(Some("it was opened so".into()));
     }
@@ -186,10 +138,10 @@ fn build(
     superblock: Superblock,
     journal: Option<JournalPlace>,
     read_only: Option<String>,
-    options: &OpenOptions,
+    options: &VolumeOptions,
 ) -> Result<Arc<Engine>> {
     let mut layout = Layout::new(&superblock);
-    let budget = Budget::new(options.metadata_cache as u64);
+    let budget = Budget::new(options.metadata_cache_bytes as u64);
     let cache = MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, &budget);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
@@ -206,7 +158,7 @@ fn build(
         &desc_blocks,
         descs,
         counts,
-        options.serialize_allocation_from,
+        options.research.serialize_allocation_from,
     ));
     let lazy = Arc::new(LazyTimes::new());
     let health = Arc::new(Health::new(superblock.error_count()));
@@ -225,13 +177,13 @@ fn build(
         first_tid,
         Box::new(hooks),
     )?;
-    let pages = PageCache::new(options.cache_size);
+    let pages = PageCache::new(options.cache_bytes);
     let journal = Arc::new(journal);
     let inodes = Arc::new(InodeCache::new(&budget, &journal));
     budget.share(vec![Arc::downgrade(&inodes) as Weak<dyn Evict>, Arc::downgrade(&cache) as Weak<dyn Evict>]);
     let limits = Limits {
-        cache: options.cache_size,
-        dirty: options.dirty_limit,
+        cache: options.cache_bytes,
+        dirty: options.dirty_limit_bytes,
         interval: options.write_back_interval,
     };
     let engine = Arc::new(Engine {
@@ -250,8 +202,8 @@ fn build(
         preallocated: Preallocated::new(),
         idle_cache: IdleCache::new(options.cache_idle),
         pages,
-        split_at: options.split_at,
-        policy: options.policy,
+        split_at: options.research.split_at,
+        policy: options.research.policy,
         usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
         queues: AtomicU32::new(0),

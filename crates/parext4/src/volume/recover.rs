@@ -40,7 +40,7 @@ pub struct Replayed {
 /// Whether the volume on `device` has a journal that an open must replay: it is in use, or was not closed in good order.
 ///
 /// # Errors
-/// As [`Volume::open`](crate::Volume::open).
+/// As [`Volume::open_device`](crate::Volume::open_device).
 pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
     let (superblock, _) = read_usable_superblock(device)?;
     Ok(superblock.incompat().contains(Incompat::RECOVER))
@@ -50,7 +50,7 @@ pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
 /// processed and nothing is checked further. As `e2fsck -E journal_only`.
 ///
 /// # Errors
-/// As [`Volume::open`](crate::Volume::open).
+/// As [`Volume::open_device`](crate::Volume::open_device).
 pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     let (superblock, _) = read_usable_superblock(&*device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);

@@ -13,7 +13,7 @@ impl Volume {
     }
 
     /// Returns why operations waited for each other, first what took the most time in all: one explanation for each pair
-    /// of reasons, by the longest of those waits. Empty unless [`OpenOptions::explain`](crate::OpenOptions) is
+    /// of reasons, by the longest of those waits. Empty unless [`VolumeOptions::explain`](crate::VolumeOptions) is
     /// set.
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {

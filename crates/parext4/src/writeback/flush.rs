@@ -180,15 +180,14 @@ mod tests {
     use super::*;
     use crate::file::BufferedOptions;
     use crate::mkfs::{MkfsOptions, mkfs};
-    use crate::volume::{OpenOptions, Volume};
+    use crate::volume::{Volume, VolumeOptions};
 
     #[test]
     fn a_file_that_stays_dirty_holds_up_no_writer() {
         let device = Arc::new(MemDevice::new(16 << 20));
         mkfs(&*device, &MkfsOptions::default()).unwrap();
-        let options =
-            OpenOptions { commit_interval: None, write_back_interval: None, ..OpenOptions::default() };
-        let volume = Volume::open(device, &options).unwrap();
+        let options = VolumeOptions::new().commit_interval(None).write_back_interval(None);
+        let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         let buffered = file.buffered(BufferedOptions::default()).unwrap();
         buffered.write_at(&[1; 4096], 0).unwrap();

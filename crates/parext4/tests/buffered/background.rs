@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{Device, OpenOptions, Volume};
+use parext4::{Device, Volume};
 
 use super::{create, open};
 use testkit::device::GatedDevice;
@@ -13,7 +13,7 @@ use testkit::volume::{Shape, assert_clean, untimed};
 fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
     let interval = Duration::from_millis(20);
     let device = Arc::new(Shape::new(64, 4096, true).make());
-    let volume = open(&device, &OpenOptions { write_back_interval: Some(interval), ..untimed() });
+    let volume = open(&device, &untimed().write_back_interval(interval));
     let file = create(&volume, "/f");
     for nth in 1..4 {
         file.write_at(&[3; 10_000], (nth - 1) * 12_288).unwrap();
@@ -33,11 +33,7 @@ fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
 #[test]
 fn data_is_written_back_after_a_while_and_when_there_is_much() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
-    let options = OpenOptions {
-        write_back_interval: Some(Duration::from_millis(20)),
-        cache_size: 8 << 20,
-        ..untimed()
-    };
+    let options = untimed().write_back_interval(Duration::from_millis(20)).cache_bytes(8 << 20);
     let volume = open(&device, &options);
     let file = create(&volume, "/f");
     file.write_at(&[3; 10_000], 0).unwrap();
@@ -64,8 +60,8 @@ fn many_small_files_are_written_back_together() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let gate = Arc::new(GatedDevice::new(Arc::clone(&device) as Arc<dyn Device>));
     // Nothing waits long enough to be written back but by a sync.
-    let options = OpenOptions { write_back_interval: Some(Duration::from_secs(3600)), ..untimed() };
-    let volume = Volume::open(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
+    let options = untimed().write_back_interval(Duration::from_secs(3600));
+    let volume = Volume::open_device(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
     let files: Vec<_> = (0..40).map(|nth| create(&volume, &format!("/{nth}"))).collect();
     // What is known of free blocks is read now.
     files[0].write_at(&[1; 5000], 0).unwrap();
@@ -89,8 +85,7 @@ fn many_small_files_are_written_back_together() {
 fn an_idle_cache_gives_its_memory_back() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let idle = Duration::from_millis(20);
-    let volume =
-        open(&device, &OpenOptions { cache_idle: Some(idle), write_back_interval: None, ..untimed() });
+    let volume = open(&device, &untimed().cache_idle(idle).write_back_interval(None));
     let file = create(&volume, "/f");
     file.write_at(&vec![3; 1 << 20], 0).unwrap();
     file.sync_data().unwrap();

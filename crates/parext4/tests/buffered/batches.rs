@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
-use parext4::{BufferedOptions, Device, File, MemDevice, OpenOptions, Volume};
+use parext4::{BufferedOptions, Device, File, MemDevice, Volume, VolumeOptions};
 
 use super::create;
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
@@ -14,8 +14,8 @@ use testkit::volume::{Shape, assert_clean, untimed};
 
 const PAGE: u64 = 4096;
 
-fn options() -> OpenOptions {
-    OpenOptions { cache_size: 16 << 20, write_back_interval: None, ..untimed() }
+fn options() -> VolumeOptions {
+    untimed().cache_bytes(16 << 20).write_back_interval(None)
 }
 
 /// A file of `pages` pages of ones, all of them on the device and none in the cache; and where it lies there.
@@ -30,7 +30,7 @@ fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
 }
 
 fn on(device: Arc<dyn Device>) -> Volume {
-    Volume::open(device, &options()).unwrap()
+    Volume::open_device(device, &options()).unwrap()
 }
 
 /// Makes pages dirty.
@@ -135,8 +135,8 @@ fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
     const PAGES: u64 = 4096;
     let inner = Shape::new(64, 4096, true).make();
     let device = Arc::new(HookedDevice::new(inner, InFlight::default()));
-    let options = OpenOptions { dirty_limit: Some(LIMIT), ..options() };
-    let volume = Volume::open(device.clone(), &options).unwrap();
+    let options = options().dirty_limit_bytes(LIMIT);
+    let volume = Volume::open_device(device.clone(), &options).unwrap();
     let (file, _) = written_file(&volume, PAGES);
     device.hooks().most.store(0, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -213,7 +213,8 @@ fn is_new(device: &MemDevice, at: u64) -> bool {
 #[test]
 fn blocks_that_are_not_allocated_yet_count_as_used() {
     for block_size in [1024, 4096] {
-        let volume = Volume::open(Arc::new(Shape::new(16, block_size, true).make()), &options()).unwrap();
+        let volume =
+            Volume::open_device(Arc::new(Shape::new(16, block_size, true).make()), &options()).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         let buffered = file.buffered(BufferedOptions::default()).unwrap();
         let sectors = || file.node().metadata().sectors;

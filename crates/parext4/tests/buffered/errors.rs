@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{BufferedOptions, Device, DirectFile, Error, File, OpenOptions, Policy, Result, Volume};
+use parext4::{
+    BufferedOptions, Device, DirectFile, Error, File, Policy, ResearchOptions, Result, Volume, VolumeOptions,
+};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::volume::{Shape, untimed};
 use testkit::watchdog::Watchdog;
 
 /// So little may be dirty that few writes must wait, and only who waits writes back.
-fn little_memory(policy: Policy) -> OpenOptions {
-    OpenOptions {
-        policy,
-        cache_size: 1 << 20,
-        dirty_limit: Some(64 << 10),
-        write_back_interval: None,
-        ..untimed()
-    }
+fn little_memory(policy: Policy) -> VolumeOptions {
+    untimed()
+        .cache_bytes(1 << 20)
+        .dirty_limit_bytes(64 << 10)
+        .write_back_interval(None)
+        .research(ResearchOptions::new().policy(policy))
 }
 
 fn buffered(file: &DirectFile) -> File {
@@ -152,7 +152,8 @@ fn writers_that_wait_for_memory_hear_that_the_device_fails() {
     for policy in Policy::ALL {
         let memory = Arc::new(Shape::new(16, 4096, true).make());
         let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
-        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &little_memory(policy)).unwrap();
+        let volume =
+            Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &little_memory(policy)).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         let handles: Vec<_> = (0..4).map(|_| buffered(&file)).collect();
         let idle = buffered(&file);

@@ -9,19 +9,20 @@ use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Atomicity, BufferedOptions, Device, Error, File, MemDevice, OpenOptions, Policy, SyncMode, Volume,
+    Atomicity, BufferedOptions, Device, Error, File, MemDevice, Policy, ResearchOptions, SyncMode, Volume,
+    VolumeOptions,
 };
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, recover, untimed};
 use testkit::{Image, settings};
 
 /// A cache so small that pages come and go, and nobody but the test's calls writes back.
-fn small() -> OpenOptions {
-    OpenOptions { cache_size: 1 << 20, write_back_interval: None, ..untimed() }
+fn small() -> VolumeOptions {
+    untimed().cache_bytes(1 << 20).write_back_interval(None)
 }
 
-fn open(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+fn open(device: &Arc<MemDevice>, options: &VolumeOptions) -> Volume {
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
 }
 
 fn create(volume: &Volume, path: &str) -> File {
@@ -130,7 +131,7 @@ fn every_alignment_agrees_with_a_model() {
     for (index, block_size) in [1024, 2048, 4096].into_iter().enumerate() {
         for policy in Policy::ALL {
             let device = Arc::new(Shape::new(48, block_size, true).make_poisoned());
-            let options = OpenOptions { policy, ..small() };
+            let options = small().research(ResearchOptions::new().policy(policy));
             let volume = open(&device, &options);
             let (file, mut model) = (create(&volume, "/f"), Vec::new());
             let free = volume.space().free_blocks;
@@ -188,7 +189,7 @@ fn the_kernel_and_debugfs_see_what_was_written() {
 fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
     for block_size in [1024, 4096] {
         let device = Arc::new(Shape::new(12, block_size, true).make());
-        let options = OpenOptions { cache_size: 64 << 20, write_back_interval: None, ..untimed() };
+        let options = untimed().cache_bytes(64 << 20).write_back_interval(None);
         let volume = open(&device, &options);
         let files: Vec<_> = (0..4).map(|n| create(&volume, &format!("/{n}"))).collect();
         let free = volume.space().free_blocks;
@@ -325,7 +326,7 @@ fn a_write_that_is_to_be_durable_is() {
 #[test]
 fn a_long_file_is_synced_and_read_ahead() {
     let device = Arc::new(Shape::new(48, 4096, true).make_poisoned());
-    let options = OpenOptions { cache_size: 64 << 20, ..untimed() };
+    let options = untimed().cache_bytes(64 << 20);
     let data = random(&mut Rng::new(7, 0), (24 << 20) + 1234);
     let volume = open(&device, &options);
     let file = create(&volume, "/f");
@@ -382,7 +383,7 @@ fn the_size_on_the_device_follows_the_data() {
 fn every_handle_hears_once_of_a_failure_to_write_back() {
     let memory = Arc::new(Shape::new(16, 4096, true).make());
     let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &small()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &small()).unwrap();
     let file = create(&volume, "/f");
     file.sync_all().unwrap();
     let (second, third) = (file.clone(), file.clone());

@@ -24,7 +24,7 @@ const FILES: u16 = 8;
 const CHANGES: u16 = 500;
 
 fn open(device: Arc<dyn Device>) -> Volume {
-    Volume::open(device, &untimed()).expect("the volume opens")
+    Volume::open_device(device, &untimed()).expect("the volume opens")
 }
 
 fn path(file: u16) -> String {

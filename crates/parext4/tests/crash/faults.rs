@@ -42,7 +42,7 @@ impl Case<'_> {
     fn outcome(&self, device: &Arc<FaultDevice>) -> Outcome {
         let mut outcome =
             Outcome { story: DurabilityModel::new(self.shape.block_size), error: None, during: None };
-        let volume = match Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()) {
+        let volume = match Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()) {
             Ok(volume) => volume,
             Err(error) => return Outcome { error: Some(error), during: Some("open".into()), ..outcome },
         };
@@ -139,7 +139,7 @@ impl Case<'_> {
             assert_recovers(&without_record(&memory, self.shape.block_size), &what);
         }
         let image: Arc<dyn Device> = Arc::clone(&memory) as _;
-        let volume = Volume::open(image, &untimed()).unwrap_or_else(|e| panic!("{e} after {what}"));
+        let volume = Volume::open_device(image, &untimed()).unwrap_or_else(|e| panic!("{e} after {what}"));
         outcome.story.check(&volume).unwrap_or_else(|e| panic!("{e} after {what}"));
         volume.close().unwrap_or_else(|e| panic!("{e} after {what}"));
         if with_e2fsck {
@@ -168,7 +168,7 @@ fn without_record(memory: &MemDevice, block_size: u32) -> MemDevice {
 fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u64) {
     let memory = Arc::new(base.fork());
     let device = Arc::new(FaultDevice::new(memory, FaultPlan::default().kind(kind)));
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
     let mut workload = Workload::new(seed);
     let mut story = DurabilityModel::new(4096);
     let mut operations = Vec::new();

@@ -18,7 +18,7 @@ fn load(image: &Image) -> Arc<MemDevice> {
 }
 
 fn open(device: &Arc<MemDevice>) -> Result<Volume, Error> {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed())
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed())
 }
 
 /// Cutting an unlinked file takes several transactions, and makes it an orphan for a second reason; when the

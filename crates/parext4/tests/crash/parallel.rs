@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use parext4::device::{AlignedBuf, RecordingDevice};
 use parext4::{
     BufferedOptions, Completion, Device, DirectFile, File, IoFlags, IoQueue, IoRequest, MemDevice,
-    OpenOptions, SplitAt, Volume,
+    ResearchOptions, SplitAt, Volume,
 };
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
@@ -231,7 +231,7 @@ impl Run {
         if with_e2fsck {
             assert_recovers(image, what);
         }
-        let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+        let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
         for (number, path) in PATHS.into_iter().enumerate() {
             let file = volume.open_file(path).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
@@ -280,14 +280,17 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     let seed = settings::seed(name);
     let base = shape.make_poisoned();
     let prepared = Arc::new(base);
-    let volume = Volume::open(Arc::clone(&prepared) as Arc<_>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&prepared) as Arc<_>, &untimed()).expect("open");
     files(&volume);
     volume.close().expect("close");
     let base = prepared.fork();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     // A cache so small that it is written back all the time.
-    let options = OpenOptions { split_at, cache_size: 512 << 10, write_back_interval: None, ..untimed() };
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
+    let options = untimed()
+        .cache_bytes(512 << 10)
+        .write_back_interval(None)
+        .research(ResearchOptions::new().split_at(split_at));
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
     let files: Vec<DirectFile> = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
     let buffered = |file: &DirectFile| file.buffered(BufferedOptions::default()).expect("buffered");
     let buffered = files.iter().filter(|_| cached).map(buffered).collect();

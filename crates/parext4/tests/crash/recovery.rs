@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, MemDevice, OpenOptions, Volume, replay_journal};
+use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, replay_journal};
 use parext4_format::extent::{self, Extent};
 use parext4_format::features::{Incompat, RoCompat};
 use parext4_format::group_desc::GroupDesc;
@@ -95,14 +95,14 @@ impl Log {
     }
 }
 
-fn open(device: &Arc<MemDevice>, options: &OpenOptions) -> Result<Volume, Error> {
-    Volume::open(Arc::new(device.fork()) as Arc<dyn Device>, options)
+fn open(device: &Arc<MemDevice>, options: &VolumeOptions) -> Result<Volume, Error> {
+    Volume::open_device(Arc::new(device.fork()) as Arc<dyn Device>, options)
 }
 
 /// What opening says, which must be the same with a replay in memory.
 fn refusal(device: &Arc<MemDevice>) -> String {
     let [error, read_only] =
-        [untimed(), OpenOptions::read_only()].map(|options| match open(device, &options) {
+        [untimed(), VolumeOptions::new().read_only(true)].map(|options| match open(device, &options) {
             Ok(_) => panic!("the volume opens: {options:?}"),
             Err(error) => error.to_string(),
         });
@@ -122,7 +122,7 @@ fn the_log_ends_where_a_transaction_has_a_bad_crc32() {
     log.log(FREE, &[3; BLOCK]);
     log.commit(0);
     let device = log.finish(first);
-    let volume = open(&device, &OpenOptions::read_only()).unwrap();
+    let volume = open(&device, &VolumeOptions::new().read_only(true)).unwrap();
     drop(volume);
 
     let done = replay_journal(Arc::clone(&device) as Arc<dyn Device>).unwrap();
@@ -202,7 +202,7 @@ fn a_logged_superblock_is_checked_like_any() {
     }
     let device = with_logged_superblock(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::READONLY));
     assert!(matches!(open(&device, &untimed()), Err(Error::ReadOnly(_))));
-    assert!(open(&device, &OpenOptions::read_only()).is_ok());
+    assert!(open(&device, &VolumeOptions::new().read_only(true)).is_ok());
 }
 
 fn with_logged_superblock(change: Change) -> Arc<MemDevice> {
@@ -230,8 +230,8 @@ fn stale_totals_are_summed_up_anew() {
         superblock.set_free_inodes(inodes);
         superblock.encode(&mut image[1024..2048]);
         let device = Arc::new(MemDevice::from_bytes(image));
-        assert_eq!(open(&device, &OpenOptions::read_only()).unwrap().space(), space);
-        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        assert_eq!(open(&device, &VolumeOptions::new().read_only(true)).unwrap().space(), space);
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         assert_eq!(volume.space(), space);
         volume.create("/file", 0o644).unwrap().allocate(0, 1 << 20, false).unwrap();
         let left = volume.space();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::RecordingDevice;
-use parext4::{BufferedOptions, Device, File, MemDevice, OpenOptions, RenameMode, SetAttributes, Volume};
+use parext4::{BufferedOptions, Device, File, MemDevice, RenameMode, SetAttributes, Volume, VolumeOptions};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
@@ -26,12 +26,12 @@ fn new() -> Vec<u8> {
 }
 
 /// Only commits that are asked for, and no threads that write back.
-fn without_threads() -> OpenOptions {
-    OpenOptions { write_back_interval: None, ..untimed() }
+fn without_threads() -> VolumeOptions {
+    untimed().write_back_interval(None)
 }
 
-fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Volume {
-    Volume::open(device, options).expect("the volume opens")
+fn open(device: Arc<dyn Device>, options: &VolumeOptions) -> Volume {
+    Volume::open_device(device, options).expect("the volume opens")
 }
 
 fn buffered(volume: &Volume, path: &str) -> File {
@@ -72,7 +72,7 @@ fn prepare() -> MemDevice {
 
 /// Replaces the target by `replace`, commits, and checks every state that a crash leaves. Each of `names` must have one
 /// of the contents, and after the commit `then`.
-fn check(options: &OpenOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Volume)) {
+fn check(options: &VolumeOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Volume)) {
     let base = prepare();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let volume = open(Arc::clone(&device) as Arc<dyn Device>, options);
@@ -163,7 +163,7 @@ fn a_cut_to_nothing() {
 
 #[test]
 fn a_cut_to_nothing_with_threads() {
-    let options = OpenOptions { write_back_interval: Some(Duration::from_secs(3600)), ..untimed() };
+    let options = untimed().write_back_interval(Duration::from_secs(3600));
     check(&options, &[(TARGET, &new())], |volume| {
         volume.open_file(TARGET).unwrap().set_len(0).expect("set_len");
         drop(write_new(volume, TARGET));

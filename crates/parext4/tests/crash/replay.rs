@@ -25,7 +25,7 @@ const OLD_MODE: u16 = 0o600;
 const NEW_MODE: u16 = 0o777;
 
 fn open(device: &Arc<MemDevice>) -> Volume {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens")
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("the volume opens")
 }
 
 /// Sets the mode of the file, in a transaction of its own.
@@ -134,7 +134,7 @@ fn crashes_while_the_journal_is_replayed() {
 #[test]
 fn crashes_while_a_volume_opens_and_closes() {
     check_crashes(&crashed(), |device| {
-        let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("open");
+        let volume = Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed()).expect("open");
         assert_eq!(mode(&volume), OLD_MODE + OLD - 1);
         volume.close().expect("close");
     });
@@ -146,7 +146,7 @@ fn crashes_while_a_volume_opens_and_closes() {
 fn an_old_log_is_left_behind() {
     let base = without_flag(&crashed());
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
     let before = mode(&volume);
     set_mode(&volume, NEW_MODE);
     let synced = device.events();

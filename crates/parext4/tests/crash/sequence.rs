@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use parext4::device::RecordingDevice;
-use parext4::{Device, DirectFile, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DirectFile, MemDevice, Volume, VolumeOptions};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::durability::{DurabilityModel, read};
@@ -56,7 +56,8 @@ struct Recording {
 impl Recording {
     fn new(shape: Shape, seed: u64) -> Self {
         let base = shape.make_poisoned();
-        let empty = Volume::open(Arc::new(base.fork()), &OpenOptions::read_only()).expect("open");
+        let empty =
+            Volume::open_device(Arc::new(base.fork()), &VolumeOptions::new().read_only(true)).expect("open");
         let free_inodes = empty.space().free_inodes;
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         Self { base, device, shape, free_inodes, seed, begun: Vec::new(), ended: Vec::new() }
@@ -70,7 +71,8 @@ impl Recording {
     fn record(&mut self) {
         let mut story = DurabilityModel::new(self.shape.block_size);
         self.ended.push(self.mark(&story));
-        let volume = Volume::open(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
+        let volume =
+            Volume::open_device(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
         let mut workload = Workload::new(self.seed);
         for number in 0..OPERATIONS {
             if number % PARALLEL == PARALLEL / 2 {
@@ -158,7 +160,7 @@ impl Recording {
     /// Checks all states that a crash could leave while the volume in `base` recovers and is used again.
     fn crash_again(&self, base: &MemDevice, story: &DurabilityModel, what: &str) {
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-        let open = || Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed());
+        let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed());
         let volume = open().unwrap_or_else(|e| panic!("{what}: {e}"));
         volume.mkdir(LATER, 0o755).unwrap_or_else(|e| panic!("{what}: {e}"));
         volume.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -191,7 +193,7 @@ impl Recording {
         if with_e2fsck {
             assert_recovers(image, what);
         }
-        let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+        let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
         let has_later = volume.remove_dir(LATER).is_ok();
         let names = story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));

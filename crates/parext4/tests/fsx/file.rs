@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parext4::{BufferedOptions, DirectFile, Error, File, MemDevice, OpenOptions, Volume};
+use parext4::{BufferedOptions, DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
 
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::slowest;
@@ -16,7 +16,7 @@ const SHOWN: usize = 40;
 pub struct Tested {
     device: Arc<MemDevice>,
     block_size: u32,
-    options: OpenOptions,
+    options: VolumeOptions,
     open: Option<(Volume, DirectFile, File)>,
     model: Vec<u8>,
     last: VecDeque<(u64, Op)>,
@@ -25,7 +25,7 @@ pub struct Tested {
 impl Tested {
     pub fn new(block_size: u32, cache_size: u64) -> Self {
         let device = Arc::new(VolumeShape::new(24, block_size, true).make_poisoned());
-        let options = OpenOptions { cache_size, ..untimed() };
+        let options = untimed().cache_bytes(cache_size);
         let mut tested =
             Self { device, block_size, options, open: None, model: Vec::new(), last: VecDeque::new() };
         let volume = tested.volume();
@@ -35,7 +35,7 @@ impl Tested {
     }
 
     fn volume(&self) -> Volume {
-        Volume::open(Arc::clone(&self.device) as Arc<_>, &self.options).unwrap()
+        Volume::open_device(Arc::clone(&self.device) as Arc<_>, &self.options).unwrap()
     }
 
     fn open(&mut self, volume: Volume) {

@@ -64,7 +64,7 @@ fn crash(
 ) -> usize {
     let seed = settings::seed(name);
     let prepared = Arc::new(device(mib));
-    let volume = Volume::open(Arc::clone(&prepared) as Arc<_>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&prepared) as Arc<_>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.set_len(blocks * BLOCK as u64).unwrap();
     // From the end, so that leaves are half full.
@@ -75,7 +75,7 @@ fn crash(
     volume.close().unwrap();
     let base = prepared.fork();
     let recording = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    let volume = Volume::open(Arc::clone(&recording) as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&recording) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.open_file("/file").unwrap();
     let before = numbers(&file, &mut 0).unwrap();
     change(&file).unwrap();
@@ -96,7 +96,7 @@ fn crash(
         if sampled {
             assert_recovers(&image, &what);
         }
-        let volume = Volume::open(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
+        let volume = Volume::open_device(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
         let seen = numbers(&volume.open_file("/file").unwrap(), &mut 0);
         let seen = seen.unwrap_or_else(|e| panic!("{name}: seed {seed}, {what}: {e}"));
         assert!(may_be(&before, &after, &seen), "{name}: seed {seed}, {what}: {} blocks", seen.len());

@@ -16,7 +16,7 @@ fn refused(result: Result<(), Error>, errno: i32) {
 
 fn file_of(blocks: u64) -> (Volume, DirectFile) {
     let device = Arc::new(Shape::new(16, 4096, true).make());
-    let volume = Volume::open(device as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(device as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(&vec![7; usize::try_from(blocks * BLOCK).unwrap()], 0).unwrap();
     (volume, file)

@@ -25,7 +25,7 @@ pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
 fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make_poisoned());
-    let mut volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let mut volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let mut file = volume.create("/file", 0o644).unwrap();
     let mut model = Model::new(shape.block_size as usize);
     let mut rng = Rng::new(seed, 0);
@@ -45,7 +45,7 @@ fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
             drop(file);
             volume.close().unwrap();
             assert_clean(&device, &format!("seed {seed}, behind change {nth}, {change:x?}"));
-            volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+            volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
             file = volume.open_file("/file").unwrap();
         }
     }

@@ -30,7 +30,7 @@ fn fill_up(volume: &Volume) {
 /// A file in many pieces on a volume without a free block.
 fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
     let device = Arc::new(Shape::new(4, 1024, true).make());
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     let mut model = Model::new(1024);
     chessboard(&file, &mut model, 300);

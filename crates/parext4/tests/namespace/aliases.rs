@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parext4::device::MemDevice;
-use parext4::{Error, Node, OpenOptions, RenameMode, Volume};
+use parext4::{Error, Node, RenameMode, Volume, VolumeOptions};
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, InodeNo, dir_entry, extent};
 
@@ -71,16 +71,16 @@ impl Hostile {
         self.inode(path)[SIZE..SIZE + 4].copy_from_slice(&size.to_le_bytes());
     }
 
-    fn try_open(&self, options: OpenOptions) -> Result<Volume, Error> {
-        Volume::open(Arc::new(MemDevice::from_bytes(self.bytes.clone())), &options)
+    fn try_open(&self, options: VolumeOptions) -> Result<Volume, Error> {
+        Volume::open_device(Arc::new(MemDevice::from_bytes(self.bytes.clone())), &options)
     }
 
     fn open(&self) -> Volume {
-        self.try_open(OpenOptions { commit_interval: None, ..OpenOptions::default() }).unwrap()
+        self.try_open(VolumeOptions::new().commit_interval(None)).unwrap()
     }
 
     fn open_read_only(&self) -> Volume {
-        self.try_open(OpenOptions::read_only()).unwrap()
+        self.try_open(VolumeOptions::new().read_only(true)).unwrap()
     }
 }
 
@@ -239,7 +239,7 @@ fn the_blocks_of_the_volume_itself_are_nobody_elses() {
         };
         hostile.image.debugfs_write(&format!("set_bg 1 inode_bitmap {block}"));
         hostile.bytes = std::fs::read(hostile.image.path()).unwrap();
-        assert_fails!(hostile.try_open(OpenOptions::default()), Corrupt);
+        assert_fails!(hostile.try_open(VolumeOptions::default()), Corrupt);
     }
 }
 

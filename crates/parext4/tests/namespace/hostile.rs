@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
-use parext4::{Error, Node, OpenOptions, RenameMode, Volume, XattrMode};
+use parext4::{Error, Node, RenameMode, Volume, VolumeOptions, XattrMode};
 
 /// Does everything to a directory, whatever comes of it.
 fn exercise(volume: &Volume, dir: &Node) {
@@ -65,8 +65,8 @@ fn any_bytes_in_a_directory() {
                 let value = [0, 1, 0xff, 0x0c, random.below(256)][usize::try_from(random.below(5)).unwrap()];
                 bytes[at] = u8::try_from(value).unwrap();
             }
-            let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-            let volume = Volume::open(Arc::new(MemDevice::from_bytes(bytes)), &options).unwrap();
+            let options = VolumeOptions::new().commit_interval(None);
+            let volume = Volume::open_device(Arc::new(MemDevice::from_bytes(bytes)), &options).unwrap();
             if let Ok(dir) = volume.resolve("/dir") {
                 exercise(&volume, &dir);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parext4::device::{AlignedBuf, SimDevice, SimProfile};
 use parext4::{
     Completion, Device, DeviceOptions, DirectFile, Error, FileDevice, IoFlags, IoQueue, IoRequest, MemDevice,
-    OpenOptions, Volume,
+    Volume, VolumeOptions,
 };
 use testkit::device::{RemoteDevice, SplittingDevice};
 
@@ -50,7 +50,7 @@ impl Bed {
         Self::open(kind, block_size, &untimed())
     }
 
-    pub fn open(kind: Kind, block_size: u32, options: &OpenOptions) -> Self {
+    pub fn open(kind: Kind, block_size: u32, options: &VolumeOptions) -> Self {
         let memory = Shape::new(16, block_size, true).make_poisoned();
         let name = format!("{kind:?}, blocks of {block_size}");
         if kind == Kind::Uring {
@@ -77,7 +77,7 @@ impl Bed {
     /// As [`behind`](Self::behind), opened in another way.
     pub fn behind_with(
         block_size: u32,
-        options: &OpenOptions,
+        options: &VolumeOptions,
         wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>,
     ) -> Self {
         let memory = Arc::new(Shape::new(16, block_size, true).make_poisoned());
@@ -85,8 +85,8 @@ impl Bed {
         Self::with(Store::Memory(memory), device, options, format!("blocks of {block_size}"))
     }
 
-    fn with(store: Store, device: Arc<dyn Device>, options: &OpenOptions, name: String) -> Self {
-        let volume = Volume::open(Arc::clone(&device), options).unwrap();
+    fn with(store: Store, device: Arc<dyn Device>, options: &VolumeOptions, name: String) -> Self {
+        let volume = Volume::open_device(Arc::clone(&device), options).unwrap();
         Self { store, device, volume, name }
     }
 
@@ -94,7 +94,7 @@ impl Bed {
     pub fn reopen(&mut self) {
         let options = untimed();
         self.volume.clone().close().unwrap();
-        self.volume = Volume::open(Arc::clone(&self.device), &options).unwrap();
+        self.volume = Volume::open_device(Arc::clone(&self.device), &options).unwrap();
     }
 
     /// Closes the volume, which has no queue any more, and asks e2fsck.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use parext4::{DirectFile, Error, IoRequest, OpenOptions, SplitAt, Volume};
+use parext4::{DirectFile, Error, IoRequest, ResearchOptions, SplitAt, Volume};
 
 use super::bed::{WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
@@ -15,7 +15,11 @@ use testkit::watchdog::Watchdog;
 fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volume) {
     let memory = Arc::new(Shape::new(16, 4096, true).make_poisoned());
     let gate = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
-    let volume = Volume::open(Arc::clone(&gate) as _, &OpenOptions { split_at, ..untimed() }).unwrap();
+    let volume = Volume::open_device(
+        Arc::clone(&gate) as _,
+        &untimed().research(ResearchOptions::new().split_at(split_at)),
+    )
+    .unwrap();
     (memory, gate, volume)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
-use parext4::{Error, InodeFlags, IoRequest, OpenOptions, SplitAt, Volume};
+use parext4::{Error, InodeFlags, IoRequest, ResearchOptions, SplitAt, Volume};
 
 use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::Image;
@@ -105,7 +105,11 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
     let what = format!("{kind:?} call {call} fails, at once: {at_once}, {split_at}");
     let memory = Arc::new(Shape::new(8, 1024, true).make_poisoned());
     let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, FaultPlan::default()));
-    let volume = Volume::open(Arc::clone(&device) as _, &OpenOptions { split_at, ..untimed() }).unwrap();
+    let volume = Volume::open_device(
+        Arc::clone(&device) as _,
+        &untimed().research(ResearchOptions::new().split_at(split_at)),
+    )
+    .unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.allocate(0, 32 << 10, false).unwrap();
     file.write_at(&[1; 8192], 0).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, DirectFile, File, OpenOptions};
+use parext4::{BufferedOptions, DirectFile, File};
 
 use super::bed::{Bed, WAIT, harvest_all, read};
 use testkit::device::GatedDevice;
@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// A volume whose writes can be caught, with a page cache of 256 KiB.
 fn gated() -> (Bed, Arc<GatedDevice>) {
     let mut gate = None;
-    let options = OpenOptions { cache_size: 256 << 10, ..untimed() };
+    let options = untimed().cache_bytes(256 << 10);
     let bed = Bed::behind_with(4096, &options, |memory| {
         let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));

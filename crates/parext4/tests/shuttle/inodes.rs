@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::fault::Fault;
-use parext4::{Error, NewInode, OpenOptions, SetAttributes, Volume};
+use parext4::{Error, NewInode, SetAttributes, Volume};
 
 use shuttle::rand::Rng;
 
@@ -12,8 +12,8 @@ use super::support::*;
 
 /// A volume that keeps in memory only what is in use.
 fn forgetful(image: &parext4::MemDevice) -> Volume {
-    let options = OpenOptions { metadata_cache: 0, ..options() };
-    Volume::open(Arc::new(Yielding(Arc::new(image.fork()))), &options).expect("the image opens")
+    let options = options().metadata_cache_bytes(0);
+    Volume::open_device(Arc::new(Yielding(Arc::new(image.fork()))), &options).expect("the image opens")
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn a_deleted_inode_is_not_found_by_its_number() {
 #[test]
 fn what_is_read_of_a_deleted_inode_is_not_kept() {
     check(100, &[Fault::PutUnmarked], |image| {
-        let options = OpenOptions { metadata_cache: 0, ..options() };
-        let volume = Volume::open(Arc::new(image.fork()), &options).expect("the image opens");
+        let options = options().metadata_cache_bytes(0);
+        let volume = Volume::open_device(Arc::new(image.fork()), &options).expect("the image opens");
         let root = volume.root().unwrap();
         let old = root.create(b"old", &NewInode::default()).unwrap().id();
         root.unlink(b"old").unwrap();

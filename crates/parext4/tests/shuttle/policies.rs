@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::with_no_frame_left;
-use parext4::{BufferedOptions, DirectFile, OpenOptions, Policy, Volume};
+use parext4::{BufferedOptions, DirectFile, Policy, ResearchOptions, Volume};
 
 use super::support::*;
 
@@ -61,8 +61,9 @@ fn who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way() {
     // As many as may be dirty in the smallest cache.
     const PAGES: u64 = 16;
     check_stopping(100, &[Fault::WriteBackUnheld], |image| {
-        let options = OpenOptions { policy: Policy::SharedOverwrite, cache_size: 0, ..options() };
-        let volume = Volume::open(Arc::new(image.fork()), &options).unwrap();
+        let options =
+            options().cache_bytes(0).research(ResearchOptions::new().policy(Policy::SharedOverwrite));
+        let volume = Volume::open_device(Arc::new(image.fork()), &options).unwrap();
         let file = volume.create("/f", 0o644).unwrap();
         file.set_len((PAGES + 1) * 4096).unwrap();
         let buffered = |f: &DirectFile| f.buffered(BufferedOptions::default()).unwrap();

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parext4::device::{InlineQueue, Queue};
 use parext4::fault::{Fault, plant};
-use parext4::{Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Policy, SplitAt, Volume, mkfs};
+use parext4::{
+    Device, DirectFile, MemDevice, MkfsOptions, Policy, ResearchOptions, SplitAt, Volume, VolumeOptions, mkfs,
+};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
@@ -175,24 +177,25 @@ pub fn volume(image: &MemDevice) -> Volume {
 
 /// The volume on a device, with switches of threads within its I/O.
 pub fn open<D: Device + 'static>(device: Arc<D>) -> Volume {
-    Volume::open(Arc::new(Yielding(device)), &options()).expect("the image opens")
+    Volume::open_device(Arc::new(Yielding(device)), &options()).expect("the image opens")
 }
 
 pub fn open_under(device: Arc<MemDevice>, policy: Policy) -> Volume {
     // With explanations, to try their locks as well.
-    let options = OpenOptions { policy, explain: true, ..options() };
-    Volume::open(Arc::new(Yielding(device)), &options).expect("the image opens")
+    let options = options().explain(true).research(ResearchOptions::new().policy(policy));
+    Volume::open_device(Arc::new(Yielding(device)), &options).expect("the image opens")
 }
 
 /// The volume on a device whose I/O is one step, for models of what happens in memory.
 pub fn open_quiet<D: Device + 'static>(device: Arc<D>, split_at: SplitAt) -> Volume {
-    Volume::open(device, &OpenOptions { split_at, ..options() }).expect("the image opens")
+    Volume::open_device(device, &options().research(ResearchOptions::new().split_at(split_at)))
+        .expect("the image opens")
 }
 
-pub fn options() -> OpenOptions {
+pub fn options() -> VolumeOptions {
     // No threads but those of the models.
     let cache_size = 256 << 10;
-    OpenOptions { commit_interval: None, write_back_interval: None, cache_size, ..OpenOptions::default() }
+    VolumeOptions::new().commit_interval(None).write_back_interval(None).cache_bytes(cache_size)
 }
 
 /// What a crash would leave of a file, if the device keeps all that it was given.

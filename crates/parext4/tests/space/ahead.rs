@@ -29,7 +29,7 @@ fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parex
 #[test]
 fn blocks_ahead_of_idle_files_are_given_back_before_space_runs_out() {
     let device = Arc::new(Shape::new(64, 1024, true).make());
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let files: Vec<_> = (0..100).map(|nth| volume.create(format!("/{nth}"), 0o644).unwrap()).collect();
     for nth in 0..20 {
         for file in &files {

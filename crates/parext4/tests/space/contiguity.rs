@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parext4::{Device, DirectFile, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DirectFile, MemDevice, ResearchOptions, Volume, VolumeOptions};
 
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, untimed};
@@ -17,8 +17,8 @@ fn open(device: &Arc<MemDevice>) -> Volume {
     open_with(device, &untimed())
 }
 
-fn open_with(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
+fn open_with(device: &Arc<MemDevice>, options: &VolumeOptions) -> Volume {
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
 }
 
 /// Pieces that the file lies in, however its map describes them.
@@ -226,7 +226,10 @@ fn what_one_file_keeps_another_can_have() {
 /// Pieces of the first of two files that are appended to in turns, 16 times, `request` bytes at a time.
 fn pieces_in_turns(serialize_allocation_from: Option<u32>, request: usize) -> u64 {
     let device = Arc::new(Shape::new(256, 4096, true).make());
-    let volume = open_with(&device, &OpenOptions { serialize_allocation_from, ..untimed() });
+    let volume = open_with(
+        &device,
+        &untimed().research(ResearchOptions::new().serialize_allocation_from(serialize_allocation_from)),
+    );
     let files = ["/a", "/b"].map(|path| volume.create(path, 0o644).expect("create"));
     for _ in 0..16 {
         files.iter().for_each(|file| append(file, &vec![1; request]));

@@ -7,7 +7,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::device::AlignedBuf;
-use parext4::{DirectFile, Error, IoFlags, IoQueue, IoRequest, OpenOptions, Policy, SplitAt};
+use parext4::{
+    DirectFile, Error, IoFlags, IoQueue, IoRequest, Policy, ResearchOptions, SplitAt, VolumeOptions,
+};
 
 use testkit::full_volume::{BEHIND, BLOCK, FullVolume, LARGE, SMALL, Size};
 use testkit::rng::Rng;
@@ -15,8 +17,8 @@ use testkit::settings;
 use testkit::volume::untimed;
 use testkit::watchdog::Watchdog;
 
-fn options(split_at: SplitAt, policy: Policy) -> OpenOptions {
-    OpenOptions { split_at, policy, ..untimed() }
+fn options(split_at: SplitAt, policy: Policy) -> VolumeOptions {
+    untimed().research(ResearchOptions::new().split_at(split_at).policy(policy))
 }
 
 /// Sectors to write: blocks, parts of blocks, some of each; first and end.

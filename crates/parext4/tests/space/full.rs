@@ -303,7 +303,7 @@ fn take_last_inodes(volume: &Volume) -> Vec<String> {
 
 fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     let device = Arc::new(shape.make());
-    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
     let before = volume.space();
     volume.mkdir("/fill", 0o755).expect("mkdir");
     let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create(path, 0o644).expect("create"));

@@ -38,7 +38,7 @@ fn others_leave_what_is_reserved_for_root() {
     for (name, way) in WAYS {
         let shape = Shape { inode_ratio: Some(4096), ..Shape::new(16, 4096, true) };
         let device = Arc::new(shape.make());
-        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         volume.create("/file", 0o644).unwrap();
         let reserved = volume.space().reserved_blocks;
         assert!(reserved > 100);

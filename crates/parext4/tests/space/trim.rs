@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use parext4::{Device, Error, MemDevice, OpenOptions, Volume};
+use parext4::{Device, Error, MemDevice, Volume, VolumeOptions};
 
 use testkit::device::GatedDevice;
 use testkit::volume::{Shape, assert_clean, untimed};
 
 const MIB: u64 = 1 << 20;
 
-fn open(device: &Arc<MemDevice>, options: &OpenOptions) -> Volume {
-    Volume::open(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
+fn open(device: &Arc<MemDevice>, options: &VolumeOptions) -> Volume {
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
 }
 
 fn byte_at(device: &MemDevice, offset: u64) -> u8 {
@@ -64,7 +64,7 @@ fn a_range_without_blocks_is_refused() {
         assert!(matches!(volume.trim(range, least), Err(Error::Invalid(_))));
     }
     volume.close().unwrap();
-    let volume = open(&device, &OpenOptions::read_only());
+    let volume = open(&device, &VolumeOptions::new().read_only(true));
     assert!(matches!(volume.trim(0..u64::MAX, 0), Err(Error::ReadOnly(_))));
 }
 
@@ -110,7 +110,7 @@ fn nothing_is_lost_beside_writers() {
 #[test]
 fn a_discard_that_takes_long_holds_up_no_commit() {
     let device = Arc::new(GatedDevice::new(Arc::new(Shape::new(32, 4096, true).make())));
-    let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(&vec![1; MIB as usize], 0).unwrap();
     volume.sync().unwrap();

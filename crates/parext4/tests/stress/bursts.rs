@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, Device, File, OpenOptions, Policy, Volume};
+use parext4::{BufferedOptions, Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
 
 use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
@@ -228,8 +228,11 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
     }
     // So little that pages come and go, and are written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));
-    let options = OpenOptions { policy, cache_size: 1 << 20, write_back_interval, ..OpenOptions::default() };
-    let volume = Volume::open(Arc::clone(&device), &options).expect("open");
+    let options = VolumeOptions::new()
+        .cache_bytes(1 << 20)
+        .write_back_interval(write_back_interval)
+        .research(ResearchOptions::new().policy(policy));
+    let volume = Volume::open_device(Arc::clone(&device), &options).expect("open");
     let watchdog = Watchdog::start(name, seed, FILES * THREADS);
     let models: Vec<Model> = std::thread::scope(|scope| {
         let (volume, watchdog) = (&volume, &watchdog);
@@ -256,7 +259,7 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
     });
     volume.close().expect("close");
 
-    let volume = Volume::open(device, &OpenOptions::read_only()).expect("open again");
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).expect("open again");
     for (nth, model) in models.iter().enumerate() {
         let file = volume.open_file(format!("/{nth}")).expect("open_file");
         let read = Call::Read { first: FRONT, sectors: 3 * MOST, way: Way::Direct };

@@ -187,7 +187,8 @@ fn read(file: &DirectFile) -> Vec<u8> {
 fn run(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make());
-    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &parext4::OpenOptions::default()).expect("open");
+    let volume =
+        Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::default()).expect("open");
     for number in 0..DIRECTORIES {
         volume.mkdir(format!("/d{number}"), 0o755).expect("mkdir");
     }
@@ -223,7 +224,8 @@ fn run(name: &str, shape: Shape) {
     volume.close().expect("close");
 
     let volume =
-        Volume::open(Arc::clone(&device) as Arc<_>, &parext4::OpenOptions::read_only()).expect("open");
+        Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::new().read_only(true))
+            .expect("open");
     for (path, contents) in models.iter().flatten() {
         let file = volume.open_file(path).unwrap_or_else(|e| panic!("{path}: {e}"));
         assert!(read(&file) == *contents, "another open finds other contents in {path}");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, OpenOptions, Volume};
+use parext4::{BufferedOptions, Volume};
 
 use testkit::rng::Rng;
 use testkit::settings;
@@ -28,8 +28,8 @@ fn run(name: &str, setting: &Setting) {
     let seed = settings::seed(name);
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let write_back_interval = Some(Duration::from_millis(20));
-    let options = OpenOptions { cache_size, write_back_interval, ..untimed() };
-    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &options).unwrap();
+    let options = untimed().cache_bytes(cache_size).write_back_interval(write_back_interval);
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &options).unwrap();
     let file = volume.create("/f", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
     file.file().set_len(size).unwrap();
     let watchdog = Watchdog::start(name, seed, WRITERS + 1);

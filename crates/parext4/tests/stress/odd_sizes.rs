@@ -93,7 +93,7 @@ fn against_model(file: &DirectFile, rng: &mut Rng, operations: u32) {
 fn run(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make());
-    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
     let file = volume.create("/file", 0o644).expect("create");
     let watchdog = Watchdog::start(name, seed, THREADS);
     let limit = settings::seconds(1.0);
@@ -118,7 +118,7 @@ fn run(name: &str, shape: Shape) {
 }
 
 fn reopened(device: &Arc<MemDevice>, contents: &[u8]) {
-    let volume = Volume::open(Arc::clone(device) as Arc<_>, &untimed()).expect("open again");
+    let volume = Volume::open_device(Arc::clone(device) as Arc<_>, &untimed()).expect("open again");
     let file = volume.open_file("/file").expect("open_file");
     assert!(read(&file, 0, 2 * SPAN) == contents, "another open finds other contents");
 }

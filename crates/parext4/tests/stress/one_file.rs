@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    BufferedOptions, Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, OpenOptions,
-    Policy, SplitAt, Volume,
+    BufferedOptions, Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, Policy,
+    ResearchOptions, SplitAt, Volume, VolumeOptions,
 };
 
 use super::queued::Queued;
@@ -320,9 +320,11 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
     let Ways { policy, split_at, queues, buffered } = ways;
     // So little that pages come and go, and are written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));
-    let options =
-        OpenOptions { policy, split_at, cache_size: 1 << 20, write_back_interval, ..OpenOptions::default() };
-    let volume = Volume::open(Arc::clone(device), &options).expect("open");
+    let options = VolumeOptions::new()
+        .cache_bytes(1 << 20)
+        .write_back_interval(write_back_interval)
+        .research(ResearchOptions::new().policy(policy).split_at(split_at));
+    let volume = Volume::open_device(Arc::clone(device), &options).expect("open");
     let file = volume.create("/file", 0o644).expect("create");
     let run = Run {
         volume: &volume,
@@ -340,7 +342,8 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
     drop(file);
     volume.close().expect("close");
 
-    let volume = Volume::open(Arc::clone(device), &OpenOptions::read_only()).expect("open again");
+    let volume =
+        Volume::open_device(Arc::clone(device), &VolumeOptions::new().read_only(true)).expect("open again");
     let file = volume.open_file("/file").expect("open_file");
     let again = identify_all(&read_all(&file, file.size()), FILE, 0);
     assert!(again.as_ref() == Ok(&contents), "seed {seed}: another open finds other contents");

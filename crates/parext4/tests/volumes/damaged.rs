@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parext4::{Error, MemDevice, OpenOptions, Volume};
+use parext4::{Error, MemDevice, Volume, VolumeOptions};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo, inode};
@@ -30,8 +30,8 @@ fn a_bad_group_descriptor_does_not_keep_from_reading() {
     let group = superblock(&bytes).group_count() as usize - 1;
     bytes[DESCRIPTORS + group * size + 0x0c..][..2].fill(0xff);
     let device = Arc::new(MemDevice::from_bytes(bytes));
-    assert!(matches!(Volume::open(Arc::clone(&device) as _, &untimed()), Err(Error::Corrupt(_))));
-    let volume = Volume::open(device, &OpenOptions::read_only()).unwrap();
+    assert!(matches!(Volume::open_device(Arc::clone(&device) as _, &untimed()), Err(Error::Corrupt(_))));
+    let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
     let mut seen = [0; 1024];
     volume.open_file("/file").unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(seen, [5; 1024]);
@@ -50,7 +50,7 @@ fn without_group_checksums_what_is_unused_stays_as_it_is() {
     bytes[DESCRIPTORS + 0x1c..][..2].copy_from_slice(&u16::MAX.to_le_bytes());
     let before = desc(&bytes);
     let device = Arc::new(MemDevice::from_bytes(bytes));
-    let volume = Volume::open(Arc::clone(&device) as _, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
     for n in 0..20 {
         volume.create(format!("/{n}"), 0o644).unwrap();
     }

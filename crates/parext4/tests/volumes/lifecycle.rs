@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use parext4::error::Corruption;
 use parext4::{
-    AlignedBuf, BufferedOptions, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, OpenOptions,
-    SetAttributes, Timestamp, Volume, mkfs,
+    AlignedBuf, BufferedOptions, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, SetAttributes, Timestamp,
+    Volume, VolumeOptions, mkfs,
 };
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
@@ -17,8 +17,8 @@ fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
 }
 
 fn open(device: &Arc<MemDevice>) -> Volume {
-    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
-    Volume::open(Arc::clone(device) as _, &options).unwrap()
+    let options = VolumeOptions::new().commit_interval(None);
+    Volume::open_device(Arc::clone(device) as _, &options).unwrap()
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn a_journal_is_left_alone_on_request() {
     // As a crash leaves it: the file is in the journal only.
     let crashed = Arc::new(MemDevice::from_bytes(device.snapshot()));
     let open = |recover| {
-        let options = OpenOptions { recover, ..OpenOptions::read_only() };
-        Volume::open(Arc::clone(&crashed) as _, &options).unwrap()
+        let options = VolumeOptions::new().read_only(true).recover(recover);
+        Volume::open_device(Arc::clone(&crashed) as _, &options).unwrap()
     };
     assert!(matches!(open(false).metadata("/file"), Err(Error::NotFound(_))));
     open(true).metadata("/file").unwrap();
-    let options = OpenOptions { recover: false, ..OpenOptions::default() };
-    assert!(matches!(Volume::open(Arc::clone(&crashed) as _, &options), Err(Error::Invalid(_))));
+    let options = VolumeOptions::new().recover(false);
+    assert!(matches!(Volume::open_device(Arc::clone(&crashed) as _, &options), Err(Error::Invalid(_))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parext4::{
-    Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, OpenOptions, SetAttributes, Volume, mkfs,
+    Device, Error, MemDevice, MkfsOptions, NewInode, Node, NodeId, SetAttributes, Volume, VolumeOptions, mkfs,
 };
 
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
@@ -15,8 +15,8 @@ const BUDGET: usize = 1 << 20;
 
 /// A volume whose only commits are those of `sync` and of full transactions.
 fn open(device: Arc<dyn Device>) -> Volume {
-    let options = OpenOptions { metadata_cache: BUDGET, commit_interval: None, ..OpenOptions::default() };
-    Volume::open(device, &options).unwrap()
+    let options = VolumeOptions::new().metadata_cache_bytes(BUDGET).commit_interval(None);
+    Volume::open_device(device, &options).unwrap()
 }
 
 /// A device with a volume that has `count` directories below the root.

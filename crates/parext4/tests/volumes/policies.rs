@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use parext4::device::{SimDevice, SimProfile};
-use parext4::{Admissions, Device, DirectFile, MemDevice, OpenOptions, Policy, Reason, Stats, Volume};
+use parext4::{Admissions, Device, DirectFile, MemDevice, Policy, Reason, ResearchOptions, Stats, Volume};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
@@ -16,7 +16,8 @@ const BLOCK: u64 = 4096;
 const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR as u64;
 
 fn open(device: Arc<dyn Device>, policy: Policy, explain: bool) -> Volume {
-    Volume::open(device, &OpenOptions { policy, explain, ..untimed() }).unwrap()
+    Volume::open_device(device, &untimed().explain(explain).research(ResearchOptions::new().policy(policy)))
+        .unwrap()
 }
 
 /// Of each reason: shared, exclusive.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, OpenOptions, Volume};
+use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, Volume, VolumeOptions};
 use parext4_format::superblock::Superblock;
 
 use testkit::volume::{Shape, untimed};
@@ -43,8 +43,9 @@ fn damaged() -> Option<(Image, u64)> {
     Some((image, block))
 }
 
-fn open(image: &Image, options: &OpenOptions) -> Volume {
-    Volume::open(Arc::new(FileDevice::open(image.path(), &DeviceOptions::new()).unwrap()), options).unwrap()
+fn open(image: &Image, options: &VolumeOptions) -> Volume {
+    Volume::open_device(Arc::new(FileDevice::open(image.path(), &DeviceOptions::new()).unwrap()), options)
+        .unwrap()
 }
 
 #[test]
@@ -57,13 +58,13 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     };
     // Who only reads writes nothing.
     let before = std::fs::read(image.path()).unwrap();
-    let volume = open(&image, &OpenOptions::read_only());
+    let volume = open(&image, &VolumeOptions::new().read_only(true));
     fails(&volume);
     volume.close().unwrap();
     assert!(std::fs::read(image.path()).unwrap() == before);
 
     // The thread that commits does not wait for its interval.
-    let options = OpenOptions { commit_interval: Some(Duration::from_secs(3600)), ..untimed() };
+    let options = untimed().commit_interval(Duration::from_secs(3600));
     let volume = open(&image, &options);
     fails(&volume);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -107,7 +108,7 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
             let mut plan = FaultPlan::default().kind(FaultKind::Writes);
             plan.fail_at = fail_at;
             let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, plan));
-            let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+            let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
             volume.create("/first", 0o644).unwrap();
             volume.sync().unwrap();
             let calls = device.calls();
@@ -134,7 +135,7 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
         );
         assert_preening_checks(file.path());
         // The replay brings back a superblock without the record.
-        let volume = Volume::open(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
+        let volume = Volume::open_device(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
         volume.metadata("/first").unwrap();
         volume.close().unwrap();
         assert_eq!(superblock(&memory).error_count(), 1);

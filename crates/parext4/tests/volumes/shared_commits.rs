@@ -21,7 +21,7 @@ fn set_mode(file: &DirectFile, mode: u16) {
 fn a_sync_that_shares_a_commit_does_not_flush_again() {
     let recording = Arc::new(RecordingDevice::new(Arc::new(SHAPE.make())));
     let device = Arc::new(GatedDevice::new(Arc::clone(&recording) as _));
-    let volume = Volume::open(Arc::clone(&device) as _, &untimed()).expect("the volume opens");
+    let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).expect("the volume opens");
     let files = ["/a", "/b", "/c"].map(|path| volume.create(path, 0).expect("create"));
     volume.sync().expect("sync");
     let flushes = || recording.log().iter().filter(|event| matches!(event, Event::Flush { .. })).count();

@@ -39,7 +39,7 @@ fn a_change_is_whole_after_a_crash() {
     for (block_size, seed) in [(1024, 1), (4096, 2)] {
         let base = Shape::new(8, block_size, true).make_poisoned();
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-        let volume = Volume::open(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         let node = file(&volume, "file");
         volume.sync().unwrap();
         let mut rng = Rng::new(seed, 0);
@@ -77,7 +77,7 @@ fn a_change_is_whole_after_a_crash() {
 
 fn check(image: MemDevice, allowed: &[(usize, Attributes)], what: &str) {
     let image = Arc::new(image);
-    let volume = Volume::open(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
     let node = volume.resolve("/file").unwrap();
     let found = attributes(&node);
     assert!(allowed.iter().any(|state| state.1 == found), "{what}: {:?}", found.keys());

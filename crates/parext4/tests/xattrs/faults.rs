@@ -10,7 +10,7 @@ use testkit::volume::{assert_clean, assert_recovers, recover, untimed};
 
 /// Takes the block apart in every way.
 fn exercise(device: Arc<FaultDevice>) -> Result<()> {
-    let volume = Volume::open(device, &untimed())?;
+    let volume = Volume::open_device(device, &untimed())?;
     volume.resolve(path(0))?.set_xattr(b"user.own", &[1; 100], XattrMode::Create)?;
     volume.resolve(path(1))?.remove_xattr(b"user.test")?;
     volume.remove_file(path(2))?;
@@ -40,7 +40,7 @@ fn each_call_may_fail() {
         }
         recover(&memory);
         assert_clean(&memory, &what);
-        let volume = Volume::open(memory, &untimed()).unwrap();
+        let volume = Volume::open_device(memory, &untimed()).unwrap();
         let found = names(&volume.resolve(path(0)).unwrap());
         let states: [&[&str]; 3] = [&["user.test"], &["user.own", "user.test"], &["user.own"]];
         assert!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Image, file, full_list, new};
 use parext4::device::MemDevice;
-use parext4::{Error, Node, OpenOptions, SetAttributes, Volume, XattrMode};
+use parext4::{Error, Node, SetAttributes, Volume, VolumeOptions, XattrMode};
 use testkit::rng::Rng;
 
 /// Does everything to the attributes of an inode, whatever comes of it.
@@ -40,7 +40,7 @@ fn any_bytes_in_attributes() {
     // One in the inode and one in the block, and perhaps in the journal.
     let homes: Vec<usize> = places.into_iter().filter(|at| at % 256 == 160 || at % 1024 == 0).collect();
     assert!(homes.len() >= 2);
-    let options = OpenOptions { commit_interval: None, ..OpenOptions::default() };
+    let options = VolumeOptions::new().commit_interval(None);
     let mut rng = Rng::new(1, 0);
     let below = |rng: &mut Rng, limit| usize::try_from(rng.below(limit)).unwrap();
     for _ in 0..300 {
@@ -51,7 +51,7 @@ fn any_bytes_in_attributes() {
             let value = [0, 1, 0xff, 4, below(&mut rng, 256)][below(&mut rng, 5)];
             bytes[home + below(&mut rng, within)] = u8::try_from(value).unwrap();
         }
-        let volume = Volume::open(Arc::new(MemDevice::from_bytes(bytes)), &options).unwrap();
+        let volume = Volume::open_device(Arc::new(MemDevice::from_bytes(bytes)), &options).unwrap();
         if let Ok(dir) = volume.resolve("/dir") {
             exercise(&dir);
         }

@@ -34,12 +34,12 @@ use crate::sync::{Rank, hold};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{BufferedOptions, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+/// use parext4::{BufferedOptions, MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open(device, &OpenOptions::default())?;
+/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
 /// let file = volume.create("/notes", 0o644)?.buffered(BufferedOptions::default())?;
 /// file.write_at(b"to be", 0)?;
 /// file.append(b" or not to be")?;

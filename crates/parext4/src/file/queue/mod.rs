@@ -94,12 +94,12 @@ pub struct Completion {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{AlignedBuf, IoFlags, IoRequest, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs};
+/// use parext4::{AlignedBuf, IoFlags, IoRequest, MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open(device, &OpenOptions::default())?;
+/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
 /// let file = volume.create("/log", 0o644)?;
 /// let mut queue = volume.io_queue(8);
 /// for record in 0..8 {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parext4::device::RecordingDevice;
-use parext4::{BufferedOptions, Device, DirectFile, File, MemDevice, OpenOptions, SyncMode, Volume};
+use parext4::{BufferedOptions, Device, DirectFile, File, MemDevice, SyncMode, Volume};
 
 use op::{Handles, MOST, Op};
 use story::{Story, contents};
@@ -104,7 +104,7 @@ fn handles(volume: &Volume, file: u32) -> Handles {
 /// A device with a volume of empty files.
 fn prepare(shape: Shape) -> MemDevice {
     let device = Arc::new(shape.make_poisoned());
-    let volume = Volume::open(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
     (0..FILES).for_each(|file| drop(volume.create(path(file), 0o644).expect("create")));
     volume.close().expect("close");
     device.fork()
@@ -114,8 +114,8 @@ fn prepare(shape: Shape) -> MemDevice {
 fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Story> {
     // A cache so small that not all of the files fits, and data that waits for a moment only.
     let write_back_interval = Some(Duration::from_millis(2));
-    let options = OpenOptions { cache_size: 256 << 10, write_back_interval, ..untimed() };
-    let volume = Volume::open(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
+    let options = untimed().cache_bytes(256 << 10).write_back_interval(write_back_interval);
+    let volume = Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
     let operations = if settings::all() { 250 } else { 70 };
     let block = u64::from(block_size) / SECTOR as u64;
     let done = AtomicBool::new(false);
@@ -165,7 +165,7 @@ fn check_image(
     if fsck {
         assert_recovers(image, what);
     }
-    let volume = Volume::open(Arc::clone(image) as Arc<dyn Device>, &untimed());
+    let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
     let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
     for (number, story) in (0..).zip(stories) {
         let file = volume.open_file(path(number)).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -1,0 +1,46 @@
+//! Opens the device that holds a volume.
+
+use std::ffi::OsStr;
+use std::io::{self, IoSliceMut};
+
+use parext4_device::{AlignedBuf, Device, DeviceOptions, open_device_with_sectors};
+
+use crate::sync::Arc;
+
+/// Opens the device of a volume that a user named: direct where possible, locked against other writers.
+///
+/// A device whose sectors are larger than the volume's blocks is opened through the operating system's page cache, which has
+/// no such limit.
+///
+/// # Errors
+/// The errors of [`open_device`](crate::device::open_device).
+///
+/// ```no_run
+/// use parext4::{DeviceOptions, Volume, VolumeOptions};
+///
+/// // The volume begins 1 MiB into the image, after a partition table.
+/// let device = parext4::open_volume_device("disk.img", &DeviceOptions::new().offset(1 << 20))?;
+/// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn open_volume_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
+    let typed = typed.as_ref();
+    open_device_with_sectors(typed, options, |device| {
+        block_size(device)
+            .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", typed.display())))
+    })
+}
+
+/// Returns the block size in bytes that a superblock states, `None` if there is none or it is not plausible. Opening the
+/// volume checks the superblock.
+fn block_size(device: &dyn Device) -> io::Result<Option<u32>> {
+    // kernel documentation, "The Super Block": s_log_block_size, at 0x18 of the superblock at 1024.
+    const LOG_BLOCK_SIZE: usize = 1024 + 0x18;
+    let mut start = AlignedBuf::zeroed(4096);
+    if device.size() < start.len() as u64 {
+        return Ok(None);
+    }
+    device.read_at(0, &mut [IoSliceMut::new(&mut start)])?;
+    let field = start[LOG_BLOCK_SIZE..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    Ok(1024_u32.checked_shl(field).filter(|_| field <= 6))
+}

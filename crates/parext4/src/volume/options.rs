@@ -1,0 +1,187 @@
+//! Options to open a volume.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use parext4_device::{Device, DeviceOptions};
+
+use super::Volume;
+use super::open_device::open_volume_device;
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::policy::ResearchOptions;
+use crate::sync::Arc;
+
+/// How a volume is opened.
+///
+/// ```
+/// use std::sync::Arc;
+/// use parext4::{MemDevice, MkfsOptions, VolumeOptions, mkfs};
+///
+/// # fn main() -> Result<(), parext4::Error> {
+/// let device = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&*device, &MkfsOptions::default())?;
+/// let volume = VolumeOptions::new().read_only(true).cache_bytes(64 << 20).open_device(device)?;
+/// assert!(volume.read_dir("/")?.count() > 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VolumeOptions {
+    /// Change nothing on the device. A journal that needs recovery is replayed in memory. Off by default.
+    pub read_only: bool,
+    /// Use the journal, and replay it if it needs recovery. On by default.
+    ///
+    /// If false, the journal is ignored. A volume whose journal needs recovery then lacks what is only in the journal and
+    /// may be inconsistent, so it can only be opened with `read_only`. Any other volume is changed like one without a journal.
+    pub recover: bool,
+    /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it.
+    ///
+    /// The default is a 128th of the memory that the process may use, but at least 16 MiB and at most 1 GiB.
+    pub metadata_cache_bytes: usize,
+    /// Limit of file data in the page cache, in bytes. The memory is allocated as it is needed.
+    ///
+    /// The default is a quarter of the memory that the process may use, but at least 64 MiB. The process may use the memory of
+    /// the machine, or of its control group if that is less.
+    pub cache_bytes: u64,
+    /// Time after the last use of the page cache until it releases its memory to the system, except for dirty pages. It
+    /// takes up to twice as long. `None`: the cache keeps its memory. One minute by default.
+    pub cache_idle: Option<Duration>,
+    /// Limit of dirty bytes in the page cache. Writers above it must write back first. `None`, the default: 40 % of
+    /// `cache_bytes`.
+    pub dirty_limit_bytes: Option<u64>,
+    /// Longest time between a change of metadata and its commit. `None`: only syncs, a full journal and closing commit. Five
+    /// seconds by default.
+    pub commit_interval: Option<Duration>,
+    /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of dirty bytes and closing
+    /// write back. Five seconds by default.
+    pub write_back_interval: Option<Duration>,
+    /// Record why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
+    /// acquires a lock of its file twice, which slows down threads that share one file.
+    pub explain: bool,
+    /// Options for comparison and research. Programs that use a volume leave them alone.
+    pub research: ResearchOptions,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            recover: true,
+            metadata_cache_bytes: default_metadata_cache(),
+            cache_bytes: (machine::memory() / 4).max(64 << 20),
+            cache_idle: Some(Duration::from_secs(60)),
+            dirty_limit_bytes: None,
+            commit_interval: Some(Duration::from_secs(5)),
+            write_back_interval: Some(Duration::from_secs(5)),
+            explain: false,
+            research: ResearchOptions::new(),
+        }
+    }
+}
+
+/// Returns the default of [`VolumeOptions::metadata_cache_bytes`].
+fn default_metadata_cache() -> usize {
+    let bytes = (machine::memory() / 128).clamp(16 << 20, 1 << 30);
+    usize::try_from(bytes).unwrap_or(64 << 20)
+}
+
+impl VolumeOptions {
+    /// Returns the defaults: for reading and writing, with the journal.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`read_only`](field@Self::read_only).
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Sets [`recover`](field@Self::recover).
+    #[must_use]
+    pub fn recover(mut self, recover: bool) -> Self {
+        self.recover = recover;
+        self
+    }
+
+    /// Sets [`metadata_cache_bytes`](field@Self::metadata_cache_bytes).
+    #[must_use]
+    pub fn metadata_cache_bytes(mut self, bytes: usize) -> Self {
+        self.metadata_cache_bytes = bytes;
+        self
+    }
+
+    /// Sets [`cache_bytes`](field@Self::cache_bytes).
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Sets [`cache_idle`](field@Self::cache_idle).
+    #[must_use]
+    pub fn cache_idle(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.cache_idle = time.into();
+        self
+    }
+
+    /// Sets [`dirty_limit_bytes`](field@Self::dirty_limit_bytes).
+    #[must_use]
+    pub fn dirty_limit_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.dirty_limit_bytes = bytes.into();
+        self
+    }
+
+    /// Sets [`commit_interval`](field@Self::commit_interval).
+    #[must_use]
+    pub fn commit_interval(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.commit_interval = time.into();
+        self
+    }
+
+    /// Sets [`write_back_interval`](field@Self::write_back_interval).
+    #[must_use]
+    pub fn write_back_interval(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.write_back_interval = time.into();
+        self
+    }
+
+    /// Sets [`explain`](field@Self::explain).
+    #[must_use]
+    pub fn explain(mut self, explain: bool) -> Self {
+        self.explain = explain;
+        self
+    }
+
+    /// Sets [`research`](field@Self::research).
+    #[must_use]
+    pub fn research(mut self, options: ResearchOptions) -> Self {
+        self.research = options;
+        self
+    }
+
+    /// Opens the volume in an image file or on a block device. The path is locked: a reader excludes writers, a writer
+    /// excludes readers and writers. I/O is direct where the device and the volume's block size allow it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device cannot be opened or is in use; the errors of
+    /// [`Volume::open_device`](Volume::open_device).
+    pub fn open_path(&self, path: impl AsRef<OsStr>) -> Result<Volume> {
+        let options = DeviceOptions::new().read_only(self.read_only);
+        let device =
+            open_volume_device(path, &options).map_err(|e| Error::device("opening the device", e))?;
+        self.open_device(device)
+    }
+
+    /// Opens the volume on `device`.
+    ///
+    /// # Errors
+    /// The errors of [`Volume::open_device`].
+    pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
+        Volume::open_device(device, self)
+    }
+}

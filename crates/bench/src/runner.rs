@@ -120,8 +120,7 @@ impl Puncher {
         const HOLE: u64 = 1 << 20;
         let places = (0..PUNCHED / HOLE).map(|nth| self.start + nth * HOLE);
         for offset in places.cycle() {
-            // Relaxed: the flag publishes no other data.
-            if run.stop.load(Ordering::Relaxed) || interrupt::requested() {
+            if run.is_stopped() {
                 break;
             }
             self.file.punch(offset, HOLE)?;
@@ -145,8 +144,10 @@ impl Run<'_> {
         }
     }
 
-    fn is_over(&self, now: Instant, end: Instant) -> bool {
-        now >= end || self.stop.load(Ordering::Relaxed) || interrupt::requested()
+    /// Returns true if the run ends before its time.
+    fn is_stopped(&self) -> bool {
+        // Relaxed: the flag publishes no other data.
+        self.stop.load(Ordering::Relaxed) || interrupt::requested()
     }
 
     fn stop_if_err<T>(&self, result: Result<T>) -> Result<T> {
@@ -201,7 +202,9 @@ impl Worker {
             if member.as_mut().is_some_and(|member| member.advance(free.len() - old)) {
                 now = Instant::now();
             }
-            over = over || run.is_over(now, end);
+            // A job that waited for the slowest job from the ramp until after the end has counted no operation yet. It runs on
+            // until it has, so that each job has a rate.
+            over = over || run.is_stopped() || (now >= end && tally.ops > 0);
         }
     }
 }

@@ -61,9 +61,13 @@ fn a_walk_over_many_directories_stays_within_the_budget() {
     });
     assert_eq!(visited, COUNT);
     let stats = volume.metadata_cache_stats();
-    // Each takes several KiB, so that all of them would take many times the budget.
-    assert!(stats.inodes > 50, "some of it is kept: {stats:?}");
-    assert!(most <= (BUDGET + BUDGET / 2) as u64, "{most} bytes, then {stats:?}");
+    // All directories together use many times the budget. A lookup adds at most 16 KiB: the inode, the directory's block, and
+    // a block of the inode table. Entries that were used while the last quarter of the budget was charged stay. How many more
+    // inodes stay depends on the order of the names, which follows the volume's random hash seed.
+    let recent = BUDGET / 4 / (16 << 10);
+    assert!(stats.inodes >= recent as u64, "recently used inodes stay: {stats:?}");
+    assert!(stats.bytes > (BUDGET - BUDGET / 16) as u64, "the budget is used: {stats:?}");
+    assert!(most <= (BUDGET + BUDGET / 2) as u64, "at most {most} bytes, then {stats:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod files;
 mod finding;
 mod locks;
 mod modules;
+mod names;
 mod prose;
 mod source;
 
@@ -30,6 +31,7 @@ pub fn run(report: &mut Report) -> Result<()> {
     let citations = citations::check(&tree);
     citations.uncited.iter().for_each(|row| println!("  note  no comment cites {row}"));
     report.case("citations", || fail_on(citations.findings));
+    report.case("names", || fail_on(names::check(&tree)));
     report.case("files", || fail_on(files::check(&tree.rust)));
     report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())

@@ -1,27 +1,30 @@
-//! Options of ext4, fuse2fs, other FUSE servers and mount(8) that have no effect here. The table gives the reason why
-//! each one is accepted or refused. docs/mount-options.md lists them.
+//! Options of ext4, fuse2fs, other FUSE servers and mount(8) that have no effect here. Two tables give the reason why each
+//! is accepted or refused; docs/mount-options.md has the same rows.
 //!
-//! An option is written as in the manual pages: `name` has no value, `name=` has any, `name=a|b` one of these.
+//! The tables spell an option as manual pages do: `name` takes no value, `name=` any value, `name=a|b` one of two values.
 
 use super::error::OptionError;
 
-/// Options without effect, and why they need none.
+/// Accepted options without effect, and the reason.
 const ACCEPTED: &[(&[&str], &str)] = &[
     (
         &[
             "defaults", "auto", "noauto", "nofail", "_netdev", "user", "user=", "users", "nouser", "owner",
             "group", "comment=",
         ],
-        "for mount(8) and systemd, which have acted on it",
+        "mount(8) and systemd have acted on it",
     ),
-    (&["helper=", "uhelper=", "loop", "loop="], "for mount(8); an image file needs no loop device"),
-    (&["silent", "loud", "debug", "fuse2fs_debug", "nodebug"], "messages are the same with and without"),
-    (&["mand", "nomand"], "Linux has no mandatory locks any more"),
-    (&["lazytime", "nolazytime"], "times are written with the next commit in any case"),
-    (&["iversion", "noiversion", "i_version", "noi_version"], "FUSE passes no version of an inode on"),
+    (&["helper=", "uhelper=", "loop", "loop="], "mount(8) uses it; an image file needs no loop device"),
+    (
+        &["silent", "loud", "debug", "fuse2fs_debug", "nodebug"],
+        "messages are the same with it and without it",
+    ),
+    (&["mand", "nomand"], "Linux no longer has mandatory locks"),
+    (&["lazytime", "nolazytime"], "times are always written with the next commit"),
+    (&["iversion", "noiversion", "i_version", "noi_version"], "FUSE does not transfer inode versions"),
     (&["default_permissions"], "the kernel always checks permissions"),
-    (&["subtype="], "the type stays fuse.parext4, by which mount(8) and umount(8) find their helpers"),
-    (&["user_id=", "group_id=", "rootmode=", "fd="], "known to the kernel when it mounts"),
+    (&["subtype="], "the type is always fuse.parext4, by which mount(8) and umount(8) find their helpers"),
+    (&["user_id=", "group_id=", "rootmode=", "fd="], "the server sets it when it mounts"),
     (
         &["blksize=", "blkdev", "max_read=", "max_write=", "max_background=", "congestion_threshold="],
         "the server sets it",
@@ -56,21 +59,18 @@ const ACCEPTED: &[(&[&str], &str)] = &[
             "directio",
             "nodirectio",
         ],
-        "the options cache and threads decide",
+        "use the options cache and threads",
     ),
-    (&["hard_remove", "use_ino", "readdir_ino", "intr", "nointr", "nonempty"], "so in any case"),
-    (&["auto_unmount"], "not done; \"parext4 umount\" ends a mount whose server was killed"),
-    (&["no_default_opts", "force", "lockfile="], "fuse2fs needs it, parext4 locks the image itself"),
+    (&["hard_remove", "use_ino", "readdir_ino", "intr", "nointr", "nonempty"], "it is always in effect"),
+    (&["auto_unmount"], "not supported; use \"parext4 umount\" after the server was killed"),
+    (&["no_default_opts", "force", "lockfile="], "only fuse2fs needs it; parext4 locks the image"),
     (
         &["acl", "noacl", "user_xattr", "nouser_xattr"],
         "access control lists and user attributes are always in effect",
     ),
-    (&["nouid32"], "owners have 32 bits"),
+    (&["nouid32"], "user and group numbers always have 32 bits"),
     (&["check=none", "nocheck"], "structures are checked where they are used"),
-    (
-        &["oldalloc", "orlov", "reservation", "noreservation", "bh", "nobh"],
-        "ext4 has no such choice any more either",
-    ),
+    (&["oldalloc", "orlov", "reservation", "noreservation", "bh", "nobh"], "ext4 no longer has it either"),
     (
         &[
             "delalloc",
@@ -90,30 +90,30 @@ const ACCEPTED: &[(&[&str], &str)] = &[
             "nombcache",
             "no_mbcache",
         ],
-        "tunes the kernel's ext4; parext4 is tuned by cache, threads and policy",
+        "it tunes the kernel's ext4; use cache, threads and policy",
     ),
-    (&["block_validity", "noblock_validity"], "blocks are always checked against the file system's own"),
+    (
+        &["block_validity", "noblock_validity"],
+        "data blocks are always checked against the file system's own blocks",
+    ),
     (
         &["data=ordered|writeback|journal", "data_err=ignore|abort"],
-        "data is on the device before the transaction that shows it, and a write that fails stops the volume",
+        "data is always on the device before its transaction commits, and a failed write always stops the volume",
     ),
-    (
-        &["barrier", "barrier=0|1", "nobarrier"],
-        "the device's cache is always flushed where a commit needs it",
-    ),
+    (&["barrier", "barrier=0|1", "nobarrier"], "a commit always flushes the device's cache"),
     (
         &["auto_da_alloc", "auto_da_alloc=0|1", "noauto_da_alloc"],
-        "a file that replaces another one is always written back first",
+        "a file is always written back before it replaces another one",
     ),
     (
         &["journal_checksum", "nojournal_checksum", "journal_async_commit", "nojournal_async_commit"],
-        "the journal has the checksums that the features of the volume say",
+        "the features of the volume decide on journal checksums",
     ),
     (&["init_itable", "init_itable=", "noinit_itable"], "inode tables are not initialised in the background"),
-    (&["discard", "nodiscard"], "freed blocks are discarded by fstrim(8) only"),
+    (&["discard", "nodiscard"], "freed blocks are only discarded by fstrim(8)"),
     (&["max_dir_size_kb="], "the size of a directory is not limited"),
-    (&["dax", "dax=inode|never|always"], "files are never mapped straight from the device"),
-    (&["warn_on_error", "nowarn_on_error"], "errors are in the log"),
+    (&["dax", "dax=inode|never|always"], "files are never mapped directly from the device"),
+    (&["warn_on_error", "nowarn_on_error"], "errors are always logged"),
     (
         &[
             "quota",
@@ -127,22 +127,22 @@ const ACCEPTED: &[(&[&str], &str)] = &[
             "grpjquota=",
             "jqfmt=",
         ],
-        "quotas are neither kept nor enforced; a volume with the feature can only be read",
+        "quotas are not supported; a volume with the feature can only be mounted read-only",
     ),
 ];
 
-/// Options that cannot be ignored, and why they are refused.
+/// Options that must not be ignored, and the reason why they are refused.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["sb="], "only the first superblock is read; repair the volume with \"e2fsck -b\""),
     (&["journal_dev=", "journal_path=", "journal="], "the journal must be in the volume"),
     (&["abort", "test_dummy_encryption", "test_dummy_encryption="], "it is for tests of the kernel's ext4"),
     (&["inlinecrypt"], "encrypted volumes are not supported"),
     (&["errors=panic"], "a program cannot stop the machine; use \"remount-ro\""),
-    (&["context=", "fscontext=", "defcontext=", "rootcontext="], "labels come from the volume"),
+    (&["context=", "fscontext=", "defcontext=", "rootcontext="], "security labels come from the volume"),
     (&["nosymfollow"], "the mount follows symbolic links"),
     (&["fakeroot"], "the kernel checks permissions; use uid= and gid="),
     (&["umask=", "setuid=", "drop_privileges", "modules="], "it belongs to the libfuse library"),
-    (&["sizelimit="], "the volume says how long it is"),
+    (&["sizelimit="], "the superblock has the size of the volume"),
 ];
 
 /// Accepts or refuses an option that has no effect.
@@ -150,26 +150,27 @@ const REFUSED: &[(&[&str], &str)] = &[
 /// # Errors
 /// [`OptionError::Unsupported`] with the reason, or [`OptionError::Unknown`].
 pub(super) fn accept(option: &str) -> Result<(), OptionError> {
-    // For programs in user space, by convention.
-    if option.starts_with("x-") || option.starts_with("X-") || is_in(ACCEPTED, option).is_some() {
+    // By convention, these are for programs in user space.
+    if option.starts_with("x-") || option.starts_with("X-") || reason(ACCEPTED, option).is_some() {
         return Ok(());
     }
     let option = option.to_owned();
-    Err(match is_in(REFUSED, &option) {
+    Err(match reason(REFUSED, &option) {
         Some(because) => OptionError::Unsupported { option, because },
         None => OptionError::Unknown(option),
     })
 }
 
-fn is_in(table: &[(&[&str], &'static str)], option: &str) -> Option<&'static str> {
-    let has = |names: &[&str]| names.iter().any(|name| fits(name, option));
+/// Returns the reason of the first row of a table that has an option.
+fn reason(table: &[(&[&str], &'static str)], option: &str) -> Option<&'static str> {
+    let has = |names: &[&str]| names.iter().any(|name| matches(name, option));
     table.iter().find(|(names, _)| has(names)).map(|&(_, because)| because)
 }
 
-/// Whether an option is as it is written in a table.
-fn fits(written: &str, option: &str) -> bool {
-    match (written.split_once('='), option.split_once('=')) {
-        (None, None) => written == option,
+/// Returns true if an option matches an entry of a table.
+fn matches(entry: &str, option: &str) -> bool {
+    match (entry.split_once('='), option.split_once('=')) {
+        (None, None) => entry == option,
         (Some((name, "")), Some((given, _))) => name == given,
         (Some((name, values)), Some((given, value))) => {
             name == given && values.split('|').any(|one| one == value)
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_looked_at_where_there_is_a_list() {
+    fn values_are_checked_against_the_table() {
         for option in
             ["stripe=16", "barrier=0", "data=journal", "x-systemd.automount", "X-mount.mkdir=0755", "user=me"]
         {

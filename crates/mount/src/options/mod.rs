@@ -1,4 +1,4 @@
-//! The options of a mount, as `-o` and fstab have them.
+//! The options of a mount, as `-o` of mount(8) and fstab(5) spell them.
 
 mod accepted;
 mod error;
@@ -12,12 +12,13 @@ use parext4::{OnError, Policy, ResearchOptions, VolumeOptions};
 
 pub use error::OptionError;
 
-/// When a read changes the time of last access.
+/// When a read updates the time of last access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Atime {
     /// Never.
     Never,
-    /// If the file has changed since it was read last, or that was a day ago.
+    /// If the file has changed since the last access, or that access was a day ago.
     #[default]
     Relative,
     /// Always.
@@ -27,6 +28,7 @@ pub enum Atime {
 /// Which page cache serves the reads and writes of programs. In every mode, files opened with `O_DIRECT` bypass the
 /// kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cache {
     /// The kernel's page cache serves reads. Each write(2) is a request to the server, which stores the data in the
     /// volume's page cache, so write(2) returns `ENOSPC` and `EIO` as on the kernel's ext4.
@@ -40,71 +42,73 @@ pub enum Cache {
     Direct,
 }
 
-/// How a volume is mounted.
+/// The options of a mount. [`add`](Self::add) parses lists of options; the fields may also be set directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MountOptions {
-    /// Change nothing on the device.
+    /// Do not change the device.
     pub read_only: bool,
-    /// Let other users in; the permissions say what they may do.
+    /// Users other than the one that mounts have access, as file permissions allow.
     pub allow_other: bool,
-    /// Where the volume begins in the image, in bytes.
+    /// Offset of the volume in the image, in bytes.
     pub offset: u64,
-    /// When reads change the time of last access.
+    /// When reads update the time of last access.
     pub atime: Atime,
-    /// Whether reads of directories change their times of last access.
+    /// Reads of directories update their times of last access.
     pub diratime: bool,
-    /// How long a change may wait for its commit.
+    /// The longest time from a change to its commit.
     pub commit: Duration,
-    /// Who keeps contents in memory.
+    /// The page cache that serves programs.
     pub cache: Cache,
-    /// The budget of inodes, directories and other metadata in memory, in bytes; `None`: by the memory of the machine.
+    /// Memory budget of inodes, directories and other metadata, in bytes. `None` derives it from the machine's memory.
     pub metadata_cache: Option<usize>,
-    /// Budget of the volume's own page cache, in bytes, if not the library's default.
+    /// Memory budget of the volume's own page cache, in bytes. `None` selects the engine's default.
     pub page_cache: Option<u64>,
-    /// Threads that take requests from the kernel.
+    /// Number of threads that read requests from the kernel.
     pub threads: usize,
-    /// Which operations on one file may go on at once.
+    /// Which operations on one file may run at the same time.
     pub policy: Policy,
-    /// Heed set-ID bits.
+    /// Set-ID bits take effect.
     pub suid: bool,
-    /// Heed device files.
+    /// Device files can be opened.
     pub dev: bool,
-    /// Let programs be run.
+    /// Programs can be executed.
     pub exec: bool,
-    /// Make every change durable before it returns.
+    /// Every change is durable before the call returns.
     pub sync: bool,
-    /// Make every change of a directory durable before it returns.
+    /// Every change of a directory is durable before the call returns.
     pub dirsync: bool,
-    /// Whose all files are shown to be, and what is made is; nobody is given another file then.
+    /// The owner that all files show and new files get. With it, chown(2) to another owner fails.
     pub uid: Option<u32>,
-    /// As `uid`, of the group.
+    /// Like `uid`, for the group.
     pub gid: Option<u32>,
-    /// Let mounts of the volume map users and groups (`mount_setattr(2)` with `MOUNT_ATTR_IDMAP`).
+    /// Mounts of the volume can map users and groups (mount_setattr(2) with `MOUNT_ATTR_IDMAP`).
     pub idmap: bool,
-    /// A new inode is of the group of its directory, not of the caller's.
+    /// A new inode gets the group of its directory instead of the caller's.
     pub group_of_directory: bool,
-    /// The size of the volume, as statfs(2) tells it, has the file system's own blocks in it.
+    /// statfs(2) counts the file system's own blocks in the size of the volume.
     pub minix_df: bool,
-    /// What the mount is called in lists of mounts; `None`: the path of the image.
+    /// Name of the mount in lists of mounts. `None` selects the path of the image.
     pub fsname: Option<String>,
-    /// Change a mount that exists. The command line program acts on it; a new mount ignores it.
+    /// Change an existing mount. Only the command line program uses it; a new mount ignores it.
     pub remount: bool,
-    /// Use the journal, and replay it if it needs that; else a volume whose journal needs it can only be read.
+    /// Use the journal, and replay it if necessary. If false, a volume whose journal needs recovery can only be mounted
+    /// read-only.
     pub recover: bool,
-    /// What happens when the volume turns out to be corrupt; `None`: as its superblock says.
+    /// Reaction to corruption. `None` selects what the superblock says.
     pub on_error: Option<OnError>,
-    /// Who may use the reserved blocks beside root; `None`: as the superblock says.
+    /// The user that may use the reserved blocks beside root. `None` selects what the superblock says.
     pub resuid: Option<u32>,
-    /// As `resuid`, by the group.
+    /// Like `resuid`, for a group.
     pub resgid: Option<u32>,
-    /// Note why operations on files wait for each other.
+    /// Record why operations on files wait for each other.
     pub explain: bool,
-    /// Where a server in the background writes what goes wrong. For the program: the mount itself opens nothing.
+    /// The log file of a server in the background. Only the command line program uses it.
     pub log: Option<PathBuf>,
 }
 
 impl Default for MountOptions {
-    /// As without `-o`. What an image has of set-ID bits and device files is not trusted.
+    /// Returns the options of a mount without `-o`. Set-ID bits and device files of an image are not trusted.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -112,7 +116,7 @@ impl Default for MountOptions {
             offset: 0,
             atime: Atime::default(),
             diratime: true,
-            commit: COMMIT,
+            commit: DEFAULT_COMMIT,
             cache: Cache::default(),
             metadata_cache: None,
             page_cache: None,
@@ -140,18 +144,18 @@ impl Default for MountOptions {
     }
 }
 
-/// As the kernel's ext4.
-const COMMIT: Duration = Duration::from_secs(5);
-/// More gain nothing: one takes requests while the others work.
-const MOST_THREADS: usize = 64;
+/// The default of the kernel's ext4.
+const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
+/// Limit of request threads. One thread reads requests while the rest execute them, so more gain nothing.
+const MAX_THREADS: usize = 64;
 
 fn default_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).clamp(4, MOST_THREADS)
+    (2 * processors).clamp(4, MAX_THREADS)
 }
 
 impl MountOptions {
-    /// How to open the volume.
+    /// Returns the options to open the volume with.
     #[must_use]
     pub fn open_options(&self) -> VolumeOptions {
         let mut options = VolumeOptions::new()

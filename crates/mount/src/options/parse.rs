@@ -1,17 +1,17 @@
-//! Options as they are written: separated by commas.
+//! Parses lists of options, separated by commas.
 
 use std::time::Duration;
 
 use parext4::OnError;
 
 use super::error::OptionError;
-use super::{Atime, COMMIT, Cache, MOST_THREADS, MountOptions, accepted};
+use super::{Atime, Cache, DEFAULT_COMMIT, MAX_THREADS, MountOptions, accepted};
 
 impl MountOptions {
-    /// Adds a list of options, separated by commas; later ones win.
+    /// Adds a list of options, separated by commas. Later options override earlier ones.
     ///
     /// # Errors
-    /// If an option is unknown or not supported, or its value is none; the error names it.
+    /// If an option is unknown or not supported, or its value is invalid. The error names the option.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
     }
@@ -29,7 +29,7 @@ impl MountOptions {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "remount" => self.remount = true,
-            // What fuse2fs calls the behaviour of a mount by the kernel.
+            // fuse2fs has this option for the behaviour of a mount by the kernel.
             "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),
             "noatime" => self.atime = Atime::Never,
             "relatime" | "norelatime" => self.atime = Atime::Relative,
@@ -57,20 +57,20 @@ impl MountOptions {
             ("offset", _) => self.offset = value.parse().map_err(|_| expected("a number of bytes"))?,
             ("commit", _) => {
                 let seconds: u32 = value.parse().map_err(|_| expected("a number of seconds"))?;
-                self.commit = if seconds == 0 { COMMIT } else { Duration::from_secs(seconds.into()) };
+                self.commit = if seconds == 0 { DEFAULT_COMMIT } else { Duration::from_secs(seconds.into()) };
             }
             ("cache", "kernel") => self.cache = Cache::Kernel,
             ("cache", "writeback") => self.cache = Cache::Writeback,
             ("cache", "direct") => self.cache = Cache::Direct,
             ("cache", _) => return Err(expected("kernel, writeback or direct")),
             ("metadata_cache", _) => {
-                self.metadata_cache = Some(size(value).ok_or_else(|| expected("a size as 64M"))?);
+                self.metadata_cache = Some(size(value).ok_or_else(|| expected("a size such as 64M"))?);
             }
             ("page_cache", _) => {
-                self.page_cache = Some(size(value).ok_or_else(|| expected("a size as 1G"))? as u64);
+                self.page_cache = Some(size(value).ok_or_else(|| expected("a size such as 1G"))? as u64);
             }
             ("threads", _) => {
-                let threads = value.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+                let threads = value.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
                 self.threads = threads.ok_or_else(|| expected("a number from 1 to 64"))?;
             }
             ("policy", _) => {
@@ -94,12 +94,12 @@ impl MountOptions {
     }
 }
 
-/// The number of a user or group; the largest stands for none.
+/// Parses the number of a user or group. The largest number is invalid: it stands for none.
 fn id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|&id| id != u32::MAX)
 }
 
-/// A number of bytes, with an optional suffix K, M or G.
+/// Parses a number of bytes, with an optional suffix K, M or G.
 fn size(value: &str) -> Option<usize> {
     let (number, shift) = match value.as_bytes().last()?.to_ascii_uppercase() {
         b'K' => (&value[..value.len() - 1], 10),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_what_users_know() {
+    fn options_are_parsed() {
         let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,metadata_cache=64M,page_cache=2G,threads=3,\
             policy=exclusive,suid,\
             noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,idmap,log=/tmp/log";
@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn later_options_win() {
+    fn later_options_override_earlier_ones() {
         let options = parse("ro,rw,cache=direct,cache=kernel,noatime,strictatime").unwrap();
         assert_eq!(options, MountOptions { atime: Atime::Strict, ..MountOptions::default() });
     }
 
     #[test]
-    fn lines_of_fstab_for_other_programs_are_understood() {
+    fn fstab_lines_for_ext4_and_fuse2fs_are_accepted() {
         let lists = [
             "defaults,noatime,nodiratime,errors=remount-ro,data=ordered,barrier=1,commit=15,user_xattr,acl",
             "rw,nodelalloc,noblock_validity,nobarrier,minixdf,grpid,stripe=128,discard,journal_checksum,usrquota",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named() {
+    fn errors_name_the_option() {
         let error = parse("errors=panic").unwrap_err();
         assert!(
             matches!(&error, OptionError::Unsupported { option, .. } if option == "errors=panic"),

@@ -1,4 +1,4 @@
-//! Options in effect, as they could be written.
+//! Prints options in the form that can be parsed.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use super::{Atime, Cache, MountOptions};
 
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let either = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
+        let either = |is_set: bool, yes: &'static str, no: &'static str| if is_set { yes } else { no };
         f.write_str(either(self.read_only, "ro", "rw"))?;
-        for (is, flag) in [
+        for (is_set, flag) in [
             (self.remount, "remount"),
             (!self.recover, "norecovery"),
             (!self.diratime, "nodiratime"),
@@ -22,7 +22,7 @@ impl fmt::Display for MountOptions {
             (self.dirsync, "dirsync"),
             (self.explain, "explain"),
         ] {
-            if is {
+            if is_set {
                 write!(f, ",{flag}")?;
             }
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn printed_options_can_be_parsed() {
         let lists = [
             "",
             "remount,nodiratime,grpid,minixdf,fsname=disk",

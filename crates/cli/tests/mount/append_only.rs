@@ -1,4 +1,4 @@
-//! Append-only files: what can still be done with them.
+//! Operations on append-only files.
 
 use std::fs::{File, FileTimes, Permissions};
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 use rustix::io::Errno;
 
-use crate::user::as_somebody;
+use crate::user::as_unprivileged;
 use testkit::fuse_mount::{Bed, tool};
 
 #[test]
@@ -22,7 +22,7 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
         std::fs::write(&path, &contents).unwrap();
         chown(&path, Some(65534), Some(65534)).unwrap();
         tool(Command::new("chattr").arg("+a").arg(&path));
-        as_somebody(|| {
+        as_unprivileged(|| {
             let mut file = File::options().read(true).append(true).open(&path).unwrap();
             for (offset, len) in [(0, 1), (0, 100), (512, 511), (4096, 5000), (3, 513), (65_536, 4464)] {
                 let mut read = vec![0; len];
@@ -43,7 +43,7 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
             std::thread::sleep(std::time::Duration::from_millis(12));
             assert_eq!(set(UTIME_NOW, UTIME_NOW), Ok(()), "{options}");
             assert!(std::fs::metadata(&path).unwrap().modified().unwrap() > before, "{options}");
-            // As on the kernel's ext4, nothing but both to now.
+            // As on the kernel's ext4, the only permitted change is both times to the current time.
             for (atime, mtime) in [(0, 0), (UTIME_NOW, UTIME_OMIT), (UTIME_OMIT, 0), (UTIME_NOW, 0)] {
                 assert_eq!(set(atime, mtime), Err(Errno::PERM), "{options}, {atime} {mtime}");
             }
@@ -55,9 +55,9 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
     }
 }
 
-/// A program has the file open and mapped before it becomes append-only, and opens it once more afterwards: each handle
-/// appends. What is stored to mappings goes to its place, also by the later handle, which is mapped when the file is
-/// append-only no more.
+/// A program has the file open and mapped before it becomes append-only, and opens it again afterwards. Writes by both
+/// handles append. Data stored to a mapping goes to its own offset, also through the later handle, which is mapped once the
+/// file is no longer append-only.
 const HELD_FROM_BEFORE: &str = "
 import mmap, os, subprocess, sys
 path = sys.argv[1]
@@ -81,7 +81,7 @@ assert os.stat(path).st_size == 8192 + 12, os.stat(path).st_size
 ";
 
 #[test]
-fn a_file_that_becomes_append_only_is_written_on_by_those_who_have_it_open() {
+fn older_handles_append_to_a_file_that_becomes_append_only() {
     // With `cache=writeback` fsync(2) fails here: the kernel sets the time of modification, which is refused.
     for options in ["cache=kernel", "cache=direct"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };

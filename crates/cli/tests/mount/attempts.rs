@@ -1,5 +1,5 @@
-//! What operations of several users come to, by kinds of files and of directories, beside the kernel's ext4: nothing
-//! happens that is refused there, and what is allowed there has the same effect.
+//! Operations of several users on several kinds of files and directories, on a mount and on the kernel's ext4. A mount must
+//! refuse what the kernel's ext4 refuses, and otherwise have the same effect.
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -12,7 +12,7 @@ use testkit::kernel_mount::Kernel;
 
 const SCRIPT: &str = include_str!("attempts.py");
 
-/// What was attempted and by whom; the error, and what looks otherwise afterwards.
+/// Maps each attempt and its user to the error, and to what has changed afterwards.
 type Attempts = BTreeMap<String, (String, String)>;
 
 fn attempts(dir: &Path, subject: &str) -> Option<Attempts> {
@@ -30,7 +30,7 @@ fn succeeds(error: &str) -> bool {
     error == "0" || error.starts_with("0 ")
 }
 
-/// Attempts a subject on both, and compares.
+/// Runs the attempts of a subject on both, and compares the results.
 fn compare(subject: &str, least: usize) {
     let Some(kernel) = Kernel::mounted(&[], "noatime") else { return };
     let Some(bed) = Bed::mounted(&[], "allow_other,suid,dev") else { return };
@@ -74,7 +74,7 @@ fn commands_are_carried_out_for_whom_ext4_carries_them_out() {
     compare("commands", 200);
 }
 
-/// Stores to a mapping of a file that is opened with O_RDWR and the given flags, and then becomes immutable or not.
+/// Stores to a mapping of a file that was opened with `O_RDWR` and the given flags, and optionally becomes immutable then.
 const MAP: &str = r#"
 import mmap, os, subprocess, sys
 path, flags, later = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -91,7 +91,7 @@ except OSError as error:
 "#;
 
 #[test]
-fn what_cannot_be_overwritten_is_not_overwritten_through_a_mapping() {
+fn protected_files_are_not_overwritten_through_a_mapping() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
     let contents = vec![b'x'; 4096];
     let append = libc::O_APPEND.to_string();
@@ -105,7 +105,7 @@ fn what_cannot_be_overwritten_is_not_overwritten_through_a_mapping() {
             bed.watched(|| tool(Command::new("python3").args(["-c", MAP]).arg(&path).args([flags, later])));
         let Some(stored) = stored else { return };
         assert_eq!(stored, "1\n", "{name}: EPERM");
-        // The kernel drops the page soon after.
+        // The kernel drops the page shortly afterwards.
         assert!(until(|| std::fs::read(&path).unwrap() == contents), "{name}");
         tool(Command::new("chattr").arg("-ai").arg(&path));
         assert_eq!(std::fs::read(&path).unwrap(), contents, "{name}");

@@ -1,4 +1,4 @@
-//! The attributes that the kernel keeps are those that the volume has.
+//! The attributes that the kernel caches are those in the volume.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use rustix::fs::{
 
 use testkit::fuse_mount::{Bed, tool};
 
-/// What statx(2) says of a path. With `FORCE_SYNC` the kernel asks the server first.
+/// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server first.
 fn attributes(path: &Path, flags: AtFlags) -> String {
     let statx = statx(CWD, path, flags | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).unwrap();
     let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
@@ -32,7 +32,7 @@ fn attributes(path: &Path, flags: AtFlags) -> String {
 }
 
 #[test]
-fn attributes_that_the_server_changes_are_not_kept() {
+fn attributes_that_the_server_changes_are_not_cached() {
     type Change = fn(&Path);
     let changes: [(&str, Change); 13] = [
         ("written", |path| {
@@ -76,7 +76,7 @@ fn attributes_that_the_server_changes_are_not_kept() {
         std::fs::write(&path, "contents").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         for (what, change) in changes {
-            // The kernel has them all.
+            // The kernel has cached all of them.
             for path in [&path, &dir] {
                 attributes(path, AtFlags::empty());
             }
@@ -84,7 +84,7 @@ fn attributes_that_the_server_changes_are_not_kept() {
             change(&path);
             for path in [&path, &dir] {
                 let kept = attributes(path, AtFlags::empty());
-                // Closing comes after the reply to the program.
+                // The server closes the file after close(2) has returned.
                 let seen = attributes(path, AtFlags::STATX_FORCE_SYNC);
                 assert_eq!(kept, seen, "{options}, {what}: {}", path.display());
             }

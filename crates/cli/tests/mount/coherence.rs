@@ -1,4 +1,4 @@
-//! Buffered, direct and mapped use of files at once, and what write(2) reports. Every test runs under a watchdog.
+//! Concurrent buffered, direct and mapped use of files, and the errors of write(2). Every test runs under a watchdog.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,12 +13,13 @@ use testkit::fuse_mount::{Bed, tool, until};
 
 const MODES: [&str; 3] = ["cache=kernel", "cache=writeback", "cache=direct"];
 
-/// Runs a program of Python, which gets a path as its argument.
+/// Runs a Python program with a path as its argument, and returns its output.
 fn python(program: &str, path: &Path) -> Option<String> {
     tool(Command::new("python3").args(["-c", program, &text(path)]))
 }
 
-/// The kernel's ext4 returns a short count, then `ENOSPC`; so does a mount, but for what write-back caching takes.
+/// The kernel's ext4 returns a short count, then `ENOSPC`. So does a mount, except with `cache=writeback`, where the kernel's
+/// cache accepts the data.
 #[test]
 fn write_reports_a_full_volume() {
     for options in ["rw", "cache=direct", "threads=1"] {
@@ -45,7 +46,8 @@ fn write_reports_a_full_volume() {
     }
 }
 
-/// The fault's read request finds the end of the file early; its handler must not wait for the page of the fault.
+/// The read request of the page fault may find the end of the file too early. Its handler must not wait for the faulting
+/// page.
 #[test]
 fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
     for options in MODES {
@@ -64,10 +66,10 @@ fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
     }
 }
 
-/// More threads ask where data lies than the server has: all have a dirty page that must be written back first. The server
-/// is stopped until all have asked.
+/// More threads call lseek(2) with `SEEK_DATA` than the server has threads. Each file has a dirty page that the kernel must
+/// write back first. The server is stopped until all requests are sent.
 #[test]
-fn many_ask_for_the_data_of_dirty_files() {
+fn more_threads_than_the_server_has_seek_data_in_dirty_files() {
     let program = "
 import mmap, os, signal, sys, threading, time
 COUNT, server = 700, int(sys.argv[2])
@@ -107,8 +109,9 @@ print(failed)";
     }
 }
 
-/// As many asynchronous reads as the kernel sends at a time find the end of the file early, and wait for the kernel to write
-/// back a page past them. The kernel must be able to send that page. The server is stopped until all are submitted.
+/// Asynchronous reads, as many as the kernel's limit of background requests, find the end of the file too early. They wait
+/// for the kernel to write back a page after their range, and the kernel must be able to send that page. The server is
+/// stopped until all reads are submitted.
 #[test]
 fn asynchronous_direct_reads_leave_the_kernel_room_to_write_back() {
     let program = r#"
@@ -149,7 +152,7 @@ assert set(results) <= {4096, -11} and results.count(4096) > 0, set(results)"#;
     server.wait().unwrap();
 }
 
-/// Writes to a file that is mapped and has become immutable, and waits until the mapping shows what was there before.
+/// Writes to a file that is mapped and has become immutable, and waits until the mapping shows the old data again.
 const REFUSED: &str = "
 import mmap, os, subprocess, sys, time
 path = sys.argv[1]
@@ -175,7 +178,7 @@ subprocess.run(['chattr', '-i', path], check=True)
 ";
 
 #[test]
-fn a_mapping_does_not_keep_what_a_refused_write_has_left_in_the_kernel() {
+fn a_mapping_does_not_keep_the_data_of_a_refused_write() {
     for options in ["cache=kernel", "cache=kernel,threads=1"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let path = bed.path("file");
@@ -186,7 +189,7 @@ fn a_mapping_does_not_keep_what_a_refused_write_has_left_in_the_kernel() {
     }
 }
 
-/// Threads of the server that wait for the kernel to write back keep `/dev/fuse` open when it is killed.
+/// When the server is killed, its threads that wait for the kernel to write back keep `/dev/fuse` open.
 #[test]
 fn a_killed_server_leaves_no_hung_mount() {
     let program = "
@@ -220,9 +223,9 @@ threads = [threading.Thread(target=ask, args=(n,)) for n in range(100)]
     bed.umount();
 }
 
-/// A page that is read while a direct write is under way must not keep the old data.
+/// A page that is filled during a direct write must not keep the old data.
 #[test]
-fn a_buffered_reader_keeps_nothing_stale_beside_asynchronous_direct_writes() {
+fn a_buffered_reader_sees_asynchronous_direct_writes() {
     for options in ["cache=kernel,threads=1", "cache=writeback"] {
         let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
         let path = bed.path("file");
@@ -238,7 +241,7 @@ fn a_buffered_reader_keeps_nothing_stale_beside_asynchronous_direct_writes() {
                 "--exitall",
             ]);
             fio.arg(format!("--filename={}", text(&path)));
-            // Each page once, so that no later write hides what an earlier one has left; readers soon pass the writer.
+            // Writes each page once, so that no later write hides a stale page. The readers overtake the writer early.
             fio.args(["--name=write", "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=64"]);
             fio.args(["--name=read", "--rw=read", "--direct=0", "--ioengine=psync"]);
             fio.args(["--numjobs=3", "--loops=10000"]);
@@ -247,7 +250,7 @@ fn a_buffered_reader_keeps_nothing_stale_beside_asynchronous_direct_writes() {
         if written.is_none() {
             return;
         }
-        // Before the file is opened for direct access, which drops the kernel's pages.
+        // Before the file is opened for direct access, because that drops the kernel's pages.
         let seen = std::fs::read(&path).unwrap();
         let direct = bed.bench().path("direct");
         let copy = [format!("if={}", text(&path)), format!("of={}", text(&direct))];

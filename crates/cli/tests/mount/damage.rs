@@ -1,4 +1,4 @@
-//! What is reported to the user of a volume that has stopped or is damaged.
+//! What users learn of a volume that has stopped or is damaged.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -12,16 +12,16 @@ use testkit::command::{run, text};
 use testkit::fuse_mount::{Bed, errors, until};
 use testkit::kernel_mount::Kernel;
 
-/// Has a program find that the directory `dir` is corrupt, and then change things in every way. Returns the error
-/// numbers of the changes; 0 for those that succeed.
+/// Runs a program that finds the directory `dir` corrupt and then tries every kind of change. Returns the error numbers of
+/// the changes, 0 for success.
 fn changes_after_damage(dir: &Path) -> Vec<(&'static str, i32)> {
     let file = dir.join("file");
     std::fs::write(&file, "contents").unwrap();
     std::fs::write(dir.join("other"), "").unwrap();
     let mut open = File::options().read(true).write(true).open(&file).unwrap();
-    // The kernel's ext4 may hold the directory in memory, from before the damage, but for its first look-up.
+    // The kernel's ext4 may still have the undamaged directory in memory, until its first look-up.
     assert!(std::fs::metadata(dir.join("dir/file")).is_err());
-    // An error that is found by the kernel's ext4 stops it a moment later.
+    // The kernel's ext4 stops shortly after it finds an error.
     until(|| std::fs::write(dir.join("other"), "").is_err());
     let number =
         |result: std::io::Result<()>| result.map_or_else(|error| error.raw_os_error().unwrap(), |()| 0);
@@ -76,7 +76,7 @@ fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
         let mut debugfs = std::process::Command::new("/usr/sbin/debugfs");
         testkit::fuse_mount::tool(debugfs.args(["-w", "-R", &request, &image])).is_some()
     };
-    // The state as the kernel leaves it: valid, with errors.
+    // The superblock's state as the kernel leaves it: valid, with errors.
     let fields = [
         ("state", "3"),
         ("error_count", "2"),
@@ -98,7 +98,7 @@ fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
         bed.umount();
     }
     assert!(bed.bench().ok(&["info", &image]).contains(text_of_errors));
-    // Only e2fsck takes the errors off the record.
+    // Only e2fsck clears the recorded errors.
     let mut e2fsck = std::process::Command::new("/usr/sbin/e2fsck");
     e2fsck.args(["-f", "-p", &image]).output().unwrap();
     bed.bench().ok(&bed.mount_command("rw"));

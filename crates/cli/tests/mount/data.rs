@@ -1,4 +1,4 @@
-//! Contents of files: every way to write and read them.
+//! Contents of files: all ways to write and read them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom as StdSeekFrom, Write};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use testkit::command::text;
 use testkit::fuse_mount::{Bed, tool};
 
-/// Each page cache, and a server that has no thread to spare.
+/// Options for each page cache, and for a server with a single thread.
 const OPTIONS: [&str; 3] = ["cache=kernel", "cache=direct", "cache=writeback,threads=1"];
 
 fn direct() -> i32 {
@@ -23,7 +23,7 @@ fn both_ways(options: OpenOptions, path: &Path) -> File {
     options.clone().read(true).write(true).create(true).open(path).unwrap()
 }
 
-/// fio writes blocks that say where they belong, and reads them back.
+/// Runs fio, which writes blocks with their offsets in them and verifies them.
 fn fio(dir: &Path, name: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new("fio");
     command.args([
@@ -73,7 +73,7 @@ fn fio_finds_what_it_wrote() {
 }
 
 #[test]
-fn ways_to_one_file_see_each_other() {
+fn buffered_direct_and_mapped_use_see_each_other() {
     for options in OPTIONS {
         let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
         let path = bed.path("file");
@@ -95,7 +95,7 @@ fn ways_to_one_file_see_each_other() {
     }
 }
 
-/// Memory at a multiple of 4096, as `O_DIRECT` wants it.
+/// Returns memory at a multiple of 4096, as `O_DIRECT` requires.
 fn aligned(len: usize) -> parext4::device::AlignedBuf {
     parext4::device::AlignedBuf::zeroed(len)
 }
@@ -161,9 +161,9 @@ fn data_is_found_before_it_is_written_back() {
     }
 }
 
-/// The kernel writes back what is to be read, or copied, and nothing behind that.
+/// Before a direct read or a copy, the kernel writes back only the range, and no page after it.
 #[test]
-fn an_end_that_is_not_written_back_is_found() {
+fn an_end_of_file_that_is_not_written_back_is_found() {
     for options in OPTIONS {
         let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
         let path = bed.path("file");
@@ -245,7 +245,7 @@ fn appends_of_many_processes_are_all_there() {
 }
 
 #[test]
-fn flags_are_heeded() {
+fn flags_take_effect() {
     for options in OPTIONS {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let path = text(&bed.path("file"));
@@ -269,7 +269,7 @@ fn flags_are_heeded() {
 }
 
 #[test]
-fn set_id_bits_go_when_somebody_writes() {
+fn a_write_clears_set_id_bits() {
     for options in OPTIONS {
         let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
         std::fs::set_permissions(bed.bench().path("."), PermissionsExt::from_mode(0o755)).unwrap();

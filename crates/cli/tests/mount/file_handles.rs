@@ -1,4 +1,5 @@
-//! Files opened by handle (name_to_handle_at(2), open_by_handle_at(2)), as exports do it, beside the kernel's ext4.
+//! Files opened by handle (name_to_handle_at(2), open_by_handle_at(2)), as NFS exports do, on a mount and on the kernel's
+//! ext4.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +50,7 @@ fn script(what: &str, top: &Path, arguments: &[impl AsRef<str>]) -> Vec<String> 
     tool(&mut command).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Has the kernel forget all inodes that nobody uses.
+/// Has the kernel forget all unused inodes.
 fn forget() {
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
@@ -66,7 +67,8 @@ fn prepare(top: &Path) -> Vec<String> {
     script("name", top, &PATHS)
 }
 
-/// What the handles mean before and after the inodes were forgotten, mounted again, renamed and removed.
+/// Returns what the handles open: at first, after the kernel has forgotten the inodes, after another mount, after renames,
+/// and after removal.
 fn lives(top: &Path, mount_again: &dyn Fn()) -> BTreeMap<&'static str, Vec<String>> {
     let handles = prepare(top);
     let open = || script("open", top, &handles);
@@ -81,7 +83,7 @@ fn lives(top: &Path, mount_again: &dyn Fn()) -> BTreeMap<&'static str, Vec<Strin
     std::fs::remove_dir(top.join("gone-dir")).unwrap();
     forget();
     seen.insert("renamed and removed", open());
-    // Numbers are given out again.
+    // The numbers of the removed inodes are reused.
     (0..10).for_each(|nth| std::fs::write(top.join(format!("new{nth}")), "new").unwrap());
     forget();
     seen.insert("reused", open());
@@ -107,7 +109,7 @@ fn handles_mean_what_they_mean_on_ext4() {
     bed.finish();
 }
 
-/// A handle as the kernel makes it for FUSE: of type `FILEID_INO64_GEN`, with the upper half of the number first.
+/// Returns a handle as the kernel makes it for FUSE: of type `FILEID_INO64_GEN`, with the upper half of the number first.
 fn made_up(ino: u64, generation: u32) -> String {
     let (upper, lower) = ((ino >> 32) as u32, ino as u32);
     let words = [12, 0x81, upper, lower, generation];
@@ -125,7 +127,7 @@ fn handles_of_no_file_are_stale() {
     bed.umount();
     bed.mount("rw");
     bed.watched(|| {
-        // Reserved inodes from the root under its own number on, with the journal; none; free; and too large ones.
+        // Reserved inodes, from the root under its number in the volume to the journal; 0; free numbers; too large numbers.
         let numbers = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, number + 1, u64::from(u32::MAX), (1 << 32) + number];
         let mut handles: Vec<_> = numbers.iter().map(|&ino| made_up(ino, 0)).collect();
         handles.push(made_up(number, generation ^ 1));

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use testkit::fuse_mount::{Bed, until};
 
-/// A server whose main thread ends when its input does, while another thread goes on until the guard has ended. Prints
-/// the guard's process.
+/// A server whose main thread ends at the end of its input, while another thread runs until the guard has ended. Prints
+/// the process id of the guard.
 const SERVER: &str = r#"
 import ctypes, os, platform, subprocess, sys, threading
 guard = subprocess.Popen([sys.argv[1], "guard"], stdin=subprocess.PIPE)
@@ -23,14 +23,14 @@ threading.Thread(target=last_thread).start()
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 "#;
 
-/// Attempts to get the number of an ended connection for the next mount; other tests mount as well.
+/// Number of attempts to get the number of an ended connection for the next mount. Other tests mount as well.
 const ATTEMPTS: u32 = 10;
 
 fn connection(dir: &Path) -> u32 {
     rustix::fs::minor(std::fs::metadata(dir).unwrap().dev())
 }
 
-/// Whether a process has the control file of a connection open.
+/// Returns true if a process has the control file of a connection open.
 fn has_opened_abort(process: &str) -> bool {
     let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
     files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path.ends_with("abort")))

@@ -1,4 +1,4 @@
-//! Mounts that map users and groups, beside the kernel's ext4.
+//! Idmapped mounts, on a mount and on the kernel's ext4.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,8 @@ use testkit::kernel_mount::Kernel;
 
 const SCRIPT: &str = include_str!("idmapped.py");
 
-/// Does the script's operations on a mount and on a clone of it that maps. `None`, with a loud word, without Python.
+/// Runs the script's operations on a mount and on an idmapped clone of it. Prints a notice and returns `None` without
+/// Python.
 fn operate(dir: &Path) -> Option<Output> {
     let output = Command::new("python3").args(["-c", SCRIPT]).arg(dir).output();
     if output.is_err() {
@@ -19,8 +20,8 @@ fn operate(dir: &Path) -> Option<Output> {
     output.ok()
 }
 
-/// Returns true for what the option costs: an owner changes no flags, and a member of a file's group who truncates it takes
-/// set-group-ID without execution by the group away.
+/// Returns true for documented differences: an owner cannot change flags, and a truncation by a member of the file's group
+/// clears set-group-ID without execution by the group.
 fn is_documented(line: &str) -> bool {
     line.contains(" nodump of") && line.ends_with(": 1")
         || line.contains(" leaves setgid-of") && line.ends_with(": 100766")

@@ -1,4 +1,4 @@
-//! Commands of ioctl(2), by several users with raw system calls, beside the kernel's ext4.
+//! Commands of ioctl(2) by several users, with raw system calls, on a mount and on the kernel's ext4.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,7 +9,7 @@ use testkit::fuse_mount::{Bed, tool, until};
 use testkit::kernel_mount::Kernel;
 
 const OWNER: u32 = 1000;
-const SOMEBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// Sends each command to each path by each kind of handle, and prints the error numbers and the flags after it.
 const SCRIPT: &str = r#"
@@ -51,7 +51,7 @@ for path in paths:
 
 /// A command, and its argument in hexadecimal.
 const SET_FLAGS: [&str; 7] = [
-    // FS_IOC_SETFLAGS with FS_NODUMP_FL, FS_IMMUTABLE_FL and FS_APPEND_FL; nothing again.
+    // FS_IOC_SETFLAGS with FS_NODUMP_FL, FS_IMMUTABLE_FL and FS_APPEND_FL, then without flags.
     "40086602:40000800",
     "40086602:10000800",
     "40086602:20000800",
@@ -63,7 +63,7 @@ const SET_FLAGS: [&str; 7] = [
     "401c5820:08000000",
 ];
 
-/// Files and a directory, of root and of the owner, all open to everybody; one is immutable.
+/// Creates files and a directory of root and of the owner, which all users may change. One file is immutable.
 fn prepare(dir: &Path) -> Vec<String> {
     let make = |name: &str, owner: u32| {
         let path = dir.join(name);
@@ -79,12 +79,12 @@ fn prepare(dir: &Path) -> Vec<String> {
     paths
 }
 
-/// What the script prints when `user` sends `commands` to all paths.
+/// Returns the output of the script when `user` sends `commands` to all paths.
 fn sent(user: u32, commands: &[&str], paths: &[String]) -> Option<String> {
     tool(Command::new("python3").args(["-c", SCRIPT, &user.to_string(), &commands.join(" ")]).args(paths))
 }
 
-/// The mount and the kernel's ext4, both open to everybody.
+/// Returns a mount and the kernel's ext4, both accessible to all users.
 fn both() -> Option<(Bed, Kernel)> {
     let kernel = Kernel::mounted(&[], "noatime")?;
     let bed = Bed::mounted(&[], "allow_other")?;
@@ -95,10 +95,10 @@ fn both() -> Option<(Bed, Kernel)> {
 }
 
 #[test]
-fn flags_change_for_whom_the_kernel_lets_change_them() {
+fn flags_change_for_the_same_users_as_with_the_kernel() {
     let Some((bed, kernel)) = both() else { return };
     let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
-    for user in [SOMEBODY, OWNER, 0] {
+    for user in [UNPRIVILEGED, OWNER, 0] {
         let Some(printed) = sent(user, &SET_FLAGS, &ours) else { return };
         assert_eq!(printed, sent(user, &SET_FLAGS, &theirs).unwrap(), "user {user}");
         assert_eq!(printed.lines().count(), SET_FLAGS.len() * ours.len() * 3);
@@ -113,9 +113,9 @@ fn flags_change_for_whom_the_kernel_lets_change_them() {
 fn free_space_is_discarded_for_root_alone() {
     let Some((bed, kernel)) = both() else { return };
     let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
-    // FITRIM of everything.
+    // FITRIM of the whole volume.
     let command = ["c0185879:0000000000000000ffffffffffffffff0000000000000000"];
-    for user in [SOMEBODY, OWNER, 0] {
+    for user in [UNPRIVILEGED, OWNER, 0] {
         let Some(printed) = sent(user, &command, &ours[..1]) else { return };
         assert_eq!(printed, sent(user, &command, &theirs[..1]).unwrap(), "user {user}");
     }
@@ -125,7 +125,7 @@ fn free_space_is_discarded_for_root_alone() {
     bed.finish();
 }
 
-/// A script that sends a command to a directory as root, and prints the answer in hexadecimal or the error number.
+/// A script that sends a command to a directory as root, and prints the result in hexadecimal or the error number.
 const ASK: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -143,7 +143,7 @@ fn ask(dir: &Path, command: &str, argument: &str) -> Option<String> {
 }
 
 #[test]
-fn the_label_is_told_and_set() {
+fn the_label_is_read_and_set() {
     let Some((bed, kernel)) = both() else { return };
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     let name = |text: &str| format!("{}00", hex(text));
@@ -155,7 +155,7 @@ fn the_label_is_told_and_set() {
     }
     let command = ["41009432:6e6f00"];
     let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
-    for user in [SOMEBODY, OWNER] {
+    for user in [UNPRIVILEGED, OWNER] {
         assert_eq!(sent(user, &command, &dirs[0]), sent(user, &command, &dirs[1]), "user {user}");
     }
     let image = bed.bench().image();
@@ -179,7 +179,7 @@ const CHECKPOINT: [&str; 10] = [
     "4004662b:00000080",
 ];
 
-/// The bytes of the journal that are not zero, but for its superblock, and what debugfs says of the log.
+/// Returns the number of nonzero bytes of the journal outside of its superblock, and debugfs's description of the log.
 fn journal(image: &Path) -> Option<(usize, String)> {
     let copy = image.with_extension("journal");
     let debugfs = |command: &str| {
@@ -194,9 +194,9 @@ fn journal(image: &Path) -> Option<(usize, String)> {
 fn the_journal_is_emptied() {
     let Some((bed, kernel)) = both() else { return };
     let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
-    for user in [SOMEBODY, OWNER, 0] {
+    for user in [UNPRIVILEGED, OWNER, 0] {
         let Some(ours) = sent(user, &CHECKPOINT, &dirs[0]) else { return };
-        // The name of the directory is not the same, nor are the flags of its inode.
+        // The directory's name and the flags of its inode differ.
         assert_eq!(ours, sent(user, &CHECKPOINT, &dirs[1]).unwrap(), "user {user}");
     }
     let copy = bed.bench().path("copy.img");
@@ -211,7 +211,7 @@ fn the_journal_is_emptied() {
         assert_eq!(left == 0, nth > 0, "{flags}");
         tool(Command::new("e2fsck").args(["-f", "-n"]).arg(&copy));
     }
-    // The log goes on: what is synced now is recovered.
+    // The journal still works: recovery finds what is synced from now on.
     std::fs::write(bed.path("last"), "contents").unwrap();
     std::fs::File::open(bed.path("last")).unwrap().sync_all().unwrap();
     std::fs::copy(bed.bench().image(), &copy).unwrap();
@@ -250,7 +250,7 @@ fn a_volume_that_is_shut_down_keeps_what_was_synced() {
     assert!(until(|| !bed.is_mounted()));
     let image = bed.bench().image();
     let recover = || testkit::command::run(&["recover", image.to_str().unwrap()]);
-    // The server still has the image for a moment.
+    // The server closes the image shortly afterwards.
     assert!(until(|| recover().status.success()));
     bed.bench().fsck();
     bed.mount("rw");

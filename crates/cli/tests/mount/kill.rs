@@ -1,6 +1,6 @@
-//! The server is killed under load: the image recovers, and what was synced is there.
+//! Kills the server under load. The image recovers, and has everything that was synced.
 //!
-//! `PAREXT4_KILL_ROUNDS` is how often. `cargo xtask mount-kill` does it more often.
+//! `PAREXT4_KILL_ROUNDS` sets the number of rounds. `cargo xtask mount-kill` runs more of them.
 
 use std::fs::File;
 use std::io::Result;
@@ -18,24 +18,24 @@ use testkit::settings;
 use testkit::command::text;
 use testkit::fuse_mount::{Bed, tool};
 
-/// Writers of each kind.
+/// Number of writers of each kind.
 const WRITERS: usize = 2;
 const RECORD: usize = 4096;
-/// Records that are overwritten again and again, by writer.
+/// Number of records that each writer overwrites repeatedly.
 const SLOTS: usize = 16;
 
-/// What the writers know to be durable, by writer.
+/// What is certainly durable, by writer.
 #[derive(Default)]
 struct Synced {
-    /// Records appended.
+    /// Number of appended records.
     appended: [AtomicU64; WRITERS],
-    /// The record in each slot.
+    /// Number of the record in each slot.
     slots: [[AtomicU64; SLOTS]; WRITERS],
-    /// The last file that was renamed over the others.
+    /// Number of the last file that was renamed over its predecessor.
     replaced: [AtomicU64; WRITERS],
 }
 
-/// The record with this number.
+/// Returns the record with a number.
 fn record(writer: usize, number: u64) -> AlignedBuf {
     let mut bytes = AlignedBuf::zeroed(RECORD);
     bytes.fill(u8::try_from(writer + 1).unwrap());
@@ -44,7 +44,7 @@ fn record(writer: usize, number: u64) -> AlignedBuf {
     bytes
 }
 
-/// The number of a record, which must be whole.
+/// Returns the number of a record. Panics if the record is torn.
 fn number(writer: usize, bytes: &[u8]) -> u64 {
     let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
     assert!(bytes == &*record(writer, number), "record {number} of writer {writer} is torn");
@@ -68,7 +68,7 @@ fn append(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites records past every cache, and syncs a few at a time.
+/// Overwrites records directly, and syncs several at a time.
 fn overwrite(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
     let file = open(&dir.join(format!("slots{writer}")), OFlags::DIRECT)?;
     file.set_len((SLOTS * RECORD) as u64)?;
@@ -85,7 +85,7 @@ fn overwrite(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file anew and renames it over the old one, as editors do.
+/// Writes a new file and renames it over the old one, as editors do.
 fn replace(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
     let (new, name) = (dir.join(format!("new{writer}")), dir.join(format!("name{writer}")));
     for number in 1.. {
@@ -101,7 +101,7 @@ fn replace(dir: &Path, writer: usize, synced: &Synced) -> Result<()> {
     Ok(())
 }
 
-/// Names that come and go, and files that grow and shrink, none of them synced.
+/// Creates, grows, shrinks and removes files without syncing them.
 fn churn(dir: &Path, writer: usize) -> Result<()> {
     let mut rng = Rng::new(8, writer as u64);
     loop {
@@ -121,7 +121,7 @@ fn churn(dir: &Path, writer: usize) -> Result<()> {
     }
 }
 
-/// Everything that was synced is there, whole.
+/// Checks that everything that was synced is there and not torn.
 fn check(dir: &Path, synced: &Synced) {
     let mut bytes = vec![0; RECORD];
     for writer in 0..WRITERS {
@@ -129,14 +129,18 @@ fn check(dir: &Path, synced: &Synced) {
         for nth in 0..appended {
             let file = File::open(dir.join(format!("log{writer}"))).unwrap();
             file.read_exact_at(&mut bytes, nth * RECORD as u64).unwrap();
-            assert_eq!(number(writer, &bytes), nth, "record of writer {writer}, who wrote {appended}");
+            assert_eq!(
+                number(writer, &bytes),
+                nth,
+                "record of writer {writer}, which has written {appended}"
+            );
         }
         for (slot, synced) in synced.slots[writer].iter().enumerate() {
             let synced = synced.load(Ordering::SeqCst);
             if synced > 0 {
                 let file = File::open(dir.join(format!("slots{writer}"))).unwrap();
                 file.read_exact_at(&mut bytes, (slot * RECORD) as u64).unwrap();
-                // The next one may have come there, too.
+                // A later record may have reached the device, too.
                 let there = number(writer, &bytes);
                 assert!(there >= synced, "slot {slot} of writer {writer}: {there}, not {synced}");
             }
@@ -154,12 +158,12 @@ fn check(dir: &Path, synced: &Synced) {
     }
 }
 
-/// Has one of those who can recover a journal do it.
+/// Recovers the journal with one of parext4, e2fsck and the kernel.
 fn recover(bed: &Bed, round: u64) {
     let image = text(&bed.bench().image());
     match round % 3 {
         0 => drop(bed.bench().ok(&["recover", &image])),
-        // The next mount does it.
+        // The next mount replays the journal.
         1 => return,
         _ => {
             let mut mount = Command::new("mount");
@@ -209,7 +213,7 @@ fn what_was_synced_survives_the_server() {
     }
 }
 
-/// syncfs(2) gives the server all data, and syncing the root makes it durable: files that nobody synced, too.
+/// syncfs(2) sends all data to the server, and syncing the root makes it durable, including files that were never synced.
 #[test]
 fn syncing_the_root_makes_everything_durable() {
     let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };

@@ -10,7 +10,7 @@ use testkit::command::{run, text};
 use testkit::fuse_mount::{Bed, errors};
 
 #[test]
-fn what_is_written_is_in_the_image() {
+fn written_data_is_in_the_image() {
     for options in ["cache=writeback", "cache=direct", "threads=1"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         std::fs::write(bed.path("file"), "to be or not to be").unwrap();
@@ -72,7 +72,7 @@ fn a_signal_unmounts() {
 }
 
 #[test]
-fn what_is_in_use_stays_mounted() {
+fn a_directory_in_use_stays_mounted() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
     let file = std::fs::File::create(bed.path("file")).unwrap();
     let error = bed.bench().fails(&["umount", &text(bed.dir())]);
@@ -83,7 +83,7 @@ fn what_is_in_use_stays_mounted() {
 }
 
 #[test]
-fn errors_are_told_before_the_command_returns() {
+fn errors_are_reported_before_the_command_returns() {
     let Some(bed) = Bed::new(&[]) else { return };
     let (image, dir) = (text(&bed.bench().image()), text(bed.dir()));
     let fails = |arguments: &[&str], part: &str| {
@@ -103,7 +103,7 @@ fn errors_are_told_before_the_command_returns() {
 }
 
 #[test]
-fn a_volume_may_begin_anywhere_in_the_image() {
+fn a_volume_may_have_any_offset_in_the_image() {
     let Some(bed) = Bed::new(&[]) else { return };
     let mut shifted = vec![0xee; 1 << 20];
     shifted.extend(std::fs::read(bed.bench().image()).unwrap());
@@ -119,9 +119,9 @@ fn a_volume_may_begin_anywhere_in_the_image() {
 }
 
 #[test]
-fn only_the_owner_is_let_in_unless_others_are() {
+fn other_users_have_access_only_with_allow_other() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    // The temporary directory itself is for its owner.
+    // By default only its owner may enter the temporary directory.
     std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
     let file = text(&bed.path("file"));
     std::fs::write(&file, "contents").unwrap();
@@ -141,7 +141,7 @@ fn only_the_owner_is_let_in_unless_others_are() {
 }
 
 #[test]
-fn the_command_tells_what_it_mounts() {
+fn the_mount_table_names_the_image_and_the_options() {
     let Some(bed) = Bed::mounted(&[], "noexec") else { return };
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.contains(&text(bed.dir()))).unwrap();
@@ -177,7 +177,7 @@ fn mount_8_finds_it_by_name() {
 }
 
 #[test]
-fn somebody_mounts_without_root() {
+fn a_user_mounts_without_root() {
     let Some(bed) = Bed::new(&[]) else { return };
     if std::fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
         return eprintln!("SKIPPED: /dev/fuse is for root");
@@ -187,22 +187,22 @@ fn somebody_mounts_without_root() {
     for path in [&image, dir] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    let as_somebody = |program: &[&str]| {
+    let as_unprivileged = |program: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).args(program);
         command.output().ok().map(|output| (output.status.success(), errors(&output)))
     };
     let program = env!("CARGO_BIN_EXE_parext4");
-    let Some(mounted) = as_somebody(&[program, "mount", &text(&image), &text(dir)]) else {
+    let Some(mounted) = as_unprivileged(&[program, "mount", &text(&image), &text(dir)]) else {
         return eprintln!("SKIPPED: no setpriv");
     };
     assert_eq!(mounted, (true, String::new()));
-    // The root directory of the image is root's.
+    // The root directory of the image belongs to root.
     let file = text(&bed.path("file"));
-    assert!(!as_somebody(&["touch", &file]).unwrap().0, "permissions count");
-    assert!(as_somebody(&["ls", &text(dir)]).unwrap().0);
-    assert!(std::fs::read_dir(dir).is_err(), "not even root looks into somebody else's mount");
-    assert_eq!(as_somebody(&[program, "umount", &text(dir)]), Some((true, String::new())));
+    assert!(!as_unprivileged(&["touch", &file]).unwrap().0, "permissions count");
+    assert!(as_unprivileged(&["ls", &text(dir)]).unwrap().0);
+    assert!(std::fs::read_dir(dir).is_err(), "root must not read another user's mount");
+    assert_eq!(as_unprivileged(&[program, "umount", &text(dir)]), Some((true, String::new())));
     bed.bench().fsck();
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong when the command has long returned.
+//! Errors after the mount command has returned.
 
 use crate::options::Needle;
 use testkit::command::text;
@@ -13,7 +13,7 @@ fn later_errors_are_in_the_log() {
     bed.mount(&format!("log={}", text(&log)));
     assert!(std::fs::read(bed.path("dir/needle")).is_err());
     bed.umount();
-    // The image is closed a moment before.
+    // The server closes the image shortly before it logs this.
     assert!(until(|| std::fs::read_to_string(&log).unwrap().contains("is unmounted")));
     let said = std::fs::read_to_string(&log).unwrap();
     let lines: Vec<&str> = said.lines().collect();

@@ -1,4 +1,4 @@
-//! Images mounted on directories, used by programs, beside the kernel's ext4 where that can be asked.
+//! Tests of mounted volumes. Where possible, the same operations run on the kernel's ext4 and must have the same results.
 
 mod append_only;
 mod attempts;

@@ -1,4 +1,5 @@
-//! The server's memory does not grow with what the kernel knows, and what the kernel knows stays as long as it knows it.
+//! The server's memory does not grow with the inodes that the kernel knows, and unlinked inodes stay until the kernel forgets
+//! them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,16 +17,16 @@ fn metadata_facts(bed: &Bed) -> Value {
 }
 
 #[test]
-fn directories_that_the_kernel_knows_take_no_more_than_the_budget() {
+fn directories_that_the_kernel_knows_stay_within_the_budget() {
     const COUNT: u64 = 2000;
     const BUDGET: u64 = 1 << 20;
-    // With times of access, each directory would wait for a commit.
+    // Updates of the times of last access would pin each directory until a commit.
     let options = "metadata_cache=1M,noatime";
     let Some(bed) = Bed::mounted(&["--block-size", "1024"], options) else { return };
     for nth in 0..COUNT {
         fs::create_dir(bed.path(&nth.to_string())).unwrap();
     }
-    // What the journal has to write home counts as in use.
+    // Blocks that the journal still has to checkpoint count as in use.
     bed.umount();
     bed.mount(options);
     let mut found = 0;
@@ -47,8 +48,8 @@ fn directories_that_the_kernel_knows_take_no_more_than_the_budget() {
 }
 
 #[test]
-fn an_inode_without_a_name_stays_as_long_as_the_kernel_knows_it() {
-    // Nothing but what is in use stays in memory.
+fn an_unlinked_inode_stays_until_the_kernel_forgets_it() {
+    // A budget of 0, so that only metadata in use stays in memory.
     let Some(bed) = Bed::mounted(&[], "metadata_cache=0") else { return };
     let old = b"what the file held";
     for name in ["unlinked", "replaced", "new"] {
@@ -56,12 +57,12 @@ fn an_inode_without_a_name_stays_as_long_as_the_kernel_knows_it() {
     }
     fs::create_dir(bed.path("removed")).unwrap();
     let known = |name: &str| open(bed.path(name), OFlags::PATH, Mode::empty()).unwrap();
-    // Not open for the server: the kernel just knows them.
+    // Not open on the server: only the kernel knows them.
     let (unlinked, replaced, removed) = (known("unlinked"), known("replaced"), known("removed"));
     fs::remove_file(bed.path("unlinked")).unwrap();
     fs::rename(bed.path("new"), bed.path("replaced")).unwrap();
     fs::remove_dir(bed.path("removed")).unwrap();
-    // Others take the numbers, if those are free.
+    // New files get these inode numbers if they are free.
     for nth in 0..50 {
         fs::write(bed.path(&format!("other{nth}")), b"other").unwrap();
     }
@@ -75,7 +76,7 @@ fn an_inode_without_a_name_stays_as_long_as_the_kernel_knows_it() {
     assert_eq!(fstat(&removed).unwrap().st_nlink, 0);
     drop((unlinked, replaced, removed));
     assert_eq!(fs::metadata(bed.path("replaced")).unwrap().nlink(), 1);
-    // What is deleted is deleted at once, not by the next mount.
+    // Inodes are deleted at once, not by the next mount.
     bed.umount();
     let header = Command::new("/usr/sbin/dumpe2fs").arg("-h").arg(bed.bench().image()).output();
     if let Ok(header) = header {

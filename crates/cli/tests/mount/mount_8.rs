@@ -1,11 +1,11 @@
-//! Images mounted, changed and unmounted by mount(8) and umount(8), in a mount namespace in which the helpers are installed.
+//! Mounts, remounts and unmounts with mount(8) and umount(8), in a mount namespace in which the helpers are installed.
 
 use std::process::Command;
 
 use testkit::fuse_mount::{Bed, errors};
 
-/// What comes before each script: an overlay over /usr/sbin, so that installing changes nothing outside, a /run of its own for the
-/// notes of mount(8), and `clean`, which runs a command whose PATH does not lead to the program.
+/// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing outside, and a private /run
+/// for the files of mount(8). Defines `clean`, which runs a command with a PATH without the program.
 const PREPARE: &str = r#"
 set -e
 tmp="$1" image="$2" dir="$3" parext4="$4"
@@ -21,7 +21,7 @@ has() { grep -q " $dir fuse.parext4 $1[, ]" /proc/mounts || fail "not $1: $(grep
 "$parext4" install-helper
 "#;
 
-/// Runs a script after [`PREPARE`]; `None`, with a loud word, if that cannot be done here.
+/// Runs a script after [`PREPARE`]. Prints a notice and returns `None` if that is not possible here.
 fn run(bed: &Bed, script: &str) -> Option<String> {
     let nested = ["--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"];
     let is_possible =

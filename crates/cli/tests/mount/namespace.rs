@@ -1,6 +1,6 @@
-//! Random operations on names and attributes, each also done to the kernel's ext4: it must come to the same, and leave
-//! the same behind. One thread does them, or eight, each in a tree of its own; `PAREXT4_NAMES_OPS` is how many each of the
-//! eight does.
+//! Random operations on names and attributes, on a mount and on the kernel's ext4. They must return the same errors and leave
+//! the same tree. One thread runs them, or eight, each in its own tree. `PAREXT4_NAMES_OPS` sets the number of operations of
+//! each of the eight.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
@@ -17,7 +17,7 @@ use testkit::settings;
 use testkit::fuse_mount::Bed;
 use testkit::kernel_mount::Kernel;
 
-/// Something to do below a root.
+/// An operation below a root.
 #[derive(Clone, Debug)]
 enum Op {
     Create { path: String, mode: u32 },
@@ -101,7 +101,7 @@ impl Op {
     }
 }
 
-/// Few names, so that operations meet.
+/// Returns one of few paths, so that operations collide.
 fn random_path(rng: &mut Rng) -> String {
     let depth = 1 + rng.below(3);
     let name = |rng: &mut Rng| match rng.below(40) {
@@ -112,7 +112,7 @@ fn random_path(rng: &mut Rng) -> String {
     (0..depth).map(|_| name(rng)).collect::<Vec<_>>().join("/")
 }
 
-/// A root, and files below it that are held open.
+/// A root, and open files below it.
 struct Side {
     root: PathBuf,
     held: Vec<File>,
@@ -123,7 +123,7 @@ impl Side {
         Self { root: root.to_owned(), held: Vec::new() }
     }
 
-    /// What it comes to, as the error number.
+    /// Runs an operation and returns its error number.
     fn run(&mut self, op: &Op) -> Result<(), i32> {
         self.try_run(op).map_err(|error| error.raw_os_error().unwrap_or(-1))
     }
@@ -174,12 +174,12 @@ impl Side {
         Ok(())
     }
 
-    /// Opens what is there, without waiting for whoever has the other end of a pipe.
+    /// Opens a file, without blocking on the other end of a pipe.
     fn open(&self, path: &str, flags: OFlags) -> std::io::Result<File> {
         Ok(open(self.root.join(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
-    /// All that can be seen of the tree and of files held open, by path.
+    /// Returns a description of the tree and of the open files, by path.
     fn look(&self) -> BTreeMap<String, String> {
         let mut seen = BTreeMap::new();
         look_below(&self.root, "", &mut seen);
@@ -210,7 +210,7 @@ fn look_below(dir: &Path, prefix: &str, seen: &mut BTreeMap<String, String>) {
             _ => String::new(),
         };
         let size = if metadata.is_dir() { 0 } else { metadata.len() };
-        // Times that were set; others are those of the moment.
+        // Only times that were set: the rest depend on when the operation ran.
         let set = |seconds: i64, part: i64| if part == 123_456_789 { seconds } else { 0 };
         let text = format!(
             "{:o} {} {}:{} {size} {:x} {contents} {} {:?}",
@@ -244,7 +244,7 @@ fn xattrs(path: &Path) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Asserts that both sides look the same.
+/// Asserts that both trees are the same.
 fn same(ours: &Side, theirs: &Side, when: &str) {
     let (ours, theirs) = (ours.look(), theirs.look());
     for path in ours.keys().chain(theirs.keys()) {
@@ -274,15 +274,15 @@ fn same_as_the_kernel(block_size: &str, options: &str, seed: u64) {
 }
 
 #[test]
-fn operations_come_to_the_same_as_with_the_kernel() {
+fn operations_have_the_same_results_as_with_the_kernel() {
     same_as_the_kernel("4096", "cache=kernel", 1);
     same_as_the_kernel("1024", "cache=direct,threads=2", 2);
 }
 
-/// How many threads work at once.
+/// Number of concurrent threads.
 const THREADS: u64 = 8;
 
-/// Each thread does its operations below a directory of its own. What they came to, by thread, and what is left.
+/// Runs the operations of each thread below its own directory. Returns the error numbers by thread, and the tree.
 fn in_parallel(root: &Path, seed: u64) -> (Vec<Vec<Result<(), i32>>>, Vec<Side>) {
     let ops = settings::names_ops();
     std::thread::scope(|scope| {

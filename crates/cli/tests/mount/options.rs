@@ -1,4 +1,4 @@
-//! Options that change whose files are, what is read, and what happens on errors.
+//! Options for owners, read-ahead, the journal, and corruption.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -11,7 +11,7 @@ use testkit::kernel_mount::Kernel;
 const OWNER: u32 = 1000;
 
 #[test]
-fn all_files_are_shown_to_be_of_one_owner() {
+fn all_files_show_one_owner() {
     let options = format!("allow_other,uid={OWNER},gid={}", OWNER + 1);
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
     std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
@@ -27,17 +27,17 @@ fn all_files_are_shown_to_be_of_one_owner() {
     std::fs::write(bed.path("new"), "new").unwrap();
     std::fs::create_dir(bed.path("dir")).unwrap();
     assert_eq!(owner("new"), (OWNER, OWNER + 1));
-    // It is what the kernel goes by.
+    // The kernel checks permissions by that owner.
     let script = format!("cd {} && cat old && echo more >> old && touch his", text(bed.dir()));
     let does = tool(&mut as_user(OWNER, &["sh", "-ec", &script]));
-    // Nobody else can be given a file.
+    // A file cannot be given to another user.
     assert_eq!(chown(bed.path("old"), Some(0), None).unwrap_err().raw_os_error(), Some(1));
     chown(bed.path("old"), Some(OWNER), Some(OWNER + 1)).unwrap();
     assert_eq!(chown(bed.path("old"), None, Some(7)).unwrap_err().raw_os_error(), Some(1));
     bed.umount();
     bed.bench().fsck();
 
-    // The image has new files with that owner, and old ones as they were.
+    // In the image, new files have that owner, and old files keep theirs.
     bed.mount("rw");
     assert_eq!((owner("old"), owner("."), owner("new")), ((0, 0), (0, 0), (OWNER, OWNER + 1)));
     assert_eq!(owner("dir"), (OWNER, OWNER + 1));
@@ -54,7 +54,7 @@ fn the_kernel_reads_further_ahead_where_root_mounts() {
     let device = std::fs::metadata(bed.dir()).unwrap().dev();
     let bdi = format!("/sys/class/bdi/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let ahead = std::path::Path::new(&bdi).join("read_ahead_kb");
-    // Whoever may not say so mounts all the same.
+    // Without permission to set the read-ahead, the mount still succeeds.
     if std::fs::File::options().write(true).open(&ahead).is_ok() {
         assert_eq!(std::fs::read_to_string(&ahead).unwrap(), "4096\n");
     }
@@ -84,7 +84,7 @@ fn the_journal_is_left_alone_on_request() {
     bed.bench().fsck();
     assert_eq!(bed.bench().ok(&["cat", &bed.bench().inside("/file")]), "contents");
 
-    // A journal that needs no recovery is not needed, as for ext4.
+    // A clean journal can be ignored, as by the kernel's ext4.
     bed.mount("rw,noload");
     std::fs::write(bed.path("second"), "more").unwrap();
     bed.umount();
@@ -119,20 +119,20 @@ fn options_of_ext4_have_their_effects() {
     bed.bench().fsck();
 }
 
-/// A name that was changed in the image behind the back of its directory's checksum.
+/// A name that was changed in the image without its directory's checksum.
 pub struct Needle(Vec<usize>);
 
 impl Needle {
     const NAME: &[u8] = b"needle-in-a-directory";
 
-    /// Makes the directory `dir`, and makes it corrupt.
+    /// Creates the directory `dir` and corrupts it.
     pub fn hide(bed: &Bed) -> Self {
         bed.mount("rw");
         std::fs::create_dir(bed.path("dir")).unwrap();
         std::fs::write(bed.path("dir").join(str::from_utf8(Self::NAME).unwrap()), "").unwrap();
         bed.umount();
         let image = std::fs::read(bed.bench().image()).unwrap();
-        // Also in the journal, where it does no harm.
+        // The name also occurs in the journal, where the change does no harm.
         let found = image.windows(Self::NAME.len()).enumerate().filter(|(_, bytes)| *bytes == Self::NAME);
         let needle = Self(found.map(|(at, _)| at).collect());
         assert!(!needle.0.is_empty());
@@ -140,7 +140,7 @@ impl Needle {
         needle
     }
 
-    /// Makes it whole again.
+    /// Repairs the directory.
     pub fn put_back(&self, bed: &Bed) {
         self.write(bed, b'n');
     }
@@ -154,7 +154,7 @@ impl Needle {
 }
 
 #[test]
-fn corruption_stops_the_volume_if_that_is_wanted() {
+fn corruption_stops_the_volume_if_the_options_say_so() {
     let cases = [
         ("rw", None, false),
         ("errors=continue", None, false),

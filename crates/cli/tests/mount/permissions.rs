@@ -1,4 +1,4 @@
-//! Who may do what: permissions, access control lists and attributes, for programs that are not root.
+//! Permissions, access control lists and attributes, for programs without root's privileges.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,10 +9,10 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use testkit::fuse_mount::Bed;
 
-const SOMEBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 const OWNER: u32 = 1000;
 
-/// Whether a shell script succeeds for a user; `None`, with a loud word, if that cannot be tried.
+/// Returns true if a shell script succeeds as a user. Prints a notice and returns `None` if it cannot run.
 fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
     let user = user.to_string();
     let mut command = Command::new("setpriv");
@@ -24,15 +24,15 @@ fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
     Some(output.status.success())
 }
 
-/// A mount that others may use.
+/// Returns a mount that all users may use.
 fn open_to_others() -> Option<Bed> {
     let bed = Bed::mounted(&[], "allow_other")?;
     std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
     Some(bed)
 }
 
-/// An access control list as acl(5) programs pass it: the owner reads and writes, the group reads, one user gets
-/// `permissions`, nobody else anything.
+/// Returns an access control list in the form of the system call: read and write for the owner, read for the group,
+/// `permissions` for one user, nothing for the rest.
 fn list(user: u32, permissions: u16) -> Vec<u8> {
     let entries =
         [(1, 6, u32::MAX), (2, permissions, user), (4, 4, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
@@ -52,21 +52,22 @@ fn access_control_lists_are_enforced_and_inherited() {
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("file"), "contents").unwrap();
     std::fs::set_permissions(dir.join("file"), Permissions::from_mode(0o640)).unwrap();
-    let Some(reads) = can(SOMEBODY, "cat $0", &dir.join("file")) else { return };
+    let Some(reads) = can(UNPRIVILEGED, "cat $0", &dir.join("file")) else { return };
     assert!(!reads);
-    setxattr(dir.join("file"), "system.posix_acl_access", &list(SOMEBODY, 4), XattrFlags::empty()).unwrap();
+    setxattr(dir.join("file"), "system.posix_acl_access", &list(UNPRIVILEGED, 4), XattrFlags::empty())
+        .unwrap();
     assert_eq!(std::fs::metadata(dir.join("file")).unwrap().mode() & 0o777, 0o670, "the mask is the group's");
-    assert_eq!(can(SOMEBODY, "cat $0", &dir.join("file")), Some(true));
-    assert_eq!(can(SOMEBODY, "echo more >> $0", &dir.join("file")), Some(false));
+    assert_eq!(can(UNPRIVILEGED, "cat $0", &dir.join("file")), Some(true));
+    assert_eq!(can(UNPRIVILEGED, "echo more >> $0", &dir.join("file")), Some(false));
     assert_eq!(can(OWNER, "cat $0", &dir.join("file")), Some(false));
 
-    setxattr(&dir, "system.posix_acl_default", &list(SOMEBODY, 6), XattrFlags::empty()).unwrap();
+    setxattr(&dir, "system.posix_acl_default", &list(UNPRIVILEGED, 6), XattrFlags::empty()).unwrap();
     std::fs::write(dir.join("child"), "contents").unwrap();
-    assert_eq!(can(SOMEBODY, "echo more >> $0", &dir.join("child")), Some(true));
+    assert_eq!(can(UNPRIVILEGED, "echo more >> $0", &dir.join("child")), Some(true));
     std::fs::create_dir(dir.join("sub")).unwrap();
     let mut value = [0_u8; 256];
     let len = getxattr(dir.join("sub"), "system.posix_acl_default", &mut value[..]).unwrap();
-    assert_eq!(value[..len], list(SOMEBODY, 6));
+    assert_eq!(value[..len], list(UNPRIVILEGED, 6));
     bed.finish();
 }
 
@@ -80,9 +81,9 @@ fn a_sticky_directory_keeps_names_for_their_owners() {
     assert!(made);
     let metadata = std::fs::metadata(dir.join("file")).unwrap();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o777), (OWNER, OWNER, 0o666));
-    assert_eq!(can(SOMEBODY, "echo y >> $0", &dir.join("file")), Some(true));
+    assert_eq!(can(UNPRIVILEGED, "echo y >> $0", &dir.join("file")), Some(true));
     for script in ["rm -f $0", "mv $0 $0.new", "chmod 600 $0", "touch -d 2000-01-01 $0"] {
-        assert_eq!(can(SOMEBODY, script, &dir.join("file")), Some(false), "{script}");
+        assert_eq!(can(UNPRIVILEGED, script, &dir.join("file")), Some(false), "{script}");
     }
     assert_eq!(can(OWNER, "rm $0", &dir.join("file")), Some(true));
     bed.finish();
@@ -97,7 +98,7 @@ fn trusted_attributes_are_for_root() {
         setxattr(&path, name, b"value", XattrFlags::empty()).unwrap();
     }
     let list = "import os,sys; sys.exit(os.listxattr(sys.argv[1]) != ['user.open'])";
-    let Some(only_open) = can(SOMEBODY, &format!("python3 -c \"{list}\" $0"), &path) else { return };
+    let Some(only_open) = can(UNPRIVILEGED, &format!("python3 -c \"{list}\" $0"), &path) else { return };
     assert!(only_open);
     bed.finish();
 }

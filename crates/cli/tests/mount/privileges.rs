@@ -1,5 +1,4 @@
-//! What a change of its contents takes away from a file, as the kernel sees it afterwards: set-ID bits and file
-//! capabilities.
+//! A change of its contents removes set-ID bits and file capabilities from a file, and the kernel sees that.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -9,17 +8,17 @@ use std::process::Command;
 
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
 
-use crate::user::as_somebody;
+use crate::user::as_unprivileged;
 use testkit::fuse_mount::{Bed, as_user, errors, tool, until};
 
-/// A mount on which set-ID bits count, and which is open to everybody.
+/// Returns a mount that all users may use and on which set-ID bits take effect.
 fn trusting(cache: &str) -> Option<Bed> {
     let bed = Bed::mounted(&[], &format!("allow_other,suid,{cache}"))?;
     std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
     Some(bed)
 }
 
-/// A program of root that anybody may write, and that prints whose privileges it has. The kernel knows its mode.
+/// Creates a program of root that all users may write, and that prints its effective user. The kernel has cached its mode.
 fn program(bed: &Bed, name: &str) -> Option<std::path::PathBuf> {
     let path = bed.path(name);
     std::fs::copy("/usr/bin/id", &path).unwrap();
@@ -29,9 +28,9 @@ fn program(bed: &Bed, name: &str) -> Option<std::path::PathBuf> {
     Some(path)
 }
 
-/// Returns the user whose privileges the program has when another user runs it.
+/// Returns the effective user of the program when another user runs it.
 fn effective(path: &Path) -> Option<String> {
-    // While another test starts a program, the forked process may hold a handle that was open for writing here.
+    // While another test starts a program, the forked process may hold a writable handle of this file.
     let run = || as_user(65534, &[path.to_str().unwrap()]).arg("-u").env("LC_ALL", "C").output().unwrap();
     assert!(until(|| !errors(&run()).contains("Text file busy")));
     Some(tool(as_user(65534, &[path.to_str().unwrap()]).arg("-u"))?.trim_end().to_owned())
@@ -41,7 +40,7 @@ fn open(path: &Path, flags: OFlags) -> File {
     File::options().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path).unwrap()
 }
 
-/// The first block of the program, at an address that direct I/O takes.
+/// Returns the first block of the program, in memory aligned for direct I/O.
 fn block(path: &Path) -> Vec<u8> {
     let mut block = vec![0; 4096];
     File::open(path).unwrap().read_exact_at(&mut block, 0).unwrap();
@@ -75,8 +74,8 @@ fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
         let Some(bed) = trusting(cache) else { return };
         for (what, change) in changes {
             let Some(path) = program(&bed, what) else { return };
-            as_somebody(|| change(&path));
-            // Before the kernel is asked for attributes, which it may then ask for anew.
+            as_unprivileged(|| change(&path));
+            // Before any stat(2), after which the kernel would have the new mode.
             assert_eq!(effective(&path).unwrap(), "65534", "{cache}, {what}");
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{cache}, {what}");
         }
@@ -84,7 +83,7 @@ fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
     }
 }
 
-/// A handle that has removed file capabilities removes later ones, too.
+/// A handle that has removed file capabilities also removes capabilities that are set later.
 #[test]
 fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
@@ -106,8 +105,8 @@ fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
     }
 }
 
-/// An append that would have to clear set-ID bits of an append-only file is refused, as the kernel's ext4 refuses it: the
-/// mode cannot be changed. One that keeps them, or has only capabilities to remove, succeeds.
+/// An append that would have to clear set-ID bits of an append-only file fails, as on the kernel's ext4, because the mode
+/// cannot be changed. An append that keeps the bits, or only removes capabilities, succeeds.
 #[test]
 fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
@@ -117,12 +116,12 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
         setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
         let before = std::fs::metadata(&path).unwrap();
         tool(Command::new("chattr").arg("+a").arg(&path));
-        as_somebody(|| {
+        as_unprivileged(|| {
             let mut file = File::options().append(true).open(&path).unwrap();
             assert_eq!(file.write_all(b"more").unwrap_err().kind(), ErrorKind::PermissionDenied, "{cache}");
             assert!(File::options().write(true).truncate(true).open(&path).is_err());
         });
-        // What is refused takes nothing away.
+        // The refused append removes nothing.
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!(
             (metadata.mode() & 0o7777, metadata.len()),
@@ -130,7 +129,7 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
             "{cache}"
         );
         assert_ne!(tool(Command::new("getcap").arg(&path)).unwrap_or_default(), "", "{cache}");
-        // CAP_FSETID keeps set-ID bits. Capabilities go with every write.
+        // CAP_FSETID keeps set-ID bits. Every write removes capabilities.
         File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.mode() & 0o7777, metadata.len()), (before.mode() & 0o7777, before.len() + 4));
@@ -139,7 +138,7 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
         tool(Command::new("chattr").arg("-a").arg(&path));
         std::fs::set_permissions(&path, Permissions::from_mode(0o4777)).unwrap();
         tool(Command::new("chattr").arg("+i").arg(&path));
-        as_somebody(|| nix::unistd::truncate(&path, 0).unwrap_err());
+        as_unprivileged(|| nix::unistd::truncate(&path, 0).unwrap_err());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o4777, "{cache}");
         tool(Command::new("chattr").arg("-i").arg(&path));
         bed.finish();

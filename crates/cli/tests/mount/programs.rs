@@ -6,7 +6,7 @@ use std::process::Command;
 use testkit::command::text;
 use testkit::fuse_mount::{Bed, tool};
 
-/// Runs a shell script in a directory; `None`, with a loud word, if one of the programs it needs is not there.
+/// Runs a shell script in a directory. Prints a notice and returns `None` if a program that it needs is not installed.
 fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
     for program in needs {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
@@ -42,7 +42,7 @@ fn git_keeps_a_repository() {
 }
 
 #[test]
-fn tar_brings_back_what_it_took() {
+fn tar_extracts_what_it_archived() {
     with_each_cache(
         &["tar"],
         "mkdir a; cd a; for n in $(seq 300); do seq $n > f$n; ln f$n h$n; ln -s f$n s$n; done; mkfifo p
@@ -75,9 +75,9 @@ assert c.execute('pragma integrity_check').fetchone() == ('ok',)
     }
 }
 
-/// Processes that make, move and remove the same names; then all names that are left can be removed.
+/// Processes concurrently create, rename and remove the same names. Afterwards all names that are left can be removed.
 #[test]
-fn many_processes_meet_at_names() {
+fn many_processes_change_the_same_names() {
     let script = "for n in $(seq 60); do
             mkdir -p d$((n % 3)) 2>/dev/null; (echo $0 > d$((n % 3))/f$((n % 7))) 2>/dev/null
             mv d$((n % 3))/f$((n % 7)) d$((n % 2))/g$((n % 5)) 2>/dev/null

@@ -1,4 +1,4 @@
-//! Space: whom it is reserved for, and giving it back.
+//! Reserved blocks, discarding free blocks, and whiteouts.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,13 +9,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 use testkit::command::text;
 use testkit::fuse_mount::{Bed, as_user, errors, tool};
 
-const SOMEBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
-/// Fills a file until there is no space. What the kernel keeps it takes for ever, so that is said at the end.
+/// Fills a file until a write or the final sync fails with `ENOSPC`: the kernel's cache accepts any amount of data.
 fn fill(bed: &Bed, name: &str) -> Option<String> {
     let to = format!("of={}", text(&bed.path(name)));
     let dd = ["dd", "if=/dev/zero", "bs=64k", "count=1200", "conv=fsync", &to];
-    let output = as_user(SOMEBODY, &dd).env("LC_ALL", "C").output();
+    let output = as_user(UNPRIVILEGED, &dd).env("LC_ALL", "C").output();
     let Ok(output) = output else {
         eprintln!("SKIPPED: no setpriv");
         return None;
@@ -24,7 +24,7 @@ fn fill(bed: &Bed, name: &str) -> Option<String> {
     Some(errors(&output))
 }
 
-/// Free blocks, and those of them that everybody may use.
+/// Returns the free blocks, and the free blocks that all users may use.
 fn space(bed: &Bed) -> (u64, u64) {
     let space = statvfs(bed.dir()).unwrap();
     (space.f_bfree, space.f_bavail)
@@ -40,25 +40,25 @@ fn reserved_blocks_are_for_root() {
         std::fs::set_permissions(bed.dir(), Permissions::from_mode(0o777)).unwrap();
         let (free, available) = space(&bed);
         let kept = free - available;
-        // 5 % of 64 MiB, and what only metadata gets.
+        // 5 % of 64 MiB, and the blocks kept for metadata.
         assert!(kept > 800, "{kept}");
         let Some(said) = fill(&bed, "his") else { return };
         assert!(said.contains("No space left"), "{options}: {said}");
         let (free, available) = space(&bed);
-        // A request of the kernel's, of up to a MiB, goes in as a whole or not at all.
+        // A write request of the kernel, of up to 1 MiB, is stored as a whole or not at all.
         assert!(free + 64 >= kept && available < 256, "{options}: {free}, {available}");
-        // Nothing goes in, but for root.
+        // Only root can still write.
         fill(&bed, "his too").unwrap();
         std::fs::write(bed.path("roots"), vec![7; 1 << 20]).unwrap();
         std::fs::File::open(bed.path("roots")).unwrap().sync_all().unwrap();
         assert!(space(&bed).0 + 200 < free, "{options}");
-        // With write-back caching, the first sync of the mount reports once more what found no space.
+        // With write-back caching, the first sync of the mount reports the lost data once more.
         let _ = rustix::fs::syncfs(std::fs::File::open(bed.dir()).unwrap());
         bed.umount();
         bed.bench().fsck();
 
-        // Or for whom the options name.
-        bed.mount(&format!("allow_other,resuid={SOMEBODY},{options}"));
+        // The user named by the options can, too.
+        bed.mount(&format!("allow_other,resuid={UNPRIVILEGED},{options}"));
         fill(&bed, "his third").unwrap();
         assert!(space(&bed).0 + 400 < free, "{options}");
         let _ = rustix::fs::syncfs(std::fs::File::open(bed.dir()).unwrap());
@@ -67,7 +67,7 @@ fn reserved_blocks_are_for_root() {
 }
 
 #[test]
-fn fstrim_gives_the_image_s_space_back() {
+fn fstrim_punches_holes_in_the_image() {
     for options in ["cache=kernel", "cache=direct,threads=1"] {
         let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
         std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
@@ -77,7 +77,7 @@ fn fstrim_gives_the_image_s_space_back() {
         std::fs::File::open(bed.path("gone")).unwrap().sync_all().unwrap();
         let before = occupied();
         std::fs::remove_file(bed.path("gone")).unwrap();
-        let refused = as_user(SOMEBODY, &["fstrim", &text(bed.dir())]).output();
+        let refused = as_user(UNPRIVILEGED, &["fstrim", &text(bed.dir())]).output();
         assert!(refused.is_err() || !refused.unwrap().status.success());
         assert_eq!(occupied(), before);
         let Some(said) = tool(Command::new("fstrim").arg("-v").arg(bed.dir())) else { return };

@@ -1,4 +1,4 @@
-//! What a mount tells of itself.
+//! The report of a mount, and `parext4 stat`.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -19,15 +19,15 @@ fn report(bed: &Bed) -> Value {
     serde_json::from_str(&bed.bench().ok(&["stat", "--json", &text(bed.dir())])).unwrap()
 }
 
-/// How often operations that do this were let through: shared and alone.
-fn admitted(report: &Value, what: &str) -> (u64, u64) {
+/// Returns how many operations with a reason were admitted: shared and exclusive.
+fn admitted(report: &Value, reason: &str) -> (u64, u64) {
     let rows = report["operations"]["admissions"].as_array().unwrap();
-    let row = rows.iter().find(|row| row["reason"] == what);
+    let row = rows.iter().find(|row| row["reason"] == reason);
     row.map_or((0, 0), |row| (row["shared"].as_u64().unwrap(), row["exclusive"].as_u64().unwrap()))
 }
 
 #[test]
-fn work_is_counted() {
+fn operations_are_counted() {
     for options in ["cache=direct,threads=3,explain", "cache=direct,threads=1,policy=exclusive"] {
         let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
         let before = report(&bed);
@@ -61,7 +61,7 @@ fn work_is_counted() {
 }
 
 #[test]
-fn the_attribute_is_of_the_server_alone() {
+fn the_report_hides_an_attribute_of_the_root() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
     let mut value = vec![0_u8; 65536];
     let len = getxattr(bed.dir(), ATTRIBUTE, &mut value[..]).unwrap();
@@ -70,7 +70,7 @@ fn the_attribute_is_of_the_server_alone() {
     assert_eq!(setxattr(bed.dir(), ATTRIBUTE, b"x", XattrFlags::empty()), Err(Errno::PERM));
     assert_eq!(removexattr(bed.dir(), ATTRIBUTE), Err(Errno::PERM));
     assert_eq!(listxattr(bed.dir(), &mut value[..]), Ok(0));
-    // On others it is one as any.
+    // On any other file the name stands for an ordinary attribute.
     std::fs::write(bed.path("file"), "").unwrap();
     assert_eq!(getxattr(bed.path("file"), ATTRIBUTE, &mut value[..]), Err(Errno::NODATA));
     setxattr(bed.path("file"), ATTRIBUTE, b"x", XattrFlags::empty()).unwrap();
@@ -79,7 +79,7 @@ fn the_attribute_is_of_the_server_alone() {
 }
 
 #[test]
-fn who_gets_no_answer_is_told_why() {
+fn stat_explains_why_there_is_no_report() {
     let Some(bed) = Bed::new(&[]) else { return };
     let fails = |path: &str, part: &str| {
         let error = bed.bench().fails(&["stat", path]);
@@ -105,7 +105,7 @@ fn who_gets_no_answer_is_told_why() {
 }
 
 #[test]
-fn a_watcher_ends_with_the_mount_and_by_a_signal() {
+fn stat_watch_ends_with_the_mount_and_by_a_signal() {
     for json in [true, false] {
         let Some(bed) = Bed::mounted(&[], "rw") else { return };
         let watch = || {
@@ -114,7 +114,7 @@ fn a_watcher_ends_with_the_mount_and_by_a_signal() {
             let mut watcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let mut output = BufReader::new(watcher.stdout.take().unwrap());
             let mut line = String::new();
-            // Twice, the second time with rates.
+            // Two reports, the second with rates.
             for _ in 0..2 {
                 while !line.contains(&text(&bed.bench().image())) {
                     assert!(output.read_line(&mut line).unwrap() > 0, "{line}");

@@ -1,4 +1,4 @@
-//! Times of inodes, and what tells inodes of one number apart.
+//! Times and generations of inodes.
 
 use std::fs::{File, FileTimes};
 use std::io::Write;
@@ -12,16 +12,16 @@ use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 
 use testkit::fuse_mount::{Bed, tool};
 
-/// Sets the time of last access, reads the file and returns whether that has changed it.
+/// Sets the time of last access, reads the file, and returns true if the read has changed the time.
 fn read_is_noted(path: &Path, atime: SystemTime) -> bool {
     File::open(path).unwrap().set_times(FileTimes::new().set_accessed(atime)).unwrap();
     assert_eq!(std::fs::read(path).unwrap(), b"contents");
-    // The kernel asks again for what it cannot know.
+    // The kernel asks the server for the time of last access.
     std::fs::metadata(path).unwrap().accessed().unwrap() != atime
 }
 
 #[test]
-fn reads_are_noted_as_the_options_say() {
+fn reads_update_the_time_of_last_access_as_the_options_say() {
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let future = SystemTime::now() + Duration::from_secs(3600);
     for (options, noted) in
@@ -59,7 +59,7 @@ fn times_survive_to_the_nanosecond_beyond_2038() {
 }
 
 #[test]
-fn a_write_is_dated_when_it_was_made() {
+fn a_write_sets_the_time_of_the_write() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
         let Some(bed) = Bed::mounted(&[], options) else { return };
         let before = SystemTime::now() - Duration::from_millis(20);
@@ -74,9 +74,9 @@ fn a_write_is_dated_when_it_was_made() {
     }
 }
 
-/// What the kernel writes back by itself may arrive after the date it has sent; also by a handle that is direct.
+/// The kernel's write-back may arrive after the time of modification that the kernel has sent, also through a direct handle.
 #[test]
-fn data_that_is_written_back_late_does_not_date_the_file() {
+fn late_write_back_does_not_change_the_time() {
     let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
     let files: Vec<_> = (0..200).map(|number| bed.path(&format!("file{number}"))).collect();
     let times = || -> Vec<_> {
@@ -87,7 +87,7 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
         scope.spawn(|| {
             let root = File::open(bed.dir()).unwrap();
             while !over.load(Ordering::Relaxed) {
-                // Begins to write all back before it waits for anything.
+                // Starts write-back of all pages before it waits for any.
                 rustix::fs::syncfs(&root).unwrap();
             }
         });
@@ -112,9 +112,9 @@ fn data_that_is_written_back_late_does_not_date_the_file() {
     bed.finish();
 }
 
-/// The kernel's date comes after the file can no longer be changed.
+/// The kernel sends the time of modification after the file has become immutable.
 #[test]
-fn a_file_is_dated_that_becomes_immutable_while_it_is_written() {
+fn a_file_that_becomes_immutable_during_a_write_gets_the_time() {
     for flag in [IFlags::APPEND, IFlags::IMMUTABLE] {
         let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
         let path = bed.path("file");
@@ -136,7 +136,7 @@ fn a_file_is_dated_that_becomes_immutable_while_it_is_written() {
 }
 
 #[test]
-fn an_inode_number_that_is_used_again_has_another_generation() {
+fn a_reused_inode_number_has_another_generation() {
     let Some(bed) = Bed::mounted(&[], "rw") else { return };
     let path = bed.path("file");
     let inode = || {
@@ -148,7 +148,7 @@ fn an_inode_number_that_is_used_again_has_another_generation() {
         ))
     };
     let Some((number, generation)) = inode() else { return };
-    // It is free when the kernel has forgotten it.
+    // The number is free once the kernel has forgotten the inode.
     let again = (0..1000).find_map(|_| {
         std::fs::remove_file(&path).unwrap();
         inode().filter(|(again, _)| *again == number)
@@ -157,7 +157,8 @@ fn an_inode_number_that_is_used_again_has_another_generation() {
     bed.finish();
 }
 
-/// The kernel rounds what it sets and is told, so that a time does not change when the file is looked at again later.
+/// The kernel rounds times that it sets and that it gets from the server, so a time does not change when the kernel asks
+/// again.
 #[test]
 fn times_of_small_inodes_have_no_nanoseconds() {
     for options in ["cache=kernel", "cache=direct"] {

@@ -1,4 +1,4 @@
-//! Mounts by somebody who is not root, of an image that somebody hostile has made.
+//! Mounts by a user without privileges, of a hostile image.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ use testkit::fuse_mount::{Bed, errors};
 
 const USER: u32 = 65534;
 
-/// What comes before each script: a mount namespace in which `/dev/fuse` is for everybody, as udev makes it, and
+/// Start of each script: makes `/dev/fuse` accessible to all users, as udev does, in a private mount namespace. Defines
 /// `user`, which runs a command without privileges.
 const PREPARE: &str = r#"
 set -e
@@ -21,8 +21,8 @@ user() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
 options() { grep " $dir fuse.parext4 " /proc/mounts | cut -d' ' -f4; }
 "#;
 
-/// An image with what only root may make, which belongs to the user, as the directory does. `None` if nothing can be
-/// mounted here, with a loud word.
+/// Returns an image with inodes that only root may create. The image and the directory belong to the user. Prints a notice
+/// and returns `None` if mounting is not possible here.
 fn hostile() -> Option<Bed> {
     let bed = Bed::mounted(&[], "rw")?;
     std::fs::copy("/usr/bin/id", bed.path("id")).unwrap();
@@ -40,7 +40,7 @@ fn hostile() -> Option<Bed> {
     Some(bed)
 }
 
-/// Runs a script after [`PREPARE`]. `None`, with a loud word, without the tools for it.
+/// Runs a script after [`PREPARE`]. Prints a notice and returns `None` without the tools for it.
 fn run(bed: &Bed, script: &str) -> Option<Output> {
     for tool in ["unshare", "setpriv", "fusermount3"] {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -54,7 +54,7 @@ fn run(bed: &Bed, script: &str) -> Option<Output> {
     Some(command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap())
 }
 
-/// As [`run`], of a script that must succeed; what it prints.
+/// Like [`run`], for a script that must succeed. Returns its output.
 fn printed(bed: &Bed, script: &str) -> Option<String> {
     let output = run(bed, script)?;
     assert!(output.status.success(), "{}", errors(&output));
@@ -83,9 +83,9 @@ fn a_user_mounts_without_privileges() {
 }
 
 #[test]
-fn what_an_image_says_gives_nobody_privileges() {
+fn set_id_bits_and_devices_of_an_image_have_no_effect() {
     let Some(bed) = hostile() else { return };
-    // Also if the user asks for it: only root may.
+    // The options do not help: only root may set them.
     for options in ["rw", "suid,dev"] {
         let script = format!(
             r#"
@@ -100,7 +100,7 @@ fn what_an_image_says_gives_nobody_privileges() {
         assert_eq!(lines.next(), Some("65534"), "{options}: a set-user-ID bit counts");
         assert!(lines.next().unwrap().contains("Permission denied"), "{options}: a device works: {printed}");
     }
-    // By root it is so too, until asked for.
+    // Mounts by root ignore them, too, unless the options say otherwise.
     for (options, user) in [("allow_other", "65534"), ("allow_other,suid", "0")] {
         let script = format!(
             r#"
@@ -115,7 +115,7 @@ fn what_an_image_says_gives_nobody_privileges() {
 }
 
 #[test]
-fn what_a_user_may_not_do_is_named() {
+fn errors_of_unprivileged_mounts_name_the_cause() {
     let Some(bed) = hostile() else { return };
     let refused = |script: &str, why: &str| {
         let Some(output) = run(&bed, script) else { return };

@@ -1,9 +1,9 @@
-//! Acting as another user.
+//! Runs code as another user.
 
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Runs `act` in a thread without privileges, of user and group 65534, and in no further group.
-pub fn as_somebody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+/// Runs `act` in a thread without privileges, with user and group 65534 and no supplementary groups.
+pub fn as_unprivileged<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
     let enter = || {
         set_thread_groups(&[]).unwrap();

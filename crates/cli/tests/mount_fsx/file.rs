@@ -14,12 +14,12 @@ use crate::mapping::Mapping;
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::fuse_mount::Bed;
 
-/// Operations that are shown when something is wrong.
+/// Number of last operations that a failure prints.
 const SHOWN: usize = 40;
-/// What direct requests are multiples of.
+/// Alignment of direct requests, in bytes.
 const SECTOR: u64 = 512;
 
-/// A file, what it must hold, and what was done to it last.
+/// A file, its expected contents, and its last operations.
 pub struct Tested {
     bed: Bed,
     options: String,
@@ -30,7 +30,7 @@ pub struct Tested {
     counts: Counts,
 }
 
-/// What was done.
+/// An operation that was done.
 #[derive(Default)]
 struct Counts {
     operations: u64,
@@ -38,19 +38,19 @@ struct Counts {
     unsupported: u64,
 }
 
-/// All ways to the file.
+/// All handles of the file.
 struct Open {
     cached: [File; 2],
     direct: [File; 2],
     mapping: Mapping,
 }
 
-/// To write anywhere, and to append.
+/// Index of the handles for writes at any offset, and of those for appends.
 const ANYWHERE: usize = 0;
 const AT_THE_END: usize = 1;
 
 impl Open {
-    /// Opens the file, which is made if need be, and leaves it as it was.
+    /// Opens the file, and creates it if it does not exist. Does not truncate it.
     fn new(path: PathBuf) -> Result<Self> {
         let open = |append: bool, flags: OFlags| {
             let flags = i32::try_from(flags.bits()).unwrap();
@@ -106,7 +106,8 @@ impl Tested {
         Shape { size: self.model.len() as u64, block: self.block_size }
     }
 
-    /// Does the operation to both; if `mapped`, buffered reads and writes within the file through the mapping.
+    /// Runs an operation on the file and on the model. If `mapped`, buffered reads and writes within the file use the
+    /// mapping.
     pub fn apply(&mut self, nth: u64, op: Op, mapped: bool) {
         if self.last.len() == SHOWN {
             self.last.pop_front();
@@ -208,7 +209,7 @@ impl Tested {
         Ok(fallocate(self.file(), mode | keep_size, offset, len)?)
     }
 
-    /// Whether the kernel's FUSE has a request for it; counted if not.
+    /// Returns true if FUSE has a request for the operation. Counts the operation as unsupported otherwise.
     fn shift(&mut self, mode: FallocateFlags, offset: u64, len: u64) -> Result<bool> {
         match fallocate(self.file(), mode, offset, len) {
             Err(Errno::OPNOTSUPP) => {
@@ -226,7 +227,7 @@ impl Tested {
         buf.fill(0xee);
         let mut count = 0;
         while count < buf.len() {
-            // What is short of a sector is the end of the file.
+            // Only at the end of the file is a transfer shorter than a sector.
             match self.ways().way(way).read_at(&mut buf[count..], offset + count as u64)? {
                 0 => break,
                 read if way == Way::Direct && !(read as u64).is_multiple_of(SECTOR) => {
@@ -240,7 +241,7 @@ impl Tested {
         Ok(())
     }
 
-    /// Compares what was read with the model.
+    /// Compares data that was read with the model.
     fn compare(&self, way: &str, seen: &[u8], offset: u64, len: u64) {
         let start = at(offset).min(self.model.len());
         let want = &self.model[start..at(offset + len).clamp(start, self.model.len())];
@@ -253,7 +254,7 @@ impl Tested {
         }
     }
 
-    /// What is a hole must be zeros in the model; hole and data follow each other.
+    /// Checks that holes are zeros in the model, and that holes and data alternate.
     fn seek(&self, offset: u64) -> Result<()> {
         let size = self.model.len() as u64;
         let data = match seek(self.file(), SeekFrom::Data(offset)) {
@@ -275,7 +276,7 @@ impl Tested {
         }
     }
 
-    /// Compares all of the file, in every way.
+    /// Compares the whole file with the model, through each handle.
     pub fn check_all(&mut self) {
         for way in [Way::Buffered, Way::Direct] {
             if let Err(error) = self.read(way, 0, MAX_SIZE) {
@@ -287,14 +288,14 @@ impl Tested {
         self.compare("mapped", &seen, 0, size);
     }
 
-    /// Unmounts, asks e2fsck, and mounts again.
+    /// Unmounts, runs e2fsck, and mounts again.
     pub fn reopen(&mut self) {
         self.shut();
         self.open();
         self.check_all();
     }
 
-    /// Ends it, and says what was done.
+    /// Checks the file once more, unmounts, and returns a summary of the operations.
     pub fn close(mut self) -> String {
         self.check_all();
         self.reopen();
@@ -336,7 +337,7 @@ impl Tested {
     }
 }
 
-/// Direct requests are of whole sectors.
+/// Rounds a direct request to whole sectors.
 fn rounded(way: Way, offset: u64, len: u64) -> (u64, u64) {
     match way {
         Way::Buffered => (offset, len),
@@ -347,7 +348,7 @@ fn rounded(way: Way, offset: u64, len: u64) -> (u64, u64) {
     }
 }
 
-/// Bytes that differ from place to place, and from operation to operation; never 0. Aligned as direct I/O wants it.
+/// Returns nonzero bytes that differ by offset and by operation, in memory aligned for direct I/O.
 fn data(nth: u64, len: u64) -> impl std::ops::Deref<Target = [u8]> {
     let mut buf = AlignedBuf::zeroed(at(len).next_multiple_of(4096));
     for (place, byte) in (0..len).zip(buf.iter_mut()) {
@@ -356,7 +357,7 @@ fn data(nth: u64, len: u64) -> impl std::ops::Deref<Target = [u8]> {
     Cut { buf, len: at(len) }
 }
 
-/// The beginning of a buffer.
+/// Returns the first bytes of a buffer.
 struct Cut {
     buf: AlignedBuf,
     len: usize,

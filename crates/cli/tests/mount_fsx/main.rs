@@ -1,7 +1,7 @@
-//! Random operations of every kind on one file of a mount, beside a model in memory: through the kernel's cache, with
-//! `O_DIRECT`, and mapped; in the manner of fsx.
+//! Random operations of every kind on one file of a mount, compared with a model in memory, in the manner of fsx: through
+//! the kernel's cache, with `O_DIRECT`, and mapped.
 //!
-//! `PAREXT4_FSX_OPS` is how many operations each configuration does. `cargo xtask mount-fsx --long` does a million.
+//! `PAREXT4_FSX_OPS` sets the number of operations of each configuration. `cargo xtask mount-fsx --long` does a million.
 
 mod file;
 mod mapping;
@@ -13,7 +13,7 @@ use testkit::fuse_mount::Bed;
 use testkit::rng::Rng;
 use testkit::settings;
 
-/// Operations between two looks at the whole file, and between two at the whole volume.
+/// Number of operations between two checks of the whole file, and between two checks of the whole volume.
 const LOOK: u64 = 500;
 const CLOSE: u64 = 20_000;
 

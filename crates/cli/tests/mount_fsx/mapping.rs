@@ -1,10 +1,11 @@
-//! A file mapped into the memory of another program: here nothing may be mapped, as that takes unsafe code.
+//! A file mapped into the memory of another program, because mapping needs unsafe code, which this crate does not have.
 
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Maps a file as far as its second argument says, and then does what each line asks: to read, to write, to sync.
+/// Maps the first bytes of a file, as many as its second argument says, and executes a command from each line of its input:
+/// read, write or sync.
 const SCRIPT: &str = "
 import mmap, os, sys
 memory = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), int(sys.argv[2]))
@@ -28,7 +29,7 @@ for line in iter(requests.readline, b''):
         answer(b'.')
 ";
 
-/// A program that has a file mapped. It ends when this is dropped.
+/// A program that has a file mapped. Dropping it ends the program.
 pub struct Mapping {
     program: Child,
     requests: Option<ChildStdin>,
@@ -36,7 +37,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Whether there is a program for it; says so loudly if not.
+    /// Returns true if Python is installed. Prints a notice otherwise.
     pub fn is_possible() -> bool {
         let found = Command::new("python3").arg("-V").output().is_ok_and(|output| output.status.success());
         if !found {
@@ -45,7 +46,7 @@ impl Mapping {
         found
     }
 
-    /// Maps the first `len` bytes of a file, which must have so many.
+    /// Maps the first `len` bytes of a file, which must have at least that length.
     pub fn new(path: &Path, len: u64) -> Self {
         let mut command = Command::new("python3");
         command.args(["-c", SCRIPT]).arg(path).arg(len.to_string());
@@ -80,7 +81,7 @@ impl Mapping {
         self.done();
     }
 
-    /// Has what was written reach the server.
+    /// Writes dirty pages of the mapping back to the server.
     pub fn sync(&mut self) {
         self.ask("sync", 0, 0);
         self.done();

@@ -1,9 +1,9 @@
-//! A mount under everything at once: handles of every kind on one file, by several users, with thousands of requests under
-//! way, on volumes that are half full and full; with the kernel's ext4 as the reference.
+//! A mount under mixed load: handles of every kind on one file, by several users, with thousands of requests in flight, on
+//! half full and on full volumes. The kernel's ext4 is the reference.
 //!
-//! *Scripts* do the same steps on two volumes and compare all that they come to. *Crowds* are many threads, whose reads must
-//! show what was written. `PAREXT4_MIXED_SECONDS` is how long each
-//! test goes on. `cargo xtask mount-mixed --seconds N` runs them for long.
+//! *Scripts* run the same steps on two volumes and compare all results. *Crowds* are many threads whose reads must return
+//! the data that was written. `PAREXT4_MIXED_SECONDS` sets the duration of each test. `cargo xtask mount-mixed --seconds N`
+//! runs them for longer.
 
 mod crowd;
 mod engines;
@@ -19,7 +19,7 @@ use crowd::Shape;
 use side::Kind;
 use testkit::settings;
 
-/// Runs scripts, one after another, until the time is over.
+/// Runs scripts one after another until the time is over.
 fn scripts(test: &str, kinds: [Kind; 2], block_size: u32) {
     let first = settings::seed(test);
     let deadline = Instant::now() + settings::mixed_seconds();
@@ -31,14 +31,14 @@ fn scripts(test: &str, kinds: [Kind; 2], block_size: u32) {
     }
 }
 
-/// The command that repeats a run.
+/// Returns the command that repeats a run.
 fn repeat(test: &str, seed: u64) -> String {
     format!(
         "PAREXT4_STRESS_SEED={seed} PAREXT4_MIXED_SECONDS=0 cargo test -p parext4-cli --test mount_mixed -- --exact {test}"
     )
 }
 
-/// The oracle agrees with itself: what is compared does not depend on time.
+/// Compares the kernel's ext4 with itself, which checks that no compared result depends on time.
 #[test]
 fn scripts_on_the_kernel_twice() {
     scripts("scripts_on_the_kernel_twice", [Kind::Kernel; 2], 4096);
@@ -66,7 +66,7 @@ fn scripts_direct() {
 
 const HALF_FULL: Shape = Shape { workers: 24, depth: 64, files: 3, region: 128, free: Some(24 << 20) };
 const FULL: Shape = Shape { free: Some(1 << 20), ..HALF_FULL };
-/// More threads than the server has.
+/// Number of threads: more than the server has.
 const MANY_THREADS: Shape = Shape { workers: 700, depth: 2, files: 1, region: 32, free: None };
 
 fn crowd_of(test: &str, kind: Kind, block_size: u32, shape: Shape) {

@@ -1,6 +1,6 @@
 //! A file mapped into memory.
 
-#![allow(unsafe_code, reason = "memory is mapped, and others change it")]
+#![allow(unsafe_code, reason = "the memory is mapped, and other processes change it")]
 
 use std::fs::File;
 use std::ptr::NonNull;
@@ -22,16 +22,16 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes, more than 0, which the file need not have.
+    /// Maps the first `len` bytes, which must be more than 0. The file may be shorter.
     pub fn new(file: &File, len: usize, writable: bool) -> Result<Self, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
         Ok(Self { start: NonNull::new(start.cast()).expect("nothing is mapped at 0"), len })
     }
 
-    /// Brings pages in as a read or a write would, with an error where that would be a signal: past the end of the file,
-    /// or without space.
+    /// Faults pages in as a read or a write would, but returns an error where an access would raise a signal: past the end
+    /// of the file, or without space.
     fn populate(&self, offset: usize, len: usize, writes: bool) -> Result<(), Errno> {
         let first = offset / PAGE * PAGE;
         let end = (offset + len).min(self.len);
@@ -42,18 +42,18 @@ impl Mapping {
 
     fn bytes(&self, offset: usize, len: usize) -> &[AtomicU8] {
         assert!(offset <= self.len && len <= self.len - offset, "past the end of the mapping");
-        // SAFETY: the range lies in the mapping, which is aligned for bytes and is there as long as `self`. Everything in
-        // this process that uses it does so by atomic operations.
+        // SAFETY: the range lies in the mapping, which is aligned for bytes and lives as long as `self`. All code of this
+        // process accesses it by atomic operations.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset).cast(), len) }
     }
 
-    /// Reads bytes. `EFAULT` stands for the signal past the end of the file.
+    /// Reads bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the file.
     pub fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, Errno> {
         self.populate(offset, len, false)?;
         Ok(self.bytes(offset, len).iter().map(|byte| byte.load(Ordering::Relaxed)).collect())
     }
 
-    /// Writes bytes. `EFAULT` stands for the signal past the end of the file or without space.
+    /// Writes bytes. Returns `EFAULT` where a plain access would raise a signal: past the end of the file, or without space.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Errno> {
         self.populate(offset, data.len(), true)?;
         for (to, &byte) in self.bytes(offset, data.len()).iter().zip(data) {
@@ -62,16 +62,16 @@ impl Mapping {
         Ok(())
     }
 
-    /// Writes back what was changed, and waits for that.
+    /// Writes dirty pages back, and waits until that is done.
     pub fn sync(&self) -> Result<(), Errno> {
-        // SAFETY: the range is the mapping, whose contents stay.
+        // SAFETY: the range is the mapping, and msync(2) does not change its contents.
         unsafe { msync(self.start.as_ptr().cast(), self.len, MsyncFlags::SYNC) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nothing refers to it any more.
+        // SAFETY: this value owns the mapping, and no reference to it is left.
         unsafe { munmap(self.start.as_ptr().cast(), self.len) }.expect("it is mapped");
     }
 }

@@ -10,18 +10,18 @@ use testkit::command::text;
 use testkit::fuse_mount::Bed;
 use testkit::kernel_mount::Kernel;
 
-/// A volume that is mounted.
+/// A mounted volume.
 pub enum Side {
     Kernel(Kernel),
     Ours(Bed, Connection),
 }
 
-/// Mounts for all users.
+/// Mounts the volume for all users.
 fn mount(bed: &Bed, options: &str) {
     bed.mount(&format!("allow_other,suid,noatime,log={},{options}", text(&log(bed))));
 }
 
-/// Where the server says what goes wrong.
+/// Returns the path of the server's log file.
 fn log(bed: &Bed) -> PathBuf {
     bed.bench().path("server.log")
 }
@@ -36,11 +36,11 @@ impl Drop for Side {
     }
 }
 
-/// Which side, and how it is mounted.
+/// The file system of a side, and its mount options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Kernel,
-    /// With these mount options.
+    /// parext4 with these mount options.
     Ours(&'static str),
 }
 
@@ -58,13 +58,13 @@ impl Side {
                 Self::Ours(bed, connection)
             }
         };
-        let everybody = Permissions::from_mode(0o755);
-        std::fs::set_permissions(side.dir().parent().expect("a folder below another"), everybody).unwrap();
+        let all_users = Permissions::from_mode(0o755);
+        std::fs::set_permissions(side.dir().parent().expect("a folder below another"), all_users).unwrap();
         std::fs::set_permissions(side.dir(), Permissions::from_mode(0o777)).unwrap();
         Some(side)
     }
 
-    /// Where it is mounted.
+    /// Returns the directory that the volume is mounted on.
     pub fn dir(&self) -> PathBuf {
         match self {
             Self::Kernel(kernel) => kernel.path(),
@@ -72,7 +72,7 @@ impl Side {
         }
     }
 
-    /// The connection to the server, if there is one.
+    /// Returns the connection to the server; `None` for the kernel's ext4.
     pub fn connection(&self) -> Option<&Connection> {
         match self {
             Self::Kernel(_) => None,
@@ -94,7 +94,7 @@ impl Side {
         }
     }
 
-    /// Unmounts, and e2fsck finds nothing.
+    /// Unmounts, and checks the volume with e2fsck.
     pub fn finish(self) {
         if let Self::Ours(bed, _) = &self {
             bed.umount();
@@ -102,7 +102,7 @@ impl Side {
         }
     }
 
-    /// Fills the volume with a file of root's, except for `leave` bytes.
+    /// Fills the volume with a file of root, except for `leave` bytes.
     pub fn fill(&self, leave: u64) {
         let free = || {
             let space = rustix::fs::statvfs(self.dir()).unwrap();

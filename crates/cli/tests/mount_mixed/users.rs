@@ -1,4 +1,4 @@
-//! Users that threads act as.
+//! The users that threads act as.
 
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -7,7 +7,7 @@ use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread
 pub enum User {
     Root,
     Owner,
-    /// Also in the owner's group.
+    /// A member of the owner's group.
     Friend,
     Stranger,
 }
@@ -24,10 +24,10 @@ impl User {
         }
     }
 
-    /// Makes the calling thread act as this user. It can still become another one.
+    /// Makes the calling thread act as this user. A later call can change the user again.
     pub fn enter(self) {
         let (root, id) = (Uid::from_raw(0), self.id());
-        // Back to root first, because only root may become any user.
+        // Back to root first, because only root may become another user.
         set_thread_res_uid(root, root, root).expect("the saved user is root");
         let groups: &[u32] = if self == Self::Friend { &[id, Self::Owner.id()] } else { &[id] };
         let groups: Vec<_> = groups.iter().copied().map(Gid::from_raw).collect();

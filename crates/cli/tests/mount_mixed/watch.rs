@@ -1,5 +1,5 @@
-//! Ends what hangs: a call that does not come back is shown with what every thread waits for, and the connection to the
-//! server is aborted, so that the kernel fails all calls instead of leaving threads that nothing can end.
+//! Detects calls that hang: prints what every thread waits for, and aborts the connection to the server, so that the kernel
+//! fails all calls instead of leaving threads that cannot be killed.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use rustix::fs::minor;
 use testkit::slowest;
 
-/// How often the watch looks.
+/// How often the watch checks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Consecutive checks that one call may last, a minute. Checks are counted, not time, because no check is made while
 /// the machine is stopped.
 const LIMIT: u32 = 120;
-/// The looks within which calls must come back once the connection is aborted.
+/// Number of checks within which calls must return once the connection is aborted.
 const GRACE: u32 = 20;
 
 /// The connection of a mount to its server.
@@ -34,7 +34,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// That of what is mounted on `dir`.
+    /// Returns the connection of the mount on `dir`.
     pub fn of(dir: &Path) -> Self {
         let device = std::fs::metadata(dir).unwrap().dev();
         let number = minor(device).to_string();
@@ -70,13 +70,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Slot {
-    /// Goes up when a call begins and when it ends, so it is odd meanwhile.
+    /// Incremented when a call starts and when it ends, so it is odd during a call.
     count: AtomicU64,
     call: Mutex<String>,
 }
 
 impl Watch {
-    /// Watches `threads` threads of the test that `name` repeats, which use these connections.
+    /// Watches `threads` threads that use these connections. `name` is the test that repeats the run.
     pub fn start(name: &str, connections: Vec<Connection>, threads: usize) -> Self {
         let slots = (0..threads).map(|_| Slot::default()).collect();
         let (stop, aborted) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -101,7 +101,7 @@ impl Watch {
 
 impl Shared {
     fn watch(&self) {
-        // What was seen last of each thread, and how often in a row.
+        // The last value of each thread, and the number of consecutive checks that saw it.
         let mut seen = vec![(0, 0); self.slots.len()];
         let mut grace = None;
         while !self.stop.load(Ordering::Relaxed) {
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Says which calls hang, and what the threads of this process and of the servers wait for.
+    /// Prints which calls hang, and what the threads of this process and of the servers wait for.
     fn tell(&self, hung: &[usize]) {
         let mut text = format!("\n{}: calls have not come back for {:?}:\n", self.name, INTERVAL * LIMIT);
         for &nth in hung {
@@ -150,7 +150,7 @@ fn is_hung((count, looks): (u64, u32)) -> bool {
     count % 2 == 1 && looks > LIMIT
 }
 
-/// What the threads of a process wait for in the kernel, those that wait for the same together.
+/// Describes what the threads of a process wait for in the kernel, grouped by kernel stack.
 fn threads(pid: u32) -> String {
     let mut places = std::collections::BTreeMap::<String, Vec<String>>::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
@@ -169,7 +169,8 @@ fn threads(pid: u32) -> String {
     text
 }
 
-/// Not by `eprintln`: what a test says is kept until it ends, and one that hangs does not.
+/// Prints at once. `eprintln` does not: the test harness keeps its output until the test ends, and a hanging test does not
+/// end.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,9 +1,9 @@
-//! What POSIX has to say of names and attributes, after the subjects of pjdfstest: each case of the tables in `cases` is
-//! done on a mount and on the kernel's ext4, as root and as somebody else, and must come to the same.
+//! POSIX semantics of names and attributes, by the subjects of pjdfstest. Each case of the tables in `cases` runs on a mount
+//! and on the kernel's ext4, as root and as another user, and must have the same results.
 //!
-//! A line of a table is a case: what root sets up, `|`, and what is done then, all in a directory of its own. Operations
-//! are separated by `;` and are in `operation.rs`. A line with `{a,b}` stands for one with each of them. A line that begins
-//! with `~` may come to something else through FUSE; the comment above it says why.
+//! A line of a table is a case, which runs in its own directory: the setup by root, `|`, and the tested operations.
+//! Operations are separated by `;` and are in `operation.rs`. A line with `{a,b}` stands for one line with each choice. A
+//! line that starts with `~` may have another result through FUSE; the comment above it gives the reason.
 
 mod operation;
 mod snapshot;
@@ -21,11 +21,11 @@ use table::Case;
 use testkit::fuse_mount::Bed;
 use testkit::kernel_mount::Kernel;
 
-/// Who does what a case is about.
+/// The user that runs the tested operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Actor {
     Root,
-    /// Without privileges, and in one more group than their own.
+    /// A user without privileges, with one supplementary group.
     User,
 }
 
@@ -34,7 +34,7 @@ const ALSO_GROUP: u32 = 1000;
 const ACTORS: [Actor; 2] = [Actor::Root, Actor::User];
 
 impl Actor {
-    /// Makes the calling thread act as this one, for ever.
+    /// Makes the calling thread act as this user for the rest of its life.
     fn enter(self) {
         if self == Self::User {
             let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
@@ -45,24 +45,24 @@ impl Actor {
     }
 }
 
-/// What cases came to on one side, as one actor.
+/// The results of all cases on one side, as one user.
 struct Done {
     actor: Actor,
     root: PathBuf,
-    /// What things looked like before, by case.
+    /// The snapshot before the operations, by case.
     before: Vec<Snapshot>,
-    /// What its operations came to, by case.
+    /// The results of the operations, by case.
     outcomes: Vec<Vec<Outcome>>,
 }
 
 impl Done {
-    /// Does all cases below a root.
+    /// Runs all cases below a root.
     fn new(root: &Path, cases: &[Case], actor: Actor) -> Self {
         let mut done = Self { actor, root: root.to_owned(), before: Vec::new(), outcomes: Vec::new() };
         for (nth, case) in cases.iter().enumerate() {
             case.set_up(&done.dir(nth));
         }
-        // Later than what was set up, by any clock.
+        // Later than the setup, by any clock.
         std::thread::sleep(Duration::from_millis(50));
         done.before = (0..cases.len()).map(|nth| Snapshot::take(&done.dir(nth))).collect();
         let act = || {
@@ -77,12 +77,12 @@ impl Done {
         self.root.join(format!("{:?}{nth}", self.actor))
     }
 
-    /// What a case has left, as it is seen now.
+    /// Describes the current state that a case has left.
     fn left(&self, nth: usize) -> Vec<String> {
         self.before[nth].compare(&Snapshot::take(&self.dir(nth)))
     }
 
-    /// Prints each difference from what the kernel has done, and returns how many there are that FUSE is no reason for.
+    /// Prints each difference from the kernel's ext4, and returns the number of those that FUSE does not explain.
     fn differences(&self, kernel: &Self, cases: &[Case], when: &str) -> usize {
         let differs = |(nth, case): (usize, &Case)| {
             let (left, expected) = (self.left(nth), kernel.left(nth));
@@ -105,7 +105,7 @@ impl Done {
     }
 }
 
-/// How many differences there are, at once and when it is mounted again.
+/// Returns the number of differences, at once and after mounting again.
 fn differences(options: &str, cases: &[Case]) -> usize {
     let options = format!("allow_other,dev,suid,noatime,{options}");
     let Some(kernel) = Kernel::mounted(&["-b", "1024"], "noatime") else { return 0 };
@@ -129,7 +129,7 @@ fn differences(options: &str, cases: &[Case]) -> usize {
 }
 
 #[test]
-fn operations_come_to_what_the_kernel_makes_of_them() {
+fn operations_have_the_same_results_as_with_the_kernel() {
     umask(Mode::empty());
     let cases = table::all();
     let differences: usize = ["cache=kernel", "cache=writeback", "cache=direct"]

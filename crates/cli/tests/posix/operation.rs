@@ -1,4 +1,4 @@
-//! The operations that cases are made of. Each is a line of words: what is done, and to what, below the case's directory.
+//! The operations of cases. Each is a line of words: the operation and its arguments. Paths are below the case's directory.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,8 +16,8 @@ use rustix::process::umask;
 
 use crate::{ALSO_GROUP, USER};
 
-/// An access control list as programs pass it: version 2, then tag, permissions and user of each entry. It says more than
-/// permissions can.
+/// An access control list in the form of the system call: version 2, then tag, permissions and user of each entry. It does
+/// not fit in permission bits.
 const LIST: &[u8] = b"\x02\0\0\0\
     \x01\0\x06\0\xff\xff\xff\xff\
     \x02\0\x04\0\xe9\x03\0\0\
@@ -25,16 +25,16 @@ const LIST: &[u8] = b"\x02\0\0\0\
     \x10\0\x06\0\xff\xff\xff\xff\
     \x20\0\x04\0\xff\xff\xff\xff";
 
-/// What an operation came to: an error number, 0 for none.
+/// The result of an operation: an error number, or 0 for success.
 pub type Outcome = i32;
 
-/// Does it and must succeed.
+/// Runs an operation of the setup. Panics if it fails.
 pub fn run_as_root(operation: &str, dir: &Path) {
     let outcome = run(operation, dir);
     assert_eq!(outcome, 0, "{operation}: {}", std::io::Error::from_raw_os_error(outcome));
 }
 
-/// Does it.
+/// Runs an operation.
 pub fn run(operation: &str, dir: &Path) -> Outcome {
     let words: Vec<_> = operation.split(' ').filter(|word| !word.is_empty()).collect();
     match try_run(&words, dir) {
@@ -114,7 +114,8 @@ fn try_run(words: &[&str], dir: &Path) -> Result<(), Errno> {
     }
 }
 
-/// A path below the case's directory; `@255` is a name of so many bytes, `@deep` more than a path may have, `''` nothing.
+/// Returns a path below the case's directory. `@255` stands for a name of 255 bytes, `@deep` for a path that is too long,
+/// `''` for an empty path.
 fn path(dir: &Path, word: &str) -> PathBuf {
     match word {
         "." => dir.to_owned(),
@@ -140,7 +141,7 @@ fn number(word: &str) -> u64 {
     word.parse::<i64>().unwrap().cast_unsigned()
 }
 
-/// `r` is root, `u` the user, `g` the user's other group, `o` another one, `-` what it is.
+/// Parses a user or group: `r` is root, `u` the user, `g` the user's supplementary group, `o` another one, `-` no change.
 fn id(word: &str) -> Option<u32> {
     match word {
         "r" => Some(0),
@@ -172,7 +173,7 @@ fn mknod(kind: &str, path: &Path, bits: &str) -> Result<(), Errno> {
     mknodat(CWD, path, kind, mode(bits), device)
 }
 
-/// Letters and words as `r+creat+excl`. Opening waits for nobody.
+/// Parses open flags such as `r+creat+excl`. Adds `O_NONBLOCK`, so that opening a pipe does not block.
 fn open_flags(text: &str) -> OFlags {
     let flag = |word: &str| match word {
         "r" => OFlags::RDONLY,
@@ -200,7 +201,7 @@ fn drop_file(file: Result<OwnedFd, Errno>) -> Result<(), Errno> {
     file.map(drop)
 }
 
-/// Opens a file, takes its name away, changes its permissions, and reads what it wrote.
+/// Opens a file, unlinks it, changes its permissions, and reads the data that it has written.
 fn unlinked(path: &Path, bits: Mode) -> Result<(), Errno> {
     let file = open(path, OFlags::RDWR, Mode::empty())?;
     unlink(path)?;
@@ -229,7 +230,7 @@ fn access(what: &str) -> Access {
     what.chars().map(bit).fold(Access::empty(), Access::union)
 }
 
-/// Seconds, or with a part: `1.5`; `now`; `omit`.
+/// Parses a time: seconds, optionally with a fraction (`1.5`), `now`, or `omit`.
 fn times(atime: &str, mtime: &str) -> Timestamps {
     let time = |word: &str| match word {
         "now" => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },

@@ -1,4 +1,4 @@
-//! What a directory and all below it look like, and what has changed.
+//! Describes a tree and its changes.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -7,19 +7,19 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-/// The times that things have before an operation: of access and of modification.
+/// The times of last access and modification before an operation.
 const ACCESSED: i64 = 4_000_000_000;
 const MODIFIED: i64 = 1_000_000_000;
-/// Times from here on are those of the moment.
+/// Times from here on count as current.
 const NOW: i64 = 1_500_000_000;
 
-/// All that is at and below a directory.
+/// The metadata of a directory and of all inodes below it.
 pub struct Snapshot {
-    /// By path.
+    /// Metadata by path.
     entries: BTreeMap<String, Metadata>,
 }
 
-/// Makes everything at and below a path look old.
+/// Sets old times at and below a path.
 pub fn age(path: &Path) {
     if path.symlink_metadata().unwrap().is_dir() {
         for entry in std::fs::read_dir(path).unwrap() {
@@ -38,7 +38,7 @@ impl Snapshot {
         Self { entries }
     }
 
-    /// What is there now, a line each, with what has changed of times since this one was taken.
+    /// Describes the current state, one line for each inode, with the times that have changed since this snapshot.
     pub fn compare(&self, now: &Snapshot) -> Vec<String> {
         let line = |(path, metadata): (&String, &Metadata)| {
             let before = self.entries.values().find(|before| before.ino() == metadata.ino());
@@ -65,7 +65,7 @@ fn describe(metadata: &Metadata) -> String {
     format!("{mode:o} {}:{} {links} links, {size} bytes, device {device:x}", metadata.uid(), metadata.gid())
 }
 
-/// How each time has changed.
+/// Describes how each time has changed.
 fn times(metadata: &Metadata, before: Option<&Metadata>) -> String {
     let stamps = |metadata: &Metadata| {
         [
@@ -80,7 +80,7 @@ fn times(metadata: &Metadata, before: Option<&Metadata>) -> String {
     changed.map(|((name, now), _)| format!("{name} {}", show(now))).collect::<Vec<_>>().join(" ")
 }
 
-/// A time that was set, or the word that it is of the moment.
+/// Describes a time: `now` for any current time, else its value.
 fn show((seconds, nanoseconds): (i64, i64)) -> String {
     match seconds {
         NOW..ACCESSED => "now".to_owned(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::operation::{Outcome, run, run_as_root};
 use crate::snapshot;
 
-/// By subject.
+/// The tables by subject.
 const TABLES: [(&str, &str); 17] = [
     ("chmod", include_str!("cases/chmod")),
     ("chown", include_str!("cases/chown")),
@@ -29,15 +29,15 @@ const TABLES: [(&str, &str); 17] = [
 /// A case.
 #[derive(Debug)]
 pub struct Case {
-    /// Its subject and its line.
+    /// The subject and the line.
     pub line: String,
     setup: String,
     action: String,
-    /// Through FUSE it may come to something else.
+    /// The result may differ through FUSE.
     pub may_differ: bool,
 }
 
-/// All cases of all subjects.
+/// Returns the cases of all subjects.
 pub fn all() -> Vec<Case> {
     let lines = TABLES.iter().flat_map(|(subject, table)| table.lines().map(move |line| (subject, line)));
     let cases = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -52,7 +52,7 @@ impl Case {
         Self { line, setup: setup.trim().to_owned(), action: action.trim().to_owned(), may_differ }
     }
 
-    /// Makes the case's directory, in which everybody may do anything, and what is to be there.
+    /// Creates the case's directory, in which all users may change everything, and runs the setup.
     pub fn set_up(&self, dir: &Path) {
         run_as_root("mkdir . 777", dir);
         for operation in operations(&self.setup) {
@@ -61,7 +61,7 @@ impl Case {
         snapshot::age(dir);
     }
 
-    /// Does what the case is about.
+    /// Runs the tested operations.
     pub fn act(&self, dir: &Path) -> Vec<Outcome> {
         let outcomes = operations(&self.action).map(|operation| run(operation, dir)).collect();
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -73,11 +73,11 @@ fn operations(text: &str) -> impl Iterator<Item = &str> {
     text.split(';').map(str::trim).filter(|operation| !operation.is_empty())
 }
 
-/// The lines that a line with choices in braces stands for.
+/// Returns the lines that a line with choices in braces stands for.
 fn expand(line: &str) -> Vec<String> {
     let Some((before, rest)) = line.split_once('{') else { return vec![line.to_owned()] };
-    let (choices, behind) = rest.split_once('}').unwrap_or_else(|| panic!("{line}: a brace is open"));
-    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{behind}"))).collect()
+    let (choices, after) = rest.split_once('}').unwrap_or_else(|| panic!("{line}: a brace is open"));
+    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{after}"))).collect()
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Engine {
         }
         let map = self.map(inode)?;
         // The last may be cut as the first is; those between change a path each, in a tree of so many nodes.
-        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.most_nodes());
+        let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
         Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
     }
 

@@ -1,4 +1,4 @@
-//! Moving what an inode's map holds behind a block to other file blocks.
+//! Moving what an inode's map holds after a block to other file blocks.
 
 use crate::allocator::{FREE_CREDITS, Reservation};
 use crate::engine::Engine;
@@ -9,21 +9,21 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 
 impl Engine {
-    /// Credits with which the blocks of `[start, start + len)` can be removed and all behind them moved in one
+    /// Credits with which the blocks of `[start, start + len)` can be removed and all after them moved in one
     /// handle, if the journal is large enough for that; else it takes several.
     pub(crate) fn shift_credits(&self, inode: &Inode, start: u32, len: u32) -> Result<u32> {
         let map = self.map(inode)?;
         let pieces = map.runs(start, len).filter(|run| run.state != State::Hole).count();
         let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
-        let (behind, end) = {
+        let (after, end) = {
             let map = map.lock();
-            (map.nodes_behind(start.into()), map.nodes_behind(u64::from(start) + u64::from(len)))
+            (map.nodes_past(start.into()), map.nodes_past(u64::from(start) + u64::from(len)))
         };
         // Nodes that go away free a block each; a tree that gets deeper meanwhile gets a few nodes more.
-        let gone = behind.saturating_sub(end).saturating_mul(FREE_CREDITS);
+        let gone = after.saturating_sub(end).saturating_mul(FREE_CREDITS);
         let spare = self.map_credits(inode)? + map.change_credits();
         Ok(spare
-            .saturating_add(behind)
+            .saturating_add(after)
             .saturating_add(gone)
             .saturating_add(pieces.saturating_mul(FREE_CREDITS)))
     }
@@ -47,9 +47,9 @@ impl Engine {
         let first = u32::try_from(shift.start).unwrap_or(u32::MAX);
         let whole = map.extent_from(first).filter(|extent| extent.logical.get() < first);
         if let Some(whole) = whole {
-            let mut behind = shift.behind(whole.end());
-            let done = map.shift(handle, &self.cache, &mut behind)?;
-            shift.end = behind.end;
+            let mut after = shift.starting_at(whole.end());
+            let done = map.shift(handle, &self.cache, &mut after)?;
+            shift.end = after.end;
             if !done || !handle.ensure(2 * map.change_credits()) {
                 return Ok(false);
             }

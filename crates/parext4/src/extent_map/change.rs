@@ -1,4 +1,6 @@
-//! One change of the map: which file blocks become what.
+//! A change of the map: a range of file blocks, and its new mapping.
+//!
+//! Responsible for describing one change of one leaf. Not responsible for applying it.
 
 use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
@@ -6,16 +8,16 @@ use smallvec::SmallVec;
 
 use super::extents::cut;
 
-/// A change of the map: `[start, end)` becomes `new`, or a hole. It lies within one extent or, if there is
-/// something new, in a hole, and so concerns one leaf.
+/// A change of the map: `[start, end)` is mapped by `new`, or becomes a hole. The range lies within one extent, or in a
+/// hole if `kind` is [`ChangeKind::Fill`]. So the change concerns one leaf.
 ///
-/// That bounds what the change can need. The leaf's entries grow by two at most, and it splits once, since two
-/// nodes hold more than `capacity + 2`; then its parent grows by one and splits once at most, and so on up
-/// to the root, which moves its entries down into one new node. In a tree of depth `d` these are at most
-/// `d + 1` new nodes ([`Plan::blocks`](super::Plan) says exactly how many), and `d` nodes that were there change.
+/// The number of new nodes is bounded: the leaf gets at most two entries more and splits at most once, because two
+/// nodes have room for more than `capacity + 2`. Then its parent gets one entry more and splits at most once, and so on up
+/// to the root, which moves its entries into one new node below. In a tree of depth `d` a change adds at most `d + 1` nodes
+/// ([`Plan::blocks`](super::Plan) is the exact number), and changes `d` existing nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
-    /// In file blocks; the end is up to 2^32.
+    /// First file block, and the file block after the last one, at most 2^32.
     pub start: u64,
     pub end: u64,
     pub new: Option<Extent>,
@@ -24,22 +26,22 @@ pub(super) struct Change {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// A hole is mapped.
+    /// Maps a hole.
     Fill,
-    /// What was unwritten is written, or the other way round.
+    /// Turns unwritten blocks into written ones, or the reverse.
     Convert,
-    /// Extents are cut at the edges, and stay what they are.
+    /// Splits extents at both ends of the range. Their states stay.
     Cut,
     Remove,
 }
 
 impl Change {
-    /// Mapping `extent` in a hole.
+    /// Returns the change that maps `extent` in a hole.
     pub(super) fn fill(extent: Extent) -> Self {
         Self::set(extent, ChangeKind::Fill)
     }
 
-    /// Mapping `extent` in place of what maps its blocks.
+    /// Returns the change that replaces the mapping of the blocks of `extent`.
     pub(super) fn convert(extent: Extent) -> Self {
         Self::set(extent, ChangeKind::Convert)
     }
@@ -48,18 +50,18 @@ impl Change {
         Self { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
     }
 
-    /// The first file block.
+    /// Returns the first file block.
     pub(super) fn first(&self) -> u32 {
         u32::try_from(self.start).unwrap_or(u32::MAX)
     }
 
-    /// How many file blocks it concerns.
+    /// Returns the number of file blocks.
     pub(super) fn blocks(&self) -> u32 {
         u32::try_from(self.end - self.start).unwrap_or(u32::MAX)
     }
 
-    /// What is to be between the edges, in place of `replaced`.
-    pub(super) fn inside(&self, replaced: &[Extent]) -> SmallVec<[Extent; 3]> {
+    /// Returns the extents for the range, which replace the parts of `replaced` in it.
+    pub(super) fn replacement(&self, replaced: &[Extent]) -> SmallVec<[Extent; 3]> {
         match self.kind {
             ChangeKind::Cut => {
                 replaced.iter().filter_map(|&extent| cut(extent, self.start, self.end)).collect()
@@ -68,19 +70,19 @@ impl Change {
         }
     }
 
-    /// Whether what is before `block` and what is from there on are to stay apart.
+    /// Returns true if the extents before `block` and from `block` on must not be joined.
     pub(super) fn cuts_at(&self, block: FileBlock) -> bool {
         let block = u64::from(block.get());
         self.kind == ChangeKind::Cut && (block == self.start || block == self.end)
     }
 
-    /// Whether it only adds something where there was nothing.
+    /// Returns true if the change maps a hole.
     pub(super) fn fills_hole(&self) -> bool {
         self.kind == ChangeKind::Fill
     }
 
-    /// Whether it is one of a leaf of these `extents` alone: there is a hole to fill behind the first of them, which
-    /// the node above names, or one of them to change.
+    /// Returns true if the change concerns only the leaf of these `extents`: it fills a hole after the leaf's first extent,
+    /// so that the leaf's key stays, or it changes one of the extents.
     pub(super) fn stays_within(&self, extents: &[Extent]) -> bool {
         let at = extents.partition_point(|extent| extent.end() <= self.start);
         let first = |extent: &Extent| u64::from(extent.logical.get());
@@ -90,14 +92,14 @@ impl Change {
         }
     }
 
-    /// Whether a mark says the same.
+    /// Returns true if a mark can express the change.
     pub(super) fn is_markable(&self) -> bool {
         self.kind == ChangeKind::Convert && self.new.is_some_and(|extent| !extent.unwritten)
     }
 
-    /// Of a leaf's free entries, those that are kept for marks.
-    pub(super) fn share_for_marks(&self, free: usize) -> usize {
-        // A mark may come to two entries. Where holes are filled, each new extent takes one too.
+    /// Returns how many of the `free` entries of a leaf are reserved for marks, as a number of marks.
+    pub(super) fn entries_for_marks(&self, free: usize) -> usize {
+        // Folding a mark adds at most two entries. Where holes are filled, each new extent adds one as well.
         if self.kind == ChangeKind::Fill { free / 3 } else { free / 2 }
     }
 }

@@ -1,4 +1,7 @@
-//! What a change of the map works with: the transaction, and blocks for new nodes.
+//! The context of a change: the transaction, the metadata cache, and the blocks for new nodes.
+//!
+//! Responsible for allocating and counting the blocks of nodes. Not responsible for reserving them: the caller has done
+//! so (I5).
 
 use parext4_format::FsBlock;
 use smallvec::SmallVec;
@@ -8,25 +11,27 @@ use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::meta::MetaCache;
 
-/// What a change of the map works with.
+/// The transaction, cache and blocks that a change uses.
 pub(crate) struct Edit<'a, 'r> {
     pub handle: &'a Handle<'a>,
     pub cache: &'a MetaCache,
     pub allocator: &'a Allocator,
-    /// Blocks for new nodes: at least what the [`Plan`](super::Plan) said (I5).
+    /// Blocks for new nodes: at least as many as the [`Plan`](super::Plan) counts (I5).
     pub reservation: &'a mut Reservation<'r>,
-    /// Where new nodes should lie.
+    /// The volume block near which new nodes are allocated.
     pub goal: FsBlock,
-    /// New nodes so far.
+    /// Number of nodes added so far.
     pub added: u32,
-    /// Blocks of nodes that went away; the caller frees them.
+    /// Blocks of removed nodes. The caller frees them.
     pub freed: Vec<FsBlock>,
 }
 
 impl Edit<'_, '_> {
-    /// Blocks for new nodes. Whoever started the change has reserved them, so that not to get them is
-    /// corruption, which stops the volume.
-    pub(super) fn take(&mut self, count: u32) -> Result<SmallVec<[FsBlock; 8]>> {
+    /// Allocates `count` blocks for new nodes.
+    ///
+    /// # Errors
+    /// The caller has reserved the blocks, so a missing block is reported as corruption, which stops the volume.
+    pub(super) fn allocate_nodes(&mut self, count: u32) -> Result<SmallVec<[FsBlock; 8]>> {
         let mut blocks = SmallVec::new();
         for _ in 0..count {
             let block = self.allocator.allocate_metadata(self.handle, self.goal, self.reservation);

@@ -1,9 +1,9 @@
-//! Parts of extents, and extents joined.
+//! Parts of extents, and joined extents.
 
 use parext4_format::FileBlock;
 use parext4_format::extent::{self, Extent};
 
-/// The two extents as one, if the format allows it.
+/// Returns the two extents as one, or `None` if they are not contiguous or too long for the format.
 pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
     let max = if a.unwritten { extent::MAX_UNWRITTEN } else { extent::MAX_WRITTEN };
     let fits = a.unwritten == b.unwritten
@@ -13,7 +13,7 @@ pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
     fits.then_some(Extent { len: a.len + b.len, ..a })
 }
 
-/// The part of `extent` in `[start, end)`, in file blocks, if any.
+/// Returns the part of `extent` in the file blocks `[start, end)`, or `None` if that part is empty.
 pub(super) fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
     let first = u64::from(extent.logical.get());
     let (start, end) = (start.max(first), end.min(extent.end()));

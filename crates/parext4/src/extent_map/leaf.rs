@@ -1,6 +1,8 @@
-//! One leaf: its extents, and the [`Marks`] laid over them.
+//! One leaf of the tree: its extents, and the [`Marks`] over them.
 //!
-//! The extents never change; a change puts new ones into their place.
+//! Responsible for changing the extents of one leaf and for folding marks into them. Not responsible for splitting a
+//! leaf or for encoding it: [`node`](super::node) does both. Invariant: a list of extents never changes; a change
+//! replaces the list.
 
 use std::ops::Range;
 
@@ -15,25 +17,24 @@ use crate::fault::{Fault, planted};
 use crate::sync::Rank;
 use crate::sync::{Arc, Guard, Mutex, Swap, SwapOption};
 
-/// A leaf that is a block splits early, so that there is room for marks, when less than this part of its entries
-/// is free.
-const SCARCE: usize = 8;
+/// A leaf that is a block splits early if less than one entry in this number is free, so that marks have room.
+const FREE_SHARE: usize = 8;
 
-/// The place of a leaf in the tree, with its present version.
+/// A leaf of the tree, with its current version.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    /// Sorted, disjoint.
+    /// Sorted and disjoint.
     extents: Swap<Vec<Extent>>,
     marks: SwapOption<Marks>,
-    /// Held by who changes it without holding the whole map.
+    /// Held by a thread that changes the leaf while it holds the map's lock shared.
     changing: Mutex<()>,
 }
 
-/// What a change makes of a leaf.
+/// The leaf after a change.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub after: Vec<Extent>,
-    /// The marks that stay laid over it, if they do not have to be folded.
+    /// The marks that stay in force. `None` if they were folded into `after`.
     pub marks: Option<Arc<Marks>>,
 }
 
@@ -43,7 +44,7 @@ impl Leaf {
         Arc::new(Self { extents: Swap::new(Arc::new(extents)), marks: SwapOption::new(marks), changing })
     }
 
-    /// Puts the next version into place.
+    /// Publishes new extents and marks.
     pub(super) fn store(&self, extents: Vec<Extent>, marks: Option<Arc<Marks>>) {
         self.extents.store(Arc::new(extents));
         let before = self.marks.load().as_ref().map(Arc::as_ptr);
@@ -56,41 +57,42 @@ impl Leaf {
         self.extents.load()
     }
 
-    /// What is marked, as `(start, end)` in file blocks, in no order.
+    /// Returns the marked ranges as `(start, end)` in file blocks, unsorted.
     pub(super) fn marked(&self) -> Marked {
         self.marks.load().as_ref().map_or_else(Marked::new, |marks| marks.iter().collect())
     }
 
-    /// The first file block mapped; none in an empty root.
+    /// Returns the first mapped file block; 0 for an empty root.
     pub(super) fn first(&self) -> u32 {
         self.extents().first().map_or(0, |extent| extent.logical.get())
     }
 
-    /// The first extent that ends behind `block`.
+    /// Returns the first extent that ends after `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
         let extents = self.extents();
         let at = extents.partition_point(|extent| extent.end() <= u64::from(block));
         extents.get(at).copied()
     }
 
-    /// The last extent that starts before `block`.
+    /// Returns the last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
         let extents = self.extents();
         let at = extents.partition_point(|extent| extent.logical.get() < block);
         extents.get(at.checked_sub(1)?).copied()
     }
 
-    /// Marks `[start, start + len)`, which the leaf maps, as written.
+    /// Marks `[start, start + len)` as written. The leaf maps the whole range.
     pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
         self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
     }
 
-    /// What `change`, in transaction `tid`, makes of a leaf of so many entries. Marks stay where they
-    /// are if nothing is taken away and the leaf has room for all that they may come to; else they are
-    /// retired and folded.
+    /// Computes the leaf after `change` in transaction `tid`. `capacity` is the maximum number of entries.
+    ///
+    /// The marks stay in force if the change fills a hole, the set accepts marks of `tid`, and the leaf has room for two
+    /// entries for each mark. Otherwise they are retired and folded.
     pub(super) fn outcome(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> Outcome {
         let marks = self.marks.load();
-        if let Some(marks) = marks.as_ref().filter(|marks| change.fills_hole() && marks.serve(tid)) {
+        if let Some(marks) = marks.as_ref().filter(|marks| change.fills_hole() && marks.accepts(tid)) {
             let extents = self.extents();
             let splice = splice(&extents, change, pins);
             let fits = splice.len_after(extents.len()) + 2 * marks.room() <= capacity;
@@ -102,31 +104,34 @@ impl Leaf {
         Outcome { after: splice(&folded, change, pins).apply(&folded), marks: None }
     }
 
-    /// Carries out a change of no other leaf, if transaction `tid` has registered this one, which has room for
-    /// `capacity` extents. Says whether it has; if not the marks may be retired, as behind a plan that was dropped.
+    /// Applies a change that concerns this leaf alone. Returns false without applying it if transaction `tid` has not
+    /// registered the leaf, if another leaf is concerned, or if the leaf would have to split. The marks may be retired
+    /// even then.
+    ///
+    /// `capacity` is the maximum number of entries. Blocks while another thread changes the leaf.
     pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
         let _changing = (!planted(Fault::LeafUnheld)).then(|| self.changing.lock());
-        let registered = self.marks.load().as_ref().is_some_and(|marks| marks.serve(tid));
+        let registered = self.marks.load().as_ref().is_some_and(|marks| marks.accepts(tid));
         if !registered || !change.stays_within(&self.extents()) {
             return false;
         }
-        // Whoever had the leaf before us may have made room for a mark.
+        // The thread that held the leaf before may have armed a set with room for a mark.
         if change.is_markable() && self.mark(tid, change.first(), change.blocks()) == Marking::Done {
             return true;
         }
         let Outcome { after, marks } = self.outcome(change, tid, capacity, pins);
-        let fits = marks.is_some() || after.len() <= capacity - scarce(capacity);
+        let fits = marks.is_some() || after.len() <= capacity - kept_free(capacity);
         if fits {
             let marks = marks.or_else(|| {
                 let free = capacity.saturating_sub(after.len());
-                Marks::armed(tid, change.share_for_marks(free))
+                Marks::armed(tid, change.entries_for_marks(free))
             });
             self.store(after, marks);
         }
         fits
     }
 
-    /// The extents with all marks folded in; the marks are retired.
+    /// Retires the marks, and returns the extents with all marks folded in.
     pub(super) fn folded(&self) -> Vec<Extent> {
         if let Some(marks) = &*self.marks.load()
             && !planted(Fault::FoldUnretired)
@@ -139,12 +144,12 @@ impl Leaf {
     }
 }
 
-/// How many entries of a leaf that is a block should stay free.
-pub(super) fn scarce(capacity: usize) -> usize {
-    capacity / SCARCE
+/// Returns how many entries of a leaf should stay free if it is a block.
+pub(super) fn kept_free(capacity: usize) -> usize {
+    capacity / FREE_SHARE
 }
 
-/// `extents` with the blocks of the sorted ranges `written` turned from unwritten to written.
+/// Returns `extents` with the blocks of the sorted ranges `written` converted from unwritten to written.
 fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 2 * written.len());
     let mut marks = written.iter().copied().peekable();
@@ -161,12 +166,12 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
                 at = stop;
             }
             if u64::from(to) > extent.end() {
-                // It goes on in the next one.
+                // The mark continues in the next extent.
                 break;
             }
             marks.next();
         }
-        // What was not cut was not to be joined either.
+        // An extent that was not split must not be joined either: it may be pinned.
         if at == u64::from(extent.logical.get()) && extent.unwritten {
             out.push(extent);
         } else {
@@ -176,7 +181,7 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
     out
 }
 
-/// Adds a piece, as part of the last one if both are written and may be one.
+/// Appends a part, or extends the last extent if both are written and the format allows the result.
 fn push_joined(out: &mut Vec<Extent>, piece: Option<Extent>) {
     let Some(piece) = piece else { return };
     match out.last_mut() {
@@ -188,8 +193,8 @@ fn push_joined(out: &mut Vec<Extent>, piece: Option<Extent>) {
     }
 }
 
-/// File blocks at which unwritten extents were cut for writes under way, and must not be joined again before
-/// those have completed.
+/// File blocks at which unwritten extents were split for writes in flight. The parts must not be joined before the
+/// writes have completed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins(Vec<u32>);
 
@@ -204,27 +209,28 @@ impl Pins {
         }
     }
 
-    fn hold(&self, block: FileBlock) -> bool {
+    fn contains(&self, block: FileBlock) -> bool {
         self.0.contains(&block.get())
     }
 }
 
-/// What takes the place of `range` in a leaf.
+/// The extents that replace the entries `range` of a leaf.
 pub(super) struct Splice {
     pub range: Range<usize>,
-    /// At most a neighbour, head, new, tail, and the other neighbour, joined where they can be.
+    /// At most the left neighbour, the left rest, the new extent, the right rest and the right neighbour. Neighbours
+    /// are joined where the format allows it.
     pub extents: SmallVec<[Extent; 5]>,
 }
 
 impl Splice {
-    /// How many extents a leaf of `len` has afterwards.
+    /// Returns the number of extents of a leaf of `len` extents after the change.
     ///
-    /// At most one more on a hole, two more within one extent, one more if a piece is cut out of one.
+    /// Filling a hole adds at most one, converting within one extent at most two, and removing a part at most one.
     pub(super) fn len_after(&self, len: usize) -> usize {
         len - self.range.len() + self.extents.len()
     }
 
-    /// What a leaf of `extents` has afterwards.
+    /// Returns the extents of the leaf after the change.
     pub(super) fn apply(&self, extents: &[Extent]) -> Vec<Extent> {
         let mut after = Vec::with_capacity(self.len_after(extents.len()));
         after.extend_from_slice(&extents[..self.range.start]);
@@ -234,11 +240,11 @@ impl Splice {
     }
 }
 
-/// The change as it concerns the extents of one leaf.
+/// Computes the change of a leaf's `extents`.
 pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice {
     let from = extents.partition_point(|extent| extent.end() <= change.start);
     let to = extents.partition_point(|extent| u64::from(extent.logical.get()) < change.end).max(from);
-    // More than one if marks were folded since somebody looked: what was one extent is several then, in one place.
+    // Folding marks may have split the extent that the caller found, so the range may cover more than one extent.
     debug_assert!(!change.fills_hole() || to == from, "something is mapped where a hole is filled");
     let before = from.saturating_sub(1)..from;
     let after = to..(to + 1).min(extents.len());
@@ -251,9 +257,9 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let tail = replaced.last().and_then(|&last| cut(last, change.end, last.end()));
     let mut pieces = SmallVec::<[Extent; 5]>::new();
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
-    let inside = change.inside(replaced);
-    for next in neighbour(before).chain(head).chain(inside).chain(tail).chain(neighbour(after)) {
-        let pinned = pins.hold(next.logical) && !planted(Fault::PinsForgotten);
+    let replacement = change.replacement(replaced);
+    for next in neighbour(before).chain(head).chain(replacement).chain(tail).chain(neighbour(after)) {
+        let pinned = pins.contains(next.logical) && !planted(Fault::PinsForgotten);
         let joins = !(next.unwritten && pinned || change.cuts_at(next.logical));
         match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,

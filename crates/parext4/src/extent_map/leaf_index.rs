@@ -1,8 +1,11 @@
-//! All leaves of the tree in two levels of lists, to be found without locks.
+//! The leaf index: all leaves of the tree in two levels of sorted lists.
 //!
-//! The lists change only when a leaf comes or goes; then new ones take the place of that which names it and of the
-//! upper one, so that a change costs no more in a large file. Leaves change in their cells. Who has an old list meets
-//! leaves that were split or removed meanwhile as they were then, with their marks retired.
+//! Responsible for finding the leaf of a file block without a lock. Not responsible for the contents of the leaves, which
+//! change in place. Invariant: an index never changes. When a leaf is added or removed, a new index replaces it, which
+//! shares the lists of all nodes that did not change.
+//!
+//! A reader of an old index finds leaves that were split or removed meanwhile in their last version, with their marks
+//! retired.
 
 use std::ops::Range;
 
@@ -14,13 +17,13 @@ use crate::sync::Arc;
 /// The leaves of a map.
 #[derive(Debug)]
 pub(super) struct LeafIndex {
-    /// The first file block of each group. The first group also stands for what is before it.
+    /// The first file block of each group. The first group also covers the blocks before it.
     firsts: Vec<u32>,
-    /// At least one.
+    /// At least one group.
     groups: Vec<Arc<LeafGroup>>,
-    /// How many leaves there are.
+    /// Number of leaves.
     pub leaves: usize,
-    /// The levels above the leaves.
+    /// Number of levels above the leaves.
     pub depth: u16,
 }
 
@@ -29,7 +32,7 @@ pub(super) struct LeafIndex {
 pub(super) struct LeafGroup {
     /// The first file block of each leaf.
     firsts: Vec<u32>,
-    /// At least one.
+    /// At least one leaf.
     leaves: Vec<Arc<Leaf>>,
 }
 
@@ -39,7 +42,7 @@ impl LeafGroup {
         Arc::new(Self { firsts, leaves })
     }
 
-    /// Whether it lists just these.
+    /// Returns true if the group lists exactly these leaves.
     pub(super) fn lists(&self, leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> bool {
         self.leaves.iter().map(Arc::as_ptr).eq(leaves.map(|(_, leaf)| Arc::as_ptr(&leaf)))
     }
@@ -56,53 +59,53 @@ impl LeafIndex {
         Self { firsts, groups, leaves, depth }
     }
 
-    /// The group of the leaf that maps `block` or would, and where that is in the group.
-    fn place(&self, block: u32) -> (usize, usize) {
-        let group = last_upto(&self.firsts, block);
-        (group, last_upto(&self.groups[group].firsts, block))
+    /// Returns the group of the leaf that maps or would map `block`, and the leaf's position in it.
+    fn position(&self, block: u32) -> (usize, usize) {
+        let group = last_at_or_before(&self.firsts, block);
+        (group, last_at_or_before(&self.groups[group].firsts, block))
     }
 
-    /// The leaf that maps `block` or would, and how many blocks from there on that is true of.
+    /// Returns the leaf that maps or would map `block`, and the number of blocks from `block` to the next leaf.
     pub(super) fn leaf(&self, block: u32) -> (&Leaf, u32) {
-        let (group, at) = self.place(block);
+        let (group, at) = self.position(block);
         let LeafGroup { firsts, leaves } = &*self.groups[group];
         let next = firsts.get(at + 1).or_else(|| self.firsts.get(group + 1));
         (&leaves[at], next.map_or(u32::MAX, |next| next - block))
     }
 
-    /// The leaf that maps `block` or would, and all behind it, each with its first file block.
-    fn from(&self, block: u32) -> impl Iterator<Item = (u32, &Leaf)> {
-        let (group, at) = self.place(block);
+    /// Returns the leaf that maps or would map `block` and all leaves after it, each with its first file block.
+    fn leaves_from(&self, block: u32) -> impl Iterator<Item = (u32, &Leaf)> {
+        let (group, at) = self.position(block);
         self.groups[group..].iter().flat_map(|group| group.iter()).skip(at)
     }
 
-    /// The first extent that ends behind `block`.
+    /// Returns the first extent that ends after `block`.
     pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
-        // The leaf may end before `block`; then it is the next one's first.
-        self.from(block).take(2).find_map(|(_, leaf)| leaf.extent_from(block))
+        // If the leaf ends at or before `block`, the extent is the first of the next leaf.
+        self.leaves_from(block).take(2).find_map(|(_, leaf)| leaf.extent_from(block))
     }
 
-    /// The last extent that starts before `block`.
+    /// Returns the last extent that starts before `block`.
     pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
         self.leaf(block.checked_sub(1)?).0.extent_before(block)
     }
 
-    /// The last extent of the file.
+    /// Returns the last extent of the file.
     pub(super) fn last(&self) -> Option<Extent> {
         self.groups.last()?.leaves.last()?.extents().last().copied()
     }
 
-    /// The leaves that may map something of file blocks `range`.
-    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = &Leaf> {
+    /// Returns the leaves that may map a block of `range`.
+    pub(super) fn leaves_within(&self, range: Range<u64>) -> impl Iterator<Item = &Leaf> {
         let start = u32::try_from(range.start).unwrap_or(u32::MAX);
-        let mut leaves = self.from(start);
+        let mut leaves = self.leaves_from(start);
         let first = leaves.next();
         let more = leaves.take_while(move |&(first, _)| u64::from(first) < range.end);
         first.into_iter().chain(more).map(|(_, leaf)| leaf)
     }
 }
 
-/// The last of the sorted `firsts` that is not behind `block`, or the first.
-fn last_upto(firsts: &[u32], block: u32) -> usize {
+/// Returns the last of the sorted `firsts` that is at most `block`, or the first.
+fn last_at_or_before(firsts: &[u32], block: u32) -> usize {
     firsts.partition_point(|&first| first <= block).saturating_sub(1)
 }

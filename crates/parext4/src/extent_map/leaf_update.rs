@@ -1,8 +1,9 @@
-//! Changes that stay within one leaf, beside others in other leaves.
+//! Changes that stay within one leaf.
 //!
-//! Most holes that are filled, and most conversions for which there is no [mark](super::marks) left, change nothing
-//! but one leaf, which the transaction has registered before. They share the map's lock, and hold that of their
-//! leaf. Everything else takes the map's lock for itself.
+//! Responsible for filling holes and converting blocks in a leaf that the transaction has already registered. Not
+//! responsible for any other change: [`writer`](super::writer) makes all other changes. Most filled holes, and most conversions that
+//! found no room for a [mark](super::marks), stay within one leaf. Such changes hold the map's lock shared and the lock of
+//! their leaf, so threads change different leaves of one file in parallel.
 
 use parext4_format::extent::Extent;
 
@@ -10,13 +11,14 @@ use super::change::Change;
 use super::{ExtentMap, State};
 
 impl ExtentMap {
-    /// Maps `extent`, in transaction `tid`, if there is a hole and no more changes than one leaf. Says whether it
-    /// has; if so, the inode has joined that transaction.
+    /// Maps `extent`, which is a hole, in transaction `tid`, if the change stays within one leaf. Returns true if it was
+    /// mapped; the inode has then joined the transaction.
     pub(crate) fn fill_in_leaf(&self, tid: u64, extent: Extent) -> bool {
         self.change_leaf(tid, &Change::fill(extent), |view| view.fill(extent))
     }
 
-    /// Converts `[start, start + len)`, which the caller holds and which is unwritten, likewise.
+    /// Converts `[start, start + len)`, if the change stays within one leaf. The range is unwritten, and the caller holds it.
+    /// Returns true if it was converted; the inode has then joined the transaction.
     pub(crate) fn convert_in_leaf(&self, tid: u64, start: u32, len: u32) -> bool {
         let run = self.run(start, len);
         let State::Unwritten(physical) = run.state else { return false };
@@ -28,16 +30,16 @@ impl ExtentMap {
         converted
     }
 
-    fn change_leaf(&self, tid: u64, change: &Change, show: impl FnOnce(&super::View)) -> bool {
+    fn change_leaf(&self, tid: u64, change: &Change, update_view: impl FnOnce(&super::View)) -> bool {
         let tree = self.tree.read();
-        let _unmade = self.view.share();
+        let _shared = self.view.lock_shared();
         let leaf_index = self.leaf_index.load();
         let (leaf, most) = leaf_index.leaf(change.first());
-        // The root is in the inode and has next to no room.
+        // The root is stored in the inode and has almost no room.
         let changed =
             tree.depth > 0 && change.blocks() <= most && leaf.change(change, tid, tree.capacity, &tree.pins);
         if changed {
-            show(&self.view);
+            update_view(&self.view);
         }
         changed
     }

@@ -1,4 +1,7 @@
-//! Reading an extent tree from the device, with every check that keeps a hostile one harmless (I9).
+//! Reading an extent tree from the device.
+//!
+//! Responsible for all checks that keep a corrupt or malicious tree harmless (I9). Not responsible for the format of a
+//! node: `parext4_format::extent` parses it.
 
 use parext4_format::extent::{self, ExtentNode, IndexEntry};
 use parext4_format::{FileBlock, FsBlock};
@@ -11,14 +14,14 @@ use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
 
 impl ExtentMap {
-    /// Reads the tree whose root is an inode's `i_block`, and whose nodes are blocks of this kind.
+    /// Reads the tree with the root `i_block`, an inode's, and with nodes of kind `kind`.
     ///
-    /// The walk ends on any input: depths fall towards the leaves, and keys rise from leaf to leaf, so no node can
-    /// appear twice. With `disjoint`, a block that appears twice is corruption: a write to one place of the file would
-    /// change another place or the tree, and the block would be freed twice.
+    /// The walk ends on any input: each child has a lower depth than its parent, and keys ascend, so no node can appear
+    /// twice. With `disjoint`, a block that is used twice is reported as corruption. A write to it would change another place
+    /// of the file or the tree, and it would be freed twice.
     ///
     /// # Errors
-    /// Corruption, or a failed read.
+    /// Returns an error for corruption and for a failed read.
     pub(crate) fn load(
         i_block: &[u8; 60],
         layout: &Layout,
@@ -44,7 +47,7 @@ struct Loader<'a> {
     kind: BlockKind,
     /// The first file block that the next extent may map.
     next: u64,
-    /// The blocks of the volume met so far, of nodes and of extents, as `(start, length)`.
+    /// The volume blocks of the nodes and extents read so far, as `(start, length)`.
     runs: Vec<(u64, u32)>,
 }
 
@@ -85,7 +88,7 @@ impl Loader<'_> {
     }
 }
 
-/// Returns the error of an entry that maps file blocks which an earlier entry maps, too.
+/// Returns the error for an entry that overlaps an earlier entry.
 fn overlap(structure: &'static str, field: &'static str, key: FileBlock, node: Option<FsBlock>) -> Error {
     let error = Error::corrupt_field(structure, field, format_args!("{key} overlaps the entries before it"));
     match node {
@@ -94,7 +97,7 @@ fn overlap(structure: &'static str, field: &'static str, key: FileBlock, node: O
     }
 }
 
-/// Checks that no two runs share a block.
+/// Returns an error if two runs have a block in common.
 fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
     runs.sort_unstable();
     match runs.windows(2).find(|pair| pair[1].0 - pair[0].0 < u64::from(pair[0].1)) {
@@ -105,9 +108,9 @@ fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
     }
 }
 
-/// The key of an index entry is the first block mapped below, which is how it is encoded. The kernel keeps it so
-/// (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and refuses anything else (`ext4_valid_extent_entries`), and
-/// e2fsck calls it an error.
+/// Checks that the key of an index entry is the first block mapped below. Encoding writes it so. The kernel maintains it
+/// (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and rejects other keys (`ext4_valid_extent_entries`), and e2fsck
+/// reports them.
 fn check_key(entry: &IndexEntry, child: &Node) -> Result<()> {
     let (key, first) = (entry.logical.get(), child.first());
     if key != first {

@@ -1,13 +1,20 @@
-//! Marks: what of a leaf was written since its extents were last changed, noted without a lock.
+//! Marks: ranges of a leaf that are written although their extents are unwritten.
 //!
-//! Converting a range on its own costs a copy of the leaf under a lock. A mark costs one
-//! compare-and-swap: the leaf keeps its unwritten extents and a bounded set of ranges that are written all
-//! the same. Marks are *folded* into the extents when the leaf changes otherwise, when the set is full, or
-//! when the transaction closes.
+//! Responsible for recording such ranges without a lock. Not responsible for the extents: [`leaf`](super::leaf) folds the
+//! marks into them. A conversion without a mark copies the leaf under a lock; a mark costs one fetch-and-add and one
+//! compare-and-swap.
 //!
-//! A set is *armed* for one transaction: whoever armed it has registered the leaf's block and joined the
-//! inode, so a mark under a handle of that transaction needs neither. Arming also saw to it that the leaf has
-//! room for two more entries for each mark, so that folding never needs a block, a credit or a split (I5).
+//! | State of a set | Meaning | Ends |
+//! |---|---|---|
+//! | armed | accepts marks under handles of one transaction | when it is full, or retired |
+//! | retired | accepts no marks; keeps the marks that it has | when the leaf's next version replaces it |
+//!
+//! Marks are *folded* into the extents when the leaf changes so that they cannot stay, when the set is full, or when the
+//! transaction closes. The thread that *arms* a set has registered the leaf's block and joined the inode, so a mark needs
+//! neither.
+//!
+//! Invariant: an armed leaf has room for two more entries for each mark, so folding needs no block, no credit and no
+//! split (I5).
 
 use smallvec::SmallVec;
 
@@ -15,46 +22,46 @@ use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The most marks of one leaf.
-const MOST: usize = 128;
+/// Maximum number of marks of one leaf.
+const MAX_MARKS: usize = 128;
 
-/// Set in a slot that takes no mark any more.
+/// Bit of a slot that accepts no mark any more.
 const RETIRED: u64 = 1 << 63;
-/// The next slot of a set that takes no mark any more: behind every slot.
+/// Value of `next` in a retired set; larger than any slot.
 const CLOSED: usize = usize::MAX / 2;
 
 /// Marked ranges, as `(start, end)` in file blocks.
-pub(super) type Marked = SmallVec<[(u32, u32); MOST]>;
+pub(super) type Marked = SmallVec<[(u32, u32); MAX_MARKS]>;
 
-/// The set. Who marks comes by here in no order of leaves, and so it should take few lines of a processor's cache.
+/// A set of marks. Random writes visit leaves in random order, so a mark touches as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Marks {
     /// The transaction whose handles may mark.
     armed: u64,
-    /// The first slot that nobody has claimed.
+    /// The next unclaimed slot.
     next: AtomicUsize,
-    /// How many slots are used.
+    /// Number of usable slots.
     room: usize,
-    /// `0`, or the first block and the length of a range; [`RETIRED`] may be added to either.
-    slots: [AtomicU64; MOST],
+    /// `0`, or the first block (low half) and the length (high half) of a range. [`RETIRED`] may be set in either case.
+    slots: [AtomicU64; MAX_MARKS],
 }
 
-/// What became of a mark.
+/// The result of setting a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marking {
     Done,
-    /// The leaf is being changed: its successor may take the mark.
+    /// The leaf is being changed; the caller should retry with the leaf's next version.
     Retired,
-    /// Full, or armed for another transaction.
+    /// The set is full, or armed for another transaction.
     Refused,
 }
 
 impl Marks {
-    /// A set of `room` marks for transaction `tid`; `None` if there is no room.
+    /// Returns a set for transaction `tid` with `room` marks, at most 128; `None` if `room` is 0.
     pub(super) fn armed(tid: u64, room: usize) -> Option<Arc<Self>> {
         let slots = || std::array::from_fn(|_| AtomicU64::new(0));
-        let room = room.min(MOST);
+        let room = room.min(MAX_MARKS);
         (room > 0).then(|| Arc::new(Self { armed: tid, next: AtomicUsize::new(0), room, slots: slots() }))
     }
 
@@ -62,17 +69,18 @@ impl Marks {
         self.armed == tid
     }
 
-    /// Whether it takes no marks any more. A change that was not carried out leaves such a set behind.
+    /// Returns true if the set accepts no marks. A plan that was dropped also leaves a retired set.
     fn is_retired(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= CLOSED
     }
 
-    /// Whether it takes the marks of transaction `tid`, which has registered the leaf then.
-    pub(super) fn serve(&self, tid: u64) -> bool {
+    /// Returns true if the set is armed for transaction `tid` and not retired. The transaction has then registered the
+    /// leaf.
+    pub(super) fn accepts(&self, tid: u64) -> bool {
         self.is_armed_for(tid) && !self.is_retired()
     }
 
-    /// How many marks the set has room for in all.
+    /// Returns the number of slots.
     pub(super) fn room(&self) -> usize {
         self.room
     }
@@ -82,14 +90,14 @@ impl Marks {
         if !self.is_armed_for(tid) && !planted(Fault::MarkAnyTransaction) {
             return Marking::Refused;
         }
-        // Relaxed: it only hands out slots, and the slot publishes the mark. Looked at first, so that a full
-        // set is not written to.
+        // Relaxed suffices: the counter only assigns slots, and the slot publishes the mark. The load first avoids writing
+        // to the cache line of a full set.
         let mut at = self.next.load(Ordering::Relaxed);
         if at < self.room {
             at = self.next.fetch_add(1, Ordering::Relaxed);
         }
         match self.slots[..self.room].get(at) {
-            // Release pairs with the Acquire in `iter`. Only `retire` can have been faster.
+            // Release pairs with the Acquire in `iter`. The exchange fails only if `retire` came first.
             Some(slot) => {
                 match slot.compare_exchange(0, pack(start, len), Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => Marking::Done,
@@ -101,16 +109,16 @@ impl Marks {
         }
     }
 
-    /// Takes no marks from now on; those that were taken stay, for readers of this version of the leaf.
+    /// Retires the set. Its marks stay, for readers of this version of the leaf.
     pub(super) fn retire(&self) {
         let claimed = self.next.swap(CLOSED, Ordering::Relaxed).min(self.room);
         for slot in &self.slots[..claimed] {
-            // Whoever claimed the slot has marked it before this, or will find it retired.
+            // A thread that claimed the slot has either marked it before this, or finds it retired.
             slot.fetch_or(RETIRED, Ordering::AcqRel);
         }
     }
 
-    /// What is marked, as `(start, end)` in file blocks, in no order.
+    /// Returns the marked ranges as `(start, end)` in file blocks, unsorted.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let claimed = self.next.load(Ordering::Relaxed).min(self.room);
         self.slots[..claimed].iter().filter_map(|slot| unpack(slot.load(Ordering::Acquire) & !RETIRED))

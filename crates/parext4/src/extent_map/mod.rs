@@ -1,13 +1,18 @@
-//! One file's map from file blocks to volume blocks: a tree in memory which is the truth.
+//! The extent map of one file: the mapping from file blocks to volume blocks, as a tree in memory.
 //!
-//! Looking something up takes no lock: readers have a [view](View) of their own of what the leaves say. Changes
-//! take the map's lock, make a new version of the one leaf that they concern, renew the view, and register the
-//! blocks of the nodes that they dirty; those are encoded when the transaction closes, once each. Changes that
-//! [stay within a leaf](leaf_update) go on beside each other in other leaves. That something was written is, most of the
-//! time, only [marked](marks) in its leaf, again without a lock.
+//! Responsible for looking up, changing, loading and encoding the mapping. Not responsible for allocating or freeing
+//! the mapped blocks: [`body`](crate::body) does that. Invariant: the tree in memory is authoritative; the nodes on
+//! the device are encoded from it, one block for each node.
 //!
-//! The nodes mirror the extent tree on the device, one to one. Source of the format: kernel documentation,
-//! "Dynamic Structures: Extent Tree".
+//! | Operation | Locks | Effect |
+//! |---|---|---|
+//! | lookup | none | reads the [view](View), which is built from the leaves on first use |
+//! | [mark](marks) unwritten blocks as written | none | adds a range to the leaf's set, and sets bits in the view |
+//! | [change within one leaf](leaf_update) | map shared, view shared, leaf exclusive | replaces the leaf's extents, updates the view |
+//! | any other change | map exclusive, view exclusive | changes the nodes, updates the view |
+//! | encode | map exclusive, view exclusive | writes each dirty node into its block, once for each transaction |
+//!
+//! Source of the format: kernel documentation, "Dynamic Structures: Extent Tree".
 
 mod change;
 mod edit;
@@ -40,18 +45,18 @@ pub(crate) use shift::Shift;
 use view::View;
 pub(crate) use writer::{Plan, Writer};
 
-/// Entries that fit the root, which lies in the inode.
+/// Maximum number of entries in the root, which is stored in the inode.
 const ROOT_CAPACITY: usize = 4;
-/// The deepest tree of the format.
+/// Maximum depth of an extent tree in the format.
 const MAX_DEPTH: u16 = 5;
-/// How often a mark is tried again while its leaf is being changed, which takes about a microsecond.
+/// Maximum attempts to mark a leaf while another thread changes it, which takes about a microsecond.
 const MARK_TRIES: u32 = 200;
 
-/// What a run of file blocks is mapped to.
+/// The mapping of a run of file blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Hole,
-    /// Allocated; reads as zeros.
+    /// Allocated, but reads return zeros.
     Unwritten(FsBlock),
     Written(FsBlock),
 }
@@ -60,7 +65,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub logical: FileBlock,
-    /// Blocks.
+    /// Length in blocks.
     pub len: u32,
     pub state: State,
 }
@@ -70,7 +75,7 @@ impl Mapping {
         matches!(self.state, State::Unwritten(_))
     }
 
-    /// Takes `next` in, if it goes on in the same state and at the next place on the volume.
+    /// Appends `next` if it has the same state and continues at the next volume block. Returns true if it was appended.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = |start: FsBlock, other: FsBlock| start + u64::from(self.len) == other;
         let joins = match (self.state, next.state) {
@@ -93,12 +98,12 @@ pub(crate) struct ExtentMap {
     view: View,
     leaf_index: Swap<LeafIndex>,
     tree: RwLock<Tree>,
-    /// Extents in a leaf that is a block.
+    /// Maximum number of extents in a leaf that is a block.
     capacity: usize,
 }
 
 impl ExtentMap {
-    /// An empty map for a new file, whose nodes will be blocks of this kind.
+    /// Returns an empty map for a new file. `kind` is the kind of the blocks of its nodes.
     pub(crate) fn empty(block_size: u32, kind: BlockKind) -> Self {
         let capacity = parext4_format::extent::capacity(block_size as usize);
         Self::with(Tree::new(Node::empty_root(), 0, capacity, kind))
@@ -110,57 +115,59 @@ impl ExtentMap {
         Self { view: View::new(), leaf_index, tree: RwLock::new(Rank::ExtentMap, tree), capacity }
     }
 
-    /// The right to change the map.
+    /// Acquires the map's lock exclusively. Blocks while another thread holds it.
     pub(crate) fn lock(&self) -> Writer<'_> {
         Writer::new(self, self.tree.write())
     }
 
-    /// The first extent that ends behind `block`, without regard to marks.
+    /// Returns the first extent that ends after `block`. Ignores marks.
     pub(crate) fn extent_from(&self, block: u32) -> Option<Extent> {
         self.leaf_index.load().extent_from(block)
     }
 
-    /// The last extent of the file, without regard to marks.
+    /// Returns the last extent of the file. Ignores marks.
     pub(crate) fn last(&self) -> Option<Extent> {
         self.leaf_index.load().last()
     }
 
-    /// The last extent that starts before `end`, which may be 2^32, without regard to marks.
+    /// Returns the last extent that starts before `end`, which may be 2^32. Ignores marks.
     pub(crate) fn last_before(&self, end: u64) -> Option<Extent> {
         u32::try_from(end).map_or_else(|_| self.last(), |end| self.leaf_index.load().extent_before(end))
     }
 
-    /// The run that `block` lies in, cut to `[block, block + max)`. It may go on in the same state.
+    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks. The run may
+    /// continue after the returned part.
     pub(crate) fn lookup(&self, block: u32, max: u32) -> Mapping {
-        let shown = self.view.with_region(block, |region| region.lookup(block, max));
-        shown.unwrap_or_else(|| self.lookup_unshown(block, max))
+        let found = self.view.with_region(block, |region| region.lookup(block, max));
+        found.unwrap_or_else(|| self.lookup_uncached(block, max))
     }
 
-    /// As [`lookup`](Self::lookup), where nothing was looked for before, or nothing is mapped.
+    /// Like [`lookup`](Self::lookup), for a block whose region is not in the view: builds the region if any of it from
+    /// `block` on is mapped. Acquires the view exclusively to do so.
     #[cold]
-    fn lookup_unshown(&self, block: u32, max: u32) -> Mapping {
+    fn lookup_uncached(&self, block: u32, max: u32) -> Mapping {
         let hole = |len| Mapping { logical: FileBlock(block), len, state: State::Hole };
-        let behind = block | (region::BLOCKS - 1);
+        let region_last = block | (region::BLOCKS - 1);
         match self.extent_from(block) {
             None => hole(max),
-            Some(next) if next.logical.get() > behind => hole(max.min(next.logical.get() - block)),
+            Some(next) if next.logical.get() > region_last => hole(max.min(next.logical.get() - block)),
             Some(_) => {
-                let showing = self.view.lock();
-                let shown = showing.show(&self.leaf_index.load(), block, |region| region.lookup(block, max));
-                shown.unwrap_or_else(|| hole(max.min(behind - block + 1)))
+                let exclusive = self.view.lock_exclusive();
+                let found = exclusive
+                    .find_or_build(&self.leaf_index.load(), block, |region| region.lookup(block, max));
+                found.unwrap_or_else(|| hole(max.min(region_last - block + 1)))
             }
         }
     }
 
-    /// The whole run that begins at `block`, cut to `[block, block + max)`. Several extents may map it, in several
-    /// leaves.
+    /// Returns the whole run that begins at `block`, at most `max` blocks. Multiple extents and leaves may map it.
     pub(crate) fn run(&self, block: u32, max: u32) -> Mapping {
         let mut run = self.lookup(block, max);
         while run.len < max && run.join(&self.lookup(block + run.len, max - run.len)) {}
         run
     }
 
-    /// The runs that cover `[start, start + len)`.
+    /// Returns the runs that cover `[start, start + len)`, in ascending order.
     pub(crate) fn runs(&self, start: u32, len: u32) -> impl Iterator<Item = Mapping> {
         let end = start.saturating_add(len);
         let mut at = start;
@@ -173,20 +180,21 @@ impl ExtentMap {
         })
     }
 
-    /// As much of the [`run`](Self::run) as one extent maps, if any does.
+    /// Returns the part of the [`run`](Self::run) from `block` that ends no later than the first extent that ends after
+    /// `block`.
     pub(crate) fn run_in_extent(&self, block: u32, max: u32) -> Mapping {
         let whole = self.extent_from(block).map_or(u64::MAX, |extent| extent.end() - u64::from(block));
         self.run(block, max.min(u32::try_from(whole).unwrap_or(u32::MAX)))
     }
 
-    /// Whether nothing of `[start, start + len)` is mapped.
+    /// Returns true if no block of `[start, start + len)` is mapped.
     pub(crate) fn is_hole(&self, start: u32, len: u32) -> bool {
         let end = u64::from(start) + u64::from(len);
         self.extent_from(start).is_none_or(|next| u64::from(next.logical.get()) >= end)
     }
 
-    /// The unwritten blocks around `block`, which is one, that one extent maps: the first, and the one behind
-    /// the last.
+    /// Returns the bounds of the unwritten run around the unwritten `block`, within the extent that maps it: the first
+    /// block, and the block after the last.
     pub(crate) fn unwritten_around(&self, block: u32) -> (u32, u32) {
         let Some(whole) = self.extent_from(block) else { return (block, block + 1) };
         let around = |run: &Mapping| run.logical.get() <= block && block < run.logical.get() + run.len;
@@ -194,25 +202,25 @@ impl ExtentMap {
         run.map_or((block, block + 1), |run| (run.logical.get(), run.logical.get() + run.len))
     }
 
-    /// Where a new block at `block` had best go: right behind its neighbour in the file.
+    /// Returns the volume block at which a new block for `block` would continue the extent before it.
     pub(crate) fn goal(&self, block: u32) -> Option<FsBlock> {
         let before = self.leaf_index.load().extent_before(block)?;
         Some(before.physical + u64::from(block - before.logical.get()))
     }
 
-    /// The levels above the leaves.
+    /// Returns the number of levels above the leaves.
     pub(crate) fn depth(&self) -> u16 {
         self.leaf_index.load().depth
     }
 
-    /// Estimates the bytes that the map takes in memory.
+    /// Estimates the memory that the map uses, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        /// The lists of leaves, and what the memory allocator adds.
+        /// Estimate for the lists of leaves and the overhead of the memory allocator.
         const BESIDES: usize = 512;
         let leaf_index = self.leaf_index.load();
         let extents = match leaf_index.depth {
             0 => ROOT_CAPACITY,
-            // Most leaves are nearly full, or were when they were made.
+            // Most leaves are nearly full, or were when they were created.
             _ => leaf_index.leaves * self.capacity,
         };
         BESIDES
@@ -222,16 +230,18 @@ impl ExtentMap {
             + self.view.memory()
     }
 
-    /// At most so many nodes are blocks.
-    pub(crate) fn most_nodes(&self) -> u32 {
+    /// Returns an upper bound of the number of nodes that are blocks.
+    pub(crate) fn max_node_blocks(&self) -> u32 {
         let leaf_index = self.leaf_index.load();
         u32::try_from(leaf_index.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(leaf_index.depth))
     }
 
-    /// Notes that `[start, start + len)`, which is unwritten, is written, under a handle of transaction `tid`. Takes
-    /// no lock. Returns for how many blocks: the rest takes a change of the leaf.
+    /// Marks blocks from `start` on as written, under a handle of transaction `tid`. Returns the number of blocks
+    /// marked; the caller must convert the remaining blocks by a change of the leaf. Acquires no lock unless a region is
+    /// being built.
     ///
-    /// If it is any, the inode has joined that transaction.
+    /// `[start, start + len)` is unwritten, and the caller holds its range. If the result is above zero, the inode has
+    /// joined the transaction.
     pub(crate) fn mark(&self, tid: u64, start: u32, len: u32) -> u32 {
         let mut done = 0;
         while done < len {
@@ -247,7 +257,8 @@ impl ExtentMap {
         done
     }
 
-    /// Marks as much of `[start, start + len)` as one leaf maps, or nothing.
+    /// Marks the part of `[start, start + len)` that one leaf maps. Returns its length in blocks, or 0 if the leaf
+    /// refused the mark.
     fn mark_leaf(&self, tid: u64, start: u32, len: u32) -> u32 {
         for _ in 0..MARK_TRIES {
             let leaf_index = self.leaf_index.load();
@@ -261,50 +272,51 @@ impl ExtentMap {
         0
     }
 
-    /// The most blocks that one change registers, the inode's and those of what it maps left aside.
+    /// Returns the maximum number of blocks that one change registers, excluding the inode and the mapped blocks.
     pub(crate) fn change_credits(&self) -> u32 {
         Self::credits_at_depth(self.depth())
     }
 
-    /// As [`change_credits`](Self::change_credits), at a depth: the nodes that change; those that come, each
-    /// with its group's bitmap and descriptor, or those that go, with the same; the superblock; and a revoke
-    /// block for what goes.
+    /// Like [`change_credits`](Self::change_credits), for a tree of `depth`.
+    ///
+    /// Counts the changed nodes; the added or removed nodes, each with its group's bitmap and descriptor; the
+    /// superblock; and a revoke block for removed nodes.
     pub(crate) fn credits_at_depth(depth: u16) -> u32 {
         let depth = u32::from(depth);
         depth + 3 * (depth + 1) + 2
     }
 
-    /// The most blocks that a change registers which needs `blocks` new ones and removes nothing.
+    /// Returns the maximum number of blocks that a change registers if it adds `blocks` nodes and removes none.
     pub(crate) fn set_credits(&self, blocks: u32) -> u32 {
         u32::from(self.depth()) + if blocks == 0 { 0 } else { 3 * blocks + 1 }
     }
 
-    /// The most new blocks that converting one range can need, in a tree of `depth` or of one level more,
-    /// which others may add while the data is on its way.
+    /// Returns the maximum number of new blocks that converting one range needs, in a tree of `depth` or one level
+    /// deeper. Another thread may add that level while the data is being written.
     ///
-    /// Only the extents at the two ends of the range are cut, everything between stays one extent for one or
-    /// joins its neighbour: two changes need blocks, `d + 1` each; if the first makes the tree deeper, the
+    /// Only the extents at the two ends of the range are split. Each extent between stays one extent or joins its
+    /// neighbour. So at most two changes need blocks, `depth + 1` each. If the first change makes the tree deeper, the
     /// second cannot.
     pub(crate) fn worst_case(depth: u16) -> u32 {
         2 * (u32::from(depth) + 2)
     }
 
-    /// Writes the root into the inode's `i_block` and every dirty node into its block, with all marks folded.
-    /// No handle is open.
+    /// Encodes the root into the inode's `i_block` and each dirty node into its block, and folds all marks. Acquires the
+    /// map and the view exclusively. No handle is open, so no mark is being set.
     pub(crate) fn encode(&self, i_block: &mut [u8; 60]) {
         let mut tree = self.tree.write();
-        let showing = self.view.lock();
+        let exclusive = self.view.lock_exclusive();
         tree.encode(i_block);
-        drop(showing);
+        drop(exclusive);
         #[cfg(any(debug_assertions, shuttle))]
         self.check_view();
     }
-    /// Panics if readers see something else than the leaves say. No mark is being made, as when no handle is open.
+    /// Panics if the view differs from the leaves. No mark is being set, because no handle is open.
     #[cfg(any(test, debug_assertions, shuttle))]
     fn check_view(&self) {
-        // What a model that failed leaves behind is torn down, and may be anything.
+        // A panicking thread may leave a view that differs.
         let agrees = std::thread::panicking() || self.view.agrees(&self.leaf_index.load());
-        assert!(agrees, "readers see something else than the leaves say");
+        assert!(agrees, "the view differs from the leaves");
     }
 }
 

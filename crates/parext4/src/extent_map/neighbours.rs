@@ -1,4 +1,4 @@
-//! What the allocator asks the map, to place new blocks beside those that the file has.
+//! The allocator's view of the map, which places new blocks next to the blocks of the file.
 
 use parext4_format::FsBlock;
 

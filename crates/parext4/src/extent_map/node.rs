@@ -1,4 +1,8 @@
-//! The nodes of the tree: changing and encoding them. Readers do not come here.
+//! The nodes of the tree.
+//!
+//! Responsible for changing, splitting, removing and encoding nodes. Not responsible for lookups: readers use the
+//! leaf index and the view. Invariant: a change adds at split_above the nodes that its plan counted. All functions require
+//! the map's lock, exclusively to change a node.
 
 mod shift;
 
@@ -18,30 +22,30 @@ use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::Arc;
 
-/// The tree, as those see it who change it.
+/// The tree of nodes, guarded by the map's lock.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub root: Node,
     pub depth: u16,
-    /// Entries in a node that is a block.
+    /// Maximum number of entries in a node that is a block.
     pub capacity: usize,
     kind: BlockKind,
-    /// Conversions that had to change a leaf in the root.
+    /// Consecutive conversions that changed a leaf stored in the root.
     pub conversions: u32,
     pub pins: Pins,
 }
 
-/// A node of the tree. The root has no block of its own; the inode holds it.
+/// A node of the tree. The root has no block; the inode stores it.
 #[derive(Debug)]
 pub(super) struct Node {
     block: Option<FsBlock>,
-    /// The block to encode into at commit, while the node is dirty.
+    /// The block to encode into when the transaction closes, if the node is dirty.
     dirty: Option<Arc<MetaBlock>>,
-    /// Some node below is dirty.
+    /// True if a node below may be dirty.
     dirty_below: bool,
-    /// The first file block mapped below; `0` if there is none. Noted, as who looks for a leaf asks many.
+    /// The first file block mapped below; `0` if none. Cached, because a descent compares it in many children.
     first: u32,
-    /// The leaves right below, for readers, if they were listed since they last came or went.
+    /// The leaves directly below, for the leaf index. `None` if they changed since they were last listed.
     listed: Option<Arc<LeafGroup>>,
     content: Content,
 }
@@ -49,23 +53,23 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) enum Content {
     Leaf(Arc<Leaf>),
-    /// Never empty, except in the root for a moment.
+    /// Never empty, except temporarily in the root.
     Index(Vec<Node>),
 }
 
-/// What a change works with on its way through the nodes.
-pub(super) struct Work<'e, 'a, 'r> {
+/// The context of one change on its way through the nodes.
+pub(super) struct ChangeContext<'e, 'a, 'r> {
     edit: &'e mut Edit<'a, 'r>,
     change: Change,
-    /// What the leaf starts from, until it has got there.
+    /// The new contents of the leaf. `None` once the leaf has them.
     outcome: Option<Outcome>,
     kind: BlockKind,
     capacity: usize,
-    /// Entries with which a leaf that is a block does not split.
-    most: usize,
-    /// Blocks for exactly the new nodes that the plan told of.
+    /// Maximum number of entries with which a leaf that is a block does not split.
+    split_above: usize,
+    /// The blocks of the new nodes, as many as the plan counted.
     pub blocks: SmallVec<[FsBlock; 8]>,
-    /// Whether leaves came or went.
+    /// True if leaves were added or removed.
     pub reshaped: bool,
 }
 
@@ -78,26 +82,28 @@ impl Content {
     }
 }
 
-impl<'e, 'a, 'r> Work<'e, 'a, 'r> {
+impl<'e, 'a, 'r> ChangeContext<'e, 'a, 'r> {
     pub(super) fn new(
         edit: &'e mut Edit<'a, 'r>,
         change: Change,
         outcome: Outcome,
-        most: usize,
+        split_above: usize,
         tree: &Tree,
         blocks: SmallVec<[FsBlock; 8]>,
     ) -> Self {
         let (kind, capacity) = (tree.kind, tree.capacity);
-        Self { edit, change, outcome: Some(outcome), kind, capacity, most, blocks, reshaped: false }
+        Self { edit, change, outcome: Some(outcome), kind, capacity, split_above, blocks, reshaped: false }
     }
 
     fn new_block(&mut self) -> Result<FsBlock> {
-        self.blocks.pop().ok_or_else(|| Error::corrupt("extent tree: a node splits that was not planned to"))
+        self.blocks
+            .pop()
+            .ok_or_else(|| Error::corrupt("extent tree: a node splits that the plan did not count"))
     }
 
-    /// Marks for a leaf of `len` entries, of which `capacity` fit.
+    /// Returns marks for a leaf of `len` entries that has room for `capacity`, or `None` if there is no room.
     fn arm(&self, len: usize, capacity: usize) -> Option<Arc<Marks>> {
-        let room = self.change.share_for_marks(capacity.saturating_sub(len));
+        let room = self.change.entries_for_marks(capacity.saturating_sub(len));
         Marks::armed(self.edit.handle.tid(), room)
     }
 }
@@ -107,33 +113,30 @@ impl Tree {
         Self { root, depth, capacity, kind, conversions: 0, pins: Pins::default() }
     }
 
-    /// All leaves, for readers.
+    /// Returns the index of all leaves.
     pub(super) fn leaf_index(&mut self) -> LeafIndex {
         let mut groups = Vec::new();
         self.root.collect(&mut groups);
         LeafIndex::new(groups, self.depth)
     }
 
-    /// What `change` starts from in the leaf that it concerns.
+    /// Computes the new contents of the leaf that `change` concerns. Retires the leaf's marks if they must be folded.
     pub(super) fn outcome(&self, change: &Change, tid: u64) -> Outcome {
         let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
         self.root.leaf_for(change.first()).outcome(change, tid, capacity, &self.pins)
     }
 
-    /// What the change will come to, if leaves split that have more than `most` entries: new nodes below the root,
-    /// and the root's entries before it grows.
-    pub(super) fn plan(&self, change: &Change, outcome: &Outcome, most: usize) -> (u32, usize) {
-        self.root.plan(change.first(), outcome.after.len(), self.capacity, most)
+    /// Returns the number of new nodes below the root that the change needs, and the number of entries of the root
+    /// before it grows. Leaves split if they have more than `split_above` entries.
+    pub(super) fn plan(&self, change: &Change, outcome: &Outcome, split_above: usize) -> (u32, usize) {
+        self.root.plan(change.first(), outcome.after.len(), self.capacity, split_above)
     }
 
-    /// Writes the root into an inode's `i_block` and every dirty node into its block.
+    /// Encodes the root into an inode's `i_block` and each dirty node into its block.
     pub(super) fn encode(&mut self, i_block: &mut [u8; 60]) {
-        debug_assert!(
-            self.root.knows_what_is_below(),
-            "changes would go to other leaves than readers look in"
-        );
+        debug_assert!(self.root.is_up_to_date(), "the leaf index or a key is out of date");
         self.root.encode_children();
-        self.root.settle();
+        self.root.fold_marks();
         self.root.encode_into(i_block, self.depth);
     }
 }
@@ -159,23 +162,23 @@ impl Node {
         self.len() == 0
     }
 
-    /// The first file block mapped below; an empty root maps none.
+    /// Returns the first file block mapped below; 0 for an empty root.
     pub(super) fn first(&self) -> u32 {
         self.first
     }
 
-    /// Whether this node, and each below, notes the first block that is mapped there, and lists the leaves that are.
-    fn knows_what_is_below(&self) -> bool {
+    /// Returns true if the cached first block and the listed leaves of this node and each node below are up to date.
+    fn is_up_to_date(&self) -> bool {
         let children = match &self.content {
             Content::Leaf(_) => &[][..],
             Content::Index(children) => children,
         };
         let lists = |group: &Arc<LeafGroup>| group.lists(children.iter().filter_map(Self::leaf));
         let listed = self.listed.as_ref().is_none_or(lists);
-        self.first == self.content.first() && listed && children.iter().all(Self::knows_what_is_below)
+        self.first == self.content.first() && listed && children.iter().all(Self::is_up_to_date)
     }
 
-    /// The end of what is mapped below.
+    /// Returns the end of the last extent below; 0 for an empty root.
     fn end(&self) -> u64 {
         match &self.content {
             Content::Leaf(leaf) => leaf.extents().last().map_or(0, Extent::end),
@@ -196,7 +199,7 @@ impl Node {
         }
     }
 
-    /// If it is one, with its first file block.
+    /// Returns the leaf and its first file block, or `None` if this is an index node.
     fn leaf(&self) -> Option<(u32, Arc<Leaf>)> {
         match &self.content {
             Content::Leaf(leaf) => Some((self.first, Arc::clone(leaf))),
@@ -211,19 +214,19 @@ impl Node {
         }
     }
 
-    /// New nodes below this one if the leaf for `block` gets `len` entries, and this node's entries then,
-    /// before it splits.
-    fn plan(&self, block: u32, len: usize, capacity: usize, most: usize) -> (u32, usize) {
+    /// Returns the number of new nodes below this one if the leaf for `block` gets `len` entries, and the number of
+    /// entries of this node before it splits.
+    fn plan(&self, block: u32, len: usize, capacity: usize, split_above: usize) -> (u32, usize) {
         let Content::Index(children) = &self.content else { return (0, len) };
         let child = &children[child_for(children, block)];
-        let (nodes, len) = child.plan(block, len, capacity, most);
-        let splits = len > if matches!(child.content, Content::Leaf(_)) { most } else { capacity };
+        let (nodes, len) = child.plan(block, len, capacity, split_above);
+        let splits = len > if matches!(child.content, Content::Leaf(_)) { split_above } else { capacity };
         let gone = usize::from(len == 0);
         (nodes + u32::from(splits), children.len() + usize::from(splits) - gone)
     }
 
-    /// Registers the node's block. The root goes with its inode.
-    fn touch(&mut self, work: &Work<'_, '_, '_>) -> Result<()> {
+    /// Registers the node's block with the handle. Does nothing for the root, which the inode registers.
+    fn touch(&mut self, work: &ChangeContext<'_, '_, '_>) -> Result<()> {
         self.register(work.edit.handle, work.edit.cache, work.kind)
     }
 
@@ -239,28 +242,28 @@ impl Node {
         Ok(())
     }
 
-    /// Carries the change out in the one leaf that it concerns. Returns the new right neighbour if this node
-    /// had to split. A node that has become empty is its parent's to remove.
-    pub(super) fn apply(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+    /// Applies the change to the leaf that it concerns. Returns the new right neighbour if this node split. The parent
+    /// removes a node that became empty.
+    pub(super) fn apply(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Option<Self>> {
         match self.content {
             Content::Leaf(_) => self.apply_to_leaf(work),
             Content::Index(_) => self.apply_below(work),
         }
     }
 
-    fn apply_to_leaf(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+    fn apply_to_leaf(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Option<Self>> {
         let Content::Leaf(leaf) = &self.content else { return Ok(None) };
         let Some(Outcome { after: extents, marks }) = work.outcome.take() else { return Ok(None) };
         let capacity = if self.block.is_some() { work.capacity } else { ROOT_CAPACITY };
-        if self.block.is_some() && extents.len() > work.most {
+        if self.block.is_some() && extents.len() > work.split_above {
             self.touch(work)?;
             return self.split_leaf(work, extents).map(Some);
         }
-        // A reader with the old list would look behind the leaf for what is before its first block now.
+        // With the old index, a reader would search the leaf before this one for the blocks before `first`.
         let first = extents.first().map_or(u32::MAX, |extent| extent.logical.get());
         work.reshaped |= first > self.first;
         if extents.is_empty() {
-            // Those who still read here hold what they read.
+            // Readers of the old leaf hold the ranges that they read.
             self.replace(Content::Leaf(Leaf::new(extents, None)));
             return Ok(None);
         }
@@ -271,8 +274,8 @@ impl Node {
         Ok(None)
     }
 
-    /// Splits a leaf that gets too many extents. What was its place stays as it was, for those with the old list.
-    fn split_leaf(&mut self, work: &mut Work<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
+    /// Splits a leaf that has too many extents. The old leaf stays unchanged for readers of the old index.
+    fn split_leaf(&mut self, work: &mut ChangeContext<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
         let appending = extents.last().is_some_and(|last| last.end() == work.change.end);
         let right = extents.split_off(split_at(extents.len(), appending, work.capacity));
         let [left, right] = [extents, right].map(|extents| {
@@ -288,13 +291,13 @@ impl Node {
         self.content = content;
     }
 
-    fn apply_below(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Option<Self>> {
+    fn apply_below(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Option<Self>> {
         let Content::Index(children) = &mut self.content else { return Ok(None) };
         self.dirty_below = true;
         let at = child_for(children, work.change.first());
         let first = children[at].first();
         let right = children[at].apply(work)?;
-        // An index entry changes only with its child's first block.
+        // An index entry changes only if its child's first block changes.
         let changed = right.is_some() || children[at].is_empty() || children[at].first() != first;
         if children[at].is_empty() {
             work.reshaped = true;
@@ -314,7 +317,7 @@ impl Node {
         if self.block.is_some() && len > work.capacity { self.split_index(work).map(Some) } else { Ok(None) }
     }
 
-    fn split_index(&mut self, work: &mut Work<'_, '_, '_>) -> Result<Self> {
+    fn split_index(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Self> {
         let appending = self.end() == work.change.end;
         let Content::Index(children) = &mut self.content else {
             return Err(Error::corrupt("extent tree: a leaf among its index nodes"));
@@ -324,7 +327,7 @@ impl Node {
         self.new_right(work, Content::Index(right))
     }
 
-    fn new_right(&self, work: &mut Work<'_, '_, '_>, content: Content) -> Result<Self> {
+    fn new_right(&self, work: &mut ChangeContext<'_, '_, '_>, content: Content) -> Result<Self> {
         work.reshaped = true;
         let mut right = Self::new(Some(work.new_block()?), content);
         right.dirty_below = self.dirty_below;
@@ -332,12 +335,12 @@ impl Node {
         Ok(right)
     }
 
-    /// Moves the root's entries one level down, into a block.
-    pub(super) fn grow(&mut self, work: &mut Work<'_, '_, '_>) -> Result<()> {
+    /// Moves the root's entries into a new block one level below.
+    pub(super) fn grow(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<()> {
         let block = work.new_block()?;
         let content = std::mem::replace(&mut self.content, Content::Index(Vec::new()));
         if let Content::Leaf(leaf) = &content {
-            // In a block there is room for marks.
+            // A leaf in a block has room for marks.
             let extents = leaf.folded();
             let marks = work.arm(extents.len(), work.capacity);
             leaf.store(extents, marks);
@@ -352,7 +355,7 @@ impl Node {
         Ok(())
     }
 
-    /// If all that is left is one leaf that fits the root, puts it there. For the root.
+    /// Moves the only remaining leaf into the root if it fits. Returns true if it did. Must be called on the root.
     pub(super) fn pull_up(&mut self, edit: &mut Edit<'_, '_>) -> bool {
         let Content::Index(children) = &mut self.content else { return false };
         let [only] = children.as_mut_slice() else { return false };
@@ -380,21 +383,21 @@ impl Node {
             child.encode_children();
             if let Some(meta) = child.dirty.take() {
                 let depth = child.height();
-                child.settle();
+                child.fold_marks();
                 meta.change(|bytes| child.encode_into(bytes, depth));
             }
         }
     }
 
-    /// Folds a leaf's marks into its extents: its transaction closes.
-    fn settle(&self) {
+    /// Folds a leaf's marks into its extents, because its transaction closes.
+    fn fold_marks(&self) {
         let Content::Leaf(leaf) = &self.content else { return };
         if !leaf.marked().is_empty() && !planted(Fault::EncodeUnfolded) {
             leaf.store(leaf.folded(), None);
         }
     }
 
-    /// Whether this node takes `own` entries and has no more, and those below likewise.
+    /// Returns true if this node has at split_above `own` entries and each node below at split_above `below`.
     #[cfg(shuttle)]
     pub(super) fn fits(&self, own: usize, below: usize) -> bool {
         let children = match &self.content {
@@ -429,12 +432,12 @@ impl Node {
     }
 }
 
-/// Where a node of `len` entries splits. A file that grows at its end leaves full nodes behind.
+/// Returns the index at which a node of `len` entries splits. Appending leaves the left node full.
 fn split_at(len: usize, appending: bool, capacity: usize) -> usize {
     if appending { (len - 1).min(capacity) } else { len / 2 }
 }
 
-/// The child under which `block` is or would be mapped: the last that does not start behind it.
+/// Returns the child that maps or would map `block`: the last child that starts at or before it, or the first child.
 fn child_for(children: &[Node], block: u32) -> usize {
     children.partition_point(|child| child.first() <= block).saturating_sub(1)
 }

@@ -1,7 +1,9 @@
-//! What readers see of a part of a file: where its blocks lie, and which of them are written.
+//! A region: the mapping of 1024 file blocks, as readers see it.
 //!
-//! *Where* they lie changes when blocks come or go; then the region gets a new version. *Whether* they are
-//! written is a bit for each block, and all versions share the bits: a conversion sets some and needs no version.
+//! Responsible for one version of a region: the runs of volume blocks, and a bitmap of the written blocks. Not
+//! responsible for which version readers find: the [view](super::view) publishes it. Invariant: the runs of a version
+//! never change. A mapped or unmapped block creates a new version. All versions share the bitmap, so a conversion
+//! sets bits and needs no new version.
 
 use std::ops::Range;
 
@@ -16,7 +18,7 @@ use crate::fault::{Fault, planted};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// File blocks in a region: few enough that a new version costs less than a leaf.
+/// File blocks in a region. Copying a region costs less than copying a leaf.
 pub(super) const BLOCKS: u32 = 1024;
 const WORDS: usize = BLOCKS as usize / 64;
 
@@ -24,16 +26,16 @@ const WORDS: usize = BLOCKS as usize / 64;
 #[derive(Debug)]
 pub(super) struct Region {
     first: u32,
-    /// Sorted, disjoint; those that lie together are one, whatever they hold.
+    /// Sorted and disjoint. Runs that are contiguous in the file and on the volume are merged, whatever their state.
     runs: SmallVec<[RegionRun; 2]>,
-    /// `None` if all that is mapped is written.
+    /// `None` if every mapped block is written.
     written: Option<Arc<Bits>>,
 }
 
-/// Blocks that lie together.
+/// A contiguous run of mapped blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RegionRun {
-    /// From the start of the region.
+    /// First block, relative to the start of the region.
     at: u32,
     len: u32,
     start: FsBlock,
@@ -45,32 +47,32 @@ impl RegionRun {
     }
 }
 
-/// What the leaves say of a region.
+/// The extents and marks of the leaves within a region.
 #[derive(Default)]
-struct Found {
+struct LeafContents {
     runs: SmallVec<[RegionRun; 2]>,
-    /// What is written, from the start of the region, in no order.
+    /// Written ranges relative to the start of the region, unsorted. They may overlap.
     written: SmallVec<[Range<u32>; 8]>,
     any_unwritten: bool,
 }
 
 impl Region {
-    /// The region that begins at file block `first`, as the leaves have it; `None` if all of it is a hole. It
-    /// goes on with the bits of the version before it, of which those of file blocks `changed` are set anew.
+    /// Builds the region that begins at file block `first` from the leaves. Returns `None` if the whole region is a hole.
+    /// Shares the bitmap of the version `before`, and sets the bits of the file blocks `changed` from the leaves.
     pub(super) fn build(
         leaves: &LeafIndex,
         first: u32,
         before: Option<&Self>,
         changed: &Range<u64>,
     ) -> Option<Arc<Self>> {
-        let Found { runs, written, any_unwritten } = Found::new(leaves, first);
+        let LeafContents { runs, written, any_unwritten } = LeafContents::new(leaves, first);
         if runs.is_empty() {
             return None;
         }
         let bits = match before.and_then(|before| before.written.as_ref()) {
             Some(bits) => {
-                let changed = clip(first, changed);
-                let bits = bits.pass_on(&changed);
+                let changed = within_region(first, changed);
+                let bits = bits.inherit(&changed);
                 let within = |part: &Range<u32>| part.start.max(changed.start)..part.end.min(changed.end);
                 written.iter().for_each(|part| bits.set(within(part)));
                 Some(bits)
@@ -85,15 +87,14 @@ impl Region {
         Some(Arc::new(Self { first, runs, written: bits }))
     }
 
-    /// The version that comes when `extent` is mapped where there was a hole. That costs a copy of the runs, and no
-    /// look at the leaves.
-    pub(super) fn filled(&self, extent: Extent) -> Option<Arc<Self>> {
+    /// Returns the version that also maps `extent`, which was a hole. Copies the runs and does not read the leaves.
+    pub(super) fn with_filled(&self, extent: Extent) -> Option<Arc<Self>> {
         let first = u64::from(self.first);
         let piece = cut(extent, first, first + u64::from(BLOCKS))?;
         let run = RegionRun { at: piece.logical.get() - self.first, len: piece.len, start: piece.physical };
         let bits = match &self.written {
             Some(bits) => {
-                let bits = bits.pass_on(&(run.at..run.end()));
+                let bits = bits.inherit(&(run.at..run.end()));
                 if !extent.unwritten {
                     bits.set(run.at..run.end());
                 }
@@ -106,11 +107,11 @@ impl Region {
             }
             None => None,
         };
-        Some(Arc::new(Self { first: self.first, runs: with(&self.runs, run), written: bits }))
+        Some(Arc::new(Self { first: self.first, runs: with_run(&self.runs, run), written: bits }))
     }
 
-    /// The run that `block` lies in, cut to `[block, block + max)` and to the region. It may go on in the same
-    /// state.
+    /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks and not past the
+    /// region. The run may continue after the returned part.
     pub(super) fn lookup(&self, block: u32, max: u32) -> Mapping {
         let at = block - self.first;
         let max = max.min(BLOCKS - at);
@@ -129,22 +130,22 @@ impl Region {
         Mapping { logical: FileBlock(block), len, state }
     }
 
-    /// How many of the `len` mapped blocks from `at` on are in the same state, and whether they are written.
+    /// Returns how many of the `len` mapped blocks from `at` have the state of the first, and whether they are written.
     fn state(&self, at: u32, len: u32) -> (u32, bool) {
         self.written.as_ref().map_or((len, true), |bits| bits.state(at, len))
     }
 
-    /// Notes that what there is of file blocks `range` in the region is written.
+    /// Sets the bits of the file blocks `range` that are within the region.
     pub(super) fn set_written(&self, range: &Range<u64>) {
         if let Some(bits) = &self.written {
-            bits.set(clip(self.first, range));
+            bits.set(within_region(self.first, range));
         }
     }
 
-    /// Whether it says what the leaves say.
+    /// Returns true if the region equals the contents of the leaves.
     #[cfg(any(test, debug_assertions, shuttle))]
     pub(super) fn agrees(&self, leaves: &LeafIndex) -> bool {
-        let Found { runs, written, .. } = Found::new(leaves, self.first);
+        let LeafContents { runs, written, .. } = LeafContents::new(leaves, self.first);
         let fresh = Bits::default();
         written.into_iter().for_each(|part| fresh.set(part));
         let mut mapped = runs.iter().flat_map(|run| run.at..run.end());
@@ -152,21 +153,22 @@ impl Region {
     }
 }
 
-impl Found {
+impl LeafContents {
     fn new(leaves: &LeafIndex, first: u32) -> Self {
-        let mut found = Self::default();
+        let mut contents = Self::default();
         let (start, end) = (u64::from(first), u64::from(first) + u64::from(BLOCKS));
-        for leaf in leaves.within(start..end) {
+        for leaf in leaves.leaves_within(start..end) {
             let extents = leaf.extents();
             let from = extents.partition_point(|extent| extent.end() <= start);
             for extent in extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
                 let at = extent.logical.get() - first;
-                found.add(RegionRun { at, len: extent.len, start: extent.physical }, extent.unwritten);
+                contents.add(RegionRun { at, len: extent.len, start: extent.physical }, extent.unwritten);
             }
-            let marked = leaf.marked().into_iter().map(|(from, to)| clip(first, &(from.into()..to.into())));
-            found.written.extend(marked.filter(|part| !part.is_empty()));
+            let marked =
+                leaf.marked().into_iter().map(|(from, to)| within_region(first, &(from.into()..to.into())));
+            contents.written.extend(marked.filter(|part| !part.is_empty()));
         }
-        found
+        contents
     }
 
     fn add(&mut self, run: RegionRun, unwritten: bool) {
@@ -178,7 +180,7 @@ impl Found {
     }
 }
 
-/// Adds a run, as part of the last one if they lie together.
+/// Appends a run, or extends the last run if `run` continues it on the volume.
 fn push(runs: &mut SmallVec<[RegionRun; 2]>, run: RegionRun) {
     match runs.last_mut() {
         Some(last) if last.end() == run.at && last.start + u64::from(last.len) == run.start => {
@@ -188,8 +190,8 @@ fn push(runs: &mut SmallVec<[RegionRun; 2]>, run: RegionRun) {
     }
 }
 
-/// The sorted `runs` and one more between them.
-fn with(runs: &[RegionRun], run: RegionRun) -> SmallVec<[RegionRun; 2]> {
+/// Returns the sorted `runs` with `run` inserted.
+fn with_run(runs: &[RegionRun], run: RegionRun) -> SmallVec<[RegionRun; 2]> {
     let (before, after) = runs.split_at(runs.partition_point(|other| other.at < run.at));
     let mut out = SmallVec::with_capacity(runs.len() + 1);
     out.extend_from_slice(before);
@@ -201,16 +203,16 @@ fn with(runs: &[RegionRun], run: RegionRun) -> SmallVec<[RegionRun; 2]> {
     out
 }
 
-/// What there is of file blocks `range` in the region that begins at `first`, from the start of that.
-fn clip(first: u32, range: &Range<u64>) -> Range<u32> {
+/// Returns the part of the file blocks `range` within the region that begins at `first`, relative to its start.
+fn within_region(first: u32, range: &Range<u64>) -> Range<u32> {
     let clip = |block: u64| u32::try_from(block.saturating_sub(first.into())).unwrap_or(BLOCKS).min(BLOCKS);
     clip(range.start)..clip(range.end)
 }
 
-/// One bit for each block of a region: whether it is written, if it is mapped.
+/// One bit for each block of a region, set if the block is written. The bit of a hole has no meaning.
 ///
-/// Who changes a bit holds its block, and so does who must see it, so that the range lock orders the two (I2). The
-/// bits beside it change at any time.
+/// A thread that changes a bit, and a thread that depends on its value, hold the range of its block. So the range
+/// lock orders them (I2). Other threads change the remaining bits of the same word at any time.
 #[derive(Debug, Default)]
 struct Bits([AtomicU64; WORDS]);
 
@@ -227,8 +229,8 @@ impl Bits {
         }
     }
 
-    /// The bits for a new version, with those of `changed` clear.
-    fn pass_on(self: &Arc<Self>, changed: &Range<u32>) -> Arc<Self> {
+    /// Returns the bitmap for a new version, and clears the bits of `changed`.
+    fn inherit(self: &Arc<Self>, changed: &Range<u32>) -> Arc<Self> {
         let bits = if planted(Fault::BitsCopied) { Arc::new(self.copy()) } else { Arc::clone(self) };
         if !planted(Fault::BitsKept) {
             bits.clear(changed.clone());
@@ -236,7 +238,7 @@ impl Bits {
         bits
     }
 
-    /// How many of the `len` bits from `at` on are as the first, and what that is.
+    /// Returns how many of the `len` bits from `at` equal the first bit, and the value of that bit.
     fn state(&self, at: u32, len: u32) -> (u32, bool) {
         let (mut next, end) = (at, at + len);
         let mut first = None;
@@ -258,7 +260,7 @@ impl Bits {
     }
 }
 
-/// The words of the bits `range`, each with a mask of those that are meant.
+/// Returns the words that contain the bits `range`, each with a mask of the bits in the range.
 fn masks(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
     let mut next = range.start;
     std::iter::from_fn(move || {
@@ -294,9 +296,11 @@ mod tests {
     #[test]
     fn ranges_are_cut_to_the_region() {
         let last = u32::MAX - BLOCKS + 1;
-        assert_eq!(clip(BLOCKS, &(0..u64::MAX)), 0..BLOCKS);
-        assert_eq!(clip(BLOCKS, &(1030..1034)), 6..10);
-        assert!(clip(BLOCKS, &(0..1024)).is_empty() && clip(BLOCKS, &(2048..3000)).is_empty());
-        assert_eq!(clip(last, &(u64::from(u32::MAX)..1 << 32)), BLOCKS - 1..BLOCKS);
+        assert_eq!(within_region(BLOCKS, &(0..u64::MAX)), 0..BLOCKS);
+        assert_eq!(within_region(BLOCKS, &(1030..1034)), 6..10);
+        assert!(
+            within_region(BLOCKS, &(0..1024)).is_empty() && within_region(BLOCKS, &(2048..3000)).is_empty()
+        );
+        assert_eq!(within_region(last, &(u64::from(u32::MAX)..1 << 32)), BLOCKS - 1..BLOCKS);
     }
 }

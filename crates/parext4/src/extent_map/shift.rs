@@ -1,4 +1,7 @@
-//! Which extents move to other file blocks when a range is taken out of a file or put in.
+//! The extents that move to other file blocks when a range is removed from a file or inserted.
+//!
+//! Responsible for computing the new extents of each leaf, and for the part that remains to be moved. Not responsible
+//! for the nodes. Invariant: extents keep their order, because they move into a hole.
 
 use std::ops::Range;
 
@@ -7,10 +10,10 @@ use parext4_format::extent::Extent;
 
 use super::extents::{cut, join};
 
-/// What is still to be moved, and where to. All moves by the same number of blocks, up or down.
+/// The extents that remain to be moved, and their distance. All move by the same number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shift {
-    /// The file blocks `[start, end)`, as they are counted before.
+    /// The file blocks `[start, end)`, by their numbers before the move.
     pub start: u64,
     pub end: u64,
     by: u32,
@@ -18,57 +21,56 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
-    /// Everything from file block `start` on, by `by` blocks towards the start of the file, where there is a hole.
-    /// Begins at the front, so that the hole moves up.
+    /// Moves everything from file block `start` on by `by` blocks towards the start of the file, into a hole. Begins with
+    /// the first extent.
     pub(crate) fn down(start: u32, by: u32) -> Self {
         Self { start: start.into(), end: 1 << 32, by, up: false }
     }
 
-    /// Everything from file block `start` on, by `by` blocks towards the end of the file. Begins at the back, so that
-    /// a hole moves down.
+    /// Moves everything from file block `start` on by `by` blocks towards the end of the file. Begins with the last
+    /// extent.
     pub(crate) fn up(start: u32, by: u32) -> Self {
         Self { start: start.into(), end: 1 << 32, by, up: true }
     }
 
-    /// Of this, what is at and behind file block `start`.
-    pub(crate) fn behind(&self, start: u64) -> Self {
+    /// Returns the part from file block `start` on.
+    pub(crate) fn starting_at(&self, start: u64) -> Self {
         Self { start: start.min(self.end), ..*self }
     }
 
-    /// The file blocks of which some lie elsewhere, before or after.
+    /// Returns the file blocks whose mapping changes.
     pub(super) fn touched(&self) -> Range<u64> {
         let first = if self.up { self.start } else { self.start.saturating_sub(self.by.into()) };
         first..1 << 32
     }
 
-    /// Whether it begins with the last extent.
+    /// Returns true if the extents move towards the end of the file, the last one first.
     pub(super) fn is_up(&self) -> bool {
         self.up
     }
 
-    /// Whether something of `[first, end)` moves.
-    pub(super) fn meets(&self, first: u64, end: u64) -> bool {
+    /// Returns true if a block of `[first, end)` moves.
+    pub(super) fn overlaps(&self, first: u64, end: u64) -> bool {
         first < self.end && self.start < end
     }
 
-    /// Where what moves of `extent` goes.
+    /// Returns the moving part of `extent` at its new place, or `None` if nothing of it moves.
     pub(super) fn moved(&self, extent: Extent) -> Option<Extent> {
         let piece = cut(extent, self.start, self.end)?;
         let at = piece.logical.get();
-        // Whoever shifts has seen to it that all stays in the file.
+        // The caller has checked that all blocks stay within the limits of a file.
         let to = if self.up { at.saturating_add(self.by) } else { at.saturating_sub(self.by) };
         Some(Extent { logical: FileBlock(to), ..piece })
     }
 
-    /// The extents of a leaf with what is to be moved in its new place, where written ones are joined that meet. Order
-    /// is kept, since nothing is where it goes.
+    /// Returns the extents of a leaf after the move. Joins written extents that meet.
     pub(super) fn apply(&self, extents: &[Extent]) -> Vec<Extent> {
         let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 1);
         for &extent in extents {
             let before = cut(extent, 0, self.start);
-            let behind = cut(extent, self.end, extent.end());
-            for piece in before.into_iter().chain(self.moved(extent)).chain(behind) {
-                // Unwritten ones may be cut for writes under way.
+            let after = cut(extent, self.end, extent.end());
+            for piece in before.into_iter().chain(self.moved(extent)).chain(after) {
+                // Unwritten extents may be split and pinned for writes in flight.
                 match out
                     .last_mut()
                     .filter(|_| !piece.unwritten)
@@ -82,8 +84,8 @@ impl Shift {
         out
     }
 
-    /// Notes that of a leaf's `extents`, as they were, nothing is to be moved any more.
-    pub(super) fn passed(&mut self, extents: &[Extent]) {
+    /// Advances past a leaf, whose `extents` before the move are given.
+    pub(super) fn advance_past(&mut self, extents: &[Extent]) {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         if self.up {
             self.end = self.end.min(self.start.max(first.logical.get().into()));
@@ -92,7 +94,7 @@ impl Shift {
         }
     }
 
-    /// Notes that all is done.
+    /// Ends the shift: nothing remains to be moved.
     pub(super) fn finish(&mut self) {
         self.start = self.end;
     }
@@ -108,23 +110,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_moves_down() {
+    fn extents_after_a_removed_range_move_down() {
         let mut shift = Shift::down(10, 4);
         let extents = [extent(0, 104, 6), extent(10, 110, 5), extent(20, 200, 1)];
         assert_eq!(shift.apply(&extents), [extent(0, 104, 11), extent(16, 200, 1)]);
-        assert!(!shift.meets(0, 10) && shift.meets(0, 11));
-        shift.passed(&extents);
-        assert_eq!(shift.start, 21, "it goes on behind the leaf");
+        assert!(!shift.overlaps(0, 10) && shift.overlaps(0, 11));
+        shift.advance_past(&extents);
+        assert_eq!(shift.start, 21, "the shift continues after the leaf");
     }
 
     #[test]
-    fn what_is_behind_moves_up_and_an_extent_is_cut() {
+    fn extents_after_an_inserted_range_move_up_and_one_is_split() {
         let mut shift = Shift::up(10, 4);
         let extents = [extent(0, 100, 12), extent(20, 200, 1)];
         assert_eq!(shift.apply(&extents), [extent(0, 100, 10), extent(14, 110, 2), extent(24, 200, 1)]);
-        shift.passed(&extents[1..]);
-        assert_eq!(shift.end, 20, "it goes on before the leaf");
-        shift.passed(&extents);
+        shift.advance_past(&extents[1..]);
+        assert_eq!(shift.end, 20, "the shift continues before the leaf");
+        shift.advance_past(&extents);
         assert_eq!((shift.start, shift.end), (10, 10));
     }
 }

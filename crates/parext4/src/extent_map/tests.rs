@@ -1,4 +1,4 @@
-//! The map against a model: random changes, then the same mapping read back from the device.
+//! Tests of the map against a model: random changes, then a comparison with the tree read back from the device.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, Volume, VolumeOptions,
 enum Change {
     Add(u32, u32),
     Convert(u32, u32),
-    /// As [`Change::Convert`], of what was cut at the edges before, with no block left.
+    /// Like [`Change::Convert`], for an extent that was split at both ends before, without any reserved block.
     ConvertCut(u32, u32),
-    /// What is written becomes unwritten.
+    /// Converts written blocks to unwritten ones.
     Zero(u32, u32),
     Cut(u32),
-    /// A range taken out, and one put in.
+    /// Removes a range, or inserts one.
     Collapse(u32, u32),
     Insert(u32, u32),
     Commit,
 }
 
-/// The largest file block that a change may come to, and more.
+/// The largest file block that a change may touch, and a margin.
 const SPAN: u32 = 16 << 10;
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -47,7 +47,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..400)
 }
 
-/// What the map says of each block: absent, unwritten or written, and where.
+/// Returns the state and the place of each block according to the map.
 fn flatten(map: &ExtentMap) -> BTreeMap<u32, (bool, u64)> {
     let mut blocks = BTreeMap::new();
     for run in map.runs(0, SPAN) {
@@ -145,7 +145,7 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
     }
 }
 
-/// Leaves no block to anybody else.
+/// Reserves all free blocks, so that no further reservation succeeds.
 fn claim_all(volume: &Volume) -> Vec<Reservation<'_>> {
     let (mut all, mut blocks) = (Vec::new(), 1 << 16);
     while blocks > 0 {
@@ -178,7 +178,7 @@ fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
     while !step() {}
 }
 
-/// A new volume with blocks of 1 KiB.
+/// Returns a new volume with blocks of 1 KiB.
 fn make() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(32 << 20));
     let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
@@ -191,7 +191,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_device(Arc::clone(device) as Arc<dyn crate::Device>, &options).unwrap()
 }
 
-/// A new file, whose tree takes so many entries in a node.
+/// Returns a new file whose tree has at most `capacity` entries in a node.
 fn create(volume: &Volume, capacity: usize) -> Node {
     let node = volume.root().unwrap().create(b"file", &crate::NewInode::default()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
@@ -248,7 +248,7 @@ fn scatter(volume: &Volume, node: &Node, blocks: std::ops::Range<u32>) -> crate:
 fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     let device = make();
     let volume = open(&device);
-    // Nodes this small fill the format's depth soon.
+    // With nodes this small the tree soon reaches the maximum depth.
     let node = create(&volume, 3);
     let error = scatter(&volume, &node, 0..3000).unwrap_err();
     assert!(matches!(error, Error::FileTooLarge), "{error}");
@@ -260,7 +260,7 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     let free = volume.engine.counts().free_blocks();
 
     assert!(scatter(&volume, &node, 2000..2001).is_err());
-    assert_eq!(volume.engine.counts().free_blocks(), free, "what was allocated went back");
+    assert_eq!(volume.engine.counts().free_blocks(), free, "the failed change released its blocks");
     volume.sync().unwrap();
     drop(node);
     volume.close().unwrap();
@@ -294,7 +294,7 @@ fn converting_in_order_leaves_one_extent() {
     let inner = &volume.engine;
     inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false)).unwrap();
     for at in (0..1000).step_by(10) {
-        // A conversion needs no block then, so that none is reserved.
+        // The conversion needs no block then, so none is reserved.
         let mut reservation = inner.allocator.reserve(0).unwrap();
         inner.transact(50, |handle| inner.convert(handle, &node.inode, at, 10, &mut reservation)).unwrap();
     }
@@ -363,7 +363,7 @@ fn an_index_key_other_than_the_first_block_below_is_corruption() {
     }
 }
 
-/// A cache that knows nothing yet.
+/// Returns an empty cache.
 fn fresh_cache(device: &Arc<MemDevice>) -> MetaCache {
     MetaCache::new(
         Arc::clone(device) as Arc<dyn crate::Device>,

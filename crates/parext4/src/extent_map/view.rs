@@ -1,9 +1,19 @@
-//! What readers look things up in: [regions](Region), which are shown without locks.
+//! The view: the table of [regions](Region) that lookups read without locks.
 //!
-//! A region is made from the leaves when somebody first looks for what is mapped there, and again when that
-//! changes. So it takes memory only where a file was used, and a hole takes none. Whoever makes one or changes
-//! leaves holds the view, so that no region is made of leaves that are just changing. A reader with an old version
-//! sees what was, which for the range that it holds is what is (I2).
+//! Responsible for building regions from the leaves, publishing them and replacing them. Not responsible for the
+//! leaves. Invariant: no region is built from leaves that are being changed, because both a thread that builds a region
+//! and a thread that changes leaves hold the view's lock.
+//!
+//! | Thread | Lock of the view |
+//! |---|---|
+//! | reads a region | none |
+//! | sets bits of a published region | none |
+//! | changes one leaf, replaces regions by compare-and-swap | shared |
+//! | builds a region, or makes any other change | exclusive |
+//!
+//! A region is built on the first lookup in it, so the view uses memory only for the parts of a file that are used. A
+//! region without mapped blocks is not stored. A reader may still hold an old version. That is safe: nothing inside the
+//! range it has locked can have changed (I2).
 
 use std::ops::Range;
 
@@ -15,31 +25,31 @@ use crate::fault::{Fault, planted};
 use crate::sync::Rank;
 use crate::sync::{Arc, ReadGuard, RwLock, Swap, SwapOption, WriteGuard};
 
-/// Regions in a chunk of the table, except in the first chunk, which has one: most files are so small, and each slot costs
-/// 8 bytes and, when it is dropped, a look at what every thread is loading.
+/// Regions in a chunk of the table. The first chunk has one region, because most files are no larger. An empty slot
+/// costs 8 bytes, and dropping it checks what each thread is loading.
 const CHUNK: usize = 64;
 
-/// The regions that are shown.
+/// The table of published regions of one file.
 #[derive(Debug)]
 pub(super) struct View {
-    /// By the number of the region. Chunks come and stay.
+    /// Indexed by the number of the chunk. Chunks are added and never removed.
     chunks: Swap<Vec<Option<Arc<Chunk>>>>,
     changing: RwLock<()>,
 }
 
 type Chunk = [SwapOption<Region>];
 
-/// The right to show other regions, and to change the leaves behind them.
+/// Exclusive access to the view: permits building regions and changing leaves.
 #[derive(Debug)]
-pub(super) struct Showing<'a> {
+pub(super) struct ExclusiveView<'a> {
     view: &'a View,
     _guard: Option<WriteGuard<'a, ()>>,
 }
 
-/// While there is one no region is made of leaves, in which holes are filled.
+/// Shared access to the view: permits changing single leaves. No thread builds a region meanwhile.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Unmade<'a> {
+pub(super) struct SharedView<'a> {
     _guard: Option<ReadGuard<'a, ()>>,
 }
 
@@ -48,91 +58,96 @@ impl View {
         Self { chunks: Swap::new(Arc::new(Vec::new())), changing: RwLock::new(Rank::MapView, ()) }
     }
 
-    pub(super) fn lock(&self) -> Showing<'_> {
+    pub(super) fn lock_exclusive(&self) -> ExclusiveView<'_> {
         let guard = (!planted(Fault::ViewUnheld)).then(|| self.changing.write());
-        Showing { view: self, _guard: guard }
+        ExclusiveView { view: self, _guard: guard }
     }
 
-    /// Many may have the right to fill holes in leaves at once.
-    pub(super) fn share(&self) -> Unmade<'_> {
-        Unmade { _guard: (!planted(Fault::ViewUnheld)).then(|| self.changing.read()) }
+    /// Acquires the view shared. Blocks while a thread holds it exclusively.
+    pub(super) fn lock_shared(&self) -> SharedView<'_> {
+        SharedView { _guard: (!planted(Fault::ViewUnheld)).then(|| self.changing.read()) }
     }
 
-    /// Shows `extent`, which was mapped where there was a hole. Nobody makes regions of leaves meanwhile.
+    /// Maps `extent` in the published regions. It was a hole. The caller holds the view, shared or exclusively.
     pub(super) fn fill(&self, extent: Extent) {
         let mapped = extent.logical.get().into()..extent.end();
-        self.replace(&mapped, |_, region| region.filled(extent));
+        self.replace(&mapped, |_, region| region.with_filled(extent));
     }
 
-    /// Puts what `next` makes of them into the place of the regions shown that file blocks `changed` touch, each
-    /// given with its first block. Who was slower than somebody else makes it of what is there then.
+    /// Replaces each published region that the file blocks `changed` touch by the result of `next`, which gets the
+    /// region's first block and current version. Calls `next` again if another thread replaced the region meanwhile.
     fn replace(&self, changed: &Range<u64>, next: impl Fn(u32, &Region) -> Option<Arc<Region>>) {
         let chunks = self.chunks.load();
-        let at = |block: u64| place(u32::try_from(block).unwrap_or(u32::MAX)).0;
+        let at = |block: u64| slot_of(u32::try_from(block).unwrap_or(u32::MAX)).0;
         let (from, to) = (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)) + 1));
         for nth in from..to {
             let (Some(chunk), blocks) = (&chunks[nth], blocks_of(nth)) else { continue };
             let part = blocks.start.max(changed.start)..blocks.end.min(changed.end);
             for first in regions(&part) {
-                chunk[place(first).1].update(|region| next(first, region));
+                chunk[slot_of(first).1].update(|region| next(first, region));
             }
         }
     }
 
-    /// What `f` makes of the region that `block` lies in; `None` if that is not shown.
+    /// Calls `f` with the region of `block`. Returns `None` if that region is not published.
     pub(super) fn with_region<R>(&self, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
-        let (chunk, slot) = place(block);
+        let (chunk, slot) = slot_of(block);
         let chunks = self.chunks.load();
         let region = chunks.get(chunk)?.as_ref()?[slot].load();
         region.as_deref().map(f)
     }
 
-    /// Notes that the file blocks `range` are written, which are mapped and held by the caller, and whose leaves say
-    /// or are marked so.
+    /// Sets the bits of the mapped file blocks `range`. The caller holds their range, and has changed or marked their
+    /// leaves.
     pub(super) fn set_written(&self, range: Range<u64>) {
         for first in regions(&range) {
             let set = || self.with_region(first, |region| region.set_written(&range));
             if set().is_none() {
-                // Somebody may be making it who has not seen the mark.
-                let _unmade = self.share();
+                // Another thread may be building the region and may have read the leaf before the mark.
+                let _shared = self.lock_shared();
                 set();
             }
         }
     }
 
-    /// Estimates the bytes that the regions shown take in memory: the first chunk by its regions, as most files have no
-    /// other, and further ones as if all their regions were shown.
+    /// Estimates the memory of the published regions, in bytes. Counts the regions of the first chunk, and assumes that
+    /// further chunks are full.
     pub(super) fn memory(&self) -> usize {
-        const SHOWN: usize = size_of::<Region>() + 256;
+        const REGION_BYTES: usize = size_of::<Region>() + 256;
         let chunks = self.chunks.load();
-        let shown = |chunk: &Chunk| chunk.iter().filter(|slot| slot.load().is_some()).count();
+        let count_in = |chunk: &Chunk| chunk.iter().filter(|slot| slot.load().is_some()).count();
         let mut present = chunks.iter().flatten();
-        let first = present.next().map_or(0, |chunk| size_of_val(&**chunk) + shown(chunk) * SHOWN);
-        let rest: usize = present.map(|chunk| size_of_val(&**chunk) + chunk.len() * SHOWN).sum();
+        let first = present.next().map_or(0, |chunk| size_of_val(&**chunk) + count_in(chunk) * REGION_BYTES);
+        let rest: usize = present.map(|chunk| size_of_val(&**chunk) + chunk.len() * REGION_BYTES).sum();
         first + rest + size_of_val(&chunks[..])
     }
 
-    /// Whether all that is shown is what the leaves say.
+    /// Returns true if all published regions equal the contents of the leaves.
     #[cfg(any(test, debug_assertions, shuttle))]
     pub(super) fn agrees(&self, leaves: &LeafIndex) -> bool {
         let chunks = self.chunks.load();
-        let mut shown = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
-        shown.all(|slot| slot.load().as_ref().is_none_or(|region| region.agrees(leaves)))
+        let mut published = chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        published.all(|slot| slot.load().as_ref().is_none_or(|region| region.agrees(leaves)))
     }
 }
 
-impl Showing<'_> {
-    /// Shows the region that `block` lies in and gives it to `f`; `None` if nothing is mapped there.
-    pub(super) fn show<R>(&self, leaves: &LeafIndex, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
-        let (chunk, slot) = place(block);
-        let chunk = self.chunk(chunk);
+impl ExclusiveView<'_> {
+    /// Calls `f` with the region of `block`, and builds it first if needed. Returns `None` if nothing in it is mapped.
+    pub(super) fn find_or_build<R>(
+        &self,
+        leaves: &LeafIndex,
+        block: u32,
+        f: impl FnOnce(&Region) -> R,
+    ) -> Option<R> {
+        let (chunk, slot) = slot_of(block);
+        let chunk = self.chunk_or_insert(chunk);
         if chunk[slot].load().is_none() {
             chunk[slot].store(Region::build(leaves, block - block % BLOCKS, None, &(0..0)));
         }
         chunk[slot].load().as_deref().map(f)
     }
 
-    fn chunk(&self, at: usize) -> Arc<Chunk> {
+    fn chunk_or_insert(&self, at: usize) -> Arc<Chunk> {
         let chunks = self.view.chunks.load();
         if let Some(Some(chunk)) = chunks.get(at) {
             return Arc::clone(chunk);
@@ -146,32 +161,32 @@ impl Showing<'_> {
         chunk
     }
 
-    /// Shows what the leaves have now for the file blocks `changed`, where blocks came or went. Nobody else holds
-    /// those that were mapped.
-    pub(super) fn renew(&self, leaves: &LeafIndex, changed: &Range<u64>) {
+    /// Rebuilds the published regions that `changed` touches, after blocks were mapped, unmapped or moved. The caller
+    /// holds the ranges of the blocks that were mapped.
+    pub(super) fn rebuild(&self, leaves: &LeafIndex, changed: &Range<u64>) {
         self.view.replace(changed, |first, before| {
             let whole = changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
-            // What was changed as a whole is made again when somebody looks for it.
+            // A region that changed as a whole is built on its next lookup.
             if whole { None } else { Region::build(leaves, first, Some(before), changed) }
         });
     }
 }
 
-/// The first blocks of the regions that file blocks `range` touch.
+/// Returns the first block of each region that the file blocks `range` touch.
 fn regions(range: &Range<u64>) -> impl Iterator<Item = u32> + use<> {
     let first = range.start - range.start % u64::from(BLOCKS);
     (first..range.end).step_by(BLOCKS as usize).map_while(|first| u32::try_from(first).ok())
 }
 
-/// The chunk and the slot of the region that `block` lies in.
-fn place(block: u32) -> (usize, usize) {
+/// Returns the chunk and the slot of the region of `block`.
+fn slot_of(block: u32) -> (usize, usize) {
     match (block / BLOCKS).checked_sub(1) {
         None => (0, 0),
         Some(after_first) => (1 + after_first as usize / CHUNK, after_first as usize % CHUNK),
     }
 }
 
-/// The file blocks of a chunk.
+/// Returns the file blocks of a chunk.
 fn blocks_of(chunk: usize) -> Range<u64> {
     let region = |chunk: usize| if chunk == 0 { 0 } else { 1 + (chunk as u64 - 1) * CHUNK as u64 };
     region(chunk) * u64::from(BLOCKS)..region(chunk + 1) * u64::from(BLOCKS)
@@ -186,7 +201,7 @@ mod tests {
         assert_eq!(blocks_of(0), 0..u64::from(BLOCKS));
         let chunk_blocks = CHUNK as u32 * BLOCKS;
         for block in [0, BLOCKS - 1, BLOCKS, BLOCKS + chunk_blocks - 1, BLOCKS + chunk_blocks, u32::MAX] {
-            let (chunk, slot) = place(block);
+            let (chunk, slot) = slot_of(block);
             let blocks = blocks_of(chunk);
             assert!(blocks.contains(&block.into()), "block {block} in chunk {chunk} of {blocks:?}");
             assert_eq!(u64::from(block) / u64::from(BLOCKS), blocks.start / u64::from(BLOCKS) + slot as u64);

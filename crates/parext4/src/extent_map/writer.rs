@@ -1,4 +1,12 @@
-//! Changing the map: what a change needs, and carrying it out.
+//! Changes of the map under its exclusive lock.
+//!
+//! Responsible for planning a change and applying it. Not responsible for reserving blocks: the caller reserves the
+//! blocks that the plan counts (I5). Invariant: the view and the leaf index agree with the leaves when the lock is
+//! released.
+//!
+//! 1. The caller acquires the lock ([`ExtentMap::lock`]) and plans a change (`plan_...`).
+//! 2. The caller checks that its reservation has [`Plan::blocks`] blocks and its handle enough credits.
+//! 3. [`Writer::carry_out`] or [`Writer::remove`] allocates the blocks, changes the nodes and updates the view.
 
 use std::ops::Deref;
 
@@ -6,10 +14,10 @@ use parext4_format::extent::Extent;
 
 use super::change::{Change, ChangeKind};
 use super::edit::Edit;
-use super::leaf::{Outcome, scarce};
-use super::node::{Tree, Work};
+use super::leaf::{Outcome, kept_free};
+use super::node::{ChangeContext, Tree};
 use super::shift::Shift;
-use super::view::Showing;
+use super::view::ExclusiveView;
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -17,25 +25,25 @@ use crate::journal::Handle;
 use crate::meta::MetaCache;
 use crate::sync::{Arc, WriteGuard};
 
-/// A leaf in the root has room for four entries and next to no marks. Once so many conversions had to change
-/// it, it becomes a block.
+/// After this number of consecutive conversions, a leaf stored in the root moves into a block. The root has four
+/// entries and almost no room for marks.
 const EARLY_GROWTH: u32 = 16;
 
-/// A change that was thought through. True as long as the [`Writer`] is held that made it.
+/// A planned change. Valid until the [`Writer`] that made it is dropped or applies a change.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Plan {
     change: Change,
     outcome: Outcome,
-    /// The new blocks that it needs.
+    /// Number of blocks for new nodes.
     pub blocks: u32,
-    /// Whether the root's leaf becomes a block though it would fit.
+    /// True if the root's leaf moves into a block although it would fit the root.
     early: bool,
-    /// Entries with which a leaf that is a block does not split.
-    most: usize,
+    /// Maximum number of entries with which a leaf that is a block does not split.
+    split_above: usize,
 }
 
-/// The right to change a map.
+/// Exclusive access to a map.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     map: &'a ExtentMap,
@@ -54,16 +62,16 @@ impl<'a> Writer<'a> {
         Self { map, tree }
     }
 
-    /// Mapping `extent` in a hole, in transaction `tid`.
+    /// Plans mapping `extent`, which is a hole, in transaction `tid`.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] if the tree would become deeper than the format allows.
+    /// [`Error::FileTooLarge`] if the tree would exceed the maximum depth of the format.
     pub(crate) fn plan_fill(&self, tid: u64, extent: Extent) -> Result<Plan> {
         self.plan(tid, Change::fill(extent), false, false)
     }
 
-    /// Mapping `extent` in place of what maps its blocks as part of one other extent. `spare` says that the
-    /// reservation is that of [`ExtentMap::worst_case`], and so has blocks for a tree that grows early.
+    /// Plans replacing the part of one extent that maps the blocks of `extent`. `spare` is true if the reservation is
+    /// that of [`ExtentMap::worst_case`] and so has blocks for early growth.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
@@ -74,7 +82,7 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change::convert(extent), early, spare)
     }
 
-    /// Cutting the extent that maps `[start, start + len)`, and more, at its edges.
+    /// Plans splitting the extent that maps `[start, start + len)` at both ends of the range.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
@@ -83,7 +91,7 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change { start, end, new: None, kind: ChangeKind::Cut }, false, false)
     }
 
-    /// Unmapping `[start, start + len)`, which lies within one extent.
+    /// Plans unmapping `[start, start + len)`, which lies within one extent.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
@@ -95,28 +103,28 @@ impl<'a> Writer<'a> {
     fn plan(&self, tid: u64, change: Change, early: bool, spare: bool) -> Result<Plan> {
         let tree = &*self.tree;
         let outcome = tree.outcome(&change, tid);
-        let scarce = if spare && tree.depth < MAX_DEPTH { scarce(tree.capacity) } else { 0 };
-        let most = tree.capacity - scarce;
-        let (nodes, root_len) = tree.plan(&change, &outcome, most);
+        let kept_free = if spare && tree.depth < MAX_DEPTH { kept_free(tree.capacity) } else { 0 };
+        let split_above = tree.capacity - kept_free;
+        let (nodes, root_len) = tree.plan(&change, &outcome, split_above);
         let grows = root_len > ROOT_CAPACITY;
         if grows && tree.depth >= MAX_DEPTH {
             return Err(Error::FileTooLarge);
         }
         let blocks = nodes + u32::from(grows || early);
         debug_assert!(blocks <= u32::from(tree.depth) + 1, "{blocks} new nodes at depth {}", tree.depth);
-        Ok(Plan { change, outcome, blocks, early, most })
+        Ok(Plan { change, outcome, blocks, early, split_above })
     }
 
-    /// Carries out what was planned.
+    /// Applies a plan. Acquires the view exclusively.
     ///
     /// # Errors
-    /// Corruption, and the volume must stop.
+    /// An error means corruption or a failed read; the volume must stop.
     pub(crate) fn carry_out(&mut self, edit: &mut Edit<'_, '_>, plan: Plan) -> Result<()> {
-        // All blocks first: from here on nothing can run out half-way.
-        let blocks = edit.take(plan.blocks)?;
-        let showing = self.map.view.lock();
+        // Allocate all blocks before the first change, so that the change cannot fail for lack of space half-way.
+        let blocks = edit.allocate_nodes(plan.blocks)?;
+        let exclusive = self.map.view.lock_exclusive();
         let tree = &mut *self.tree;
-        let mut work = Work::new(edit, plan.change, plan.outcome, plan.most, tree, blocks);
+        let mut work = ChangeContext::new(edit, plan.change, plan.outcome, plan.split_above, tree, blocks);
         if planted(Fault::DirectoryFirst) {
             self.map.leaf_index.store(Arc::new(tree.leaf_index()));
         }
@@ -130,29 +138,29 @@ impl<'a> Writer<'a> {
             tree.root.grow(&mut work)?;
             tree.depth += 1;
         }
-        debug_assert!(work.blocks.is_empty(), "the plan and the change agree");
+        debug_assert!(work.blocks.is_empty(), "the change used all blocks of its plan");
         if work.reshaped && !planted(Fault::DirectoryFirst) {
             self.publish();
         }
-        self.show(showing, &plan.change);
+        self.update_view(exclusive, &plan.change);
         Ok(())
     }
 
-    /// Shows readers what a change has come to.
-    fn show(&self, showing: Showing<'_>, change: &Change) {
+    /// Updates the view after a change.
+    fn update_view(&self, exclusive: ExclusiveView<'_>, change: &Change) {
         let changed = change.start..change.end;
         match (change.kind, change.new) {
             (ChangeKind::Cut, _) => {}
             (ChangeKind::Convert, _) if change.is_markable() => {
-                drop(showing);
+                drop(exclusive);
                 self.map.view.set_written(changed);
             }
             (ChangeKind::Fill, Some(extent)) => self.map.view.fill(extent),
-            _ => showing.renew(&self.map.leaf_index.load(), &changed),
+            _ => exclusive.rebuild(&self.map.leaf_index.load(), &changed),
         }
     }
 
-    /// Carries out what [`plan_remove`](Self::plan_remove) planned. The blocks are the caller's to free.
+    /// Applies a plan of [`plan_remove`](Self::plan_remove). The caller frees the unmapped blocks.
     ///
     /// # Errors
     /// As [`carry_out`](Self::carry_out).
@@ -166,53 +174,54 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Moves extents to other file blocks, as far as the handle has credits; says whether that was all the way,
-    /// and leaves in `shift` what is still to be moved. Whoever asks for it holds all ranges concerned, and has made
-    /// room for an extent that is cut.
+    /// Moves extents to other file blocks while the handle has credits. Returns true if all extents were moved;
+    /// otherwise `shift` holds the remaining part.
+    ///
+    /// The caller holds the ranges of all blocks concerned, and has reserved room for an extent that is split.
     ///
     /// # Errors
-    /// Corruption, and the volume must stop.
+    /// An error means corruption or a failed read; the volume must stop.
     pub(crate) fn shift(
         &mut self,
         handle: &Handle<'_>,
         cache: &MetaCache,
         shift: &mut Shift,
     ) -> Result<bool> {
-        let showing = self.map.view.lock();
+        let exclusive = self.map.view.lock_exclusive();
         let touched = shift.touched();
         let done = self.tree.shift(handle, cache, shift);
         self.publish();
-        showing.renew(&self.map.leaf_index.load(), &touched);
+        exclusive.rebuild(&self.map.leaf_index.load(), &touched);
         done
     }
 
-    /// How many nodes that are blocks map something behind file block `from`.
-    pub(crate) fn nodes_behind(&self, from: u64) -> u32 {
-        self.tree.root.count_behind(from)
+    /// Returns the number of nodes that are blocks and map a block at or after `from`.
+    pub(crate) fn nodes_past(&self, from: u64) -> u32 {
+        self.tree.root.count_past(from)
     }
 
-    /// Keeps unwritten extents cut at `block` until [`unpin`](Self::unpin).
+    /// Prevents joining unwritten extents at `block` until [`unpin`](Self::unpin).
     pub(crate) fn pin(&mut self, block: u32) {
         self.tree.pins.add(block);
     }
 
-    /// Ends one [`pin`](Self::pin) at `block`.
+    /// Removes one [`pin`](Self::pin) at `block`.
     pub(crate) fn unpin(&mut self, block: u32) {
         self.tree.pins.remove(block);
     }
 
-    /// Has everybody find the leaves that there are now.
+    /// Publishes a new leaf index.
     fn publish(&mut self) {
         self.map.leaf_index.store(Arc::new(self.tree.leaf_index()));
     }
 
-    /// Has nodes that are blocks take so many entries, for trees that grow fast.
+    /// Sets the maximum number of entries of nodes that are blocks, so that tests build deep trees.
     #[cfg(any(test, shuttle))]
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         self.tree.capacity = capacity;
     }
 
-    /// Whether no node has more entries than it takes.
+    /// Returns true if no node exceeds its maximum number of entries.
     #[cfg(shuttle)]
     pub(crate) fn nodes_fit(&self) -> bool {
         self.tree.root.fits(ROOT_CAPACITY, self.tree.capacity)

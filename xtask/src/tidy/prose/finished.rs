@@ -18,6 +18,7 @@ const FINISHED: &[&str] = &[
     "crates/mount/tests/",
     "crates/parext4/src/allocator/group/",
     "crates/parext4/src/error/",
+    "crates/parext4/src/extent_map/",
     "crates/parext4/src/journal/",
     "crates/parext4/src/memory/",
     "crates/parext4/src/meta/",

@@ -1,4 +1,7 @@
-//! Moving extents to other file blocks, leaf by leaf. The tree keeps its shape: only keys change.
+//! Moving extents to other file blocks, leaf by leaf.
+//!
+//! Responsible for registering and changing the nodes. Not responsible for the new extents: [`Shift`] computes them.
+//! Invariant: no node is added or removed; only the keys and the contents of the leaves change.
 
 use super::{Content, Node, Tree};
 use crate::error::Result;
@@ -6,18 +9,18 @@ use crate::extent_map::shift::Shift;
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaCache};
 
-/// What a shift works with on its way through the nodes.
-struct Work<'a> {
+/// The context of a shift on its way through the nodes.
+struct ShiftContext<'a> {
     handle: &'a Handle<'a>,
     cache: &'a MetaCache,
     kind: BlockKind,
-    /// The most blocks on the way from the root to a leaf.
+    /// Maximum number of blocks from the root to a leaf.
     depth: u32,
     shift: &'a mut Shift,
 }
 
 impl Tree {
-    /// Moves extents as far as the handle has credits. Says whether that was all the way.
+    /// Moves extents while the handle has credits. Returns true if all extents were moved.
     pub(in crate::extent_map) fn shift(
         &mut self,
         handle: &Handle<'_>,
@@ -25,7 +28,7 @@ impl Tree {
         shift: &mut Shift,
     ) -> Result<bool> {
         let (kind, depth) = (self.kind, self.depth.into());
-        let mut work = Work { handle, cache, kind, depth, shift };
+        let mut work = ShiftContext { handle, cache, kind, depth, shift };
         let done = self.root.shift(&mut work)?;
         if done {
             work.shift.finish();
@@ -35,8 +38,8 @@ impl Tree {
 }
 
 impl Node {
-    fn shift(&mut self, work: &mut Work<'_>) -> Result<bool> {
-        if !work.shift.meets(self.first().into(), self.end()) {
+    fn shift(&mut self, work: &mut ShiftContext<'_>) -> Result<bool> {
+        if !work.shift.overlaps(self.first().into(), self.end()) {
             return Ok(true);
         }
         match &mut self.content {
@@ -59,28 +62,28 @@ impl Node {
         }
     }
 
-    fn shift_leaf(&mut self, work: &mut Work<'_>) -> Result<bool> {
+    fn shift_leaf(&mut self, work: &mut ShiftContext<'_>) -> Result<bool> {
         let Content::Leaf(leaf) = &self.content else { return Ok(true) };
-        // For the leaf and all above it.
+        // Credits for the leaf and its ancestors.
         if !work.handle.ensure(work.depth) {
             return Ok(false);
         }
         let extents = leaf.folded();
         leaf.store(work.shift.apply(&extents), None);
         self.first = leaf.first();
-        work.shift.passed(&extents);
+        work.shift.advance_past(&extents);
         self.register(work.handle, work.cache, work.kind)?;
         Ok(true)
     }
 
-    /// How many nodes that are blocks map something behind file block `from`, this one included.
-    pub(in crate::extent_map) fn count_behind(&self, from: u64) -> u32 {
+    /// Returns the number of nodes that are blocks and map a block at or after `from`, including this one.
+    pub(in crate::extent_map) fn count_past(&self, from: u64) -> u32 {
         if self.end() <= from {
             return 0;
         }
         let below = match &self.content {
             Content::Leaf(_) => 0,
-            Content::Index(children) => children.iter().map(|child| child.count_behind(from)).sum(),
+            Content::Index(children) => children.iter().map(|child| child.count_past(from)).sum(),
         };
         below + u32::from(self.block.is_some())
     }

@@ -1,4 +1,7 @@
 //! Allocating and freeing blocks.
+//!
+//! Responsible for the search of claimed blocks across groups, and for marking blocks used or free. Not responsible for which
+//! blocks a file gets: [`request`](super::request) decides that.
 
 use parext4_format::{FsBlock, GroupNo};
 
@@ -9,11 +12,11 @@ use crate::fault::{Fault, planted};
 use crate::journal::{Freed, Handle};
 use crate::sync::atomic::Ordering;
 
-/// Looks at all groups before it counts as corruption that claimed blocks are in none. A look finds nothing
-/// only if others took the blocks that it had yet to come to, and theirs became free where it had been.
-const LOOKS: u32 = 64;
+/// Number of searches of all groups after which missing claimed blocks are reported as corruption. A search fails only if other
+/// threads allocated the blocks it had not reached and freed blocks where it had been.
+const MAX_SEARCHES: u32 = 64;
 
-/// Blocks that lie together.
+/// Contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub start: FsBlock,
@@ -21,8 +24,8 @@ pub(crate) struct Run {
 }
 
 impl Allocator {
-    /// Ends an allocation that has taken `runs` out of `claim`: what `found` says counts only if it got none.
-    pub(super) fn settle(
+    /// Ends an allocation of `runs` from `claim`. Returns the error of `found` only if no block was allocated.
+    pub(super) fn finish_allocation(
         &self,
         handle: &Handle<'_>,
         claim: &mut Reservation<'_>,
@@ -32,17 +35,17 @@ impl Allocator {
         let got: u32 = runs.iter().map(|run| run.len).sum();
         let claimed = claim.take(got);
         debug_assert!(claimed, "more blocks were taken than claimed");
-        self.counts.take_blocks(handle, got);
+        self.counts.sub_blocks(handle, got);
         match found {
             Err(error) if got == 0 => Err(error),
             _ => Ok(runs),
         }
     }
 
-    /// Allocates one block for metadata out of a reservation.
+    /// Allocates one block for metadata from a reservation.
     ///
     /// # Errors
-    /// Corruption; [`Error::NoSpace`] if the reservation is used up.
+    /// [`Error::NoSpace`] if the reservation is empty. Corruption of a group.
     pub(crate) fn allocate_metadata(
         &self,
         handle: &Handle<'_>,
@@ -53,32 +56,31 @@ impl Allocator {
             return Err(Error::NoSpace);
         }
         let mut runs = Runs::new();
-        // Not where the file that it is for grows.
+        // The last end of a run, so that metadata does not block the growth of the file that it belongs to.
         let found = self.find(handle, goal, 1, End::Last, &mut runs);
         match runs.first() {
             Some(run) => {
-                self.counts.take_blocks(handle, 1);
+                self.counts.sub_blocks(handle, 1);
                 Ok(run.start)
             }
             None => {
                 self.unclaim(1);
-                Err(found.err().unwrap_or_else(lost))
+                Err(found.err().unwrap_or_else(counter_mismatch))
             }
         }
     }
 
-    /// Allocates one block of metadata that nobody has reserved. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
+    /// Allocates one block for metadata without a reservation. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] with nothing changed; corruption.
+    /// [`Error::NoSpace`], with nothing changed. Corruption of a group.
     pub(crate) fn allocate_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         self.claim_data(1)?;
         self.allocate_metadata(handle, goal, &mut self.attach(1))
     }
 
-    /// Looks for claimed blocks: first for a group that has them together, or a window that has; then
-    /// whatever there is, from the goal on. Takes at least one, or fails. Takes `end` of a run elsewhere than
-    /// at the goal.
+    /// Finds claimed blocks: first contiguous ones in a group or a window, then any from the goal on. Returns at least one block or
+    /// an error. Away from the goal, takes the end `end` of a run.
     pub(super) fn find(
         &self,
         handle: &Handle<'_>,
@@ -98,24 +100,24 @@ impl Allocator {
                 return Ok(());
             }
         }
-        for look in 0..LOOKS {
-            // The first search may miss blocks that are moving into or out of a window, or are being discarded. Later
-            // searches wait for those.
-            let _trim = (look > 0).then(|| self.wait_for_trim());
-            let _windows = match look {
+        for search in 0..MAX_SEARCHES {
+            // The first search may miss blocks that are moving into or out of a window, or are being discarded. Later searches
+            // wait for these blocks.
+            let _trim = (search > 0).then(|| self.wait_for_trim());
+            let _windows = match search {
                 0 => None,
                 1 => Some(self.reclaim(want)),
                 _ => Some(self.reclaim(u32::MAX)),
             };
-            self.find_parts(handle, goal, want, look == 0, runs)?;
+            self.find_parts(handle, goal, want, search == 0, runs)?;
             if !runs.is_empty() {
                 return Ok(());
             }
         }
-        Err(lost())
+        Err(counter_mismatch())
     }
 
-    /// Takes what there is from the goal on, for which it may trust the groups' `hints`.
+    /// Allocates free blocks in any runs, from the goal on. With `hints`, skips groups whose hint says that they are full.
     fn find_parts(
         &self,
         handle: &Handle<'_>,
@@ -140,7 +142,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes what one group has, in as many runs as it takes and may be returned.
+    /// Allocates free blocks of one group, in as many runs as needed and permitted.
     fn take_parts(
         &self,
         handle: &Handle<'_>,
@@ -160,7 +162,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// All groups, from `first` on and around.
+    /// Returns all groups, from `first` on and wrapping around.
     pub(super) fn groups_from(&self, first: GroupNo) -> impl Iterator<Item = GroupNo> {
         let count = self.layout.group_count;
         (0..count).map(move |n| {
@@ -169,17 +171,17 @@ impl Allocator {
         })
     }
 
-    /// How many blocks at the end of a run may be freed in one step of [`super::FREE_CREDITS`]: those in its
-    /// last two groups.
+    /// Returns how many blocks at the end of a run may be freed in one step of [`super::FREE_CREDITS`]: the blocks in the last two
+    /// groups.
     pub(crate) fn freeable_tail(&self, start: FsBlock, len: u32) -> u32 {
         let (_, offset) = self.layout.group_of(start + u64::from(len.saturating_sub(1)));
         len.min((offset + 1).saturating_add(self.layout.blocks_per_group))
     }
 
-    /// Frees blocks of data within `handle`; they are reused once its transaction is durable (I7).
+    /// Frees data blocks under `handle`. They become allocatable once its transaction is durable (I7).
     ///
     /// # Errors
-    /// Corruption: blocks outside the volume, of the file system itself, or not in use.
+    /// Corruption: blocks outside the volume, blocks of the file system itself, or blocks that are not in use.
     pub(crate) fn free_data(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.mark_free(handle, start, len)?;
         if planted(Fault::ReuseAtOnce) {
@@ -190,7 +192,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Frees blocks of metadata within `handle`.
+    /// Frees metadata blocks under `handle`.
     ///
     /// # Errors
     /// As [`free_data`](Self::free_data).
@@ -207,12 +209,12 @@ impl Allocator {
         for (group, offset, len) in self.split(start, len) {
             self.group(group).free(&self.cache, handle, offset, len)?;
         }
-        self.counts.give_blocks(handle, len);
+        self.counts.add_blocks(handle, len);
         self.held.fetch_add(u64::from(len), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes blocks allocatable whose freeing is durable.
+    /// Makes freed blocks allocatable. Their transaction is durable.
     pub(crate) fn release(&self, freed: &[Freed]) {
         for freed in freed {
             for (group, offset, len) in self.split(freed.start, freed.len) {
@@ -224,7 +226,7 @@ impl Allocator {
         }
     }
 
-    /// A run cut at group boundaries: group, first block in it, length.
+    /// Splits a run at group boundaries. Returns the group, the offset in it and the length of each part.
     fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, u32, u32)> {
         let (mut start, mut left) = (start, len);
         std::iter::from_fn(move || {
@@ -239,8 +241,8 @@ impl Allocator {
         })
     }
 
-    /// Where the data of a file whose inode is in `group` should begin: spread over the group by inode, so
-    /// that files that grow side by side do not get in each other's way.
+    /// Returns the goal for the data of a file whose inode is in `group`. The goals are spread over the group by inode, so that files
+    /// that grow at the same time do not interleave.
     pub(crate) fn goal_in_group(&self, group: GroupNo, salt: u32) -> FsBlock {
         let slice = self.layout.blocks_per_group / 16;
         let goal = self.layout.group_start(group) + u64::from(salt % 16 * slice);
@@ -248,7 +250,7 @@ impl Allocator {
     }
 }
 
-/// Adds a run, as part of the last one where it continues that.
+/// Appends a run, or extends the last one if `run` continues it.
 pub(super) fn append(runs: &mut Runs, run: Run) {
     match runs.last_mut() {
         Some(last) if last.start + u64::from(last.len) == run.start => last.len += run.len,
@@ -256,6 +258,6 @@ pub(super) fn append(runs: &mut Runs, run: Run) {
     }
 }
 
-fn lost() -> Error {
-    Error::corrupt("free blocks that are counted are in no group")
+fn counter_mismatch() -> Error {
+    Error::corrupt("the free blocks of the counter are in no group")
 }

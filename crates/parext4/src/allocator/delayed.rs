@@ -1,48 +1,49 @@
-//! Space for data that is in memory only and gets its place when it is written back (delayed allocation).
+//! Delayed allocation: space reserved for dirty pages, whose blocks are allocated at write-back.
+//!
+//! Responsible for the claims of such data and of the tree blocks that will map it. Invariant: for `n` delayed blocks, `n` plus
+//! one block for each 32 of them, rounded up, are claimed.
 
 use super::{Allocator, Reservation};
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 
-/// So many blocks of data come with one for the trees that will map them. In blocks of 1 KiB a leaf of a tree has 84
-/// entries, and one that was split is half full, so each block of data could become an extent of its own.
+/// Number of data blocks for which one tree block is claimed. With blocks of 1 KiB a leaf has 84 entries, and a leaf that was
+/// split is half full, so each data block could become an extent of its own.
 const PER_TREE_BLOCK: u64 = 32;
 
-/// What the trees may need for so many blocks of data.
+/// Returns the number of tree blocks to claim for `data` blocks.
 fn tree_blocks(data: u64) -> u64 {
     data.div_ceil(PER_TREE_BLOCK)
 }
 
 impl Allocator {
-    /// Keeps space for `blocks` of data that will be written back.
+    /// Claims space for `blocks` of data that will be written back.
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace): the place to hear of it is here, not when it is written back.
+    /// [`NoSpace`](crate::Error::NoSpace). So the writer gets the error, and not the write-back.
     pub(crate) fn delay(&self, blocks: u32) -> Result<()> {
         let blocks = u64::from(blocks);
-        // Rounded up, as others may pass the next multiple first.
+        // Rounded up, because another thread may pass the next multiple first.
         let most = blocks + tree_blocks(blocks);
         self.claim_data(most)?;
         let before = self.delayed.fetch_add(blocks, Ordering::Relaxed);
-        self.unclaim(most - kept(before, blocks));
+        self.unclaim(most - claim_of(before, blocks));
         Ok(())
     }
 
-    /// Takes back what was [kept](Self::delay) for `blocks` of data: they are about to get their place, or will never
-    /// need one.
+    /// Ends the delay of `blocks` of data, which are about to be allocated or are not needed any more. Returns their claim.
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
         let before = self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-        self.attach(u32::try_from(kept(before.saturating_sub(blocks), blocks)).unwrap_or(u32::MAX))
+        self.attach(u32::try_from(claim_of(before.saturating_sub(blocks), blocks)).unwrap_or(u32::MAX))
     }
 
-    /// Keeps space once more for `blocks` of data that did not get their place after all, out of what was taken back
-    /// for them.
+    /// Delays `blocks` of data again that could not be allocated, out of the claim that [`undelay`](Self::undelay) returned.
     pub(crate) fn delay_again(&self, reservation: Reservation<'_>, blocks: u32) {
         let before = self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
-        let want = kept(before, blocks.into());
+        let want = claim_of(before, blocks.into());
         let have = u64::from(reservation.detach());
-        // One block may be missing for the trees; it counts as taken all the same.
+        // One tree block may be missing. It is claimed even if that exceeds the free blocks.
         if have >= want {
             self.unclaim(have - want);
         } else {
@@ -50,16 +51,16 @@ impl Allocator {
         }
     }
 
-    /// Blocks that are kept so, those for the trees included.
+    /// Returns the number of claimed blocks, including the tree blocks.
     pub(crate) fn delayed_blocks(&self) -> u64 {
         let data = self.delayed.load(Ordering::Relaxed);
         data + tree_blocks(data)
     }
 }
 
-/// What `blocks` of data keep that come to `before` others. Whoever adds some and whoever takes some away agree on
-/// the sum, in whatever order they come.
-fn kept(before: u64, blocks: u64) -> u64 {
+/// Returns the claim of `blocks` that are added to `before` blocks. The sum does not depend on the order in which threads add and
+/// remove blocks.
+fn claim_of(before: u64, blocks: u64) -> u64 {
     blocks + tree_blocks(before + blocks) - tree_blocks(before)
 }
 
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_nothing_gets_it_when_too_much_is_kept() {
+    fn an_empty_claim_succeeds_while_the_pool_is_in_use() {
         let volume = volume();
         let allocator = &volume.engine.allocator;
         let all = u32::try_from(allocator.unclaimed.load(Ordering::Relaxed)).unwrap();

@@ -1,27 +1,27 @@
-//! The free extents of one block group, by place and by length.
+//! The free extents of one block group, indexed by start and by length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which end of a free run.
+/// The end of a free run from which blocks are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
-    /// Away from what grows into the run, or towards it: the last of all.
+    /// The last blocks of the last run, away from blocks that are allocated at the first end.
     Last,
 }
 
-/// Free runs of blocks, counted from the start of the group. Neighbouring runs are always joined.
+/// Free runs of blocks, by offset in the group. Adjacent runs are always joined.
 #[derive(Debug, Default)]
 pub(super) struct FreeExtents {
     by_start: BTreeMap<u32, u32>,
-    /// `(len, start)`: best fit is the first entry not below the length wanted.
+    /// `(len, start)`: the best fit is the first entry with at least the requested length.
     by_len: BTreeSet<(u32, u32)>,
 }
 
 impl FreeExtents {
-    /// Estimates the bytes that the runs take in memory.
+    /// Estimates the memory of the runs, in bytes.
     pub(super) fn memory(&self) -> usize {
-        // An entry of each tree, whose nodes are about two thirds full.
+        // One entry in each tree. The nodes of a tree are about two thirds full.
         self.by_start.len() * 3 * size_of::<(u32, u32)>()
     }
 
@@ -29,8 +29,8 @@ impl FreeExtents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Takes `want` blocks that lie together: at `goal` if they are free there, else the first of the best fit, or
-    /// the last that there are.
+    /// Removes `want` contiguous blocks: at `goal` if they are free, otherwise the first blocks of the best fit, or the last blocks of
+    /// the last run that is long enough, as `end` says. Returns `None` if no run is long enough.
     pub(super) fn take_whole(&mut self, goal: Option<u32>, want: u32, end: End) -> Option<(u32, u32)> {
         let at_goal = goal.and_then(|goal| self.at(goal)).filter(|&(_, len)| len >= want);
         let fits = || match end {
@@ -45,7 +45,7 @@ impl FreeExtents {
         Some((start, want))
     }
 
-    /// Takes up to `want` blocks: from `goal` on if it is free, else from the largest run.
+    /// Removes up to `want` blocks: from `goal` on if it is free, otherwise from the largest run.
     pub(super) fn take_part(&mut self, goal: Option<u32>, want: u32) -> Option<(u32, u32)> {
         let (start, len) = goal.and_then(|goal| self.at(goal)).or_else(|| self.largest_run())?;
         let len = len.min(want);
@@ -53,30 +53,30 @@ impl FreeExtents {
         Some((start, len))
     }
 
-    /// What is free around `block` within `[low, high)`, if it is free.
+    /// Returns the free run around `block` within `[low, high)`, or `None` if `block` is not free.
     pub(super) fn around(&self, block: u32, low: u32, high: u32) -> Option<(u32, u32)> {
         let (&start, &len) = self.by_start.range(..=block).next_back()?;
         let (start, end) = (start.max(low), (start + len).min(high));
         (start..end).contains(&block).then(|| (start, end - start))
     }
 
-    /// The largest free run.
+    /// Returns the largest free run.
     pub(super) fn largest_run(&self) -> Option<(u32, u32)> {
         self.by_len.last().map(|&(len, start)| (start, len))
     }
 
-    /// The free runs from the first that ends behind `block` on.
+    /// Returns the free runs that end after `block`, in ascending order.
     pub(super) fn runs_from(&self, block: u32) -> impl Iterator<Item = (u32, u32)> {
         let before = self.by_start.range(..block).next_back().filter(|&(start, len)| start + len > block);
         before.into_iter().chain(self.by_start.range(block..)).map(|(&start, &len)| (start, len))
     }
 
-    /// The free run from `block` on, if it is free.
+    /// Returns the free run from `block` on, or `None` if `block` is not free.
     fn at(&self, block: u32) -> Option<(u32, u32)> {
         self.around(block, block, u32::MAX)
     }
 
-    /// Adds a run; returns `false`, and changes nothing, if part of it is free already.
+    /// Adds a run. Returns false, without effect, if a part of it is already free.
     pub(super) fn insert(&mut self, start: u32, len: u32) -> bool {
         let (mut start, mut end) = (start, start + len);
         let before = self.by_start.range(..end).next_back().map(|(&s, &l)| (s, s + l));

@@ -1,8 +1,8 @@
-//! One block group: its descriptor in memory, its free extents, its inodes.
+//! One block group: its descriptor, its free blocks and its inodes.
 //!
-//! The bitmaps are read when the group is used, and may be [evicted](evict) again. The free extents are what may be allocated now;
-//! the bitmap and the counters are what the transactions say, where blocks freed by a transaction that is
-//! not durable yet are free already (I7).
+//! Responsible for the bitmaps, the counters and the free extents of the group. Not responsible for choosing a group. The
+//! bitmaps are read when the group is first used, and may be [evicted](evict). Invariant: the free extents are the blocks that
+//! may be allocated now. In the bitmap and the counters, blocks of a transaction that is not durable are already free (I7).
 
 mod evict;
 mod window_blocks;
@@ -21,7 +21,7 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex};
 
-/// Blocks that one group's change registers: the descriptor's block and the bitmap.
+/// Number of blocks that a change of the group registers: the descriptor's block and the bitmap.
 pub(super) const GROUP_CREDITS: u32 = 2;
 
 #[derive(Debug)]
@@ -29,16 +29,16 @@ pub(super) struct Group {
     pub(super) number: GroupNo,
     layout: Arc<Layout>,
     superblock: Arc<Superblock>,
-    /// The block of the descriptor table that holds this group's descriptor, and where.
+    /// The block that contains this group's descriptor, and the offset in it.
     desc_block: Arc<MetaBlock>,
     desc_offset: usize,
-    /// As read at open; the fields that change are in `blocks` and `inodes`.
+    /// The descriptor as read at open. Its variable fields are in `blocks` and `inodes`.
     desc: GroupDesc,
     pub(super) blocks: Mutex<Blocks>,
     pub(super) inodes: Mutex<Inodes>,
     joined: AtomicU64,
-    /// Hints, read without the lock to pass over groups that cannot serve. Relaxed: they order nothing, and
-    /// who finds nothing by them looks without.
+    /// Hints, read without the lock to skip groups that cannot serve a request. Relaxed suffices: they order nothing, and a
+    /// search that fails is repeated without hints.
     pub(super) largest_hint: AtomicU32,
     pub(super) free_inodes_hint: AtomicU32,
     pub(super) used_dirs_hint: AtomicU32,
@@ -54,10 +54,10 @@ pub(super) struct Blocks {
     checksum: u32,
     bitmap: Option<Arc<MetaBlock>>,
     free: FreeExtents,
-    /// Blocks that are free in the bitmap, but not in `free`: those of windows, those that are being discarded, and those
-    /// whose freeing is not durable. While there are any, the bitmap and `free` stay in memory.
+    /// Number of blocks that are free in the bitmap but not in `free`: blocks of windows, blocks being discarded, and blocks
+    /// freed by a transaction that is not durable. While it is above zero, the bitmap and `free` stay in memory.
     in_windows: u32,
-    /// What `free` takes of the budget for metadata, while the bitmap is in memory.
+    /// The memory of `free`, charged to the metadata budget while the bitmap is in memory.
     charge: Option<Charge>,
 }
 
@@ -81,7 +81,7 @@ impl Group {
         desc_offset: usize,
         desc: GroupDesc,
     ) -> Self {
-        // Without checksums the flags mean nothing.
+        // Without group checksums the flags have no meaning.
         let uninit = |flag| superblock.has_group_checksums() && desc.flags.contains(flag);
         let blocks = Blocks {
             free_count: desc.free_blocks,
@@ -106,7 +106,7 @@ impl Group {
             superblock: Arc::clone(superblock),
             desc_block,
             desc_offset,
-            // Not known until the bitmap is read; hope for the best.
+            // The upper bound, until the bitmap is read.
             largest_hint: AtomicU32::new(desc.free_blocks),
             free_inodes_hint: AtomicU32::new(desc.free_inodes),
             used_dirs_hint: AtomicU32::new(desc.used_dirs),
@@ -126,9 +126,9 @@ impl Group {
         self.desc.inode_table
     }
 
-    /// Takes `want` blocks that lie together, at `goal` (counted from the group's start) if they are free there,
-    /// else from this end of another free run; or fewer, if no end is given. Returns the first block and how
-    /// many, or `None` if the group has nothing to give.
+    /// Allocates up to `want` contiguous blocks: at `goal` (an offset in the group) if they are free there, otherwise from another
+    /// free run. With `whole`, allocates all `want` blocks or none, from that end of the run. Returns the first block and the
+    /// number of blocks, or `None` if there is no such run.
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
@@ -147,12 +147,12 @@ impl Group {
             self.update_hints(&blocks);
             return Ok(None);
         };
-        self.mark(handle, &mut blocks, &bitmap, start, len);
+        self.mark_in_use(handle, &mut blocks, &bitmap, start, len);
         self.update_hints(&blocks);
         Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
     }
 
-    fn mark(
+    fn mark_in_use(
         self: &Arc<Self>,
         handle: &Handle<'_>,
         blocks: &mut Blocks,
@@ -167,7 +167,7 @@ impl Group {
         self.touch(handle);
     }
 
-    /// Marks blocks free in the bitmap and the counters; they are reused only after [`release`](Self::release).
+    /// Frees blocks in the bitmap and the counters. They become allocatable by [`release`](Self::release).
     pub(super) fn free(
         self: &Arc<Self>,
         cache: &MetaCache,
@@ -189,8 +189,7 @@ impl Group {
         Ok(())
     }
 
-    /// Makes runs of blocks allocatable: freed ones, now that the transaction that freed them is durable, or
-    /// those of a window.
+    /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of a window.
     pub(super) fn release(&self, runs: impl IntoIterator<Item = (u32, u32)>) {
         let mut blocks = self.blocks.lock();
         for (start, len) in runs {
@@ -201,8 +200,8 @@ impl Group {
         self.update_hints(&blocks);
     }
 
-    /// Writes the block bitmap of a group whose bitmap was never written, as the kernel does when the
-    /// group gets its first inode.
+    /// Registers the block bitmap of a group whose bitmap was never written, as the kernel does when the group gets its first
+    /// inode.
     pub(super) fn initialise_blocks(self: &Arc<Self>, cache: &MetaCache, handle: &Handle<'_>) -> Result<()> {
         let mut blocks = self.blocks.lock();
         if blocks.uninit {
@@ -214,7 +213,7 @@ impl Group {
         Ok(())
     }
 
-    /// Registers the descriptor and has it encoded at commit.
+    /// Registers the descriptor's block, and joins the transaction so that the descriptor is encoded at commit.
     pub(super) fn touch(self: &Arc<Self>, handle: &Handle<'_>) {
         handle.register(&self.desc_block);
         handle.join(self);
@@ -224,7 +223,7 @@ impl Group {
         self.largest_hint.store(blocks.free.largest(), Ordering::Relaxed);
     }
 
-    /// The block bitmap; at first use also builds the free extents.
+    /// Returns the block bitmap. On first use, reads or creates it and builds the free extents.
     fn load_blocks(&self, cache: &MetaCache, blocks: &mut Blocks) -> Result<Arc<MetaBlock>> {
         self.used_at.store(cache.budget().now(), Ordering::Relaxed);
         if let Some(bitmap) = &blocks.bitmap {
@@ -267,7 +266,7 @@ impl Group {
         Ok(bitmap)
     }
 
-    /// The bitmap of a group with `BLOCK_UNINIT`: only the file system's own blocks are in use.
+    /// Fills in the bitmap of a group with `BLOCK_UNINIT`, in which only the file system's own blocks are in use.
     fn fill_uninit_blocks(&self, bytes: &mut [u8]) {
         bytes.fill(0);
         for (start, end) in self.layout.system_blocks_in(self.number) {
@@ -276,7 +275,7 @@ impl Group {
         pad(bytes, self.layout.group_blocks(self.number));
     }
 
-    /// The inode bitmap, read or made at first use.
+    /// Returns the inode bitmap. On first use, reads or creates it.
     pub(super) fn load_inodes(&self, cache: &MetaCache, inodes: &mut Inodes) -> Result<Arc<MetaBlock>> {
         self.used_at.store(cache.budget().now(), Ordering::Relaxed);
         if let Some(bitmap) = &inodes.bitmap {
@@ -346,7 +345,7 @@ impl Participant for Group {
     }
 }
 
-/// Sets the bits behind the last that means something, as the format wants.
+/// Sets the bits from `from` to the end of the bitmap, as the format requires.
 fn pad(bytes: &mut [u8], from: u32) {
     let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX);
     if from < bits {

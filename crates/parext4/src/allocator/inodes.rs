@@ -1,4 +1,6 @@
 //! Allocating and freeing inode numbers.
+//!
+//! Responsible for the inode bitmaps and for choosing the group of an inode. Not responsible for the contents of inodes.
 
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
@@ -9,7 +11,7 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
-/// Where an inode lies on the device.
+/// The place of an inode on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InodePlace {
     pub block: FsBlock,
@@ -18,10 +20,10 @@ pub(crate) struct InodePlace {
 }
 
 impl Allocator {
-    /// Where inode `ino` lies.
+    /// Returns the place of inode `ino`.
     ///
     /// # Errors
-    /// If there is no such inode.
+    /// Returns an error if the volume has no such inode.
     pub(crate) fn inode_place(&self, ino: InodeNo) -> Result<InodePlace> {
         let (group, index) = self.layout.inode_place(ino)?;
         let byte = u64::from(index) * u64::from(self.layout.inode_size);
@@ -30,10 +32,10 @@ impl Allocator {
         Ok(InodePlace { block: self.group(group).inode_table() + byte / block_size, offset })
     }
 
-    /// Whether inode `ino` is marked as in use.
+    /// Returns true if inode `ino` is marked as in use.
     ///
     /// # Errors
-    /// If there is no such inode or its group's bitmap is corrupt.
+    /// Returns an error if the volume has no such inode, or its group's bitmap is corrupt.
     pub(crate) fn inode_in_use(&self, ino: InodeNo) -> Result<bool> {
         let (group, index) = self.layout.inode_place(ino)?;
         let group = self.group(group);
@@ -42,14 +44,13 @@ impl Allocator {
         Ok(bitmap::test(&bitmap.snapshot(), index))
     }
 
-    /// Allocates an inode for a new entry of directory `parent`, in the parent's group if it can; directories
-    /// directly under the root are spread over the volume. Returns the number and the inode's table block,
-    /// which holds zeros where the inode will be.
+    /// Allocates an inode for a new entry of directory `parent`, in the parent's group if possible. Directories directly below the root
+    /// are spread over the volume. Returns the number and the inode's table block, in which the inode is zeroed.
     ///
     /// Registers at most [`super::INODE_CREDITS`] blocks.
     ///
     /// # Errors
-    /// [`Error::NoInodes`]; corruption in a group that was tried.
+    /// [`Error::NoInodes`]; corruption of a group that was tried.
     pub(crate) fn allocate_inode(
         &self,
         handle: &Handle<'_>,
@@ -64,14 +65,15 @@ impl Allocator {
             }
             if let Some((ino, block)) = self.take_inode(handle, group, is_dir)? {
                 self.group(group).initialise_blocks(&self.cache, handle)?;
-                self.counts.take_inode(handle);
+                self.counts.sub_inode(handle);
                 return Ok((ino, block));
             }
         }
         Err(Error::NoInodes)
     }
 
-    /// The group that a new top-level directory goes to: most free inodes, then fewest directories.
+    /// Returns the group for a new directory below the root: a group with free inodes and blocks, then with the fewest directories, then
+    /// with the most free inodes.
     fn emptiest_group(&self) -> GroupNo {
         let key = |group: &Arc<super::Group>| {
             let free = group.free_inodes_hint.load(Ordering::Relaxed);
@@ -79,7 +81,7 @@ impl Allocator {
             let dirs = group.used_dirs_hint.load(Ordering::Relaxed);
             (free > 0 && blocks > 0, std::cmp::Reverse(dirs), free)
         };
-        // On a tie the first group wins, as `max_by_key` on the reversed order gives.
+        // On a tie the first group is chosen, because `max_by_key` returns the last maximum of the reversed order.
         self.groups.iter().rev().max_by_key(|group| key(group)).map_or(GroupNo(0), |group| group.number)
     }
 
@@ -99,7 +101,7 @@ impl Allocator {
             return Ok(None);
         };
         let ino = InodeNo(number.get() * per_group + index + 1);
-        // Still under the group's lock, so that of two new inodes in one fresh block the first zeroes it.
+        // Still under the group's lock, so that the first of two new inodes in one fresh block zeroes it.
         let block = self.prepare_table_block(handle, ino, index, &bitmap.snapshot())?;
         handle.change(&bitmap, |bytes| bitmap::set_range(bytes, index, 1));
         inodes.free_count = inodes.free_count.saturating_sub(1);
@@ -112,8 +114,8 @@ impl Allocator {
         Ok(Some((ino, block)))
     }
 
-    /// The table block of a new inode. If no other inode of the block is in use, the device may hold
-    /// anything there (lazily initialised tables): the block then starts from zeros.
+    /// Returns the table block of a new inode. If no other inode of the block is in use, the block is zeroed, because the device may
+    /// have stale bytes there (lazily initialised tables).
     fn prepare_table_block(
         &self,
         handle: &Handle<'_>,
@@ -138,10 +140,10 @@ impl Allocator {
         Ok(block)
     }
 
-    /// Frees an inode number within `handle`. Whoever holds the inode has already cleared it.
+    /// Frees an inode number under `handle`. The caller has cleared the inode.
     ///
     /// # Errors
-    /// Corruption: no such inode, or it is not in use.
+    /// Corruption: the volume has no such inode, or it is not in use.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: InodeNo, is_dir: bool) -> Result<()> {
         let (number, index) = self.layout.inode_place(ino)?;
         let group = self.group(number);
@@ -157,14 +159,14 @@ impl Allocator {
         group.used_dirs_hint.store(inodes.used_dirs, Ordering::Relaxed);
         group.touch(handle);
         drop(inodes);
-        self.counts.give_inode(handle);
+        self.counts.add_inode(handle);
         Ok(())
     }
 
-    /// The group of an inode.
+    /// Returns the group of an inode.
     ///
     /// # Errors
-    /// If there is no such inode.
+    /// Returns an error if the volume has no such inode.
     pub(crate) fn group_of_inode(&self, ino: InodeNo) -> Result<GroupNo> {
         Ok(self.layout.inode_place(ino)?.0)
     }

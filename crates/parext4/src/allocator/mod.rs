@@ -1,12 +1,16 @@
-//! Blocks and inodes, one lock a group.
+//! The allocator of blocks and inodes.
 //!
-//! A request first claims its number of blocks from one atomic counter, then finds them, so that a claim
-//! that succeeded cannot run out of space half-way. The last few blocks are for metadata that completions
-//! need (I5, H10), as ext4's reserved clusters are.
+//! Responsible for the free space of all block groups, in memory and in the bitmaps and counters. Not responsible for the
+//! files that use the blocks. Invariants: a request first claims its number of blocks from one atomic counter and then finds
+//! them, so a request that has claimed cannot run out of space half-way; freed blocks become allocatable only after the
+//! transaction that freed them is durable (I7).
 //!
-//! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of it, so that it
-//! lies together whoever else allocates. They are kept in memory only and are taken back, oldest first, when
-//! somebody finds no other blocks, so nothing runs out of space because of them.
+//! Each group has one lock for its blocks and one for its inodes. The last blocks of the volume are kept for metadata that
+//! completions need (I5, H10), as ext4's reserved clusters are.
+//!
+//! A file that grows, or is filled in any order, gets *windows*: free blocks kept for a region of the file, so that they are
+//! contiguous although other files allocate at the same time. Windows exist in memory only. If a request finds no other
+//! blocks, the oldest windows are reclaimed, so windows never cause a lack of space.
 
 mod blocks;
 mod delayed;
@@ -43,17 +47,17 @@ use group::Group;
 use trim::Trimming;
 use windows::WindowTable;
 
-/// Groups that one call may take blocks from; what is then missing is for the next call.
+/// Maximum number of groups that one call allocates from. The caller requests the remaining blocks by another call.
 const MAX_GROUPS: u32 = 4;
-/// Runs that one call may return.
+/// Maximum number of runs that one call returns.
 const MAX_RUNS: usize = 16;
-/// Blocks that one call of [`Allocator::allocate`] may register: bitmaps, descriptors and the superblock.
-/// Giving back in the same handle what it returned registers nothing more.
+/// Maximum number of blocks that one call of [`Allocator::allocate`] registers: bitmaps, descriptors and the superblock.
+/// Freeing the allocated blocks under the same handle registers no further block.
 pub(crate) const ALLOCATE_CREDITS: u32 = MAX_GROUPS * group::GROUP_CREDITS + 1;
-/// Blocks that freeing a run which [`Allocator::freeable_tail`] allows may register; it may cross from one
-/// group to the next.
+/// Maximum number of blocks that freeing a run registers. [`Allocator::freeable_tail`] limits the run; it may cross one group
+/// boundary.
 pub(crate) const FREE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 1;
-/// Blocks that allocating or freeing an inode may register, its own table block included.
+/// Maximum number of blocks that allocating or freeing an inode registers, including its table block.
 pub(crate) const INODE_CREDITS: u32 = 2 * group::GROUP_CREDITS + 2;
 
 /// The runs that an allocation returns.
@@ -65,32 +69,32 @@ pub(crate) struct Allocator {
     layout: Arc<Layout>,
     cache: Arc<MetaCache>,
     groups: Vec<Arc<Group>>,
-    /// Blocks that may be claimed now: not in use, not held for a commit, not claimed.
+    /// Number of blocks that may be claimed: not in use, not freed by a transaction that is not durable, and not claimed.
     unclaimed: AtomicI64,
-    /// Claims for data leave this many blocks for metadata.
+    /// Number of blocks that claims for data leave for metadata.
     pool: i64,
-    /// Claims for data by others than root leave this many more.
+    /// Number of further blocks that claims for data leave for root, if the caller is not root.
     reserved: i64,
     counts: Arc<SuperCounts>,
     windows: Mutex<WindowTable>,
     trimming: Trimming,
-    /// Requests for fewer blocks are served a block at a time; `None`: all are.
+    /// Requests for fewer blocks are allocated one block at a time. `None`: all requests are.
     serialize_from: Option<u32>,
-    /// Where such a request looks first: behind the last.
+    /// The goal of the next request that is allocated one block at a time.
     shared_goal: AtomicU64,
-    /// Blocks of data that is in memory only.
+    /// Number of data blocks with delayed allocation.
     delayed: AtomicU64,
-    /// Blocks freed by transactions that are not durable yet.
+    /// Number of blocks freed by transactions that are not durable.
     held: AtomicU64,
-    /// How often such blocks became allocatable.
+    /// Number of runs of such blocks that became allocatable so far.
     releases: AtomicU64,
     /// The group whose bitmaps are evicted next, modulo the number of groups.
     next_evicted: AtomicU32,
 }
 
 impl Allocator {
-    /// An allocator over descriptors that were read and checked; `desc_blocks` holds their blocks in order.
-    /// Requests for data of at least `serialize_from` blocks are served in one step.
+    /// Returns an allocator with the descriptors `descs`, which were read and checked. `desc_blocks` are their blocks, in order.
+    /// Requests for data of at least `serialize_from` blocks are allocated in one step.
     pub(crate) fn new(
         layout: Arc<Layout>,
         cache: Arc<MetaCache>,
@@ -113,7 +117,7 @@ impl Allocator {
                 Arc::new(Group::new(number, &layout, superblock, block, offset, desc))
             })
             .collect();
-        // ext4_reserve_clusters: 2 %, at most 4096 blocks.
+        // The pool of ext4_reserve_clusters: 2 % of the volume, at most 4096 blocks.
         let pool = i64::try_from((layout.blocks_count / 50).min(4096)).unwrap_or(0);
         let reserved = i64::try_from(superblock.reserved_blocks()).unwrap_or(i64::MAX >> 1);
         Self {
@@ -139,22 +143,22 @@ impl Allocator {
         &self.groups[number.get() as usize]
     }
 
-    /// Whether a commit would make blocks allocatable.
+    /// Returns true if a commit would make blocks allocatable.
     pub(crate) fn has_held_blocks(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
     }
 
-    /// How often freed blocks became allocatable so far.
+    /// Returns the number of runs of freed blocks that became allocatable so far.
     pub(crate) fn releases(&self) -> u64 {
         self.releases.load(Ordering::Relaxed)
     }
 
-    /// Blocks that are free for the data of those who are not root, of `free` ones.
+    /// Returns how many of `free` blocks are available for data of users other than root.
     pub(crate) fn available(&self, free: u64) -> u64 {
         free.saturating_sub((self.pool + self.reserved).cast_unsigned())
     }
 
-    /// The volume's counters.
+    /// Returns the volume's counters.
     pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
         &self.counts
     }

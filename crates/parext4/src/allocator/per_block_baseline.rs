@@ -1,5 +1,5 @@
-//! Allocation a block at a time, all files from one place on, so that requests interleave: what there is to
-//! compare with (`VolumeOptions::serialize_allocation_from`).
+//! Allocation of one block at a time from one goal shared by all files, so that concurrent requests interleave. A baseline for
+//! comparisons (`ResearchOptions::serialize_allocation_from`).
 
 use parext4_format::FsBlock;
 
@@ -11,7 +11,7 @@ use crate::journal::Handle;
 use crate::sync::atomic::Ordering;
 
 impl Allocator {
-    /// Allocates up to `want` blocks for data, which are in `claim`, each on its own.
+    /// Allocates up to `want` data blocks from `claim`, one by one.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -26,7 +26,7 @@ impl Allocator {
         let (mut group, mut groups) = (None, 0);
         let mut left = want;
         while found.is_ok() && left > 0 && runs.len() < MAX_RUNS && groups < MAX_GROUPS {
-            // Relaxed: a hint, that two may have or none.
+            // Relaxed suffices: this is a hint, and two threads may get the same goal.
             let goal = FsBlock(self.shared_goal.fetch_add(1, Ordering::Relaxed));
             let mut block = Runs::new();
             found = self.find(handle, goal, 1, End::First, &mut block);
@@ -40,6 +40,6 @@ impl Allocator {
                 append(&mut runs, run);
             }
         }
-        self.settle(handle, claim, runs, found)
+        self.finish_allocation(handle, claim, runs, found)
     }
 }

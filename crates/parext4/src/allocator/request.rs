@@ -1,33 +1,36 @@
-//! Blocks for holes of a file, with regard to how the file grows.
+//! Requests of blocks for the holes of a file.
+//!
+//! Responsible for deciding whether the blocks come from windows of the file or from free extents. Not responsible for
+//! searching free extents: [`blocks`](super::blocks) does that.
 
 use parext4_format::{FsBlock, GroupNo};
 use smallvec::SmallVec;
 
 use super::free_extents::End;
-use super::window::TakenBack;
+use super::window::Reclaimed;
 use super::windows::{FileWindows, Windows, covering};
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
 use crate::error::Result;
 use crate::journal::Handle;
 
-/// A file whose first write is of no more blocks may well be all written by it.
-const SMALL: u32 = 16;
+/// If the first write to an empty file requests at most this number of blocks, it may be the whole file and gets no window.
+const SMALL_FILE: u32 = 16;
 
-/// What is known of how a file grows.
+/// The expected growth of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// Just the blocks of the request: directories, and what is allocated ahead.
+    /// None: directories, and preallocated blocks.
     Exact,
-    /// It is written. If that is not the whole file, more will follow.
+    /// The file is written. More writes are expected unless this one writes the whole file.
     Write,
-    /// It is appended to, and more will follow.
+    /// The file is appended to. More appends are expected.
     Append,
 }
 
 /// The groups that an allocation has changed.
 type Groups = SmallVec<[GroupNo; MAX_GROUPS as usize]>;
 
-/// What the allocator must know of where a file's blocks lie.
+/// The facts about a file's mapping that the allocator needs.
 pub(crate) trait Neighbours {
     /// Returns true if the file has no blocks.
     fn is_empty(&self) -> bool;
@@ -46,46 +49,46 @@ pub(crate) trait Neighbours {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockRequest<'a, M> {
     pub growth: Growth,
-    /// The windows of the file, and its map.
+    /// The windows and the map of the file.
     pub windows: &'a FileWindows,
     pub map: &'a M,
-    /// The holes to fill, as `(file block, length)`, ascending.
+    /// The holes to fill, as `(file block, length)`, in ascending order.
     pub holes: &'a [(u32, u32)],
-    /// Where the first block should lie, by what the map has or else by where its inode lies.
+    /// The goal of the first block, by the file's map or by the group of its inode.
     pub goal: FsBlock,
 }
 
 impl<M: Neighbours> BlockRequest<'_, M> {
-    /// Whether the file may get a window for it.
+    /// Returns true if the request may open a window for the file.
     fn wants_window(&self, want: u32) -> bool {
         match self.growth {
             Growth::Exact => false,
             Growth::Append => true,
             Growth::Write => {
                 let first = self.holes.first().is_some_and(|&(logical, _)| logical == 0);
-                !(first && want <= SMALL && self.map.is_empty())
+                !(first && want <= SMALL_FILE && self.map.is_empty())
             }
         }
     }
 }
 
 impl Allocator {
-    /// Whether a file that grows gets `want` blocks in one step.
+    /// Returns true if a request for `want` blocks is allocated in one step.
     pub(crate) fn keeps_together(&self, want: u32) -> bool {
         self.serialize_from.is_some_and(|least| want >= least)
     }
 
-    /// Allocates blocks for the holes of a request, in one call and in the order of the holes: out of windows of
-    /// the file, else together if possible, at the goal if free.
+    /// Allocates blocks for the holes of a request, in the order of the holes. The blocks come from windows of the file, or else
+    /// from free extents, contiguous if possible and at the goal if it is free.
     ///
-    /// They come out of `claim`, if the caller has claimed some; else they are claimed now.
+    /// They are taken from `claim`, which is topped up if needed; without `claim`, they are claimed first.
     ///
-    /// Returns at least one block, and fewer than wanted only if they would come from too many groups for the
-    /// handle's credits ([`super::ALLOCATE_CREDITS`]), or where windows end.
+    /// Returns at least one block. Returns fewer than requested if they would come from more groups than the handle has
+    /// credits for ([`super::ALLOCATE_CREDITS`]), or where windows end.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace) unless all blocks wanted are free, with nothing changed;
-    /// corruption.
+    /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed, if fewer blocks are available than requested. Corruption
+    /// of a group.
     pub(crate) fn allocate<'a, M: Neighbours>(
         &'a self,
         handle: &Handle<'_>,
@@ -114,10 +117,10 @@ impl Allocator {
             let beside = self.goal_beside(&request.windows.read(), request.map, first);
             found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
-        self.settle(handle, claim, runs, found)
+        self.finish_allocation(handle, claim, runs, found)
     }
 
-    /// Takes blocks out of windows of the file, which are opened as needed, up to where that ends.
+    /// Allocates blocks from windows of the file, and opens windows as needed. Stops at the first block that no window has.
     fn take_from_windows<M: Neighbours>(
         &self,
         handle: &Handle<'_>,
@@ -148,7 +151,7 @@ impl Allocator {
                         at += run.len;
                     }
                     Ok(None) => return Ok(()),
-                    Err(TakenBack) => {}
+                    Err(Reclaimed) => {}
                 }
             }
             if at < end {
@@ -158,8 +161,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Takes blocks for one hole out of the window that covers it, beside others who do the same. Says whether there
-    /// were any.
+    /// Allocates blocks for a single hole from the window that covers it, with the file's windows locked shared. Returns true if
+    /// it allocated any.
     fn take_covered<M>(
         &self,
         handle: &Handle<'_>,
@@ -177,8 +180,8 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Takes blocks for file blocks `[at, at + max)` out of the window that covers `at`; nothing, if its group
-    /// would be one too many. A window that was taken back is forgotten.
+    /// Allocates blocks for the file blocks `[at, at + max)` from the window that covers `at`. Returns `Ok(None)` if its group would
+    /// exceed the limit of groups. Removes a window that was reclaimed.
     fn take_from_window(
         &self,
         handle: &Handle<'_>,
@@ -186,7 +189,7 @@ impl Allocator {
         groups: &mut Groups,
         at: u32,
         max: u32,
-    ) -> Result<Result<Option<Run>, TakenBack>> {
+    ) -> Result<Result<Option<Run>, Reclaimed>> {
         let Some(index) = covering(file, at) else { return Ok(Ok(None)) };
         let (group, _) = self.layout.group_of(file[index].run.start);
         if !groups.contains(&group) {
@@ -202,7 +205,7 @@ impl Allocator {
                 self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
             }
             Ok(None) => {}
-            Err(TakenBack) => drop(file.remove(index)),
+            Err(Reclaimed) => drop(file.remove(index)),
         }
         Ok(taken)
     }

@@ -1,11 +1,14 @@
-//! Claims on free blocks, made before the blocks are looked for.
+//! Claims of free blocks, made before the blocks are searched.
+//!
+//! Responsible for the counter of unclaimed blocks. Invariant: the groups and windows have at least as many free blocks as
+//! are claimed and not yet allocated.
 
 use super::Allocator;
 use crate::allocator::reserved::is_unprivileged;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 
-/// Blocks claimed for metadata that a later step will need (I5). What is not used goes back on drop.
+/// Claimed blocks that a later step needs (I5). Dropping it releases the blocks that were not used.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reservation<'a> {
@@ -14,7 +17,7 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Takes blocks out of the reservation to allocate them.
+    /// Removes `blocks` from the reservation, to allocate them. Returns false, without effect, if it has fewer.
     pub(super) fn take(&mut self, blocks: u32) -> bool {
         let enough = self.blocks >= blocks;
         if enough {
@@ -23,7 +26,7 @@ impl Reservation<'_> {
         enough
     }
 
-    /// How many blocks are reserved; they stay so until [`Allocator::attach`].
+    /// Returns the number of blocks, which stay claimed until [`Allocator::attach`].
     pub(crate) fn detach(mut self) -> u32 {
         std::mem::take(&mut self.blocks)
     }
@@ -33,10 +36,10 @@ impl Reservation<'_> {
         self.blocks >= blocks
     }
 
-    /// Claims what is missing for `blocks` in all.
+    /// Claims the missing blocks so that the reservation has at least `blocks`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; the reservation is as before.
+    /// [`Error::NoSpace`], with the reservation unchanged.
     pub(crate) fn top_up(&mut self, blocks: u32) -> Result<()> {
         let missing = blocks.saturating_sub(self.blocks);
         self.allocator.claim(u64::from(missing), 0)?;
@@ -54,12 +57,12 @@ impl Drop for Reservation<'_> {
 }
 
 impl Allocator {
-    /// A reservation that was [detached](Reservation::detach).
+    /// Returns a reservation that was [detached](Reservation::detach).
     pub(crate) fn attach(&self, blocks: u32) -> Reservation<'_> {
         Reservation { allocator: self, blocks }
     }
 
-    /// Claims `blocks` for metadata, from the pool too.
+    /// Claims `blocks` for metadata. May use the pool.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -68,7 +71,7 @@ impl Allocator {
         Ok(Reservation { allocator: self, blocks })
     }
 
-    /// As [`reserve`](Self::reserve), for data, which must leave the pool alone.
+    /// Like [`reserve`](Self::reserve), for data, which may not use the pool.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -77,13 +80,13 @@ impl Allocator {
         Ok(Reservation { allocator: self, blocks })
     }
 
-    /// Claims `blocks` for data, which must leave the pool alone, and what is reserved for root if it is for others.
+    /// Claims `blocks` for data. Leaves the pool, and the blocks reserved for root unless the caller may use them.
     pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
         let reserved = if is_unprivileged() { self.reserved } else { 0 };
         self.claim(blocks, self.pool + reserved)
     }
 
-    /// Claims for good all but `blocks` that data can have. Less than none takes from the pool, too.
+    /// Claims blocks permanently until only `blocks` are left for data. A negative number also claims from the pool.
     #[cfg(shuttle)]
     pub(crate) fn leave(&self, blocks: i64) {
         let keep = (self.pool + blocks).max(0);
@@ -93,12 +96,12 @@ impl Allocator {
 
     fn claim(&self, blocks: u64, leave: i64) -> Result<()> {
         if blocks == 0 {
-            // Whatever others have claimed.
+            // An empty claim succeeds even if the pool is in use.
             return Ok(());
         }
         let want = i64::try_from(blocks).map_err(|_| Error::NoSpace)?;
-        // Acquire pairs with the Release in `unclaim`: the blocks counted are in their groups, and the groups'
-        // hints say so.
+        // Acquire pairs with the Release in `unclaim`: the counted blocks are in their groups, and the groups' hints include
+        // them.
         self.unclaimed
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| {
                 free.checked_sub(want).filter(|&rest| rest >= leave)
@@ -107,7 +110,7 @@ impl Allocator {
             .map_err(|_| Error::NoSpace)
     }
 
-    /// Gives a claim back, or adds blocks that became allocatable, after they are in their groups.
+    /// Releases a claim, or counts blocks that became allocatable. They must be in their groups before.
     pub(super) fn unclaim(&self, blocks: u64) {
         self.unclaimed.fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Release);
     }

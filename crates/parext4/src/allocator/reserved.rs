@@ -1,15 +1,15 @@
-//! Who asks for blocks: some are reserved for root.
+//! The blocks reserved for root: whether the calling thread may use them.
 
 use std::cell::Cell;
 
-// The standard library's also where models are checked: none uses it.
+// The standard library's type, in shuttle models as well: no model uses it.
 thread_local! {
     static UNPRIVILEGED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` on behalf of somebody who may not use the blocks that are reserved for root
-/// ([`Space::reserved_blocks`](crate::Space)): what needs blocks fails with [`Error::NoSpace`](crate::Error) when only
-/// those are left. It counts for what this thread does meanwhile; data that is written back later has its space already.
+/// Runs `work` for a user who may not use the blocks reserved for root ([`Space::reserved_blocks`](crate::Space)). An operation in
+/// `work` that needs blocks fails with [`Error::NoSpace`](crate::Error) when only reserved blocks are left. Applies to this thread
+/// until `work` returns. Data that is written back later has its space already.
 pub fn without_reserved_blocks<R>(work: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -21,7 +21,7 @@ pub fn without_reserved_blocks<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether this thread works for such a one.
+/// Returns true if this thread may not use the reserved blocks.
 pub(super) fn is_unprivileged() -> bool {
     UNPRIVILEGED.with(Cell::get)
 }

@@ -1,4 +1,7 @@
-//! The superblock's counters, encoded into it at commit.
+//! The superblock of an open volume: its counters and other fields that change.
+//!
+//! Responsible for counting free blocks and inodes, and for encoding the superblock at commit. Not responsible for the groups' own
+//! counters. Invariant: at commit the counters equal the sums over the groups.
 
 use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
@@ -16,7 +19,7 @@ use crate::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(crate) struct SuperCounts {
     block: Arc<MetaBlock>,
-    /// Byte offset of the superblock in its block.
+    /// Offset of the superblock in its block, in bytes.
     offset: usize,
     superblock: Mutex<Superblock>,
     free_blocks: Count,
@@ -26,8 +29,7 @@ pub(crate) struct SuperCounts {
 }
 
 impl SuperCounts {
-    /// Counters that start from those in `superblock`; the caller has made those agree with the group
-    /// descriptors.
+    /// Returns counters that start at the values in `superblock`. The caller has made these agree with the group descriptors.
     pub(crate) fn new(block: Arc<MetaBlock>, offset: usize, superblock: Superblock) -> Self {
         Self {
             block,
@@ -40,7 +42,7 @@ impl SuperCounts {
         }
     }
 
-    /// Free blocks, those held until their commit included.
+    /// Returns the number of free blocks, including blocks freed by a transaction that is not durable.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free_blocks.get()
     }
@@ -49,22 +51,22 @@ impl SuperCounts {
         u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn take_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
+    pub(super) fn sub_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
         self.free_blocks.add(-i64::from(blocks));
     }
 
-    pub(super) fn give_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
+    pub(super) fn add_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {
         self.touch(handle);
         self.free_blocks.add(blocks.into());
     }
 
-    pub(super) fn take_inode(self: &Arc<Self>, handle: &Handle<'_>) {
+    pub(super) fn sub_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
         self.free_inodes.add(-1);
     }
 
-    pub(super) fn give_inode(self: &Arc<Self>, handle: &Handle<'_>) {
+    pub(super) fn add_inode(self: &Arc<Self>, handle: &Handle<'_>) {
         self.touch(handle);
         self.free_inodes.add(1);
     }
@@ -72,7 +74,7 @@ impl SuperCounts {
     /// Sets the head of the orphan list.
     pub(crate) fn set_last_orphan(self: &Arc<Self>, handle: &Handle<'_>, ino: u32) {
         self.touch(handle);
-        // Relaxed, as a `Count`.
+        // Relaxed suffices, as for a `Count`.
         self.last_orphan.store(ino, Ordering::Relaxed);
     }
 
@@ -82,7 +84,7 @@ impl SuperCounts {
         errors.record_in(&mut self.superblock.lock());
     }
 
-    /// Adds features that volumes have once they use them. Registers one block if there is one to add.
+    /// Adds `features` to the superblock. Registers one block if one of them is missing.
     pub(crate) fn add_compat(self: &Arc<Self>, handle: &Handle<'_>, features: Compat) {
         let has = |superblock: &Superblock| superblock.compat().contains(features);
         if has(&self.superblock.lock()) {
@@ -100,7 +102,7 @@ impl SuperCounts {
         self.superblock.lock().set_label(label);
     }
 
-    /// Changes the superblock outside any transaction and returns its block, for the caller to write.
+    /// Changes the superblock outside any transaction. Returns its block, which the caller writes.
     pub(crate) fn change_directly(&self, f: impl FnOnce(&mut Superblock)) -> &MetaBlock {
         f(&mut self.superblock.lock());
         let superblock = self.current();
@@ -108,7 +110,7 @@ impl SuperCounts {
         &self.block
     }
 
-    /// The superblock as a commit would write it now.
+    /// Returns the superblock as a commit would write it now.
     pub(crate) fn current(&self) -> Superblock {
         let mut superblock = self.superblock.lock().clone();
         superblock.set_free_blocks(self.free_blocks());
@@ -140,11 +142,11 @@ impl Participant for SuperCounts {
     }
 }
 
-/// A count that many threads change under their handles.
+/// A counter that many threads change under their handles.
 ///
-/// Relaxed: the commit that reads it has waited for every handle, and the journal's gate orders that. It
-/// saturates, as a wrapped count is one that the next open refuses; it does not come to that, because the
-/// groups check theirs against the bitmaps.
+/// Relaxed suffices: the commit that reads it has waited for all handles, and the journal's gate orders that. The value
+/// saturates, because the next open would refuse a wrapped one. The groups check their counters against the bitmaps, so that
+/// does not happen.
 #[derive(Debug)]
 struct Count {
     at_open: u64,

@@ -1,8 +1,9 @@
-//! Telling the device which blocks are free.
+//! Discarding free blocks on the device.
 //!
-//! A run of free blocks is removed from its group's free extents while the device discards it, so no thread can
-//! allocate it. The group's lock is not held meanwhile: commits and allocations in the group go on. One run at a time
-//! is out. A thread that finds no free block waits until the run is back ([`Allocator::wait_for_trim`]).
+//! Responsible for keeping blocks from being allocated while the device discards them: a run of free blocks is removed from its
+//! group's free extents meanwhile. Not responsible for when blocks are discarded. Invariant: at most one run is removed at a
+//! time. The group's lock is not held meanwhile, so commits and allocations in the group continue. A thread that finds no free
+//! block waits until the run is returned ([`Allocator::wait_for_trim`]).
 
 use std::ops::Range;
 
@@ -14,10 +15,10 @@ use crate::error::Result;
 use crate::sync::Rank;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Limit of blocks in a run that is out of its group. It bounds how long a thread waits for the run.
-const MOST: u32 = 16384;
+/// Maximum number of blocks in a run that is out of its group. It bounds how long a thread waits for the run.
+const MAX_RUN: u32 = 16384;
 
-/// Held while a run is out of its group to be discarded.
+/// Held while a run is removed from its group.
 #[derive(Debug)]
 pub(super) struct Trimming(Mutex<()>);
 
@@ -27,26 +28,25 @@ impl Trimming {
     }
 }
 
-/// A run that is out of its group, until this is dropped.
-struct Out<'a> {
+/// A run that is removed from its group. Dropping it returns the run.
+struct RemovedRun<'a> {
     group: &'a Group,
     run: (u32, u32),
     _trimming: MutexGuard<'a, ()>,
 }
 
-impl Drop for Out<'_> {
+impl Drop for RemovedRun<'_> {
     fn drop(&mut self) {
         self.group.release([self.run]);
     }
 }
 
 impl Allocator {
-    /// Calls `discard` with each run of free blocks within `blocks`, if it has at least `least`: byte offset and
-    /// length. Blocks that are kept for a file, or whose freeing is not durable, are left alone. Returns how many
-    /// blocks it were.
+    /// Calls `discard` with the byte offset and the length of each run of at least `least` free blocks within `blocks`. Skips blocks of
+    /// windows and blocks of a transaction that is not durable. Returns the number of discarded blocks.
     ///
     /// # Errors
-    /// As `discard`; corruption.
+    /// Returns the error of `discard`, or corruption of a group.
     pub(crate) fn discard_free(
         &self,
         blocks: Range<u64>,
@@ -61,8 +61,8 @@ impl Allocator {
             let end = within(blocks.end).min(self.layout.group_blocks(number));
             let blocks = within(blocks.start)..end;
             let mut at = blocks.start;
-            while let Some(out) = self.take_out(group, &blocks, at, least)? {
-                let (start, len) = out.run;
+            while let Some(removed) = self.remove_run(group, &blocks, at, least)? {
+                let (start, len) = removed.run;
                 let offset = self.layout.offset(self.layout.group_start(number) + u64::from(start));
                 discard(offset, u64::from(len) * u64::from(self.layout.block_size))?;
                 sum += u64::from(len);
@@ -73,13 +73,13 @@ impl Allocator {
     }
 
     /// Removes the first free run with at least `least` blocks within `blocks` from the group, from `at` on.
-    fn take_out<'a>(
+    fn remove_run<'a>(
         &'a self,
         group: &'a Group,
         blocks: &Range<u32>,
         at: u32,
         least: u32,
-    ) -> Result<Option<Out<'a>>> {
+    ) -> Result<Option<RemovedRun<'a>>> {
         if at >= blocks.end {
             return Ok(None);
         }
@@ -89,12 +89,12 @@ impl Allocator {
             let mut runs = free.runs_from(at).map(within).take_while(|&(start, end)| start < end);
             let (start, end) = runs.find(|&(start, end)| end - start >= least)?;
             let start = start.max(at);
-            Some((start, (end - start).min(MOST)))
+            Some((start, (end - start).min(MAX_RUN)))
         })?;
-        Ok(run.map(|run| Out { group, run, _trimming: trimming }))
+        Ok(run.map(|run| RemovedRun { group, run, _trimming: trimming }))
     }
 
-    /// Waits until no run is out of its group. No run is removed while the caller keeps the returned guard.
+    /// Waits until no run is removed from its group. No run is removed while the caller keeps the returned guard.
     pub(super) fn wait_for_trim(&self) -> MutexGuard<'_, ()> {
         self.trimming.0.lock()
     }

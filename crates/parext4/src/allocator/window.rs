@@ -1,8 +1,9 @@
-//! A window: free blocks kept for a region of one file, so that the file can grow, or be filled in any order,
-//! and still lie together.
+//! A window: free blocks kept for a region of one file, so that the file stays contiguous if it grows or is filled in any
+//! order.
 //!
-//! Its blocks are out of their group's free extents, and that is all: bitmap, descriptor and counts know nothing
-//! of it. They may be taken back at any time, by anybody who finds no others.
+//! Responsible for which of its blocks are still free. Not responsible for the bitmap, the descriptor and the counters, which
+//! count the blocks as free. Invariant: the blocks of a window are not in the free extents of their group. A thread that finds
+//! no other free blocks may reclaim a window at any time.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +14,21 @@ use crate::fault::{Fault, planted};
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
-/// Keeps block `start + n` for file block `first + n`.
+/// Block `run.start + n` is kept for file block `first + n`.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Counts up from window to window.
+    /// Sequence number: a window opened later has a higher one.
     pub age: u64,
     /// The first file block.
     pub first: u32,
-    /// The blocks kept, which are all of one group.
+    /// The blocks, all of one group.
     pub run: Run,
-    /// Those not allocated yet; `None` once the window was taken back.
+    /// The blocks that are not allocated yet. `None` once the window was reclaimed.
     rest: Mutex<Option<Spans>>,
 }
 
-/// Blocks counted from the start of a window, by start, with their end: not empty, not touching. A file filled at
-/// random leaves thousands of them.
+/// Spans of blocks, relative to the start of the window: from start to end. They are not empty and do not touch. A file that is
+/// filled in random order leaves thousands of spans.
 type Spans = BTreeMap<u32, u32>;
 
 impl Window {
@@ -35,7 +36,7 @@ impl Window {
         Self { age, first, run, rest: Mutex::new(Rank::Window, Some(BTreeMap::from([(0, run.len)]))) }
     }
 
-    /// The file block behind the last.
+    /// Returns the file block after the last.
     pub(super) fn end(&self) -> u32 {
         self.first + self.run.len
     }
@@ -44,17 +45,17 @@ impl Window {
         (self.first..self.end()).contains(&block)
     }
 
-    /// Where file block `block`, which may lie outside the window, is to go by it.
-    pub(super) fn place_of(&self, block: u32) -> Option<FsBlock> {
+    /// Returns the volume block at which the window would continue to file block `block`, which may be outside the window.
+    pub(super) fn block_for(&self, block: u32) -> Option<FsBlock> {
         (self.run.start.get() + u64::from(block)).checked_sub(u64::from(self.first)).map(FsBlock)
     }
 
-    /// Takes what is left for the file blocks `[block, block + max)`, from `block` on and up to the first that is
-    /// not. `Err` if the window was taken back.
-    pub(super) fn take(&self, block: u32, max: u32) -> Result<Option<Run>, TakenBack> {
+    /// Removes the blocks for the file blocks `[block, block + max)`, from `block` up to the first one that is not free. Returns
+    /// `Ok(None)` if `block` has none, and `Err` if the window was reclaimed.
+    pub(super) fn take(&self, block: u32, max: u32) -> Result<Option<Run>, Reclaimed> {
         let at = block - self.first;
         let mut rest = self.rest.lock();
-        let spans = rest.as_mut().ok_or(TakenBack)?;
+        let spans = rest.as_mut().ok_or(Reclaimed)?;
         let Some((&start, end)) = spans.range_mut(..=at).next_back().filter(|(_, end)| at < **end) else {
             return Ok(None);
         };
@@ -69,28 +70,28 @@ impl Window {
         Ok(Some(Run { start: self.run.start + u64::from(at), len: stop - at }))
     }
 
-    /// Takes the window back; returns what was left of it.
-    pub(super) fn take_back(&self) -> Vec<Run> {
+    /// Reclaims the window. Returns its remaining blocks.
+    pub(super) fn reclaim(&self) -> Vec<Run> {
         let mut rest = self.rest.lock();
         let spans = if planted(Fault::WindowOutlivesReturn) { rest.clone() } else { rest.take() };
         let run = |(start, end)| Run { start: self.run.start + u64::from(start), len: end - start };
         spans.unwrap_or_default().into_iter().map(run).collect()
     }
 
-    /// Whether `len` blocks are left that lie together.
+    /// Returns true if `len` contiguous blocks are left.
     pub(super) fn has_together(&self, len: u32) -> bool {
         self.run.len >= len && self.rest.lock().iter().flatten().any(|(start, end)| end - start >= len)
     }
 
-    /// Whether nothing is left in it.
+    /// Returns true if no block is left.
     pub(super) fn is_used_up(&self) -> bool {
         self.rest.lock().as_ref().is_none_or(BTreeMap::is_empty)
     }
 }
 
-/// The window was taken back.
+/// The window was reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TakenBack;
+pub(super) struct Reclaimed;
 
 #[cfg(test)]
 mod tests {
@@ -106,12 +107,12 @@ mod tests {
         assert_eq!(window.take(108, 2), Ok(Some(run(5008, 2))));
         assert_eq!(window.take(100, 1), Ok(Some(run(5000, 1))));
         assert_eq!(window.take(115, 9), Ok(Some(run(5015, 1))));
-        assert_eq!(window.take(106, 9), Ok(Some(run(5006, 2))), "up to what is taken");
+        assert_eq!(window.take(106, 9), Ok(Some(run(5006, 2))), "up to the first allocated block");
         assert_eq!(window.take(109, 1), Ok(None));
         assert!(window.has_together(5) && !window.has_together(6));
-        assert_eq!(window.take_back(), [run(5001, 5), run(5010, 5)]);
-        assert_eq!(window.take(101, 1), Err(TakenBack));
-        assert!(window.take_back().is_empty() && window.is_used_up());
+        assert_eq!(window.reclaim(), [run(5001, 5), run(5010, 5)]);
+        assert_eq!(window.take(101, 1), Err(Reclaimed));
+        assert!(window.reclaim().is_empty() && window.is_used_up());
     }
 
     #[test]
@@ -119,6 +120,6 @@ mod tests {
         let window = Window::new(0, u32::MAX - 4, run(10, 4));
         assert!(window.covers(u32::MAX - 1) && !window.covers(u32::MAX));
         assert_eq!(window.take(u32::MAX - 1, u32::MAX), Ok(Some(run(13, 1))));
-        assert_eq!(window.place_of(u32::MAX - 20), None);
+        assert_eq!(window.block_for(u32::MAX - 20), None);
     }
 }

@@ -55,7 +55,7 @@ fn an_appended_file_gets_a_window_and_a_small_written_one_none() {
     appended.append(&[1; BLOCK]).unwrap();
     written.write_at(&[1; BLOCK], 0).unwrap();
     assert_eq!((windows(&appended).len(), windows(&written).len()), (1, 0));
-    assert_eq!(volume.space().free_blocks, free - 2, "what is kept is not used");
+    assert_eq!(volume.space().free_blocks, free - 2, "blocks of windows are not in use");
     written.write_at(&[1; BLOCK], BLOCK as u64).unwrap();
     assert_eq!(windows(&written).len(), 1, "it grows");
     assert_eq!(place(&written, 1), place(&written, 0) + 1);

@@ -1,4 +1,7 @@
-//! All windows of a volume, and those of one file; taking them back.
+//! The windows of a volume and of one file.
+//!
+//! Responsible for the limits on windows and for reclaiming them. Not responsible for placing a window:
+//! [`placement`](super::placement) does that.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +13,16 @@ use super::{Allocator, Run};
 use crate::sync::Rank;
 use crate::sync::{Arc, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 
-/// Windows that a volume has at most; then the oldest makes room.
+/// Maximum number of windows of a volume. Another window replaces the oldest.
 const MAX_WINDOWS: usize = 1024;
-/// Windows that a file has at most; then its oldest makes room.
+/// Maximum number of windows of a file. Another window replaces the file's oldest.
 const MAX_OF_FILE: usize = 256;
 
-/// The windows of one file, by file block. Some may have been taken back.
+/// The windows of one file, sorted by file block. They may include reclaimed windows.
 #[derive(Debug)]
 pub(crate) struct FileWindows(RwLock<Windows>);
 
-/// What [`FileWindows`] guards.
+/// The windows, guarded by [`FileWindows`].
 pub(super) type Windows = SmallVec<[Arc<Window>; 1]>;
 
 impl FileWindows {
@@ -36,14 +39,14 @@ impl FileWindows {
     }
 }
 
-/// Which window covers file block `block`.
+/// Returns the index of the window that covers file block `block`.
 pub(super) fn covering(windows: &Windows, block: u32) -> Option<usize> {
-    let behind = windows.partition_point(|window| window.first <= block);
-    behind.checked_sub(1).filter(|&index| windows[index].covers(block))
+    let after = windows.partition_point(|window| window.first <= block);
+    after.checked_sub(1).filter(|&index| windows[index].covers(block))
 }
 
-/// Every window that was not taken back. Whoever opens one or takes one back holds this, so that under it every
-/// free block is in its group or in a window.
+/// All windows of a volume that were not reclaimed. A thread that opens or reclaims a window holds the lock of this table, so
+/// under it each free block is in a group or in a window.
 #[derive(Debug)]
 pub(super) struct WindowTable {
     next_age: u64,
@@ -59,14 +62,14 @@ impl WindowTable {
         self.by_age.len()
     }
 
-    /// Whether a window ends right before `block`, and its file may want to grow into it.
+    /// Returns true if a window ends at `block`, into which its file may grow.
     pub(super) fn ends_at(&self, block: FsBlock) -> bool {
         self.by_age.values().any(|window| window.run.start + u64::from(window.run.len) == block)
     }
 }
 
 impl Allocator {
-    /// Adds a window of `run`, which is out of its group, to the table and to its file's windows.
+    /// Adds a window of `run`, which was removed from its group, to the table and to its file.
     pub(super) fn add_window(&self, table: &mut WindowTable, file: &mut Windows, first: u32, run: Run) {
         self.make_room(table, file);
         let window = Arc::new(Window::new(table.next_age, first, run));
@@ -76,7 +79,7 @@ impl Allocator {
         file.insert(at, window);
     }
 
-    /// Forgets the file's windows that are used up, and takes back what is too many.
+    /// Removes the file's windows without blocks, and reclaims windows above the limits.
     fn make_room(&self, table: &mut WindowTable, file: &mut Windows) {
         file.retain(|window| {
             let used_up = window.is_used_up();
@@ -88,16 +91,16 @@ impl Allocator {
         if file.len() >= MAX_OF_FILE
             && let Some(oldest) = (0..file.len()).min_by_key(|&index| file[index].age)
         {
-            self.take_back(table, &file.remove(oldest));
+            self.reclaim_window(table, &file.remove(oldest));
         }
         while table.len() >= MAX_WINDOWS
             && let Some((_, oldest)) = table.by_age.pop_first()
         {
-            self.put_back(&oldest);
+            self.release_rest(&oldest);
         }
     }
 
-    /// Takes back the windows of a file that reach behind file block `from`.
+    /// Reclaims the windows of a file that extend past file block `from`.
     pub(crate) fn close_windows(&self, file: &FileWindows, from: u32) {
         let mut file = file.write();
         if file.is_empty() {
@@ -107,43 +110,43 @@ impl Allocator {
         file.retain(|window| {
             let keep = window.end() <= from;
             if !keep {
-                self.take_back(&mut table, window);
+                self.reclaim_window(&mut table, window);
             }
             keep
         });
     }
 
-    /// Takes back the oldest window that has `want` blocks together; returns its group.
+    /// Reclaims the oldest window with `want` contiguous blocks. Returns its group.
     pub(super) fn reclaim_together(&self, want: u32) -> Option<GroupNo> {
         let mut table = self.windows.lock();
         let window = table.by_age.values().find(|window| window.has_together(want)).map(Arc::clone)?;
-        self.take_back(&mut table, &window);
+        self.reclaim_window(&mut table, &window);
         Some(self.layout.group_of(window.run.start).0)
     }
 
-    /// Takes back the oldest windows until `want` blocks came back. While the caller keeps what this returns, no
-    /// window is opened.
+    /// Reclaims the oldest windows until `want` blocks are free. Returns the lock of the table; no window is opened while the caller
+    /// holds it.
     pub(super) fn reclaim(&self, want: u32) -> MutexGuard<'_, WindowTable> {
         let mut table = self.windows.lock();
         let mut left = want;
         while left > 0
             && let Some((_, oldest)) = table.by_age.pop_first()
         {
-            left = left.saturating_sub(self.put_back(&oldest));
+            left = left.saturating_sub(self.release_rest(&oldest));
         }
         table
     }
 
-    fn take_back(&self, table: &mut WindowTable, window: &Window) {
+    fn reclaim_window(&self, table: &mut WindowTable, window: &Window) {
         if table.by_age.remove(&window.age).is_some() {
-            self.put_back(window);
+            self.release_rest(window);
         }
     }
 
-    /// Gives what is left of a window to its group; returns how many blocks.
-    fn put_back(&self, window: &Window) -> u32 {
+    /// Releases the remaining blocks of a window to their group. Returns their number.
+    fn release_rest(&self, window: &Window) -> u32 {
         let (group, _) = self.layout.group_of(window.run.start);
-        let rest = window.take_back();
+        let rest = window.reclaim();
         let spans = rest.iter().map(|run| (self.layout.group_of(run.start).1, run.len));
         self.group(group).release(spans);
         rest.iter().map(|run| run.len).sum()

@@ -9,7 +9,7 @@ use crate::sync::{Arc, Mutex};
 /// The most requests that a queue has under way.
 pub(crate) const QUEUE_DEPTH: u32 = 32;
 /// The most idle queues to keep.
-const MOST_IDLE: usize = 8;
+const MAX_IDLE: usize = 8;
 
 /// The pool. An idle queue has no request under way.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl DeviceQueues {
         // A queue that failed may have requests under way. Dropping it waits for them.
         if queue.in_flight() == 0 {
             let mut idle = self.idle.lock();
-            if idle.len() < MOST_IDLE {
+            if idle.len() < MAX_IDLE {
                 idle.push(queue);
             }
         }

@@ -1,80 +1,82 @@
-//! In which order files are written back. All operations but those on all files take constant time: many small files
-//! become dirty together.
+//! The order in which files are written back.
+//!
+//! Responsible for the age of files and for taking turns among them. Not responsible for locking. All operations take constant
+//! time except the operations on all files, because many small files may become dirty together.
 
 use std::time::{Duration, Instant};
 
 use hashlink::LinkedHashMap;
 
-/// What identifies a file here.
+/// The identity of a file.
 type Key = usize;
 
-/// Files that have something to write back. Those with much have turns, and others come in between.
+/// Files with dirty pages. A large file is written back in turns, and other files are written between its turns.
 #[derive(Debug)]
 pub(super) struct FlushOrder<T> {
-    /// Those that wait until they are old enough, the oldest first.
+    /// Files that are not old enough yet, the oldest first.
     waiting: LinkedHashMap<Key, (T, Instant)>,
-    /// Those whose turn has come, which may not be over after one.
-    begun: LinkedHashMap<Key, T>,
+    /// Files that are old enough or were prioritized, in the order of their turns.
+    due: LinkedHashMap<Key, T>,
 }
 
 impl<T: Clone> FlushOrder<T> {
     pub fn new() -> Self {
-        Self { waiting: LinkedHashMap::new(), begun: LinkedHashMap::new() }
+        Self { waiting: LinkedHashMap::new(), due: LinkedHashMap::new() }
     }
 
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.begun.len()
+        self.waiting.len() + self.due.len()
     }
 
-    /// Puts a file last, unless it is there. `now` is later than at earlier calls.
+    /// Appends a file, unless it is in the list. `now` is not before the time of any earlier call.
     pub fn add(&mut self, key: Key, file: T, now: Instant) {
-        if !self.begun.contains_key(&key) && !self.waiting.contains_key(&key) {
+        if !self.due.contains_key(&key) && !self.waiting.contains_key(&key) {
             self.waiting.insert(key, (file, now));
         }
     }
 
-    /// The file whose turn it is: one that has waited for `age` or longer by now, or was [hurried](Self::hurry). It
-    /// comes again after the others, until it is [restarted](Self::restart).
+    /// Returns the next file: one that has waited for `age` or longer at `now`, or was [prioritized](Self::prioritize). The file
+    /// moves to the end, and is returned again until it is [restarted](Self::restart).
     pub fn next(&mut self, now: Instant, age: Duration) -> Option<T> {
         if self.waiting.front().is_some_and(|(_, &(_, since))| now.saturating_duration_since(since) >= age)
             && let Some((key, (file, _))) = self.waiting.pop_front()
         {
-            self.begun.insert(key, file);
+            self.due.insert(key, file);
         }
-        let (key, file) = self.begun.pop_front()?;
-        self.begun.insert(key, file.clone());
+        let (key, file) = self.due.pop_front()?;
+        self.due.insert(key, file.clone());
         Some(file)
     }
 
-    /// What waited in a file is written back: what it has to write back now, it has had since `now`.
+    /// Records that the file was written back. Its age begins at `now`.
     pub fn restart(&mut self, key: Key, now: Instant) {
-        if let Some(file) = self.begun.remove(&key) {
+        if let Some(file) = self.due.remove(&key) {
             self.waiting.insert(key, (file, now));
         }
     }
 
-    /// Makes it a file's turn.
-    pub fn hurry(&mut self, key: Key) {
+    /// Makes a file the next one.
+    pub fn prioritize(&mut self, key: Key) {
         if let Some((file, _)) = self.waiting.remove(&key) {
-            self.begun.insert(key, file);
+            self.due.insert(key, file);
         }
-        self.begun.to_front(&key);
+        self.due.to_front(&key);
     }
 
-    /// Makes it the turn of all files.
-    pub fn hurry_all(&mut self) {
+    /// Makes all files due.
+    pub fn make_all_due(&mut self) {
         let waiting = self.waiting.drain();
-        self.begun.extend(waiting.map(|(key, (file, _))| (key, file)));
+        self.due.extend(waiting.map(|(key, (file, _))| (key, file)));
     }
 
     pub fn remove(&mut self, key: Key) {
         self.waiting.remove(&key);
-        self.begun.remove(&key);
+        self.due.remove(&key);
     }
 
-    /// All files, in the order of their turns.
+    /// Returns all files, in the order of their turns.
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        self.begun.values().chain(self.waiting.values().map(|(file, _)| file))
+        self.due.values().chain(self.waiting.values().map(|(file, _)| file))
     }
 }
 
@@ -84,7 +86,7 @@ mod tests {
 
     const AGE: Duration = Duration::from_secs(10);
 
-    /// A second after the other, files that are called as their keys.
+    /// Returns a list of files added one second after the other. Each file equals its key.
     fn turns(keys: std::ops::Range<usize>) -> (FlushOrder<usize>, Instant) {
         let (mut turns, start) = (FlushOrder::new(), Instant::now());
         for key in keys {
@@ -116,7 +118,7 @@ mod tests {
         let (mut turns, start) = turns(1..4);
         let now = at(start, 15);
         let take = |turns: &mut FlushOrder<usize>| turns.next(now, AGE).expect("there are some");
-        // One comes in between each two turns, until all have begun.
+        // One more file becomes due before each turn, until all are due.
         assert_eq!([(); 6].map(|()| take(&mut turns)), [1, 1, 2, 1, 3, 2]);
         turns.add(4, 4, at(start, 4));
         assert_eq!([(); 6].map(|()| take(&mut turns)), [1, 3, 2, 4, 1, 3]);
@@ -125,14 +127,14 @@ mod tests {
     #[test]
     fn who_is_hurried_is_first_whether_it_has_begun_or_not() {
         let (mut turns, start) = turns(1..4);
-        turns.hurry(2);
+        turns.prioritize(2);
         assert_eq!(order(&turns), [2, 1, 3]);
-        turns.hurry(3);
-        turns.hurry(2);
-        turns.hurry(7);
+        turns.prioritize(3);
+        turns.prioritize(2);
+        turns.prioritize(7);
         assert_eq!(order(&turns), [2, 3, 1]);
         assert_eq!([(); 3].map(|()| turns.next(start, AGE)), [2, 3, 2].map(Some));
-        turns.hurry_all();
+        turns.make_all_due();
         turns.restart(2, at(start, 9));
         assert_eq!(order(&turns), [3, 1, 2]);
     }
@@ -141,7 +143,7 @@ mod tests {
     fn a_file_is_there_once_and_gone_when_removed() {
         let (mut turns, start) = turns(1..3);
         turns.add(1, 1, start);
-        turns.hurry(1);
+        turns.prioritize(1);
         turns.add(1, 1, start);
         assert_eq!(turns.len(), 2);
         turns.remove(1);

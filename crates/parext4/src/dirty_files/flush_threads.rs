@@ -1,4 +1,7 @@
-//! The threads that write back what has waited long enough, or what is too much. Others read ahead.
+//! The flush threads, which write back old dirty pages, and dirty pages above the limit.
+//!
+//! Responsible for starting, waking and joining them. Not responsible for what they do: [`writeback`](crate::writeback)
+//! passes that as a function.
 
 use std::sync::Weak;
 use std::thread::JoinHandle;
@@ -10,8 +13,8 @@ use crate::threads;
 
 const THREADS: usize = 3;
 
-/// The threads, from the first dirty page on. They refer to the engine without using it, so its last user closes it
-/// and not one of them.
+/// The threads, which start with the first dirty page. They hold a weak reference to the engine, so the engine is closed by
+/// its last user and never by one of them.
 #[derive(Debug)]
 pub(crate) struct FlushThreads {
     interval: Duration,
@@ -19,7 +22,7 @@ pub(crate) struct FlushThreads {
     pub read_ahead: ReadAheadThreads,
 }
 
-/// When the threads look for work.
+/// The condition on which the threads wait.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     state: Mutex<State>,
@@ -30,7 +33,7 @@ pub(crate) struct Wakes {
 struct State {
     started: bool,
     stopped: bool,
-    /// How often a caller asked for a look at once.
+    /// Number of wake-ups requested so far.
     wakes: u64,
     threads: Vec<JoinHandle<()>>,
 }
@@ -40,7 +43,7 @@ impl FlushThreads {
         Self { interval, wakes: Arc::new(Wakes::new()), read_ahead: ReadAheadThreads::default() }
     }
 
-    /// Starts the threads, each of which calls `run`, unless they run.
+    /// Starts the threads unless they were started or stopped before. Each of them calls `run`.
     pub(crate) fn start<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -51,19 +54,19 @@ impl FlushThreads {
             return;
         }
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
-        // Without them, syncs, closing and the limit still write back.
+        // If no thread can be started, syncs, closing and throttled writers still write back.
         let body = move || run(&engine, &wakes, interval);
         state.threads = (0..THREADS).filter_map(|_| threads::spawn("parext4-flush", body.clone())).collect();
     }
 
-    /// Has the threads look at once.
+    /// Wakes the threads.
     pub(crate) fn wake(&self) {
         let mut state = self.wakes.state.lock();
         state.wakes += 1;
         self.wakes.changed.notify_all();
     }
 
-    /// Ends the threads and waits for them.
+    /// Stops the threads and joins them.
     pub(super) fn stop(&self) {
         let threads = {
             let mut state = self.wakes.state.lock();
@@ -81,7 +84,7 @@ impl Wakes {
         Self { state: Mutex::new(Rank::Leaf, State::default()), changed: Condvar::default() }
     }
 
-    /// Waits for `time` or until woken; `false` if the threads must end.
+    /// Blocks for `time` or until a wake-up after the one that `seen` counts. Returns false if the thread must end.
     pub(crate) fn wait(&self, time: Duration, seen: &mut u64) -> bool {
         let mut state = self.state.lock();
         let idle = |state: &mut State| !state.stopped && state.wakes == *seen;

@@ -1,5 +1,8 @@
-//! The files with dirty pages: their list in the order of write-back, how many writers may be at work, and the queues and
-//! threads that write back. What the threads do comes from above (`writeback`).
+//! The dirty files of a volume.
+//!
+//! Responsible for the list of files with dirty pages in the order of write-back, for the dirty-page limit and the limit on
+//! writers, and for the threads and device queues of write-back. Not responsible for writing back: [`writeback`](crate::writeback)
+//! does that. Invariant: each file with dirty pages is in the list.
 
 mod device_queues;
 mod flush_order;
@@ -14,11 +17,11 @@ use parext4_device::Device;
 pub(crate) use device_queues::QUEUE_DEPTH;
 pub(crate) use flush_threads::Wakes;
 pub(crate) use read_ahead::ReadAheadQueue;
-pub(crate) use writer_limit::AtWork;
 #[cfg(shuttle)]
 pub use writer_limit::WriterLimit;
 #[cfg(not(shuttle))]
 use writer_limit::WriterLimit;
+pub(crate) use writer_limit::WriterSlot;
 
 use crate::fault::{Fault, planted};
 use crate::inode::{Cached, Inode};
@@ -28,34 +31,33 @@ use device_queues::DeviceQueues;
 use flush_order::FlushOrder;
 use flush_threads::FlushThreads;
 
-/// The most pages of a batch: enough to keep the device busy while the last requests of the batch end.
+/// Maximum number of pages in a batch: enough to keep the device busy while the last requests of the batch complete.
 pub(crate) const BATCH: u32 = 512;
-/// A batch that is written because too much is dirty has at most this part of the dirty-page limit. Pages under way count as
-/// dirty. The more of the limit they take, the fewer dirty neighbours has a page when it is taken, and the shorter are the
-/// requests.
-const BATCH_PART: u64 = 64;
-/// The batches of all writers together have at most this part of the limit.
-const BATCHES_PART: u64 = 4;
-/// The fewest pages of a batch.
-const SMALLEST_BATCH: u32 = 16;
+/// A batch that is written because the dirty-page limit is exceeded has at most one page in this number of the limit. Pages
+/// in flight count as dirty. The more of the limit they use, the fewer dirty neighbours a page has when it is written back,
+/// and the shorter are the requests.
+const BATCH_SHARE: u64 = 64;
+/// The batches of all writers together have at most one page in this number of the limit.
+const BATCHES_SHARE: u64 = 4;
+/// Minimum number of pages in a batch.
+const MIN_BATCH: u32 = 16;
 
-/// Pages that a writer makes dirty, at most, before it looks whether too many are.
+/// Maximum number of pages that a writer dirties before it checks the dirty-page limit.
 pub(crate) const PAGES_AT_ONCE: u32 = 10;
-/// The nodes of the cache that these take: those on two ways down a tree; and those that who makes a tree grow takes for a
-/// moment.
+/// Tree nodes of the cache for [`PAGES_AT_ONCE`] pages: the nodes on two paths from the root.
 const NODES_AT_ONCE: u32 = 12;
-const NODES_FOR_A_MOMENT: u32 = 10;
-/// With more files than these to write back, others are worth waking.
-const FEW: usize = 8;
+const NODES_FOR_GROWTH: u32 = 10;
+/// If more files than this are written back together, the flush threads are woken to help.
+const HELP_ABOVE_FILES: usize = 8;
 
-/// What the options of a volume say about dirty data.
+/// The options of a volume for dirty data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The bytes of file data in memory.
+    /// Capacity of the page cache, in bytes.
     pub cache: u64,
-    /// The dirty bytes among them. `None`: 40 %.
+    /// Dirty-page limit, in bytes. `None`: 40 % of `cache`.
     pub dirty: Option<u64>,
-    /// How long data may stay dirty. `None`: the volume has no threads that write back.
+    /// How long a page may stay dirty. `None`: the volume has no flush threads.
     pub interval: Option<Duration>,
 }
 
@@ -63,29 +65,28 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct DirtyFiles {
     files: Mutex<FlushOrder<Arc<Inode>>>,
-    /// So many dirty pages are too many for more.
+    /// Dirty-page limit, in pages. Writers above it must write back first.
     pub limit: u64,
-    /// Those for whom there is memory beside these.
+    /// Limits the writers to the number for which the cache has memory beside the dirty pages.
     pub writers: WriterLimit,
-    /// Writers that write a batch back at a time because too much is dirty.
+    /// Limits the writers that write back a batch because the dirty-page limit is exceeded.
     pub cleaners: WriterLimit,
-    /// The most pages of such a batch.
+    /// Maximum number of pages in such a batch.
     batch: u32,
     pub threads: Option<FlushThreads>,
-    /// For writing back.
+    /// The device queues of write-back.
     pub queues: DeviceQueues,
 }
 
 impl DirtyFiles {
     pub(crate) fn new(limits: &Limits, pages: &PageCache, device: &Arc<dyn Device>) -> Self {
         let bytes = limits.dirty.unwrap_or(limits.cache / 5 * 2);
-        // Some of the cache must stay for what is read.
+        // A quarter of the cache is reserved for clean pages.
         let limit = (bytes / PAGE as u64).min(pages.capacity() / 4 * 3).max(16);
         let by_pages = (pages.capacity() - limit) / u64::from(PAGES_AT_ONCE);
-        let by_nodes = (pages.spare_nodes() - NODES_FOR_A_MOMENT) / NODES_AT_ONCE;
-        let batch =
-            u32::try_from(limit / BATCH_PART).map_or(BATCH, |pages| pages.clamp(SMALLEST_BATCH, BATCH));
-        let cleaners = u32::try_from(limit / BATCHES_PART / u64::from(batch)).unwrap_or(u32::MAX);
+        let by_nodes = (pages.spare_nodes() - NODES_FOR_GROWTH) / NODES_AT_ONCE;
+        let batch = u32::try_from(limit / BATCH_SHARE).map_or(BATCH, |pages| pages.clamp(MIN_BATCH, BATCH));
+        let cleaners = u32::try_from(limit / BATCHES_SHARE / u64::from(batch)).unwrap_or(u32::MAX);
         let writers = u32::try_from(by_pages).map_or(by_nodes, |by_pages| by_pages.min(by_nodes));
         Self {
             files: Mutex::new(Rank::DirtyFiles, FlushOrder::new()),
@@ -98,7 +99,7 @@ impl DirtyFiles {
         }
     }
 
-    /// Ends the volume's own threads and waits for them.
+    /// Stops the background threads and joins them, and closes the device queues.
     pub(crate) fn stop(&self) {
         if let Some(threads) = &self.threads {
             threads.stop();
@@ -106,12 +107,13 @@ impl DirtyFiles {
         self.queues.close();
     }
 
-    /// Returns the most pages to write back in one batch because too much is dirty.
+    /// Returns the maximum number of pages in a batch that is written because the dirty-page limit is exceeded.
     pub(crate) fn batch(&self) -> u32 {
         self.batch
     }
 
-    /// Says whether it is the only one. Who finds it listed finds it here: what it has written is synced with the rest.
+    /// Adds a file to the list. Returns true if the list was empty. The inode's flag is set under the list's lock, so a sync that
+    /// sees the flag also finds the inode.
     pub(crate) fn add(&self, inode: &Arc<Inode>, cached: &Cached) -> bool {
         if planted(Fault::ListedAhead) {
             cached.list();
@@ -124,20 +126,20 @@ impl DirtyFiles {
         files.len() == 1
     }
 
-    /// The file whose turn it is; only one that waits for `age` or longer.
+    /// Returns the next file to write back, or `None` if no file has been dirty for `age` and none is due.
     pub(crate) fn next(&self, age: Duration) -> Option<Arc<Inode>> {
         self.files.lock().next(Instant::now(), age)
     }
 
-    /// All that waited in the file is written back: what is dirty now became so since.
+    /// Records that all pages of the file that were old enough are written back. Its age begins again.
     pub(crate) fn restart(&self, inode: &Arc<Inode>) {
         self.files.lock().restart(key(inode), Instant::now());
     }
 
-    /// Takes a file off that has nothing to write back any more.
+    /// Removes the file from the list if it has no dirty pages.
     pub(crate) fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
-        // All writers of the file block on the list while `unlist` scans the pages. A file that has work stays listed, so
-        // they need not.
+        // `unlist` scans the pages under the list's lock, and all writers of the file block on that lock meanwhile. This check
+        // avoids the scan while the file has work.
         if cached.has_work() && !planted(Fault::UnlistedWhileChecked) {
             return;
         }
@@ -147,7 +149,7 @@ impl DirtyFiles {
         }
     }
 
-    /// Acquires the list, so that a test sees who waits for it.
+    /// Acquires the list, so that a test can observe threads that block on it.
     #[cfg(test)]
     pub(crate) fn lock(&self) -> impl Sized + '_ {
         self.files.lock()
@@ -158,21 +160,23 @@ impl DirtyFiles {
         self.files.lock().len()
     }
 
-    /// Has the threads write the file back before all that are not in a hurry. Returns false if there are no threads.
-    pub(crate) fn hurry(&self, inode: &Arc<Inode>) -> bool {
+    /// Makes the file the next that the flush threads write back, and wakes them. Returns false if the volume has no flush
+    /// threads.
+    pub(crate) fn prioritize(&self, inode: &Arc<Inode>) -> bool {
         let Some(threads) = &self.threads else { return false };
-        self.files.lock().hurry(key(inode));
+        self.files.lock().prioritize(key(inode));
         threads.wake();
         true
     }
 
-    /// All files, the last one first. The volume's own threads help whoever writes them all back, from the other end.
-    pub(crate) fn all_together(&self) -> Vec<Arc<Inode>> {
+    /// Returns all files in the reverse order of write-back. If there are more than [`HELP_ABOVE_FILES`] files, also wakes the flush threads,
+    /// which begin at the other end.
+    pub(crate) fn prioritize_all(&self) -> Vec<Arc<Inode>> {
         let mut files = self.files.lock();
         if let Some(threads) = &self.threads
-            && files.len() > FEW
+            && files.len() > HELP_ABOVE_FILES
         {
-            files.hurry_all();
+            files.make_all_due();
             threads.wake();
         }
         let mut all: Vec<_> = files.all().cloned().collect();
@@ -181,7 +185,7 @@ impl DirtyFiles {
     }
 }
 
-/// What is listed stays in memory, so nothing else is there.
+/// Returns the key of a file. A listed file stays in memory, so no other inode has its address.
 fn key(inode: &Arc<Inode>) -> usize {
     std::ptr::from_ref::<Inode>(inode).addr()
 }

@@ -1,4 +1,7 @@
-//! The threads that read ahead. Writing back, which may take long, has others.
+//! The read-ahead threads and their queue.
+//!
+//! Responsible for queueing pages and for starting and joining the threads. Not responsible for reading: `file::buffered`
+//! passes that as a function. The threads are apart from the flush threads, because writing back may take long.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,18 +13,18 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads;
 
 const THREADS: usize = 4;
-/// Pages that one thread brings in at once: 1 MiB.
-const PIECE: u32 = 256;
-/// Pieces that wait; more are dropped.
-const MOST_WAITING: usize = 256;
+/// Pages that one thread reads at once: 1 MiB.
+const PAGES_PER_REQUEST: u32 = 256;
+/// Maximum length of the queue. Further requests are dropped.
+const MAX_QUEUED: usize = 256;
 
-/// The threads, from the first pages on that are to be read ahead.
+/// The threads, which start with the first request.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAheadThreads {
     queue: Arc<ReadAheadQueue>,
 }
 
-/// The pages that wait to be brought in.
+/// The queue of pages to read.
 #[derive(Debug)]
 pub(crate) struct ReadAheadQueue {
     state: Mutex<State>,
@@ -32,12 +35,13 @@ pub(crate) struct ReadAheadQueue {
 struct State {
     started: bool,
     stopped: bool,
-    waiting: VecDeque<(Arc<Inode>, Range<u32>)>,
+    requests: VecDeque<(Arc<Inode>, Range<u32>)>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ReadAheadThreads {
-    /// Has the threads, each of which calls `run`, bring pages in, as far as they are not too busy.
+    /// Queues `pages` of a file, in parts of at most [`PAGES_PER_REQUEST`] pages. Drops the parts for which the queue has no room. Starts the
+    /// threads if they have not been started; each of them calls `run`.
     pub(crate) fn read_ahead<E: Send + Sync + 'static>(
         &self,
         engine: &Arc<E>,
@@ -49,12 +53,12 @@ impl ReadAheadThreads {
         if state.stopped {
             return;
         }
-        for start in pages.clone().step_by(PIECE as usize) {
-            if state.waiting.len() == MOST_WAITING {
+        for start in pages.clone().step_by(PAGES_PER_REQUEST as usize) {
+            if state.requests.len() == MAX_QUEUED {
                 break;
             }
-            let end = start.saturating_add(PIECE).min(pages.end);
-            state.waiting.push_back((Arc::clone(inode), start..end));
+            let end = start.saturating_add(PAGES_PER_REQUEST).min(pages.end);
+            state.requests.push_back((Arc::clone(inode), start..end));
             self.queue.changed.notify_one();
         }
         if !std::mem::replace(&mut state.started, true) {
@@ -65,7 +69,7 @@ impl ReadAheadThreads {
         }
     }
 
-    /// Ends the threads and waits for them.
+    /// Stops the threads and joins them, and empties the queue.
     pub(super) fn stop(&self) {
         let threads = {
             let mut state = self.queue.state.lock();
@@ -74,8 +78,8 @@ impl ReadAheadThreads {
         };
         self.queue.changed.notify_all();
         threads::join(threads);
-        let waiting = std::mem::take(&mut self.queue.state.lock().waiting);
-        drop(waiting);
+        let requests = std::mem::take(&mut self.queue.state.lock().requests);
+        drop(requests);
     }
 }
 
@@ -86,12 +90,12 @@ impl Default for ReadAheadQueue {
 }
 
 impl ReadAheadQueue {
-    /// Waits for pages to bring in; `None` if the threads must end.
+    /// Returns the next pages to read. Blocks while the queue is empty. Returns `None` if the thread must end.
     pub(crate) fn next(&self) -> Option<(Arc<Inode>, Range<u32>)> {
         let mut state = self.state.lock();
-        while !state.stopped && state.waiting.is_empty() {
+        while !state.stopped && state.requests.is_empty() {
             self.changed.wait(&mut state);
         }
-        if state.stopped { None } else { state.waiting.pop_front() }
+        if state.stopped { None } else { state.requests.pop_front() }
     }
 }

@@ -1,7 +1,8 @@
-//! How many writers may be at work in the page cache at a time, or write it back.
+//! The limit on the number of threads that write to the page cache, or write it back, at a time.
 //!
-//! A writer holds its range while it waits for memory, and then nobody else gets at pages that are wanted by somebody
-//! who waits for that range. So there must always be memory for all that are at work, beside what may be dirty.
+//! Responsible for blocking a thread that would exceed the limit. Invariant: the cache has memory for each admitted writer
+//! beside the dirty pages. Without that, a writer could wait for memory while it holds its range, and the dirty pages that
+//! would free memory could be in that range.
 
 use crate::fault::{Fault, planted};
 use crate::stripes::{Padded, number_of_thread};
@@ -9,11 +10,11 @@ use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// With more parts than these, threads hardly meet less.
-const MOST_PARTS: u32 = 32;
+/// Maximum number of shards. More shards hardly reduce contention.
+const MAX_SHARDS: u32 = 32;
 
-/// So many places, in parts so that threads do not meet where there are many. A thread has a part of its own, and looks at
-/// the others only when that is full.
+/// A counting semaphore in shards, so that threads rarely contend. A thread has its own shard and tries the remaining shards
+/// only if its own is full.
 #[derive(Debug)]
 pub struct WriterLimit(Box<[Padded<LimitShard>]>);
 
@@ -25,68 +26,70 @@ struct LimitShard {
     freed: Condvar,
 }
 
-/// A writer at work, until this is dropped.
+/// A slot of the limit. Dropping it releases the slot.
 #[derive(Debug)]
 #[must_use]
-pub struct AtWork<'a>(&'a LimitShard);
+pub struct WriterSlot<'a>(&'a LimitShard);
 
 impl WriterLimit {
-    /// Lets `most` be at work at a time, or one if that is none.
+    /// Returns a limit of about `limit` slots, and at least one.
     #[must_use]
-    pub fn new(most: u32) -> Self {
-        let parts = (most / 8).clamp(1, MOST_PARTS);
-        Self((0..parts).map(|_| Padded(LimitShard::new((most / parts).max(1)))).collect())
+    pub fn new(limit: u32) -> Self {
+        let shards = (limit / 8).clamp(1, MAX_SHARDS);
+        Self((0..shards).map(|_| Padded(LimitShard::new((limit / shards).max(1)))).collect())
     }
 
-    /// Waits until the calling thread may be at work. It holds no range, and is not at work.
-    pub fn enter(&self) -> AtWork<'_> {
+    /// Acquires a slot. Blocks while all slots are in use. The caller holds no range and no slot.
+    pub fn acquire(&self) -> WriterSlot<'_> {
         let own = number_of_thread() % self.0.len();
         let (before, from_own) = self.0.split_at(own);
-        match from_own.iter().chain(before).find(|part| part.take()) {
-            Some(part) => AtWork(part),
+        match from_own.iter().chain(before).find(|shard| shard.try_acquire()) {
+            Some(shard) => WriterSlot(shard),
             None => {
-                self.0[own].wait();
-                AtWork(&self.0[own])
+                self.0[own].acquire_slow();
+                WriterSlot(&self.0[own])
             }
         }
     }
 }
 
 impl LimitShard {
-    fn new(places: u32) -> Self {
+    fn new(slots: u32) -> Self {
         Self {
-            free: AtomicU32::new(places),
+            free: AtomicU32::new(slots),
             waiting: AtomicU32::new(0),
             lock: Mutex::new(Rank::Leaf, ()),
             freed: Condvar::default(),
         }
     }
 
-    fn take(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         let one_less = |free: u32| free.checked_sub(1);
         self.free.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 
     #[cold]
-    fn wait(&self) {
+    fn acquire_slow(&self) {
         let mut lock = self.lock.lock();
-        // SeqCst, as all of both: who leaves sees it, or this one what was freed.
+        // All accesses to `free` and `waiting` are SeqCst. So either the releasing thread sees this waiter, or this thread sees
+        // the released slot.
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        while !self.take() {
+        while !self.try_acquire() {
             self.freed.wait(&mut lock);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Drop for AtWork<'_> {
+impl Drop for WriterSlot<'_> {
     fn drop(&mut self) {
-        let Self(part) = self;
-        part.free.fetch_add(1, Ordering::SeqCst);
-        if part.waiting.load(Ordering::SeqCst) > 0 && !planted(Fault::PlaceFreedUnheard) {
-            // By now, who has found none sleeps.
-            drop(part.lock.lock());
-            part.freed.notify_one();
+        let Self(shard) = self;
+        shard.free.fetch_add(1, Ordering::SeqCst);
+        if shard.waiting.load(Ordering::SeqCst) > 0 && !planted(Fault::PlaceFreedUnheard) {
+            // Acquiring the lock guarantees that a thread that found no free slot is already parked, so the notification
+            // cannot be lost.
+            drop(shard.lock.lock());
+            shard.freed.notify_one();
         }
     }
 }

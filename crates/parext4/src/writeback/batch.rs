@@ -1,12 +1,15 @@
-//! Writes the taken pages of one file to the device, with up to 32 requests under way:
+//! Writing the page runs of one batch to the device.
 //!
-//! 1. each run of dirty blocks is allocated, and reserves what its completion needs. Two runs with a short gap of clean
-//!    blocks become one, if all their blocks are written and adjoin on the device;
-//! 2. the batch submits all runs and waits for the last one;
-//! 3. the batch completes each run as a direct write is completed (I3);
-//! 4. the pages become clean (H6). The pages of a failed run become dirty again, and the file records the failure.
+//! Responsible for allocating, writing and completing them, with up to 32 requests in flight. Not responsible for choosing
+//! the pages. Invariant: a page becomes clean only after the transaction that converts its blocks.
 //!
-//! A request may cover clean pages. The batch takes them as it takes dirty ones, under a held range, and they count as being
+//! 1. The batch allocates each run of dirty blocks and reserves what its completion needs. It joins two runs with a short gap
+//!    of clean blocks if all their blocks are written and contiguous on the device.
+//! 2. The batch submits all runs and waits for the last one.
+//! 3. The batch completes each run as a direct write is completed (I3).
+//! 4. The pages become clean (H6). The pages of a failed run become dirty again, and the file records the failure.
+//!
+//! A request may cover clean pages. Their write-back begins like that of dirty ones, under a held range, and they count as being
 //! written back until the end. A direct write of such a page waits for that, so no old data overwrites newer data.
 
 use std::collections::VecDeque;
@@ -15,7 +18,7 @@ use std::ops::Range;
 
 use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
 
-use super::taken::{Contents, Segments, Taken};
+use super::page_runs::{Contents, PageRun, Segments};
 use super::{GAP, Units};
 use crate::allocator::{Growth, Reservation};
 use crate::block_io::Prepared;
@@ -28,21 +31,21 @@ use crate::node::Node;
 use crate::page_cache::PAGE;
 use crate::sync::Arc;
 
-/// Taken pages of one file on their way to the device.
+/// The page runs of one batch, all of one file.
 pub(super) struct Batch<'a, 'b> {
     node: &'a Node,
     cached: &'b Cached,
-    taken: &'b mut [Taken<'a>],
-    /// The contents of all of them.
+    page_runs: &'b mut [PageRun<'a>],
+    /// The contents of all pages.
     contents: Arc<AlignedBuf>,
-    /// The result of each so far.
+    /// The result of each page run so far.
     results: Vec<Result<()>>,
     writes: Vec<Write<'a>>,
 }
 
 /// A run of blocks that is ready to be written.
 struct Write<'a> {
-    /// The index of its pages in `taken`.
+    /// The index of its pages in `page_runs`.
     of: usize,
     segment: Range<u32>,
     prepared: Prepared<'a>,
@@ -52,7 +55,7 @@ struct Write<'a> {
 type Requests = VecDeque<(usize, u64, Segment)>;
 
 impl Node {
-    /// Writes taken pages to the device. Returns the number of dirty ones among them. Pages that were written are clean,
+    /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that were written are clean,
     /// the others are dirty again.
     ///
     /// # Errors
@@ -60,22 +63,22 @@ impl Node {
     pub(super) fn write_batch<'a>(
         &'a self,
         cached: &Cached,
-        mut taken: Vec<Taken<'a>>,
+        mut page_runs: Vec<PageRun<'a>>,
         contents: Contents,
     ) -> Result<u32> {
-        let results = Batch::write(self, cached, &mut taken, contents);
-        let (mut pages, mut first) = (0, Ok(()));
-        for (mut taken, result) in taken.into_iter().zip(results) {
-            pages += taken.dirty_pages();
+        let results = Batch::write(self, cached, &mut page_runs, contents);
+        let (mut count, mut first) = (0, Ok(()));
+        for (mut pages, result) in page_runs.into_iter().zip(results) {
+            count += pages.dirty_pages();
             match result {
-                Ok(()) => taken.clean(),
-                // The volume reports what has stopped it.
-                Err(Error::Stopped(_)) => drop(taken),
-                Err(ref error) => cached.failures.add_before(error.clone(), || drop(taken)),
+                Ok(()) => pages.clean(),
+                // Report the error that stopped the volume.
+                Err(Error::Stopped(_)) => drop(pages),
+                Err(ref error) => cached.failures.add_before(error.clone(), || drop(pages)),
             }
             first = first.and(result);
         }
-        first.map(|()| pages)
+        first.map(|()| count)
     }
 }
 
@@ -84,14 +87,15 @@ impl<'a, 'b> Batch<'a, 'b> {
     fn write(
         node: &'a Node,
         cached: &'b Cached,
-        taken: &'b mut [Taken<'a>],
+        page_runs: &'b mut [PageRun<'a>],
         contents: Contents,
     ) -> Vec<Result<()>> {
-        let results = taken.iter().map(|_| Ok(())).collect();
-        let mut batch = Self { node, cached, taken, contents: contents.share(), results, writes: Vec::new() };
-        for of in 0..batch.taken.len() {
+        let results = page_runs.iter().map(|_| Ok(())).collect();
+        let mut batch =
+            Self { node, cached, page_runs, contents: contents.into_shared(), results, writes: Vec::new() };
+        for of in 0..batch.page_runs.len() {
             let prepared = batch.prepare(of);
-            batch.note(of, prepared);
+            batch.record(of, prepared);
         }
         batch.flush();
         // A device queue that failed may still read from the buffer.
@@ -101,14 +105,14 @@ impl<'a, 'b> Batch<'a, 'b> {
         batch.results
     }
 
-    /// Notes a result for the pages `of`; the first failure counts.
-    fn note(&mut self, of: usize, result: Result<()>) {
+    /// Records the result of the page run `of`. The first failure is kept.
+    fn record(&mut self, of: usize, result: Result<()>) {
         if self.results[of].is_ok() {
             self.results[of] = result;
         }
     }
 
-    /// Adds the writes for the pages `of`.
+    /// Prepares the writes of the page run `of`.
     fn prepare(&mut self, of: usize) -> Result<()> {
         let segments = self.allocate(of)?;
         for segment in self.node.join(segments)? {
@@ -123,7 +127,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         Ok(())
     }
 
-    /// Runs `attempt`. If space runs out, completes the prepared writes, which frees what they have reserved, and runs
+    /// Runs `attempt`. If it fails for lack of space, completes the prepared writes, which releases their reservations, and runs
     /// `again`.
     fn with_room<R>(
         &mut self,
@@ -139,36 +143,36 @@ impl<'a, 'b> Batch<'a, 'b> {
         }
     }
 
-    /// Maps the holes under the pages `of`. Returns the runs of dirty blocks.
+    /// Maps the holes under the page run `of`. Returns the runs of dirty blocks.
     fn allocate(&mut self, of: usize) -> Result<Segments> {
         let (units, allocator) = (self.node.units(), &self.node.engine.allocator);
-        let pages = &self.taken[of].pages;
+        let pages = &self.page_runs[of].pages;
         let reserved = pages.iter().map(|(_, page)| units.blocks_in(page.reserved())).sum();
         let mut kept = allocator.undelay(reserved);
-        let segments = self.taken[of].segments(units);
+        let segments = self.page_runs[of].segments(units);
         let mut filled = self.node.fill_segments(&segments, &mut kept);
         if matches!(filled, Err(Error::NoSpace)) && !self.writes.is_empty() {
             self.flush();
             filled = self.node.fill_segments(&segments, &mut kept);
         }
-        let taken = &mut self.taken[of];
+        let page_run = &mut self.page_runs[of];
         if let Err(error) = filled {
-            let left = self.node.keep_holes(taken, units).unwrap_or(0);
+            let left = self.node.mark_allocated(page_run, units).unwrap_or(0);
             allocator.delay_again(kept, left);
             self.cached.remove_delayed(reserved.saturating_sub(left));
             return Err(error);
         }
-        // All pages have blocks now, so the rest of the reservation is returned.
+        // All pages have blocks now, so release the rest of the reservation.
         drop(kept);
         self.cached.remove_delayed(reserved);
-        taken.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
+        page_run.pages.iter_mut().for_each(|(_, page)| page.allocated(page.reserved()));
         Ok(segments)
     }
 
     /// Writes the prepared runs to the device, waits for them, and completes them.
     fn flush(&mut self) {
         if planted(Fault::CleanBeforeConversion) {
-            self.taken.iter_mut().for_each(Taken::clean);
+            self.page_runs.iter_mut().for_each(PageRun::clean);
         }
         self.transfer();
         for Write { of, segment, prepared } in std::mem::take(&mut self.writes) {
@@ -176,11 +180,11 @@ impl<'a, 'b> Batch<'a, 'b> {
             let ended = match &self.results[of] {
                 Ok(()) => {
                     let prepared = Prepared { modifies: false, ..prepared };
-                    self.node.complete(prepared, end.min(self.taken[of].size))
+                    self.node.complete(prepared, end.min(self.page_runs[of].size))
                 }
                 Err(_) => self.node.abandon(prepared),
             };
-            self.note(of, ended);
+            self.record(of, ended);
         }
     }
 
@@ -193,7 +197,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         } else if let Some((nth, offset, segment)) = requests.pop_front() {
             let bytes = segment.bytes().map_err(|error| self.node.write_failed(offset, error));
             let written = bytes.and_then(|bytes| self.node.write_device(offset, &[IoSlice::new(bytes)]));
-            self.note(self.writes[nth].of, written);
+            self.record(self.writes[nth].of, written);
         }
     }
 
@@ -206,7 +210,7 @@ impl<'a, 'b> Batch<'a, 'b> {
             let [offset, end] = [write.segment.start, write.segment.end].map(|at| u64::from(at) * block_size);
             for piece in self.node.write_segments(offset, end, &write.prepared.runs) {
                 debug_assert_eq!(piece.pads, (0, 0), "whole blocks");
-                let start = self.taken[write.of].position(offset + piece.data.start as u64);
+                let start = self.page_runs[write.of].position(offset + piece.data.start as u64);
                 let segment = Segment { buf: Arc::clone(&self.contents), start, len: piece.data.len() };
                 requests.push_back((nth, piece.at.unwrap_or(0), segment));
             }
@@ -217,7 +221,7 @@ impl<'a, 'b> Batch<'a, 'b> {
     /// Submits `requests` to `queue`, and waits for all of them.
     fn submit(&mut self, mut requests: Requests, queue: &mut dyn Queue) {
         if planted(Fault::BatchUnawaited) {
-            self.taken.iter_mut().for_each(Taken::clean);
+            self.page_runs.iter_mut().for_each(PageRun::clean);
         }
         let mut done = Vec::new();
         while !requests.is_empty() || queue.in_flight() > 0 {
@@ -230,7 +234,7 @@ impl<'a, 'b> Batch<'a, 'b> {
                         let op = Op::Write { offset, segments: [segment].into_iter().collect() };
                         queue.submit(Request { token: nth as u64, op });
                     }
-                    stopped => self.note(self.writes[nth].of, stopped),
+                    stopped => self.record(self.writes[nth].of, stopped),
                 }
             }
             if queue.in_flight() > 0
@@ -249,14 +253,14 @@ impl<'a, 'b> Batch<'a, 'b> {
             return;
         };
         let written = done.result.map_err(|error| self.node.write_failed(offset, error));
-        self.note(self.writes[nth].of, written);
+        self.record(self.writes[nth].of, written);
     }
 
     /// Notes a failure for every write, because the queue itself has failed and the results are unknown.
     fn fail_all(&mut self, error: &std::io::Error) {
         let failed = self.node.write_failed(0, std::io::Error::new(error.kind(), error.to_string()));
         for nth in 0..self.writes.len() {
-            self.note(self.writes[nth].of, Err(failed.clone()));
+            self.record(self.writes[nth].of, Err(failed.clone()));
         }
     }
 }
@@ -308,10 +312,10 @@ impl Node {
     }
 
     /// Notes, after a failure, which pages have been allocated. Returns the number of blocks that are still missing.
-    fn keep_holes(&self, taken: &mut Taken<'_>, units: Units) -> Result<u32> {
+    fn mark_allocated(&self, page_run: &mut PageRun<'_>, units: Units) -> Result<u32> {
         let map = self.engine.map(&self.inode)?;
         let mut left = 0;
-        for (index, page) in &mut taken.pages {
+        for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
                 if page.reserved() & mask != 0 {
                     if map.lookup(block, 1).state == State::Hole {

@@ -1,5 +1,8 @@
-//! Direct operations on a file that has pages: they hold whole pages, so none comes into being in their way, and the
-//! device has what they are about to read, or change, before they begin (H5, H19, H28).
+//! Coherence of direct operations with the page cache (H5, H19, H28).
+//!
+//! Responsible for preparing the pages in the way of a direct operation: a dirty page is written back before the device is
+//! read or changed, and a page is dropped before its blocks change. A direct operation holds the ranges of whole pages, so no
+//! page is created in its way. Not responsible for acquiring the range: [`admission`](crate::admission) does that.
 
 use std::ops::Range;
 
@@ -15,18 +18,18 @@ use crate::operation::Operation;
 use crate::page_cache::PAGE;
 
 impl Node {
-    /// Waits until an operation may proceed that does not extend the file, or sets its size, and settles the pages in its
-    /// way. What admission saw of the file is true as long as the range is held (I2).
+    /// Acquires the range of an operation that does not extend the file, and of one that sets its size. Prepares the pages in its
+    /// way. Blocks until the range is free. The facts that admission read stay true while the range is held (I2).
     pub(crate) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
         self.admit_settling(operation, Self::make_coherent)
     }
 
-    /// As [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter.
+    /// Like [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter.
     pub(crate) fn admit_up_to(&self, operation: Operation, end: u64) -> Result<HeldRange<'_>> {
         self.admit_up_to_settling(operation, end, Self::make_coherent)
     }
 
-    /// Waits for the range of an operation in the queue; `None` if by then a larger one is needed.
+    /// Blocks until a queued operation has its range. Returns `None` if a larger range is needed by then.
     pub(crate) fn wait<'a>(
         &'a self,
         operation: Operation,
@@ -35,7 +38,7 @@ impl Node {
         self.wait_settling(operation, queued, Self::make_coherent)
     }
 
-    /// Returns the plan for `operation` as it is now that `range` is held in `mode`; `None` if that is not enough.
+    /// Returns the plan for `operation` under the held `range` and `mode`, or `None` if these do not suffice any more.
     pub(crate) fn confirm(
         &self,
         operation: Operation,
@@ -45,11 +48,11 @@ impl Node {
         self.confirm_settling(operation, range, mode, Self::make_coherent)
     }
 
-    /// Prepares the pages in the way of an operation that has its range. A file that was never opened for buffered I/O
-    /// has none. Returns whether blocks may have changed by it.
+    /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O has none.
+    /// Returns true if blocks may have changed meanwhile.
     ///
     /// # Errors
-    /// If dirty pages cannot be written back; they stay.
+    /// Returns an error if dirty pages cannot be written back. They stay dirty.
     pub(crate) fn make_coherent(&self, operation: Operation) -> Result<bool> {
         if self.inode.cached().is_none() || planted(Fault::PagesKept) {
             return Ok(false);
@@ -58,7 +61,7 @@ impl Node {
             Operation::Read { offset, end } if offset < end => {
                 self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
             }
-            // Should the operation fail, or find that it must begin again, what was there is on the device.
+            // The device has the earlier data if the operation fails or starts over.
             Operation::Write { offset, end }
             | Operation::Widen { offset, end }
             | Operation::ZeroRange { offset, end, .. }
@@ -66,12 +69,12 @@ impl Node {
             {
                 self.move_out(pages_of(ByteRange::new(offset, end)))?;
             }
-            // What is behind moves on the device.
+            // All blocks from `offset` on move.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
                 self.move_out(pages_of(ByteRange::starting_at(offset)))?;
             }
             Operation::PunchHole { offset, end } => {
-                // The pages that go will not raise the size when they are written back.
+                // The dropped pages will not raise the size by their write-back.
                 self.raise_disk_size(end.min(self.inode.size()))?;
                 self.move_edges_out(ByteRange::new(offset, end))?;
             }
@@ -83,7 +86,7 @@ impl Node {
         Ok(true)
     }
 
-    /// Writes pages back and drops them. The caller holds them exclusively.
+    /// Writes back pages and drops them. The caller holds their range exclusively.
     fn move_out(&self, pages: Range<u32>) -> Result<()> {
         if !planted(Fault::DroppedUnwritten) {
             self.write_back(pages.clone(), HowToHold::Already)?;
@@ -92,9 +95,9 @@ impl Node {
         Ok(())
     }
 
-    /// Writes back and drops the pages that lie in `range` only in part. The others are for the caller to
-    /// [drop](Self::drop_cached) when their data has gone, as it may not come to that; until then nobody else writes
-    /// them back. The caller holds them all exclusively.
+    /// Writes back and drops the pages that are partly in `range`. The caller [drops](Self::drop_cached) the pages that are
+    /// wholly in `range` once their blocks are gone, because the operation may still fail. The caller holds the ranges of all of
+    /// them exclusively, so no other thread begins to write them back.
     fn move_edges_out(&self, range: ByteRange) -> Result<()> {
         let (pages, whole) = (pages_of(range), whole_pages(range.start()..range.end()));
         if whole.is_empty() {
@@ -108,12 +111,12 @@ impl Node {
         Ok(())
     }
 
-    /// Drops the pages that lie in `range` as a whole, whose data has gone. The caller holds them exclusively.
+    /// Drops the pages that are wholly in `range`, after their blocks are gone. The caller holds their range exclusively.
     pub(crate) fn drop_cached(&self, range: ByteRange) {
         self.engine.discard_pages(&self.inode, whole_pages(range.start()..range.end()));
     }
 
-    /// An error if an operation that must not wait would have to write back, or wait for pages.
+    /// Returns [`Error::WouldBlock`] if the operation would have to write back pages or wait for them.
     pub(crate) fn check_coherent(&self, operation: Operation) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         let (Operation::Read { offset, end }
@@ -129,8 +132,8 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the page at byte `at` is not being written back. The caller holds some of the page exclusively, so
-    /// that does not begin again.
+    /// Blocks until the page at byte `at` is not being written back. The caller holds a part of the page's range exclusively, so
+    /// no thread begins to write it back again.
     pub(crate) fn wait_for_write_back_at(&self, at: u64) {
         if let Some(cached) = self.inode.cached() {
             let pages = pages_of(ByteRange::new(at, at.saturating_add(1)));
@@ -138,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Writes back all that is dirty in the file, for whoever looks at its map or makes it durable.
+    /// Writes back all dirty pages of the file, for a caller that reads its map or makes it durable.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -150,21 +153,21 @@ impl Node {
     }
 }
 
-/// The pages that a range touches.
+/// Returns the pages that a range touches.
 pub(crate) fn pages_of(range: ByteRange) -> Range<u32> {
     let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
     let page = PAGE as u64;
     narrow(range.start() / page)..narrow(range.end().div_ceil(page))
 }
 
-/// The pages that lie in a range of bytes as a whole.
+/// Returns the pages that are wholly in a range of bytes.
 pub(crate) fn whole_pages(range: Range<u64>) -> Range<u32> {
     let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
     let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
     narrow(start)..narrow(end.max(start))
 }
 
-/// The page that byte `at` lies in.
+/// Returns the page that contains byte `at`.
 pub(crate) fn page_of(at: u64) -> u32 {
     u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
 }

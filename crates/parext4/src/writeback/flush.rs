@@ -1,25 +1,33 @@
-//! When data in memory is written back: by the volume's own threads after a while, by writers while there is too much of
-//! it, and by syncs and closing.
+//! When dirty pages are written back.
+//!
+//! | Trigger | Thread | Pages |
+//! |---|---|---|
+//! | a page has been dirty for the write-back interval | flush threads | the files that are old enough |
+//! | half the dirty-page limit is exceeded | flush threads | all files |
+//! | the dirty-page limit is exceeded | the writer | a batch of any file |
+//! | sync, or closing the volume | the caller, helped by flush threads | all dirty pages |
+//!
+//! Not responsible for writing a page: the parent module does that.
 
 use std::sync::Weak;
 use std::time::Duration;
 
 use super::HowToHold;
-use crate::dirty_files::{AtWork, Wakes};
+use crate::dirty_files::{Wakes, WriterSlot};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::inode::{Cached, Inode};
 use crate::node::Node;
 use crate::sync::{Arc, yield_now};
 
-/// Pages that the volume's own threads write back of one file before the next one's turn.
-const TURN: u32 = 4096;
-/// Pages that one thread would be long about.
-const MANY: u64 = 1024;
+/// Pages of one file that a flush thread writes back before it continues with the next file.
+const PAGES_PER_TURN: u32 = 4096;
+/// With this number of dirty pages or more, the flush threads help the thread that writes back a file.
+const HELP_FROM_DIRTY_PAGES: u64 = 1024;
 
 impl Engine {
-    /// Notes that a page of the file is dirty. Who writes to one that has become so by another does it, too: the other may
-    /// not have come to it yet.
+    /// Adds the file to the dirty files, if it is not listed. Must be called after a page became dirty. A thread that writes to
+    /// a page that another thread dirtied calls this as well, because the other thread may not have called it yet.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
         if cached.must_list() {
             let is_first = self.dirty.add(inode, cached);
@@ -32,18 +40,21 @@ impl Engine {
         }
     }
 
-    /// Lets the caller write to `node`, which may take up to [`PAGES_AT_ONCE`](crate::dirty_files::PAGES_AT_ONCE) pages before it looks
-    /// [whether more are dirty](Self::is_dirty_enough) than should be. It holds no range.
+    /// Admits the caller as a writer of `node`. Writes back pages first while the dirty-page limit is exceeded. The caller holds
+    /// no range. It may dirty up to [`PAGES_AT_ONCE`](crate::dirty_files::PAGES_AT_ONCE) pages before it checks
+    /// [the limit](Self::is_dirty_enough) again.
+    ///
+    /// Blocks while too many writers are admitted, and on the device.
     ///
     /// # Errors
-    /// If the volume has stopped, or the file cannot be written back.
-    pub(crate) fn begin_writing(self: &Arc<Self>, node: &Node) -> Result<AtWork<'_>> {
-        let at_work = self.dirty.writers.enter();
+    /// Returns an error if the volume has stopped or the file cannot be written back.
+    pub(crate) fn begin_writing(self: &Arc<Self>, node: &Node) -> Result<WriterSlot<'_>> {
+        let writer_slot = self.dirty.writers.acquire();
         self.throttle(node)?;
-        Ok(at_work)
+        Ok(writer_slot)
     }
 
-    /// Writes some data back for a writer of `node` if there is too much of it in memory.
+    /// Writes back batches for a writer of `node` while the dirty-page limit is exceeded.
     fn throttle(self: &Arc<Self>, node: &Node) -> Result<()> {
         if self.is_half_full()
             && let Some(threads) = &self.dirty.threads
@@ -51,8 +62,8 @@ impl Engine {
             threads.wake();
         }
         while self.is_dirty_enough() {
-            let cleaning = self.dirty.cleaners.enter();
-            // Other writers may have written enough back meanwhile.
+            let cleaner_slot = self.dirty.cleaners.acquire();
+            // Other writers may have written back enough meanwhile.
             if !self.is_dirty_enough() {
                 break;
             }
@@ -60,9 +71,9 @@ impl Engine {
             match self.write_back_some(Duration::ZERO, self.dirty.batch()) {
                 Ok(true) => {}
                 Ok(false) => yield_now(),
-                // What is too much may be others' that must stay; it is this file's only if this fails too.
+                // The pages that failed may belong to other files. The writer fails only if its own file cannot be written back.
                 Err(_) => {
-                    drop(cleaning);
+                    drop(cleaner_slot);
                     return node.write_back(0..u32::MAX, HowToHold::Wait);
                 }
             }
@@ -70,20 +81,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the volume's own threads help somebody who is going to write the file back, if that may be much: a device is
-    /// faster with several requests than with one.
+    /// Wakes the flush threads to help the caller write back the file, if the volume has many dirty pages. A device is faster
+    /// with several requests in flight than with one.
     pub(crate) fn write_back_together(&self, inode: &Arc<Inode>) {
-        if self.pages.dirty_pages() >= MANY {
-            self.dirty.hurry(inode);
+        if self.pages.dirty_pages() >= HELP_FROM_DIRTY_PAGES {
+            self.dirty.prioritize(inode);
         }
     }
 
-    /// Has the volume's own threads write the file back at once. Returns false if there are none.
+    /// Makes the flush threads write back the file next. Returns false if the volume has no flush threads.
     pub(crate) fn write_back_soon(&self, inode: &Arc<Inode>) -> bool {
-        self.dirty.hurry(inode)
+        self.dirty.prioritize(inode)
     }
 
-    /// Whether more is dirty than should be.
+    /// Returns true if the dirty-page limit is exceeded.
     pub(crate) fn is_dirty_enough(&self) -> bool {
         self.is_dirtier_than(self.dirty.limit)
     }
@@ -92,25 +103,25 @@ impl Engine {
         self.dirty.len() == 0
     }
 
-    /// Whether there is enough dirty for the volume's own threads not to wait any longer.
+    /// Returns true if half the dirty-page limit is exceeded. The flush threads then do not wait for the interval.
     pub(crate) fn is_half_full(&self) -> bool {
         self.is_dirtier_than(self.dirty.limit / 2)
     }
 
-    /// Whether so many pages are dirty, or fewer that take too many nodes of the cache.
+    /// Returns true if more than `pages` pages are dirty, or if fewer use too many tree nodes of the cache.
     fn is_dirtier_than(&self, pages: u64) -> bool {
         let dirty = self.pages.dirty_pages();
-        // With few, it is not these that take the nodes.
-        let takes_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
-        dirty > pages || takes_nodes() && !self.pages.ensure_spare_nodes()
+        // Below this number, pages that are not dirty use the nodes.
+        let uses_nodes = || dirty > (self.pages.spare_nodes() / 4).into();
+        dirty > pages || uses_nodes() && !self.pages.ensure_spare_nodes()
     }
 
-    /// Writes about `most` pages back of a file that waits for `age` or longer: those that nobody is at work in. Returns
-    /// whether there was anything to do.
+    /// Writes back about `most` pages of one file that has been dirty for `age` or longer. Skips pages whose range is held.
+    /// Returns true if it wrote any.
     ///
     /// # Errors
-    /// A failure, if it is all that comes of going through the files: whoever waits for room would wait for ever. The
-    /// files that fail know of it too, and tell who syncs.
+    /// Returns a failure if no file could be written back, because a caller that waits for the limit would wait forever. Each
+    /// failed file also records its failure and reports it to the next sync.
     pub(crate) fn write_back_some(self: &Arc<Self>, age: Duration, most: u32) -> Result<bool> {
         let mut result = Ok(false);
         let files = self.dirty.len();
@@ -125,11 +136,11 @@ impl Engine {
         result
     }
 
-    /// The same for the file whose turn it is.
+    /// Like [`write_back_some`](Self::write_back_some), for one file.
     fn write_back_turn(self: &Arc<Self>, inode: &Arc<Inode>, most: u32) -> Result<bool> {
         let Some(cached) = inode.cached() else { return Ok(false) };
         let mut result = Ok(0);
-        // One that is being deleted will have no pages.
+        // `None` if the inode is being deleted. It will have no pages then.
         if let Some(node) = Node::for_own_thread(self, inode) {
             result = node.write_back_turn(most);
         }
@@ -140,13 +151,13 @@ impl Engine {
         result.map(|written| written > 0)
     }
 
-    /// Writes everything back that is dirty now. The caller holds no range.
+    /// Writes back all pages that are dirty now. The caller holds no range.
     ///
     /// # Errors
-    /// The first failure; the others' pages are written all the same.
+    /// Returns the first failure. The pages of the remaining files are written back nevertheless.
     pub(crate) fn write_back_all(self: &Arc<Self>) -> Result<()> {
         let mut result = Ok(());
-        for inode in self.dirty.all_together() {
+        for inode in self.dirty.prioritize_all() {
             let Some(cached) = inode.cached() else { continue };
             if let Some(node) = Node::for_own_thread(self, &inode) {
                 result = result.and(node.write_back(0..u32::MAX, HowToHold::Wait));
@@ -157,15 +168,15 @@ impl Engine {
     }
 }
 
-/// Writes back what is due, as one of the volume's own threads.
+/// The body of a flush thread.
 fn run(engine: &Weak<Engine>, wakes: &Wakes, interval: Duration) {
     let (mut seen, mut is_idle) = (0, false);
-    // Pages become dirty at any time, so what is due is looked for more often than it becomes so.
+    // Pages become dirty at any time, so the thread checks more often than once in the interval.
     while wakes.wait(if is_idle { Duration::MAX } else { interval / 5 }, &mut seen) {
         let Some(engine) = engine.upgrade() else { return };
         while !wakes.is_stopped() && engine.health.check().is_ok() {
             let age = if engine.is_half_full() { Duration::ZERO } else { interval };
-            if !matches!(engine.write_back_some(age, TURN), Ok(true)) {
+            if !matches!(engine.write_back_some(age, PAGES_PER_TURN), Ok(true)) {
                 break;
             }
         }

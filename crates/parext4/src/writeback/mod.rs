@@ -1,15 +1,18 @@
-//! Write-back of dirty pages, and of what direct operations find in their way ([`coherence`]). A thread writes back like
-//! this:
+//! Write-back of dirty pages.
 //!
-//! 1. a thread takes runs of pages, holding their range only while it copies them;
-//! 2. a [batch] allocates their blocks and writes them to the device;
-//! 3. the map and the size show the data in one transaction, as after a direct write;
-//! 4. only then the pages become clean (H6).
+//! Responsible for writing dirty pages to the device, and for keeping direct operations and the pages in their way
+//! [coherent](coherence). Not responsible for the list of dirty files: [`dirty_files`](crate::dirty_files) holds it. Invariant:
+//! a page becomes clean only after the map and the size on disk include its data (H6).
+//!
+//! 1. A thread acquires the range of a run of pages, copies their contents, and releases the range.
+//! 2. A [batch] allocates their blocks and writes them to the device.
+//! 3. One transaction converts the blocks and raises the size on disk, as after a direct write.
+//! 4. The pages become clean.
 
 mod batch;
 mod coherence;
 mod flush;
-mod taken;
+mod page_runs;
 mod units;
 
 use std::ops::Range;
@@ -17,7 +20,7 @@ use std::ops::Range;
 pub(crate) use coherence::{page_of, pages_of, whole_pages};
 pub(crate) use units::Units;
 
-use self::taken::{Contents, Taken, Taking};
+use self::page_runs::{Contents, PageCollector, PageRun};
 use crate::admission::{Blocks, FileState, plan};
 use crate::dirty_files::BATCH;
 use crate::error::Result;
@@ -29,30 +32,30 @@ use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Rank, hold};
 
-/// Limits of a batch.
+/// The limits of a batch.
 const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
-/// The most clean pages between two dirty ones that are written with them, because that takes less time than a second
-/// request.
+/// Maximum number of clean pages between two dirty ones that are written with them, because that takes less time than a
+/// second request.
 const GAP: u32 = 2;
-/// Dirty pages, counted over one call, from which on the volume's own threads help to write the file back.
-const MANY: u32 = 256;
+/// After this number of dirty pages in one call, the flush threads help to write back the file.
+const HELP_FROM_PAGES: u32 = 256;
 
-/// How the thread that writes pages back acquires their range.
+/// How the thread that writes back acquires the range of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowToHold {
-    /// The caller holds it already.
+    /// The caller holds it.
     Already,
-    /// The thread blocks until it is free.
+    /// The thread blocks until the range is free.
     Wait,
     /// The thread skips a run whose range another operation holds.
     Try,
 }
 
 impl Node {
-    /// Writes back the dirty pages of `pages`, and waits until other threads have written back theirs.
+    /// Writes back the dirty pages of `pages`, and blocks until other threads have written back theirs.
     ///
     /// # Errors
-    /// The first failure. The pages that it concerns are dirty again.
+    /// Returns the first failure. The pages that failed are dirty again.
     pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         loop {
@@ -62,7 +65,7 @@ impl Node {
                 return Ok(());
             }
             cached.pages.wait_write_back(pages.clone());
-            // Pages that another thread could not write are dirty again, so this one tries them.
+            // Pages that another thread failed to write are dirty again, so this thread retries them.
             let none_failed = failures == Some(cached.failures.begun()) && self.engine.health.check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages.clone());
             if seen || planted(Fault::FailureUnseen) {
@@ -81,16 +84,16 @@ impl Node {
             }
             let (count, next) = self.write_back_runs(cached, &runs, how)?;
             from = next;
-            // A short write-back has ended by now and needs no help.
-            if how == HowToHold::Wait && written < MANY && written + count >= MANY {
+            // A short write-back ends before this point and needs no help.
+            if how == HowToHold::Wait && written < HELP_FROM_PAGES && written + count >= HELP_FROM_PAGES {
                 self.engine.write_back_together(&self.inode);
             }
             written = written.saturating_add(count);
         }
     }
 
-    /// Writes back about `most` dirty pages whose ranges are free, from where the last turn ended, in batches as small as
-    /// the volume's dirty-page limit asks for. Returns their number.
+    /// Writes back about `most` dirty pages whose ranges are free, in batches of the size that the dirty-page limit permits.
+    /// Continues where the previous call ended. Returns the number of pages.
     pub(crate) fn write_back_turn(&self, most: u32) -> Result<u32> {
         let Some(cached) = self.inode.cached() else { return Ok(0) };
         let limits = RunLimits { pages: self.engine.dirty.batch(), ..LIMITS };
@@ -103,24 +106,25 @@ impl Node {
         Ok(written)
     }
 
-    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages and the page to go on at.
+    /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the page to continue at.
     fn write_back_runs(&self, cached: &Cached, runs: &[Range<u32>], how: HowToHold) -> Result<(u32, u32)> {
         self.engine.health.check()?;
         let writing = cached.writing();
-        let (mut taken, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
+        let (mut page_runs, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
         for run in runs {
-            // With pages taken, the thread must not block on a range: its holder may wait for these pages.
-            let how_now = if taken.is_empty() || how == HowToHold::Already { how } else { HowToHold::Try };
-            match self.take_held(cached, run.clone(), how_now, how, &mut contents)? {
-                Some(more) => taken.extend(more),
+            // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
+            let how_now =
+                if page_runs.is_empty() || how == HowToHold::Already { how } else { HowToHold::Try };
+            match self.begin_runs_held(cached, run.clone(), how_now, how, &mut contents)? {
+                Some(more) => page_runs.extend(more),
                 None if how == HowToHold::Wait => break,
                 None => {}
             }
             next = run.end;
         }
-        let result = self.write_batch(cached, taken, contents);
-        // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then:
-        // no thread takes the file off the list meanwhile.
+        let result = self.write_batch(cached, page_runs, contents);
+        // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then, so no
+        // thread removes the file from the list meanwhile.
         if result.is_err() {
             self.engine.note_dirty(&self.inode, cached);
         }
@@ -128,24 +132,24 @@ impl Node {
         result.map(|count| (count, next))
     }
 
-    /// Takes the dirty pages of a run in pieces that adjoin, holding their range as `hold_how` says. Returns `None` if
-    /// another operation holds it.
-    fn take_held<'a>(
+    /// Begins the write-back of the dirty pages of a run, under its range, which is acquired as `hold_how` says. Returns `None`
+    /// if another operation holds the range.
+    fn begin_runs_held<'a>(
         &self,
         cached: &'a Cached,
         run: Range<u32>,
         hold_how: HowToHold,
         how: HowToHold,
         contents: &mut Contents,
-    ) -> Result<Option<Vec<Taken<'a>>>> {
+    ) -> Result<Option<Vec<PageRun<'a>>>> {
         let (offset, end) = (byte_of(run.start), byte_of(run.end));
         let operation = Operation::WriteBack { offset, end };
         match hold_how {
-            HowToHold::Already => Ok(Some(self.take(cached, run, how, contents))),
+            HowToHold::Already => Ok(Some(self.begin_runs(cached, run, how, contents))),
             HowToHold::Wait => {
-                // Nothing is in the way of a write-back but its own pages.
+                // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
                 let _held = self.admit_settling(operation, |_, _| Ok(false))?;
-                Ok(Some(self.take(cached, run, how, contents)))
+                Ok(Some(self.begin_runs(cached, run, how, contents)))
             }
             HowToHold::Try => {
                 let plan = plan(operation, &self.state_for_cache(), self.engine.policy);
@@ -153,62 +157,62 @@ impl Node {
                 let guard = self.inode.ranges.try_lock(plan.range, plan.mode);
                 Ok(guard.map(|_guard| {
                     self.record().admitted(plan.reason, plan.mode, plan.drains);
-                    self.take(cached, run, how, contents)
+                    self.begin_runs(cached, run, how, contents)
                 }))
             }
         }
     }
 
-    /// Takes the dirty pages of a run whose range is held, and the clean ones between them.
-    fn take<'a>(
+    /// Begins the write-back of the dirty pages of a run and of the clean pages between them. The caller holds the range.
+    fn begin_runs<'a>(
         &self,
         cached: &'a Cached,
         run: Range<u32>,
         how: HowToHold,
         contents: &mut Contents,
-    ) -> Vec<Taken<'a>> {
-        let mut taking = Taking::new(self.inode.size(), contents);
+    ) -> Vec<PageRun<'a>> {
+        let mut collector = PageCollector::new(self.inode.size(), contents);
         for index in run {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && how != HowToHold::Try {
-                // Another thread may be writing it back while it has become dirty again. All threads take pages in ascending
-                // order, so no two wait for each other.
+                // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
+                // so no two wait for each other.
                 cached.pages.wait_write_back(index..index + 1);
                 write_back = begin(cached, index);
             }
-            if write_back.is_none() && taking.reaches(index) {
+            if write_back.is_none() && collector.reaches(index) {
                 write_back = cached.pages.peek(index).and_then(|page| page.begin_rewrite());
             }
             if let Some(write_back) = write_back {
-                taking.add(index, write_back);
+                collector.add(index, write_back);
             }
         }
-        taking.finish()
+        collector.finish()
     }
 
-    /// What admission must know for operations on pages.
+    /// Returns the facts that admission needs for operations on pages.
     pub(crate) fn state_for_cache(&self) -> FileState {
         self.state(Blocks::NOT_LOOKED_AT)
     }
 }
 
 impl Node {
-    /// Returns true if the file may have dirty pages. Takes every earlier write of this thread into account.
+    /// Returns true if the file may have dirty pages. Includes every earlier write of this thread.
     pub(crate) fn may_have_dirty_pages(&self) -> bool {
         self.inode.cached().is_some_and(Cached::is_listed)
     }
 
-    /// Writes back the file's dirty pages, so that the next commit makes them durable. The caller holds neither a range
-    /// nor a handle.
+    /// Writes back the file's dirty pages, so that the next commit makes them durable. The caller holds neither a range nor a
+    /// handle.
     ///
     /// # Errors
-    /// If the data cannot be written.
+    /// Returns an error if the data cannot be written.
     pub(crate) fn write_back_data(&self) -> Result<()> {
         self.write_back(0..u32::MAX, HowToHold::Wait)
     }
 }
 
-/// Claims the next runs for one of the threads that write the file back: each claim begins where the last one ended.
+/// Claims the next runs for one of the threads that write back the file. Each claim begins where the previous one ended.
 /// Returns `None` when the caller has reached the end twice, or once from the start.
 fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
     loop {
@@ -230,7 +234,7 @@ fn begin(cached: &Cached, index: u32) -> Option<WriteBack<'_>> {
     cached.pages.peek(index)?.begin_write_back()
 }
 
-/// The first byte of a page.
+/// Returns the offset of a page in the file, in bytes.
 fn byte_of(index: u32) -> u64 {
     u64::from(index) * PAGE as u64
 }

@@ -1,18 +1,19 @@
-//! Blocks of a page: its dirty and reserved marks count in units of a KiB, and a page has up to four blocks.
+//! Conversion between the blocks of a page and its units: dirty and reserved marks count in units of 1 KiB, and a page has up
+//! to four blocks.
 
 use crate::node::Node;
 use crate::page_cache::PAGE;
 
 const UNIT: u32 = 1024;
 
-/// How the units of a page make blocks.
+/// The number of units in a block of one volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Units {
     block_size: u32,
 }
 
 impl Node {
-    /// Returns how the units of the file's pages make blocks.
+    /// Returns the conversion for the file's volume.
     pub(crate) fn units(&self) -> Units {
         Units::new(self.engine.layout.block_size)
     }
@@ -23,12 +24,12 @@ impl Units {
         Self { block_size }
     }
 
-    /// Units in a block.
+    /// Returns the number of units in a block.
     fn per_block(self) -> u32 {
         self.block_size / UNIT
     }
 
-    /// The units of the blocks that `[at, at + len)` bytes of a page touch.
+    /// Returns the units of the blocks that the bytes `[at, at + len)` of a page touch.
     pub(crate) fn touched(self, at: usize, len: usize) -> u8 {
         let block = self.block_size as usize;
         let (first, end) = (at / block * block, (at + len).next_multiple_of(block));
@@ -36,17 +37,17 @@ impl Units {
         mask(end / unit) & !mask(first / unit)
     }
 
-    /// How many blocks the units are.
+    /// Returns the number of blocks of the units in a mask.
     pub(crate) fn blocks_in(self, units: u8) -> u32 {
         units.count_ones() / self.per_block()
     }
 
-    /// How many blocks `bytes` take.
+    /// Returns the number of blocks that `bytes` bytes fill, the last one possibly in part.
     pub(crate) fn blocks(self, bytes: u64) -> u32 {
         u32::try_from(bytes.div_ceil(u64::from(self.block_size))).unwrap_or(u32::MAX)
     }
 
-    /// The blocks of a page, with their units.
+    /// Returns the blocks of a page, each with its units.
     pub(crate) fn of_page(self, index: u32) -> impl Iterator<Item = (u32, u8)> {
         let per_page = 4096 / self.block_size;
         let of_one = mask(self.per_block() as usize);
@@ -54,7 +55,7 @@ impl Units {
     }
 }
 
-/// The first `units` units.
+/// Returns the mask of the first `units` units.
 fn mask(units: usize) -> u8 {
     u8::try_from((1_u32 << units.min(PAGE / UNIT as usize)) - 1).unwrap_or(u8::MAX)
 }

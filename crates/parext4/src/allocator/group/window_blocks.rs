@@ -8,8 +8,8 @@ use crate::meta::MetaCache;
 use crate::sync::Arc;
 
 impl Group {
-    /// Takes a free run that `choose` names out of the free extents, in memory only; [`release`](Self::release)
-    /// brings back what is not [used](Self::mark_used).
+    /// Removes the free run that `choose` returns from the free extents, in memory only. [`release`](Self::release) adds the part back
+    /// that is not [used](Self::mark_used).
     pub(in crate::allocator) fn keep_for_window(
         &self,
         cache: &MetaCache,
@@ -26,7 +26,7 @@ impl Group {
         Ok(chosen)
     }
 
-    /// Marks blocks that were set aside as in use.
+    /// Marks blocks of a window as in use.
     pub(in crate::allocator) fn mark_used(
         self: &Arc<Self>,
         cache: &MetaCache,
@@ -36,7 +36,7 @@ impl Group {
     ) -> Result<()> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        self.mark(handle, &mut blocks, &bitmap, start, len);
+        self.mark_in_use(handle, &mut blocks, &bitmap, start, len);
         blocks.in_windows -= len;
         Ok(())
     }

@@ -1,4 +1,7 @@
-//! Pages taken for write-back, with a copy of their contents.
+//! Pages in write-back, with a copy of their contents.
+//!
+//! Responsible for collecting pages into runs and copying them under the held range. Not responsible for writing them:
+//! [`batch`](super::batch) does that.
 
 use std::ops::Range;
 
@@ -9,14 +12,14 @@ use super::{Units, byte_of};
 use crate::page_cache::{PAGE, WriteBack};
 use crate::sync::Arc;
 
-/// Consecutive pages of a file. The first and the last are dirty; between two dirty ones lie at most
-/// [`GAP`](super::GAP) clean ones.
-pub(super) struct Taken<'a> {
+/// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP) clean pages lie between
+/// two dirty ones.
+pub(super) struct PageRun<'a> {
     first: u32,
     pub pages: Pages<'a>,
-    /// Where the copy of their contents begins in the batch's [`Contents`], in bytes.
+    /// Offset of the copy in the batch's [`Contents`], in bytes.
     copy: usize,
-    /// The file's size when the pages were taken. It covers them until they are written.
+    /// The file's size when the pages were copied. The size on disk must cover them once they are written.
     pub size: u64,
 }
 
@@ -25,21 +28,21 @@ type Pages<'a> = SmallVec<[(u32, WriteBack<'a>); 8]>;
 /// Ranges of file blocks.
 pub(super) type Segments = SmallVec<[Range<u32>; 4]>;
 
-/// The contents of all pages of a batch, in one buffer: a batch never needs more than that.
+/// The contents of all pages of a batch, in one buffer.
 pub(super) struct Contents {
     bytes: AlignedBuf,
-    /// Bytes that hold contents.
+    /// Number of bytes in use.
     used: usize,
 }
 
 impl Contents {
-    /// Returns room for the contents of all pages in `runs`.
+    /// Returns a buffer with room for the pages of `runs`.
     pub(crate) fn with_room(runs: &[Range<u32>]) -> Self {
         let pages: usize = runs.iter().map(ExactSizeIterator::len).sum();
         Self { bytes: BufferPool::global().take_aligned(pages * PAGE), used: 0 }
     }
 
-    /// Copies the contents of `pages`. Returns where they begin.
+    /// Copies the contents of `pages`. Returns the offset of the copy.
     fn copy(&mut self, pages: &Pages<'_>) -> usize {
         let start = self.used;
         self.used += pages.len() * PAGE;
@@ -49,57 +52,57 @@ impl Contents {
         start
     }
 
-    /// Returns the buffer, for requests to read from.
-    pub(crate) fn share(self) -> Arc<AlignedBuf> {
+    /// Returns the buffer, shared with the requests that read from it.
+    pub(crate) fn into_shared(self) -> Arc<AlignedBuf> {
         Arc::new(self.bytes)
     }
 }
 
-/// Collects pages in ascending order. The caller holds the range of all of them.
-pub(super) struct Taking<'a, 'c> {
+/// Collects pages in ascending order into runs. The caller holds the range of all pages.
+pub(super) struct PageCollector<'a, 'c> {
     size: u64,
     contents: &'c mut Contents,
     pages: Pages<'a>,
-    taken: Vec<Taken<'a>>,
+    page_runs: Vec<PageRun<'a>>,
 }
 
-impl<'a, 'c> Taking<'a, 'c> {
-    /// `size` is the file's. Contents are copied to `contents`, which has room for them.
+impl<'a, 'c> PageCollector<'a, 'c> {
+    /// Returns an empty collector. `size` is the file's size; `contents` has room for all pages.
     pub(crate) fn new(size: u64, contents: &'c mut Contents) -> Self {
-        Self { size, contents, pages: Pages::new(), taken: Vec::new() }
+        Self { size, contents, pages: Pages::new(), page_runs: Vec::new() }
     }
 
-    /// Returns whether the last page taken is the one before `index`.
+    /// Returns true if the last page added is the one before `index`.
     pub(crate) fn reaches(&self, index: u32) -> bool {
         self.pages.last().is_some_and(|(last, _)| last + 1 == index)
     }
 
-    /// Adds a page. A clean one is released if no dirty one follows it.
+    /// Adds a page. A clean page is released if no dirty page follows it in its run.
     pub(crate) fn add(&mut self, index: u32, page: WriteBack<'a>) {
         if !self.reaches(index) {
-            self.end_piece();
+            self.end_run();
         }
         self.pages.push((index, page));
     }
 
-    /// Copies the contents of the added pages and returns them.
-    pub(crate) fn finish(mut self) -> Vec<Taken<'a>> {
-        self.end_piece();
-        self.taken
+    /// Copies the contents of the added pages and returns their runs.
+    pub(crate) fn finish(mut self) -> Vec<PageRun<'a>> {
+        self.end_run();
+        self.page_runs
     }
 
-    fn end_piece(&mut self) {
+    fn end_run(&mut self) {
         let end = self.pages.iter().rposition(|(_, page)| page.dirty() != 0).map_or(0, |last| last + 1);
         self.pages.truncate(end);
         let pages = std::mem::take(&mut self.pages);
         if let Some(&(first, _)) = pages.first() {
             let copy = self.contents.copy(&pages);
-            self.taken.push(Taken { first, pages, copy, size: self.size });
+            self.page_runs.push(PageRun { first, pages, copy, size: self.size });
         }
     }
 }
 
-impl Taken<'_> {
+impl PageRun<'_> {
     /// Returns the number of dirty pages.
     pub(crate) fn dirty_pages(&self) -> u32 {
         u32::try_from(self.pages.iter().filter(|(_, page)| page.dirty() != 0).count()).unwrap_or(u32::MAX)
@@ -123,12 +126,12 @@ impl Taken<'_> {
         segments
     }
 
-    /// Returns where the contents of byte `offset` of the file are in the batch's [`Contents`].
+    /// Returns the position of byte `offset` of the file in the batch's [`Contents`].
     pub(crate) fn position(&self, offset: u64) -> usize {
         self.copy + usize::try_from(offset - byte_of(self.first)).unwrap_or(usize::MAX)
     }
 
-    /// Ends the write-back of all pages: they are clean, unless they were changed meanwhile.
+    /// Ends the write-back of all pages. A page becomes clean unless it was changed meanwhile.
     pub(crate) fn clean(&mut self) {
         self.pages.drain(..).for_each(|(_, page)| page.finish(true));
     }

@@ -37,6 +37,18 @@ pub const FUSE_MOUNTS: &[Tool] = &[
     Tool { program: "tar", package: "tar" },
 ];
 
+/// The programs that make what `mkfs` must refuse to overwrite.
+pub const FORMATTERS: &[Tool] = &[
+    Tool { program: "mkfs.btrfs", package: "btrfs-progs" },
+    Tool { program: "mkfs.exfat", package: "exfatprogs" },
+    Tool { program: "mkfs.f2fs", package: "f2fs-tools" },
+    Tool { program: "mkfs.ntfs", package: "ntfs-3g" },
+    Tool { program: "mkfs.vfat", package: "dosfstools" },
+    Tool { program: "mkfs.xfs", package: "xfsprogs" },
+    Tool { program: "mkswap", package: "util-linux" },
+    Tool { program: "sfdisk", package: "fdisk" },
+];
+
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {
     let packages = missing_packages(tools);

@@ -1,4 +1,4 @@
-//! Appends against each other and against what else moves the end.
+//! Appends against each other and against other operations that move the end of the file.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn appends_are_neither_lost_nor_torn() {
 }
 
 #[test]
-fn an_append_meets_a_write_behind_the_end() {
+fn an_append_races_with_a_write_past_the_end() {
     check(300, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         race(&file, |f| f.append(&[1; 3 * SECTOR]).map(drop).unwrap(), |f| write(f, 2, 1, SECTOR as u64));
-        // The append went first and was overwritten in its middle, or it came behind the write.
+        // Either the write overwrote the middle of the append, or the append came after the write.
         let seen = sectors(&read(&file, 16, 0));
         assert!(seen == [1, 2, 1] || seen == [0, 2, 1, 1, 1], "{seen:?}");
     });
@@ -39,7 +39,7 @@ fn an_append_whose_block_is_punched_leaves_no_gap() {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 9, 1, 0);
-        // The rest of the first block, as long as that is written, needs its own bytes only.
+        // While the rest of the first block is written, the append needs only its own bytes.
         let third = spawn(&file, |f| f.append(&[3; SECTOR]).map(drop).unwrap());
         race(
             &file,
@@ -62,14 +62,14 @@ fn an_append_after_a_truncation_goes_to_the_end() {
         let cut_and_append = |f: &parext4::DirectFile| {
             f.set_len(BLOCK as u64).unwrap();
             if f.append(&[3; BLOCK]).unwrap() > BLOCK as u64 {
-                assert_eq!(blocks_of(f, 8), [1, 0, 2, 3], "an append behind what was cut off");
+                assert_eq!(blocks_of(f, 8), [1, 0, 2, 3], "an append landed past the truncated end");
             }
         };
         race(&file, |f| write_block(f, 2, 2), cut_and_append);
     });
 }
 
-/// Appends a block, if there is space for it, behind what was visible before.
+/// Appends a block, if there is space for it, after what was visible before.
 fn append_behind(file: &parext4::DirectFile, byte: u8) {
     let before = file.size();
     if let Ok(at) = file.append(&[byte; BLOCK]) {
@@ -86,7 +86,7 @@ fn an_append_that_fails_leaves_its_neighbours_alone() {
         let third = spawn(&file, |f| append_behind(f, 3));
         race(
             &file,
-            |f| assert!(f.append(&[1; 40 * BLOCK]).is_err(), "there are not so many blocks"),
+            |f| assert!(f.append(&[1; 40 * BLOCK]).is_err(), "the volume has fewer blocks"),
             |f| {
                 append_behind(f, 2);
                 append_behind(f, 2);

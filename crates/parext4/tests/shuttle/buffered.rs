@@ -26,7 +26,7 @@ fn read_cached(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_direct_write_meets_a_page_that_comes_into_being() {
+fn a_direct_write_races_with_a_page_being_filled() {
     check(200, &[Fault::PagesUnheld, Fault::PagesKept], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -39,18 +39,18 @@ fn a_direct_write_meets_a_page_that_comes_into_being() {
 }
 
 #[test]
-fn a_truncation_meets_a_page_that_comes_into_being() {
+fn a_truncation_races_with_a_page_being_filled() {
     check(200, &[Fault::PagesUnheld], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 8, 0);
         drop(buffered(&file));
         let later = |f: &DirectFile| {
-            dawdle(60);
+            yield_randomly(60);
             drop(read_cached(f, 1, 0));
         };
         race(&file, |f| f.set_len(2560).unwrap(), later);
-        // The file grows without a look at that page.
+        // The file grows, and no operation accesses that page.
         write_cached(&file, 2, 1, 8192);
         assert_eq!(sectors(&read_cached(&file, 8, 0)), [1, 1, 1, 1, 1, 0, 0, 0]);
     });
@@ -66,9 +66,9 @@ fn a_page_is_clean_when_the_map_shows_its_data() {
             &file,
             |f| buffered(f).sync_data().unwrap(),
             |f| {
-                // Mostly the other one has the page by then.
-                dawdle(60);
-                assert_eq!(sectors(&read(f, 4, 0)), [7; 4], "data in memory is there for direct reads");
+                // In most schedules the other thread has pinned the page by then.
+                yield_randomly(60);
+                assert_eq!(sectors(&read(f, 4, 0)), [7; 4], "direct reads see the data in memory");
             },
         );
     });
@@ -109,16 +109,16 @@ fn writers_of_one_page_keep_out_of_each_others_bytes() {
     });
 }
 
-/// Who zeroes a range has to begin again if the file was cut meanwhile.
+/// An operation that zeroes a range must start over if the file was truncated meanwhile.
 #[test]
-fn what_is_dirty_stays_until_it_is_zeros() {
+fn a_dirty_page_stays_until_it_is_zeroed() {
     check(200, &[Fault::DroppedUnwritten], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 16, 0);
         write_cached(&file, 2, 1, 0);
         let reader = spawn(&file, |f| {
-            dawdle(100);
+            yield_randomly(100);
             let seen = sectors(&read(f, 1, 0));
             assert!(seen == [2] || seen == [0], "neither what was written nor zeros: {seen:?}");
         });
@@ -129,26 +129,26 @@ fn what_is_dirty_stays_until_it_is_zeros() {
 }
 
 #[test]
-fn data_that_was_taken_has_its_space() {
+fn accepted_data_has_its_space_reserved() {
     check(100, &[Fault::DelayNothing], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 9, 2, 0);
         write_cached(&file, 2, 2, 4096);
-        // Others take all the rest, what is for metadata included.
+        // Other files use up all remaining blocks, including the reserve for metadata.
         leave_blocks(&volume, -1000);
-        let sync = |f: &DirectFile| buffered(f).sync_data().expect("what was taken can be written back");
+        let sync = |f: &DirectFile| buffered(f).sync_data().expect("accepted data can be written back");
         race(&file, sync, |f| assert_eq!(sectors(&read_cached(f, 2, 4096)), [2, 2]));
     });
 }
 
 #[test]
-fn a_write_that_fails_leaves_nothing_behind_the_end() {
+fn a_failed_write_leaves_no_data_past_the_end() {
     check(100, &[Fault::ShortKept], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write_cached(&file, 9, 1, 0);
-        // Enough for the first page, not for the second.
+        // Enough space for the first page, not for the second.
         leave_blocks(&volume, 5);
         let fails = |f: &DirectFile| {
             let result = buffered(f).write_at(&[1; 15 * SECTOR], SECTOR as u64);
@@ -156,16 +156,16 @@ fn a_write_that_fails_leaves_nothing_behind_the_end() {
         };
         race(&file, fails, |f| {
             let seen = sectors(&read_cached(f, 8, 0));
-            assert_eq!(seen, [9], "data that was not taken is seen");
+            assert_eq!(seen, [9], "data of a refused write is visible");
         });
-        // The file grows without a look at that page.
+        // The file grows, and no operation accesses that page.
         write_cached(&file, 2, 1, 2 * PAGE as u64);
         assert_eq!(sectors(&read_cached(&file, 8, 0)), [9, 0, 0, 0, 0, 0, 0, 0]);
     });
 }
 
 #[test]
-fn space_that_was_kept_comes_back() {
+fn reserved_space_is_released() {
     check(100, &[Fault::DelayForgotten], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -177,14 +177,14 @@ fn space_that_was_kept_comes_back() {
     });
 }
 
-/// A page that cannot be written back is dirty again, and whoever waited for that has it before it is told.
+/// A page that cannot be written back becomes dirty again before threads that wait for its write-back see the error.
 #[test]
-fn who_waits_for_a_write_back_hears_that_it_fails() {
+fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
     check(200, &[Fault::FailureUnseen], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 16 * BLOCK as u64, false).unwrap();
-        // The root is full, and the next cut needs a block.
+        // The root of the tree is full, so the next split of an extent needs a block.
         write_block(&file, 1, 2);
         write_block(&file, 1, 15);
         write_cached(&file, 7, 2, 8 * BLOCK as u64);
@@ -194,8 +194,8 @@ fn who_waits_for_a_write_back_hears_that_it_fails() {
             assert!(matches!(synced, Err(Error::NoSpace)), "{synced:?}");
         };
         let later = move |f: &DirectFile| {
-            // Mostly the other one has the page by then.
-            dawdle(60);
+            // In most schedules the other thread has pinned the page by then.
+            yield_randomly(60);
             sync(f);
         };
         race(&file, sync, later);
@@ -203,9 +203,10 @@ fn who_waits_for_a_write_back_hears_that_it_fails() {
     });
 }
 
-/// The write-back writes the clean page between two dirty ones again, as it was before the direct write.
+/// A write-back that joins two dirty pages also writes the clean page between them, with the contents from before the
+/// direct write.
 #[test]
-fn a_joined_write_back_meets_a_direct_write_of_a_clean_page() {
+fn a_joined_write_back_races_with_a_direct_write_of_a_clean_page() {
     check(200, &[Fault::RewriteUnheld], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -214,7 +215,7 @@ fn a_joined_write_back_meets_a_direct_write_of_a_clean_page() {
         write_cached(&file, 2, 8, 0);
         write_cached(&file, 2, 8, 8192);
         let later = |f: &DirectFile| {
-            dawdle(60);
+            yield_randomly(60);
             write(f, 3, 8, 4096);
         };
         race(&file, |f| buffered(f).sync_data().unwrap(), later);
@@ -233,7 +234,7 @@ fn pages_of_a_batch_are_clean_when_its_requests_are_done() {
         write_cached(&file, 2, 8, 0);
         write_cached(&file, 2, 8, 6 * 4096);
         let read_both = |f: &DirectFile| {
-            dawdle(60);
+            yield_randomly(60);
             for page in [6, 0] {
                 assert_eq!(sectors(&read(f, 8, page * 4096)), [2; 8], "page {page}");
             }
@@ -243,7 +244,7 @@ fn pages_of_a_batch_are_clean_when_its_requests_are_done() {
 }
 
 #[test]
-fn a_sync_waits_for_what_others_write_back() {
+fn a_sync_waits_for_write_back_by_another_thread() {
     check(200, &[Fault::SyncUnwaited], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
@@ -253,8 +254,8 @@ fn a_sync_waits_for_what_others_write_back() {
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
             move |f: &DirectFile| {
-                // Mostly the other one has the page by then.
-                dawdle(60);
+                // In most schedules the other thread has pinned the page by then.
+                yield_randomly(60);
                 buffered(f).sync_data().unwrap();
                 *seen.lock().unwrap() = Some(device.fork());
             }
@@ -266,9 +267,9 @@ fn a_sync_waits_for_what_others_write_back() {
     });
 }
 
-/// Whoever made the page dirty first may not have listed its file yet.
+/// The thread that made the page dirty first may not have listed its file yet.
 #[test]
-fn a_sync_of_all_knows_the_files_that_others_write_to() {
+fn a_sync_of_all_covers_files_written_by_other_threads() {
     check_stopping(300, &[Fault::ListedAhead, Fault::ListedByOthers], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
@@ -292,7 +293,7 @@ fn a_sync_of_all_knows_the_files_that_others_write_to() {
 }
 
 #[test]
-fn the_size_on_the_device_covers_what_is_there() {
+fn the_size_on_the_device_covers_only_written_data() {
     check(100, &[Fault::DiskSizeFirst], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
@@ -302,8 +303,8 @@ fn the_size_on_the_device_covers_what_is_there() {
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
             move |f: &DirectFile| {
-                dawdle(40);
-                // A commit with the inode in it, for another reason.
+                yield_randomly(40);
+                // A commit of the same inode, for another reason.
                 f.allocate(0, 2048, true).unwrap();
                 write(&other, 1, 2, 0);
                 other.sync_all().unwrap();

@@ -7,16 +7,16 @@ use parext4::{DirectFile, EmptiedLog, Volume, models};
 
 use super::support::*;
 
-/// What the journal's thread does.
+/// Runs one round of the checkpoint thread.
 fn checkpoint(volume: &Volume) -> impl FnOnce(&DirectFile) + Send + 'static {
     let volume = volume.clone();
     move |_| models::checkpoint(&volume).unwrap()
 }
 
 #[test]
-fn what_was_synced_survives_a_crash_of_a_checkpoint() {
+fn synced_data_survives_a_crash_during_a_checkpoint() {
     check(100, &[Fault::TailBeforeHome], |image| {
-        let device = Losing::new(image);
+        let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         write_block(&file, 1, 0);
@@ -34,9 +34,9 @@ fn what_was_synced_survives_a_crash_of_a_checkpoint() {
 }
 
 #[test]
-fn what_was_synced_survives_a_crash_after_the_log_was_emptied() {
+fn synced_data_survives_a_crash_after_the_log_was_emptied() {
     check(100, &[Fault::TailBeforeHome, Fault::EmptyLogUnseen], |image| {
-        let device = Losing::new(image);
+        let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         let append = |byte: u8| {
@@ -60,7 +60,7 @@ fn what_was_synced_survives_a_crash_after_the_log_was_emptied() {
 }
 
 #[test]
-fn freed_blocks_wait_until_they_are_home() {
+fn freed_blocks_wait_for_their_checkpoint() {
     check(50, &[Fault::FreedOnItsWayHome], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -72,14 +72,14 @@ fn freed_blocks_wait_until_they_are_home() {
             let volume = volume.clone();
             move |f: &DirectFile| {
                 volume.sync().unwrap();
-                // It gets the directory's block: there is no other.
+                // The file gets the directory's block, because no other block is free.
                 write_block(f, 1, 0);
             }
         };
         let checkpoint = checkpoint(&volume);
         let later = |f: &DirectFile| {
-            // Mostly the commit is about to free the block by then.
-            dawdle(200);
+            // In most schedules the commit is about to free the block by then.
+            yield_randomly(200);
             checkpoint(f);
         };
         race(&file, reuse, later);

@@ -1,4 +1,4 @@
-//! Commits against what they wait for and what rides along with them.
+//! Commits against operations that they wait for, and against times of writes that the next commit includes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn no_completion_waits_for_a_commit_that_waits_for_it() {
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
         let syncer = spawn(&file, |f| {
-            dawdle(200);
+            yield_randomly(200);
             f.sync_data().unwrap();
         });
         race(&file, |f| write_block(f, 1, 0), |f| write_block(f, 1, 2));
@@ -53,21 +53,21 @@ fn a_sync_waits_for_no_commit_after_its_own() {
 }
 
 #[test]
-fn times_ride_along_with_the_next_commit() {
+fn times_of_writes_are_in_the_next_commit() {
     check(300, &[Fault::ListedForEver], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
         let file = volume.create("/f", 0o644).unwrap();
         write_block(&file, 1, 0);
         volume.sync().unwrap();
-        // Its times wait from now on.
+        // From now on the times of its writes wait for a commit.
         write_block(&file, 2, 0);
         let commit = {
             let volume = volume.clone();
             move |_: &parext4::DirectFile| volume.sync().unwrap()
         };
         let late = |f: &DirectFile| {
-            dawdle(100);
+            yield_randomly(100);
             write_block(f, 3, 0);
         };
         race(&file, late, commit);
@@ -79,14 +79,14 @@ fn times_ride_along_with_the_next_commit() {
 }
 
 #[test]
-fn the_time_of_an_overwrite_rides_along_with_a_commit() {
+fn the_time_of_an_overwrite_is_in_the_next_commit() {
     check(300, &[Fault::TimesUnlisted], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 2, 0);
         volume.sync().unwrap();
-        // Its time waits, until it is set outright.
+        // The time of the overwrite waits until it is set explicitly.
         write(&file, 2, 2, 0);
         let long_ago = Timestamp { seconds: 5, nanoseconds: 0 };
         let set = SetAttributes { mtime: Some(long_ago), ..SetAttributes::default() };

@@ -1,4 +1,4 @@
-//! Conversions that are marked in leaves while those are filled, split, folded, encoded and removed.
+//! Conversions that are marked in leaves while the leaves are filled, split, folded, encoded and removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use super::support::*;
 
 /// Blocks of the file that are allocated before the race.
 const BLOCKS: u64 = 32;
-/// Entries of a leaf: few, so that it fills and splits soon, and some, so that marks have room.
+/// Entries of a leaf: few enough that it fills and splits early, and enough that marks have room.
 const ENTRIES: usize = 12;
 
-/// A file of unwritten blocks, of which 0, 2 and 4 are written, in a tree of small leaves.
+/// Makes a file of unwritten blocks in a tree of small leaves, and writes blocks 0, 2 and 4.
 fn with_marks(device: &Arc<MemDevice>) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::clone(device), SplitAt::Completion);
     let file = volume.create("/f", 0o644).unwrap();
@@ -27,32 +27,32 @@ fn with_marks(device: &Arc<MemDevice>) -> (Volume, DirectFile) {
     (volume, file)
 }
 
-/// Writes blocks and sees at once that they are written.
+/// Writes blocks, and asserts that they read as written at once.
 fn write_and_look(file: &DirectFile, blocks: &[u64]) {
     for &block in blocks {
         write_block(file, 1, block);
         let seen = read(file, BLOCK / SECTOR, block * BLOCK as u64);
-        assert!(seen.iter().all(|&byte| byte == 1), "what block {block} holds is not seen any more");
+        assert!(seen.iter().all(|&byte| byte == 1), "block {block} no longer reads as written");
     }
 }
 
-/// Whether each block of the file is written, which must hold ones then and zeros otherwise.
+/// Returns whether each block of the file is written. A written block must hold ones, any other block zeros.
 fn written(file: &DirectFile) -> Vec<bool> {
     let blocks = usize::try_from(file.size()).unwrap() / BLOCK;
     let is_written = |byte: u8| {
-        assert!(byte <= 1, "what nobody wrote is seen: {byte:#x}");
+        assert!(byte <= 1, "bytes that no thread wrote are visible: {byte:#x}");
         byte == 1
     };
     blocks_of(file, blocks).into_iter().map(is_written).collect()
 }
 
-/// The same, after a crash now.
+/// Like `written`, after a crash at this moment.
 fn written_after_crash(device: &MemDevice) -> Vec<bool> {
     let (_volume, file) = after_crash(device, "/f");
     written(&file)
 }
 
-/// What writers have said is done, and what a sync made of it.
+/// The blocks whose writes have returned, and which of them a sync made durable.
 #[derive(Clone, Default)]
 struct Acknowledged(Arc<Mutex<Vec<u64>>>);
 
@@ -64,7 +64,7 @@ impl Acknowledged {
         }
     }
 
-    /// Syncs, crashes, and looks for what was acknowledged before.
+    /// Syncs, crashes, and checks that the blocks acknowledged before the sync are written.
     fn sync(&self, file: &DirectFile, device: &MemDevice) {
         let before = self.0.lock().unwrap().clone();
         file.sync_data().unwrap();
@@ -83,7 +83,7 @@ fn marks_survive_commits() {
         let (_volume, file) = with_marks(&device);
         let done = Acknowledged::default();
         if shuttle::rand::thread_rng().gen_bool(0.5) {
-            // The leaf stays armed for the transaction that ends here.
+            // The leaf stays registered for marks in the transaction that ends here.
             file.sync_data().unwrap();
         }
         let syncer = {
@@ -112,16 +112,16 @@ fn marks_survive_a_leaf_that_fills_and_splits() {
     check(1500, &faults, |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
-        // Fills holes behind the end, which lie in no order, while the others convert.
+        // Fills holes past the end in no particular order while the other threads convert.
         let filler = spawn(&file, |f| {
             for block in [40, 36, 44] {
                 write_and_look(f, &[block]);
             }
         });
         let syncer = spawn(&file, |f| {
-            dawdle(300);
+            yield_randomly(300);
             f.sync_data().unwrap();
-            assert!(nodes_fit(f).unwrap(), "a leaf has more entries than it takes");
+            assert!(nodes_fit(f).unwrap(), "a leaf has more entries than its capacity");
         });
         race(&file, |f| write_and_look(f, &[8, 14, 28]), |f| write_and_look(f, &[18, 11, 24]));
         filler.join().unwrap();
@@ -139,12 +139,12 @@ fn marks_survive_a_leaf_that_fills_and_splits() {
     });
 }
 
-/// Two who change one leaf, and three who show changes of one region, in a transaction that knows the leaf.
+/// Two threads change one leaf and three show changes of one region, in a transaction that has registered the leaf.
 fn fill_holes_of_one_leaf(image: &MemDevice) {
     let device = Arc::new(image.fork());
     let (_volume, file) = with_marks(&device);
     file.set_len(64 * BLOCK as u64).unwrap();
-    // The leaf is registered, and what is behind is shown.
+    // Registers the leaf, and shows the region after it.
     write_and_look(&file, &[36]);
     let converter = spawn(&file, |f| write_and_look(f, &[8, 14, 28]));
     race(&file, |f| write_and_look(f, &[40, 48]), |f| write_and_look(f, &[44, 42]));
@@ -160,13 +160,13 @@ fn fill_holes_of_one_leaf(image: &MemDevice) {
 }
 
 #[test]
-fn holes_of_one_leaf_are_filled_side_by_side() {
+fn holes_of_one_leaf_are_filled_in_parallel() {
     check(1500, &[Fault::LeafUnheld], fill_holes_of_one_leaf);
     check_stopping(500, &[Fault::UpdateBlindly], fill_holes_of_one_leaf);
 }
 
 #[test]
-fn marks_go_with_the_blocks_that_are_cut_off() {
+fn marks_are_dropped_with_truncated_blocks() {
     check(1500, &[Fault::FoldUnretired], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
@@ -201,7 +201,7 @@ fn marks_go_with_the_blocks_that_are_cut_off() {
 }
 
 #[test]
-fn what_is_looked_at_first_shows_what_comes_meanwhile() {
+fn a_first_read_of_a_region_sees_concurrent_conversions() {
     check(400, &[Fault::ViewUnheld], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
@@ -209,14 +209,14 @@ fn what_is_looked_at_first_shows_what_comes_meanwhile() {
             write_block(&file, 1, 2 * block);
         }
         file.sync_data().unwrap();
-        // Nobody has looked at this one.
+        // No thread has read this one yet.
         let (_again, file) = after_crash(&device, "/f");
         let look = |f: &DirectFile| {
-            dawdle(300);
+            yield_randomly(300);
             assert!(read(f, 1, 0).iter().all(|&byte| byte == 1));
         };
         race(&file, look, |f| f.allocate(40 * BLOCK as u64, BLOCK as u64, false).unwrap());
-        // A commit compares what is shown with the leaves.
+        // The commit asserts that the shown regions agree with the leaves.
         write_and_look(&file, &[1]);
         file.sync_data().unwrap();
         write_and_look(&file, &[40]);
@@ -226,7 +226,7 @@ fn what_is_looked_at_first_shows_what_comes_meanwhile() {
 }
 
 #[test]
-fn blocks_that_come_back_hold_nothing() {
+fn reallocated_blocks_are_unwritten() {
     check(300, &[Fault::BitsKept], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
@@ -265,7 +265,7 @@ fn marks_survive_a_tree_that_grows_out_of_its_inode() {
 }
 
 #[test]
-fn commits_meet_conversions() {
+fn commits_race_with_conversions() {
     check(150, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
@@ -281,10 +281,11 @@ fn commits_meet_conversions() {
     });
 }
 
-/// Cells of four blocks, the first written; of the others each is one thread's own.
+/// Cells of four blocks. The first block is written; each of the other blocks belongs to one thread.
 const CELLS: u64 = 16;
 
-/// One thread's part of [`leaves_change_beside_all_else`]: writes most of the time; says in `want` what is where.
+/// Runs one thread of [`leaf_updates_race_with_splits_and_holes`]. Most operations are writes. `want` records the
+/// expected contents.
 fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
     for _ in 0..6 {
         let mut random = shuttle::rand::thread_rng();
@@ -311,9 +312,9 @@ fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Fills and conversions in leaves against splits, holes that are punched, zeroed ranges and commits, in a file half of
-/// which is allocated.
-fn leaves_change_beside_all_else(image: &MemDevice, split_at: SplitAt, entries: usize) {
+/// Runs fills and conversions in leaves against splits, punched holes, zeroed ranges and commits, in a file of which
+/// half is allocated.
+fn leaf_updates_race_with_all_else(image: &MemDevice, split_at: SplitAt, entries: usize) {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), split_at);
     let file = volume.create("/f", 0o644).unwrap();
@@ -333,7 +334,7 @@ fn leaves_change_beside_all_else(image: &MemDevice, split_at: SplitAt, entries: 
     [0, 1, 2].map(change).into_iter().for_each(|thread| thread.join().unwrap());
     let want = want.lock().unwrap();
     assert_eq!(blocks_of(&file, want.len()), *want);
-    assert!(nodes_fit(&file).unwrap(), "a leaf has more entries than it takes");
+    assert!(nodes_fit(&file).unwrap(), "a leaf has more entries than its capacity");
     file.sync_all().unwrap();
     let (_volume, after) = after_crash(&device, "/f");
     assert_eq!(blocks_of(&after, want.len()), *want);
@@ -345,13 +346,13 @@ fn leaves_change_beside_all_else(image: &MemDevice, split_at: SplitAt, entries: 
 }
 
 #[test]
-fn leaves_change_beside_splits_and_holes() {
+fn leaf_updates_race_with_splits_and_holes() {
     check(1500, &[Fault::LeafUnheld], |image| {
-        leaves_change_beside_all_else(image, SplitAt::Completion, 12);
+        leaf_updates_race_with_all_else(image, SplitAt::Completion, 12);
     });
 }
 
 #[test]
-fn leaves_change_beside_extents_that_are_cut_before() {
-    check(1500, &[], |image| leaves_change_beside_all_else(image, SplitAt::Submission, 16));
+fn leaf_updates_race_with_extents_split_in_advance() {
+    check(1500, &[], |image| leaf_updates_race_with_all_else(image, SplitAt::Submission, 16));
 }

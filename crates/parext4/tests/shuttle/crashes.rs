@@ -1,4 +1,4 @@
-//! Crashes of a device that loses what was not flushed.
+//! Crashes of a device that loses writes that were not flushed.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,9 +8,9 @@ use parext4::{DirectFile, SplitAt};
 use super::support::*;
 
 #[test]
-fn no_crash_shows_what_was_not_written() {
+fn no_crash_reveals_unwritten_data() {
     check(300, &[Fault::DataUnflushed], |image| {
-        let device = Losing::new(image);
+        let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
@@ -24,15 +24,21 @@ fn no_crash_shows_what_was_not_written() {
         });
         let (_volume, after) = after_crash(&left, "/f");
         let seen = sectors(&read(&after, 10, 0));
-        assert!(seen.iter().all(|&byte| byte <= 1), "a crash shows what was on the device before: {seen:?}");
-        assert!(seen.len() == 8 || seen[8..] == [1, 1], "the size covers what is not there: {seen:?}");
+        assert!(
+            seen.iter().all(|&byte| byte <= 1),
+            "stale bytes of the device are visible after a crash: {seen:?}"
+        );
+        assert!(
+            seen.len() == 8 || seen[8..] == [1, 1],
+            "the size covers blocks that are not written: {seen:?}"
+        );
     });
 }
 
 #[test]
-fn what_was_synced_survives_any_crash() {
+fn synced_data_survives_any_crash() {
     check(100, &[Fault::CommitUnflushed], |image| {
-        let device = Losing::new(image);
+        let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
         let one = |byte: u8| {
@@ -50,7 +56,7 @@ fn what_was_synced_survives_any_crash() {
 #[test]
 fn a_sync_that_shares_a_commit_flushes_its_own_data() {
     check_stopping(100, &[Fault::ShareEveryFlush], |image| {
-        let device = Losing::new(image);
+        let device = LossyDevice::new(image);
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
         let file = volume.create("/f", 0o644).unwrap();
         write_block(&file, 1, 0);
@@ -68,7 +74,7 @@ fn a_sync_that_shares_a_commit_flushes_its_own_data() {
 }
 
 #[test]
-fn a_close_meets_a_sync() {
+fn a_close_races_with_a_sync() {
     check(150, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
@@ -83,7 +89,7 @@ fn a_close_meets_a_sync() {
         };
         race(&file, writer, move |_: &DirectFile| volume.close().unwrap());
         let after = open(device).open_file("/f").unwrap();
-        assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "what was synced is lost");
+        assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "synced data is lost");
     });
 }
 
@@ -96,13 +102,13 @@ fn freed_blocks_wait_for_their_commit() {
         write(&old, 1, 64, 0);
         let new = volume.create("/new", 0o644).unwrap();
         volume.sync().unwrap();
-        // The truncation is not durable, so the blocks must still be the old file's after a crash.
+        // The truncation is not durable, so after a crash the blocks must still hold the old file's data.
         old.set_len(0).unwrap();
         for at in 0..64 {
             write(&new, 2, 64, at * 64 * SECTOR as u64);
         }
         let (_volume, after) = after_crash(&device, "/old");
         let seen = read(&after, 64, 0);
-        assert!(seen.iter().all(|byte| *byte == 1), "another file's data shows after a crash");
+        assert!(seen.iter().all(|byte| *byte == 1), "another file's data is visible after a crash");
     });
 }

@@ -1,4 +1,4 @@
-//! Full volumes: what was promised space when it began must not fail for want of it when it ends.
+//! Full volumes: an operation that reserved space when it began must not fail for lack of space when it ends.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use parext4::{AlignedBuf, DirectFile, IoFlags, IoRequest, MemDevice, Policy, Spl
 
 use super::support::*;
 
-/// Not a single block.
+/// Leaves no free block.
 const NOTHING: i32 = i32::MIN / 2;
 /// Blocks of the file.
 const BLOCKS: usize = 16;
 
-/// A file of unwritten blocks in a tree whose nodes take few entries.
+/// Makes a file of unwritten blocks in a tree whose nodes have few entries.
 fn file_on(volume: &Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     limit_nodes(&file, 6).unwrap();
@@ -21,7 +21,7 @@ fn file_on(volume: &Volume) -> DirectFile {
     file
 }
 
-/// What a file holds of which some blocks were written.
+/// Returns the contents of a file of which the given blocks were written.
 fn with(written: &[(usize, u8)]) -> Vec<u8> {
     let mut blocks = vec![0; BLOCKS];
     for &(block, byte) in written {
@@ -30,14 +30,14 @@ fn with(written: &[(usize, u8)]) -> Vec<u8> {
     blocks
 }
 
-/// Uses up all space at some moment while writers cut an extent.
+/// Uses up all space at an arbitrary moment while writers split an extent.
 fn run_out_of_space(image: &MemDevice, split_at: SplitAt) {
     let volume = open_quiet(Arc::new(image.fork()), split_at);
     let file = file_on(&volume);
     let starver = {
         let volume = volume.clone();
         spawn(&file, move |_| {
-            dawdle(60);
+            yield_randomly(60);
             leave_blocks(&volume, NOTHING);
         })
     };
@@ -61,13 +61,13 @@ fn extents_stay_cut_for_writes_under_way() {
     check(400, &[Fault::PinsForgotten], |image| run_out_of_space(image, SplitAt::Submission));
 }
 
-/// A file whose root is full, so that no extent can be cut any more.
+/// Makes a file whose root is full, so that no extent can be split.
 fn full_file_on(volume: &Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
     write_block(&file, 1, 0);
     write_block(&file, 1, 2);
-    // No marks are left in the leaf.
+    // The leaf has no marks left.
     file.sync_data().unwrap();
     leave_blocks(volume, NOTHING);
     file

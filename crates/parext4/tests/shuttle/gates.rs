@@ -1,8 +1,7 @@
-//! The gate to the running transaction by itself. A thread that is never woken the scheduler reports as a
-//! deadlock.
+//! The gate to the running transaction, alone. If a thread is never woken, the scheduler reports a deadlock.
 
 use std::sync::Arc;
-// Not the checker's: what the models count is no point where they could be interrupted.
+// Not the scheduler's atomics: the model's own counters must add no switch points.
 use std::sync::Mutex;
 
 use parext4::fault::Fault;
@@ -23,11 +22,11 @@ fn check(iterations: usize, faults: &[Fault], model: fn()) {
     });
 }
 
-/// A gate, and what happens behind it.
+/// A gate, and the state of the transaction that it admits to.
 struct Journal {
     gate: Gate,
     seen: Mutex<Seen>,
-    /// One committer at a time.
+    /// Serializes committers.
     committer: shuttle::sync::Mutex<()>,
 }
 
@@ -36,7 +35,7 @@ struct Seen {
     inside: u32,
     /// Blocks registered in the running transaction.
     registered: u32,
-    /// Transactions, and blocks in them.
+    /// Number of transactions, and of blocks in them.
     committed: u64,
     blocks: u32,
 }
@@ -51,7 +50,7 @@ impl Journal {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Commits transaction `tid`, if nobody has.
+    /// Commits transaction `tid` unless another thread has.
     fn commit(&self, tid: u64) {
         let _committer = self.committer.lock().unwrap();
         if self.gate.tid() > tid {
@@ -59,7 +58,7 @@ impl Journal {
         }
         let permit = self.gate.close();
         assert_eq!(self.seen().inside, 0, "a handle is in a transaction that is closed");
-        // The transaction is encoded meanwhile.
+        // Other threads may run while the transaction is encoded.
         yield_now();
         let before = self.seen().registered;
         while permit.spend() {
@@ -68,7 +67,7 @@ impl Journal {
         {
             let mut seen = self.seen();
             assert_eq!(seen.inside, 0, "a handle entered a transaction that is closed");
-            assert_eq!(seen.registered, MAX, "credits got lost");
+            assert_eq!(seen.registered, MAX, "credits are lost");
             seen.blocks += before;
             seen.registered = 0;
             seen.committed += 1;
@@ -78,7 +77,7 @@ impl Journal {
         self.gate.open();
     }
 
-    /// Enters with so many credits; commits when the transaction is full.
+    /// Enters with `credits` credits, and commits if the transaction is full.
     fn begin(&self, credits: u32) -> Option<Permit<'_>> {
         loop {
             match self.gate.enter(credits) {
@@ -96,7 +95,7 @@ impl Journal {
     fn register(&self, permit: &Permit<'_>) {
         assert!(permit.spend(), "the credits were there");
         self.seen().registered += 1;
-        assert!(self.seen().registered <= MAX, "more blocks than the transaction has room for");
+        assert!(self.seen().registered <= MAX, "more blocks than the transaction's limit");
     }
 
     fn end(&self, permit: Permit<'_>) {
@@ -105,7 +104,8 @@ impl Journal {
         drop(permit);
     }
 
-    /// A handle that reserves, registers some blocks, and may ask for more. Returns how many it registered.
+    /// Opens a handle with reserved credits, registers blocks, and may ask for more credits. Returns how many blocks
+    /// it registered.
     fn handle(&self, credits: u32) -> Option<u32> {
         let permit = self.begin(credits)?;
         yield_now();

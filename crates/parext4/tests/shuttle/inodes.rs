@@ -1,4 +1,4 @@
-//! Inodes that are evicted and read again, found by name and by number, and deleted meanwhile.
+//! Inodes that are evicted and read again, and found by name and by number while they are deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use shuttle::rand::Rng;
 
 use super::support::*;
 
-/// A volume that keeps in memory only what is in use.
+/// Opens a volume that keeps only metadata in use in memory.
 fn forgetful(image: &parext4::MemDevice) -> Volume {
     let options = options().metadata_cache_bytes(0);
-    Volume::open_device(Arc::new(Yielding(Arc::new(image.fork()))), &options).expect("the image opens")
+    Volume::open_device(Arc::new(YieldingDevice(Arc::new(image.fork()))), &options).expect("the image opens")
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn there_is_one_inode_in_memory_for_each_on_the_device() {
         let volume = forgetful(image);
         let id = volume.create("/f", 0o644).unwrap().node().id();
         volume.sync().unwrap();
-        // Something else, for which the inode makes room.
+        // Another inode, which makes room for itself by evicting the first.
         volume.create("/other", 0o644).unwrap();
         volume.sync().unwrap();
         let set = |change: SetAttributes, by_name: bool| {
@@ -70,7 +70,7 @@ fn a_deleted_inode_is_not_found_by_its_number() {
         root.unlink(b"f").unwrap();
         unlinked.store(true, Ordering::SeqCst);
         if shuttle::rand::thread_rng().gen_bool(0.5) {
-            // The number is given out again while the other thread looks for it.
+            // The number is reused while the other thread searches for it.
             root.create(b"g", &NewInode::default()).unwrap();
         }
         looking.join().unwrap();
@@ -79,9 +79,9 @@ fn a_deleted_inode_is_not_found_by_its_number() {
     });
 }
 
-/// A thread looks for a number while an inode of it is made, committed and deleted.
+/// One thread looks up a number while another creates, commits and deletes an inode of that number.
 #[test]
-fn what_is_read_of_a_deleted_inode_is_not_kept() {
+fn a_deleted_inode_read_from_the_device_is_not_cached() {
     check(100, &[Fault::PutUnmarked], |image| {
         let options = options().metadata_cache_bytes(0);
         let volume = Volume::open_device(Arc::new(image.fork()), &options).expect("the image opens");

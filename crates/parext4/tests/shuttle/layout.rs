@@ -1,4 +1,4 @@
-//! Holes, and ranges taken out and put in, against reads, writes and appends.
+//! Holes, and collapsed and inserted ranges, against reads, writes and appends.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn the_edges_of_two_holes_are_in_one_block() {
 }
 
 #[test]
-fn a_hole_meets_a_write() {
+fn a_hole_races_with_a_write() {
     check(300, &[], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -38,14 +38,14 @@ fn a_hole_meets_a_write() {
             },
         );
         let seen = blocks_of(&file, 4);
-        // The write came first, between the two, or last.
+        // The write came first, between the two holes, or last.
         assert!(seen == [0; 4] || seen == [0, 2, 0, 0] || seen == [0, 2, 2, 0], "{seen:?}");
         volume.close().unwrap();
     });
 }
 
 #[test]
-fn punched_blocks_are_not_given_to_others_under_a_read() {
+fn punched_blocks_are_not_reused_under_a_read() {
     check(40, &[Fault::ReadUnheld, Fault::PunchUnheld], |image| {
         let volume = volume(image);
         let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
@@ -78,28 +78,31 @@ fn punched_blocks_wait_for_their_commit() {
         volume.sync().unwrap();
         fill_up(&volume);
         volume.sync().unwrap();
-        // Whoever gets the blocks, gets them when the hole is durable.
+        // If another file gets the blocks, the hole is durable by then.
         old.punch_hole(0, 31 * KIB).unwrap();
         write(&new, 2, 40, 0);
         let (_volume, after) = after_crash(&device, "/old");
-        assert!(read(&after, 64, 0).iter().all(|byte| *byte <= 1), "another file's data shows after a crash");
+        assert!(
+            read(&after, 64, 0).iter().all(|byte| *byte <= 1),
+            "another file's data is visible after a crash"
+        );
     });
 }
 
-/// A file of blocks full of 1, 2, 3 and 4, in a tree of narrow nodes.
+/// Makes a file of blocks full of 1, 2, 3 and 4, in a tree of narrow nodes.
 fn four_blocks(volume: &parext4::Volume) -> DirectFile {
     let file = volume.create("/f", 0o644).unwrap();
     limit_nodes(&file, 4).unwrap();
     for (at, byte) in [(0, 1), (2, 3), (1, 2), (3, 4)] {
         write_block(&file, byte, at);
-        // So that no two lie together.
+        // Keeps the blocks apart on the device.
         write_block(&volume.create(format!("/{at}"), 0o644).unwrap(), 9, 0);
     }
     file
 }
 
 #[test]
-fn a_write_meets_a_collapse() {
+fn a_write_races_with_a_collapse() {
     check(300, &[Fault::ShiftUnheld, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
@@ -113,7 +116,7 @@ fn a_write_meets_a_collapse() {
 }
 
 #[test]
-fn a_read_meets_an_insertion() {
+fn a_read_races_with_an_insertion() {
     check(300, &[], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
@@ -130,7 +133,7 @@ fn a_read_meets_an_insertion() {
 }
 
 #[test]
-fn an_append_meets_what_moves() {
+fn an_append_races_with_a_shifted_range() {
     check(300, &[Fault::ShiftKeepsClaims], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
@@ -148,7 +151,7 @@ fn an_append_meets_what_moves() {
 }
 
 #[test]
-fn who_is_before_what_moves_notices_nothing() {
+fn operations_before_a_shifted_range_are_unaffected() {
     check(200, &[], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);

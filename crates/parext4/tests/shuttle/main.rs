@@ -1,10 +1,9 @@
-//! Models: the engine under a scheduler that tries interleavings, and the same models with a guard taken away,
-//! which they must notice. [`hazards`] says which model is there for what.
+//! Models: the engine under a scheduler that tries interleavings. Each model must fail when a guard is removed by a
+//! planted fault. [`hazards`] lists the models by hazard.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p parext4 --release --test shuttle`.
 #![cfg(shuttle)]
 
-mod ahead;
 mod appends;
 mod buffered;
 mod checkpoints;
@@ -18,6 +17,7 @@ mod inodes;
 mod layout;
 mod pages;
 mod policies;
+mod preallocation;
 mod queues;
 mod replacements;
 mod sizes;

@@ -1,4 +1,4 @@
-//! The page cache by itself. A thread that is never woken the scheduler reports as a deadlock.
+//! The page cache, alone. If a thread is never woken, the scheduler reports a deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
@@ -7,9 +7,9 @@ use parext4::fault::Fault;
 use parext4::models::{FilePages, Page, PageCache, PageLookup, page_cache};
 use shuttle::thread::{JoinHandle, spawn, yield_now};
 
-use super::support::{dawdle, random, search, stopping};
+use super::support::{random, search, stopping, yield_randomly};
 
-/// The fewest nodes that a tree can grow with.
+/// The smallest number of nodes with which a tree can grow.
 const FEW_NODES: u32 = 10;
 
 /// Checks `model` under many schedules, then that it fails with each of `faults`.
@@ -39,7 +39,7 @@ fn byte(page: &Page<'_>) -> u8 {
     byte[0]
 }
 
-/// The page, filled with `byte` if it is not there.
+/// Returns the page, filled with `byte` if it is not in the cache.
 fn use_page(file: &FilePages, index: u32, byte: u8) -> Option<Page<'_>> {
     match file.claim(index).ok()? {
         PageLookup::Present(page) => Some(page),
@@ -53,7 +53,7 @@ fn use_page(file: &FilePages, index: u32, byte: u8) -> Option<Page<'_>> {
 }
 
 #[test]
-fn a_page_is_filled_by_one_while_others_wait() {
+fn a_page_is_filled_by_one_thread_while_the_rest_wait() {
     check(3000, &[Fault::WaitersForgotten, Fault::WakeTooEarly], || {
         let file = file(&page_cache(4, FEW_NODES));
         let filled = Arc::new(AtomicUsize::new(0));
@@ -89,7 +89,7 @@ fn a_page_in_use_stays() {
                 for index in [first, first + 1, first] {
                     let Some(page) = use_page(file, index.into(), index) else { continue };
                     yield_now();
-                    assert_eq!(byte(&page), index, "the frame is another page's");
+                    assert_eq!(byte(&page), index, "the frame belongs to another page");
                 }
             })
         };
@@ -108,7 +108,7 @@ fn a_dirty_page_stays() {
             drop(page);
             yield_now();
             let page = file.get(0).expect("a dirty page stays");
-            assert_eq!(byte(&page), 77, "what was written is lost");
+            assert_eq!(byte(&page), 77, "written data is lost");
         });
         let reader = |first: u8| {
             with(&file, move |file| {
@@ -119,13 +119,13 @@ fn a_dirty_page_stays() {
     });
 }
 
-/// What page `index` of a file is full of.
+/// Returns the byte that fills page `index` of a file.
 fn mark(file: u8, index: u32) -> u8 {
     file * 16 + u8::try_from(index).expect("a small number")
 }
 
-/// Uses pages one after the other, brings in what is missing, and looks again. It does not yield: a thread that stops in
-/// the middle of a step must stay there while others go through all of theirs.
+/// Uses pages in order, fills missing ones, and reads them again. Does not yield: a thread that is stopped in the
+/// middle of a step must stay there while other threads complete all of their steps.
 fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
     for &index in pages {
         let page = match file.claim(index) {
@@ -136,18 +136,18 @@ fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
             }
             Err(_) => continue,
         };
-        assert_eq!(byte(&page), mark(number, index), "the page is another file's");
+        assert_eq!(byte(&page), mark(number, index), "the page belongs to another file");
         let again = file.get(index).expect("a page in use stays");
-        assert_eq!(byte(&again), mark(number, index), "the page is another file's");
+        assert_eq!(byte(&again), mark(number, index), "the page belongs to another file");
     }
 }
 
 #[test]
-fn a_leaf_that_is_freed_is_another_files() {
+fn a_freed_leaf_is_reused_by_another_file() {
     let faults = [Fault::PinUnchecked, Fault::EnterFreedLeaf, Fault::FreeUsedLeaf, Fault::LeafNamedFirst];
     check(4000, &faults, || {
         let cache = page_cache(3, FEW_NODES);
-        // A leaf each, and nodes for one tree at a time: who needs a leaf takes the other's.
+        // There are enough nodes for one tree only, so a file that needs a leaf takes the other file's.
         let files = [file(&cache), file(&cache)];
         let user = |number: u8, pages: &'static [u32]| {
             with(&files[usize::from(number)], move |file| use_marked(file, number, pages))
@@ -156,13 +156,13 @@ fn a_leaf_that_is_freed_is_another_files() {
         for (number, file) in (0..).zip(&files) {
             for index in 0..2 {
                 if let Some(page) = file.get(index) {
-                    assert_eq!(byte(&page), mark(number, index), "the page is another file's");
+                    assert_eq!(byte(&page), mark(number, index), "the page belongs to another file");
                 }
             }
         }
         drop(files);
         let stats = cache.stats();
-        assert_eq!((stats.pages, stats.nodes), (0, 0), "something is left");
+        assert_eq!((stats.pages, stats.nodes), (0, 0), "the cache is empty");
     });
 }
 
@@ -173,13 +173,13 @@ fn write_back(file: &FilePages, device: &AtomicU8) {
     let mut byte = [0];
     write_back.read(100, &mut byte);
     drop(page);
-    dawdle(3);
+    yield_randomly(3);
     device.store(byte[0], SeqCst);
     write_back.finish(true);
 }
 
 #[test]
-fn what_is_changed_during_its_write_back_is_written_again() {
+fn a_page_changed_during_write_back_is_written_again() {
     check(3000, &[Fault::WriteBackCleansAll, Fault::WriteBackTwice], || {
         let cache = page_cache(2, FEW_NODES);
         let file = file(&cache);
@@ -187,7 +187,7 @@ fn what_is_changed_during_its_write_back_is_written_again() {
         drop(use_page(&file, 0, 0));
         let writer = with(&file, |file| {
             for value in 1..4 {
-                let page = file.get(0).expect("nobody evicts it");
+                let page = file.get(0).expect("a pinned page stays");
                 page.write(100, &[value]);
                 page.mark_dirty(1, 1);
             }
@@ -235,7 +235,7 @@ fn discarding_waits_for_write_backs() {
 fn discarding_waits_for_fillings() {
     check(3000, &[Fault::DiscardHeld, Fault::WaitersForgotten], || {
         let file = file(&page_cache(2, FEW_NODES));
-        // What is on the device: a hole is punched there when the pages are gone.
+        // The contents of the device. A hole is punched there once the pages are discarded.
         let device = Arc::new(AtomicU8::new(7));
         let claimed = Arc::new(AtomicBool::new(false));
         let reader = {
@@ -254,6 +254,6 @@ fn discarding_waits_for_fillings() {
         file.discard(0..1);
         device.store(0, SeqCst);
         join([reader]);
-        assert!(file.get(0).is_none_or(|page| byte(&page) == 0), "a page shows what was punched out");
+        assert!(file.get(0).is_none_or(|page| byte(&page) == 0), "a page holds punched bytes");
     });
 }

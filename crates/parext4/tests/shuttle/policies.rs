@@ -18,11 +18,11 @@ fn writes_that_share_the_file_convert_the_same_blocks() {
         race(&file, |f| write(f, 1, 6, 0), |f| write(f, 2, 6, 1024));
         drop(file);
         volume.close().unwrap();
-        // Not ordered where they overlap, and whole in each sector.
+        // Unordered where they overlap, but each sector is whole.
         let seen = read(&open(device).open_file("/f").unwrap(), 8, 0);
         for (number, sector) in seen.chunks(SECTOR).enumerate() {
             let by = |byte: u8| sector.iter().all(|b| *b == byte);
-            assert!((number < 6 && by(1)) || (number >= 2 && by(2)), "sector {number} is of nobody");
+            assert!((number < 6 && by(1)) || (number >= 2 && by(2)), "sector {number} is of no writer");
         }
     });
 }
@@ -41,7 +41,7 @@ fn two_writers_initialise_one_block_alone() {
 }
 
 #[test]
-fn a_truncation_waits_for_what_shares_the_file() {
+fn a_truncation_waits_for_writes_that_share_the_file() {
     check(150, &[], |image| {
         let volume = open_under(Arc::new(image.fork()), Policy::SharedOverwrite);
         let file = volume.create("/f", 0o644).unwrap();
@@ -55,10 +55,10 @@ fn a_truncation_waits_for_what_shares_the_file() {
     });
 }
 
-/// Under this policy a reader holds nothing that keeps a writer away.
+/// Under this policy a reader's range keeps no writer away.
 #[test]
-fn who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way() {
-    // As many as may be dirty in the smallest cache.
+fn filling_a_page_spares_dirty_pages_held_by_a_writer() {
+    // The dirty-page limit of the smallest cache.
     const PAGES: u64 = 16;
     check_stopping(100, &[Fault::WriteBackUnheld], |image| {
         let options =
@@ -77,7 +77,7 @@ fn who_brings_a_page_in_leaves_those_to_their_writer_that_are_in_its_way() {
                 move |f| buffered(f).fault(PAGES * 4096, false).unwrap(),
             );
         });
-        // Past the cache, once what is dirty was written back.
+        // Read past the cache, after the dirty pages were written back.
         assert_eq!(read(&file, 1, 0), [2; SECTOR], "a write is not written back");
     });
 }

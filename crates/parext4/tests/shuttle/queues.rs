@@ -1,4 +1,4 @@
-//! Queues of operations: what is parked, refused, cancelled or forgotten, and the order of ranges.
+//! Queues of operations: parked, refused, cancelled and dropped operations, and the order of ranges.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ fn buf(byte: u8, len: usize) -> AlignedBuf {
     AlignedBuf::from_slice(&vec![byte; len])
 }
 
-/// Begins to write blocks.
+/// Starts writes of blocks.
 fn submit_write(queue: &mut IoQueue, file: &DirectFile, byte: u8, block: u64, blocks: usize, token: u64) {
     let len = blocks * BLOCK;
     let request = IoRequest::Write { buf: buf(byte, len), len, offset: block * BLOCK as u64 };
@@ -31,7 +31,7 @@ fn submit_append(queue: &mut IoQueue, file: &DirectFile, byte: u8, token: u64, f
     queue.submit(file, IoRequest::Append { buf: buf(byte, BLOCK), len: BLOCK }, token, flags);
 }
 
-/// Waits until all operations are over.
+/// Blocks until all operations have completed.
 fn finish(queue: &mut IoQueue) -> Vec<Completion> {
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
@@ -46,7 +46,7 @@ fn finish_well(queue: &mut IoQueue) {
     }
 }
 
-/// Runs `work` with a queue in a thread.
+/// Runs `work` with a queue in a new thread.
 fn with_queue(
     volume: &Volume,
     file: &DirectFile,
@@ -57,7 +57,7 @@ fn with_queue(
 }
 
 #[test]
-fn who_is_parked_is_woken() {
+fn a_parked_queue_thread_is_woken() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -78,12 +78,12 @@ fn who_is_parked_is_woken() {
 }
 
 #[test]
-fn who_is_called_comes_back() {
+fn a_queue_thread_that_is_woken_returns() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
-        // Held until it is harvested, which is not before the other queue is gone.
+        // Held until it is harvested, which happens after the other queue is dropped.
         let mut holder = volume.io_queue(1);
         submit_write(&mut holder, &file, 1, 0, 1, 1);
         let mut queue = volume.io_queue(1);
@@ -97,7 +97,7 @@ fn who_is_called_comes_back() {
                 }
             })
         };
-        dawdle(100);
+        yield_randomly(100);
         told.store(true, Ordering::SeqCst);
         waker.wake();
         sleeper.join().unwrap();
@@ -107,14 +107,14 @@ fn who_is_called_comes_back() {
 }
 
 #[test]
-fn a_truncation_meets_a_write_of_a_queue() {
+fn a_truncation_races_with_a_write_of_a_queue() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 4096, false).unwrap();
         let writer = with_queue(&volume, &file, |queue, file| {
             submit_write(queue, file, 2, 2, 2, 1);
-            dawdle(10);
+            yield_randomly(10);
             finish_well(queue);
         });
         let cutter = spawn(&file, |f| f.set_len(1024).unwrap());
@@ -129,8 +129,8 @@ fn a_truncation_meets_a_write_of_a_queue() {
     });
 }
 
-/// The read writes a dirty page back before it looks at the map. Meanwhile a write extends the file past the range that
-/// the read holds.
+/// The read writes a dirty page back before it reads the extent map. Meanwhile a write extends the file past the
+/// range that the read holds.
 #[test]
 fn a_read_of_a_queue_ends_where_its_range_does() {
     check(200, &[Fault::EndUnheld], |image| {
@@ -146,10 +146,10 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
             let seen = sectors(&completion.buf.unwrap()[..count]);
             let (before, after) = seen.split_at(8);
             assert_eq!(before, [1; 8]);
-            assert!(after.is_empty() || after == [2; 2], "not what the write wrote: {after:?}");
+            assert!(after.is_empty() || after == [2; 2], "bytes that the write did not write: {after:?}");
         });
         let writer = spawn(&file, move |_| {
-            dawdle(10);
+            yield_randomly(10);
             buffered.write_at(&[2; 2 * SECTOR], 4096).unwrap();
         });
         reader.join().unwrap();
@@ -158,7 +158,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
 }
 
 #[test]
-fn what_is_refused_has_no_effect() {
+fn a_refused_operation_has_no_effect() {
     check(300, &[Fault::NowaitClaims], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -174,9 +174,9 @@ fn what_is_refused_has_no_effect() {
     });
 }
 
-/// The blocks of the refused append are mapped, but the page cache has the page that it would begin in.
+/// The blocks of the refused append are mapped, but the page cache holds the page in which it would begin.
 #[test]
-fn what_is_refused_for_pages_has_no_effect() {
+fn an_operation_refused_for_cached_pages_has_no_effect() {
     check(300, &[Fault::NowaitPagesLate], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -194,7 +194,7 @@ fn what_is_refused_for_pages_has_no_effect() {
     });
 }
 
-/// Has one operation hold blocks, others wait behind it, and some of those given up.
+/// One operation holds blocks, further operations wait for them, and some of the waiting operations are cancelled.
 fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     let volume = volume(image);
     let file = volume.create("/f", 0o644).unwrap();
@@ -217,7 +217,7 @@ fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     assert!([2048, 3072, 4096].contains(&size), "size {size}");
     let seen = blocks_of(&file, 8);
     assert!([1, 7].contains(&seen[0]) && seen[1..].iter().all(|byte| [0, 7].contains(byte)), "{seen:?}");
-    assert_eq!(file.append(&[2; BLOCK]).unwrap(), size, "an operation that was given up left its claim");
+    assert_eq!(file.append(&[2; BLOCK]).unwrap(), size, "a cancelled operation left its claim");
 }
 
 #[test]
@@ -238,16 +238,17 @@ fn a_dropped_queue_leaves_no_trace() {
 }
 
 #[test]
-fn a_close_meets_a_queue() {
+fn a_close_races_with_a_queue() {
     check(300, &[Fault::QueueWhileClosing], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
         let file = volume.create("/f", 0o644).unwrap();
-        // With blocks mapped ahead, which are given back when the volume is closed.
+        // The file has preallocated blocks, which closing the volume frees.
         for _ in 0..17 {
             file.append(&[7; BLOCK]).unwrap();
         }
-        // When the volume was closed, and when a queue was about to go whose operation had begun before.
+        // The times at which the volume was closed, and at which the queue was about to be dropped. Its operation had
+        // begun before.
         let clock = Arc::new(AtomicU32::new(0));
         let closed = Arc::new(Mutex::new(None));
         let done = Arc::new(Mutex::new(None));
@@ -256,7 +257,7 @@ fn a_close_meets_a_queue() {
             with_queue(&volume, &file, move |queue, file| {
                 submit_append(queue, file, 7, 1, IoFlags::default());
                 let succeeded = finish(queue)[0].result.is_ok();
-                dawdle(4000);
+                yield_randomly(4000);
                 *done.lock().unwrap() = succeeded.then(|| clock.fetch_add(1, Ordering::SeqCst));
             })
         };
@@ -278,20 +279,20 @@ fn a_close_meets_a_queue() {
             assert_eq!(
                 blocks_of(&after, 32),
                 vec![7; want],
-                "what was done before the volume was closed is lost"
+                "an operation that completed before the close is lost"
             );
         }
     });
 }
 
 #[test]
-fn who_waits_blocks_nobody_elsewhere() {
+fn a_waiting_operation_blocks_only_overlapping_ranges() {
     check(100, &[Fault::HoldWholeFile], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 8192, false).unwrap();
         let mut queue = volume.io_queue(4);
-        // This one holds its blocks until it is harvested.
+        // This operation holds its blocks until it is harvested.
         submit_write(&mut queue, &file, 1, 0, 1, 1);
         let waits = spawn(&file, |f| write(f, 2, 4, 0));
         spawn(&file, |f| write_block(f, 3, 4)).join().unwrap();
@@ -302,17 +303,17 @@ fn who_waits_blocks_nobody_elsewhere() {
 }
 
 #[test]
-fn who_needs_much_is_not_passed_by_those_who_need_little() {
+fn small_ranges_do_not_overtake_a_waiting_large_range() {
     check(100, &[Fault::PassWaiters], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         file.allocate(0, 8192, false).unwrap();
         let mut queue = volume.io_queue(4);
         submit_write(&mut queue, &file, 1, 0, 1, 1);
-        // Waits for the first. What comes now and overlaps it waits, too.
+        // Waits for the first. Later operations that overlap it wait, too.
         submit_write(&mut queue, &file, 2, 0, 8, 2);
         let late = spawn(&file, |f| write_block(f, 3, 4));
-        dawdle(100);
+        yield_randomly(100);
         finish_well(&mut queue);
         late.join().unwrap();
         assert_eq!(blocks_of(&file, 8), [2, 2, 2, 2, 3, 2, 2, 2], "the late write came before the early one");

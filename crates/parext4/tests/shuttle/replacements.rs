@@ -1,4 +1,4 @@
-//! Files that replace others without a sync, against write-back and crashes.
+//! Files that replace another file without a sync, against write-back and crashes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn write_page(file: &DirectFile, byte: u8, page: usize) {
     buffered.write_at(&[byte; PAGE * SECTOR], (page * PAGE * SECTOR) as u64).unwrap();
 }
 
-/// The write and the rename come while a thread that writes the file back checks whether it is clean.
+/// The write and the rename run while a write-back thread checks whether the file is clean.
 #[test]
 fn a_rename_knows_a_dirty_file_that_write_back_checks() {
     check(100, &[Fault::UnlistedWhileChecked], |image| {
@@ -33,13 +33,13 @@ fn a_rename_knows_a_dirty_file_that_write_back_checks() {
             let volume = Arc::clone(&volume);
             move |f: &DirectFile| {
                 write_page(f, 2, 1);
-                // Mostly write-back is through with the first page by then.
-                dawdle(300);
+                // In most schedules write-back has passed the first page by then.
+                yield_randomly(300);
                 volume.rename("/new", "/f").unwrap();
             }
         };
         race(&new, write_back, replace);
-        // Commits, and writes nothing back.
+        // Commits without writing back.
         volume.abort().unwrap();
         let (_volume, after) = after_crash(&device, "/f");
         assert_eq!(sectors(&read(&after, 3 * PAGE, 0)), [2; 2 * PAGE], "the new contents are not whole");

@@ -1,4 +1,4 @@
-//! What changes the size, against each other and against reads.
+//! Operations that change the size, against each other and against reads.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ fn a_reader_within_the_size_sees_the_data() {
 }
 
 #[test]
-fn what_the_size_covers_is_converted() {
+fn blocks_below_the_size_are_converted() {
     check(300, &[Fault::SizeFirst], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -57,7 +57,7 @@ fn writes_that_extend_the_file_leave_the_largest_size() {
 }
 
 #[test]
-fn a_truncation_meets_a_write() {
+fn a_truncation_races_with_a_write() {
     check(300, &[Fault::ReleaseAtSubmission, Fault::ReleaseBeforeConversion], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
@@ -67,7 +67,7 @@ fn a_truncation_meets_a_write() {
         race(&file, |f| write(f, 2, 4, 2048), |f| f.set_len(1024).unwrap());
         match file.size() {
             1024 => assert_eq!(sectors(&read(&file, 8, 0)), [1, 1]),
-            // The write came last: what was cut off before it is zeros.
+            // The write came last: the bytes truncated before it are zeros.
             4096 => assert_eq!(sectors(&read(&file, 8, 0)), [1, 1, 0, 0, 2, 2, 2, 2]),
             size => panic!("size {size}"),
         }
@@ -76,13 +76,13 @@ fn a_truncation_meets_a_write() {
 }
 
 #[test]
-fn an_append_meets_a_truncation() {
+fn an_append_races_with_a_truncation() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
         write(&file, 1, 4, 0);
         race(&file, |f| f.append(&[2; SECTOR]).map(drop).unwrap(), |f| f.set_len(512).unwrap());
-        // Either the append went behind the new end, or the truncation cut it off.
+        // Either the append went to the new end, or the truncation removed it.
         let seen = sectors(&read(&file, 8, 0));
         assert!(seen == [1] || seen == [1, 2], "{seen:?}");
     });
@@ -99,8 +99,8 @@ fn a_size_and_the_blocks_under_it_commit_together() {
         let crash = {
             let (device, seen) = (Arc::clone(&device), Arc::clone(&seen));
             move |f: &parext4::DirectFile| {
-                // Long enough for the write to come to its end.
-                dawdle(40);
+                // Long enough for the write to reach its end.
+                yield_randomly(40);
                 f.sync_all().unwrap();
                 *seen.lock().unwrap() = Some(device.fork());
             }

@@ -5,7 +5,8 @@ use parext4::{DirectFile, MemDevice, Volume};
 
 use super::support::*;
 
-/// A volume where only a window has 16 blocks together, and its file: what else is free lies in pieces of 12.
+/// Makes a volume in which only a window has 16 contiguous blocks, and the window's file. All other free runs have 12
+/// blocks.
 fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
     const BLOCK: u64 = super::support::BLOCK as u64;
     let volume = volume(image);
@@ -17,7 +18,7 @@ fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
         pieces.allocate(nth * 12 * BLOCK, 12 * BLOCK, false).unwrap();
         ballast.allocate(nth * 4 * BLOCK, 4 * BLOCK, false).unwrap();
     }
-    // Of the run that is left, all but what the window has and a little.
+    // Allocates the remaining run except the window of 31 blocks and 8 blocks.
     let rest = volume.space().free_blocks - 31 - 8;
     drop(pieces);
     volume.remove_file("/pieces").unwrap();
@@ -27,7 +28,7 @@ fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
 }
 
 #[test]
-fn a_window_that_was_taken_back_gives_out_nothing() {
+fn a_stolen_window_allocates_nothing() {
     check(100, &[Fault::WindowOutlivesReturn], |image| {
         let (volume, owner) = with_one_long_run(image);
         let other = volume.create("/other", 0o644).unwrap();

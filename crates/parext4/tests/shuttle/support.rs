@@ -1,4 +1,4 @@
-//! What the models share: volumes to try things on, threads, and the search with and without faults.
+//! Volumes, threads and schedulers for the models, and the search with and without faults.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +15,14 @@ use shuttle::{Config, Runner};
 pub const SECTOR: usize = 512;
 /// Bytes in a block: two sectors.
 pub const BLOCK: usize = 1024;
-/// What free blocks hold on the device, which nobody may ever see.
-pub const RUBBISH: u8 = 0xaa;
+/// Byte that fills free blocks on the device. No read may return it.
+pub const STALE: u8 = 0xaa;
 
-/// A device that lets others run between any two sectors of a request.
+/// A device that yields to other threads between any two sectors of a request.
 #[derive(Debug)]
-pub struct Yielding<D>(pub Arc<D>);
+pub struct YieldingDevice<D>(pub Arc<D>);
 
-impl<D: Device + 'static> Device for Yielding<D> {
+impl<D: Device + 'static> Device for YieldingDevice<D> {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -32,7 +32,7 @@ impl<D: Device + 'static> Device for Yielding<D> {
     }
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        // Long enough for a file to be cut and its blocks to be used again.
+        // Long enough for a file to be truncated and its blocks to be reused.
         linger(2000);
         let mut at = offset;
         for sector in bufs.iter_mut().flat_map(|buf| buf.chunks_mut(SECTOR)) {
@@ -67,8 +67,8 @@ impl<D: Device + 'static> Device for Yielding<D> {
     }
 }
 
-/// What a device writes whole or not at all: sectors. The superblock counts as one, though it takes two: a volume with
-/// half of it opens for nobody, the kernel included.
+/// Returns the unit that the device writes atomically: a sector. The superblock counts as one unit although it spans
+/// two sectors, because no implementation opens a volume with half of it.
 fn pieces(offset: u64, bufs: &[IoSlice<'_>]) -> Vec<(u64, Vec<u8>)> {
     let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
     let (mut pieces, mut rest, mut at) = (Vec::new(), &bytes[..], offset);
@@ -81,23 +81,23 @@ fn pieces(offset: u64, bufs: &[IoSlice<'_>]) -> Vec<(u64, Vec<u8>)> {
     pieces
 }
 
-/// Now and then a request takes long.
+/// Delays a request now and then.
 fn linger(most: usize) {
     if shuttle::rand::thread_rng().gen_ratio(1, 8) {
-        dawdle(most);
+        yield_randomly(most);
     }
 }
 
-/// How many schedules are tried to find a fault, for each that is tried without one.
+/// How many times as many schedules are tried with a fault as without.
 const PATIENCE: usize = 100;
 
-/// `PAREXT4_MODEL_FACTOR`: so many times as many schedules are tried without a fault.
+/// `PAREXT4_MODEL_FACTOR`: multiplies the schedules that are tried without a fault.
 fn factor() -> usize {
     std::env::var("PAREXT4_MODEL_FACTOR").map_or(1, |factor| factor.parse().expect("a number"))
 }
 
-/// Checks `model` under many schedules, then that it fails with each of `faults`. It starts from a volume of 4 MiB
-/// in blocks of 1 KiB whose free blocks hold [`RUBBISH`], to be forked.
+/// Checks `model` under many schedules, then that it fails with each of `faults`. The model gets a volume of 4 MiB
+/// with blocks of 1 KiB whose free blocks hold [`STALE`], and forks it.
 pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + Send + Sync + 'static) {
     let (model, image) = (Arc::new(model), Arc::new(image()));
     search(iterations, faults, |iterations| {
@@ -106,8 +106,8 @@ pub fn check(iterations: usize, faults: &[Fault], model: impl Fn(&MemDevice) + S
     });
 }
 
-/// As [`check`], with a scheduler that stops a thread in the middle of a step until others are through with theirs. They
-/// must not yield.
+/// Like [`check`], with a scheduler that stops a thread in the middle of a step until other threads have completed
+/// theirs. The other threads must not yield.
 pub fn check_stopping(
     iterations: usize,
     faults: &[Fault],
@@ -155,7 +155,8 @@ pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
             plant(fault);
             (0..PATIENCE).for_each(|_| run(iterations));
         };
-        // A thread of its own: where a panic meets a lock that another task holds, the thread counts as panicking for ever.
+        // In a thread of its own: if a panic meets a lock that another task holds, the thread counts as panicking for
+        // good.
         let noticed = std::thread::scope(|scope| scope.spawn(rounds).join().is_err());
         assert!(noticed, "the model does not notice {fault:?}");
     }
@@ -163,49 +164,49 @@ pub fn search(iterations: usize, faults: &[Fault], run: impl Fn(usize) + Sync) {
 
 fn image() -> MemDevice {
     let device = MemDevice::new(4 << 20);
-    let rubbish = vec![RUBBISH; 4 << 20];
+    let rubbish = vec![STALE; 4 << 20];
     device.write_at(0, &[IoSlice::new(&rubbish)]).expect("memory takes writes");
     let options = MkfsOptions { block_size: Some(1024), device_is_zero: false, ..MkfsOptions::default() };
     mkfs(&device, &options).expect("mkfs");
     device
 }
 
-/// A volume on a fork of `image`.
+/// Opens a volume on a fork of `image`.
 pub fn volume(image: &MemDevice) -> Volume {
     open(Arc::new(image.fork()))
 }
 
-/// The volume on a device, with switches of threads within its I/O.
+/// Opens the volume on a device, with switches of threads within its I/O.
 pub fn open<D: Device + 'static>(device: Arc<D>) -> Volume {
-    Volume::open_device(Arc::new(Yielding(device)), &options()).expect("the image opens")
+    Volume::open_device(Arc::new(YieldingDevice(device)), &options()).expect("the image opens")
 }
 
 pub fn open_under(device: Arc<MemDevice>, policy: Policy) -> Volume {
-    // With explanations, to try their locks as well.
+    // With explanations, so that the models cover their locks.
     let options = options().explain(true).research(ResearchOptions::new().policy(policy));
-    Volume::open_device(Arc::new(Yielding(device)), &options).expect("the image opens")
+    Volume::open_device(Arc::new(YieldingDevice(device)), &options).expect("the image opens")
 }
 
-/// The volume on a device whose I/O is one step, for models of what happens in memory.
+/// Opens the volume on a device whose I/O is one step, for models of state in memory.
 pub fn open_quiet<D: Device + 'static>(device: Arc<D>, split_at: SplitAt) -> Volume {
     Volume::open_device(device, &options().research(ResearchOptions::new().split_at(split_at)))
         .expect("the image opens")
 }
 
 pub fn options() -> VolumeOptions {
-    // No threads but those of the models.
+    // Without background threads: only the model's threads run.
     let cache_size = 256 << 10;
     VolumeOptions::new().commit_interval(None).write_back_interval(None).cache_bytes(cache_size)
 }
 
-/// What a crash would leave of a file, if the device keeps all that it was given.
+/// Returns the contents of a file after a crash, if the device keeps all its writes.
 pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::new(device.fork()), SplitAt::default());
     let file = volume.open_file(path).expect("the file is there");
     (volume, file)
 }
 
-/// Runs two operations at once.
+/// Runs two operations in parallel.
 pub fn race(
     file: &DirectFile,
     one: impl FnOnce(&DirectFile) + Send + 'static,
@@ -225,8 +226,8 @@ pub fn spawn(
     shuttle::thread::spawn(move || work(&file))
 }
 
-/// Lets others run, up to so many times.
-pub fn dawdle(most: usize) {
+/// Yields to other threads at most `times` times.
+pub fn yield_randomly(most: usize) {
     for _ in 0..shuttle::rand::thread_rng().gen_range(0..=most) {
         shuttle::thread::yield_now();
     }
@@ -248,7 +249,7 @@ pub fn write_block(file: &DirectFile, byte: u8, block: u64) {
     write(file, byte, BLOCK / SECTOR, block * BLOCK as u64);
 }
 
-/// Has another file take all space that data can have.
+/// Allocates all space for data to another file.
 pub fn fill_up(volume: &Volume) {
     let ballast = volume.create("/ballast", 0o644).unwrap();
     for blocks in [1024, 256, 64, 16, 4, 1] {
@@ -256,7 +257,7 @@ pub fn fill_up(volume: &Volume) {
     }
 }
 
-/// The byte that each sector is full of.
+/// Returns the byte that fills each sector.
 pub fn sectors(bytes: &[u8]) -> Vec<u8> {
     let byte_of = |sector: &[u8]| {
         assert!(sector.iter().all(|&byte| byte == sector[0]), "a sector of several writes");
@@ -265,7 +266,7 @@ pub fn sectors(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(SECTOR).map(byte_of).collect()
 }
 
-/// The byte that each block of a file is full of, up to the end of the file.
+/// Returns the byte that fills each block of a file, up to its end.
 pub fn blocks_of(file: &DirectFile, blocks: usize) -> Vec<u8> {
     let sectors = sectors(&read(file, blocks * BLOCK / SECTOR, 0));
     let byte_of = |block: &[u8]| {
@@ -275,9 +276,9 @@ pub fn blocks_of(file: &DirectFile, blocks: usize) -> Vec<u8> {
     sectors.chunks(BLOCK / SECTOR).map(byte_of).collect()
 }
 
-/// A device that loses what was not flushed when it crashes.
+/// A device that loses writes that were not flushed when it crashes.
 #[derive(Debug)]
-pub struct Losing {
+pub struct LossyDevice {
     now: MemDevice,
     state: Mutex<Unflushed>,
 }
@@ -285,19 +286,19 @@ pub struct Losing {
 #[derive(Debug)]
 struct Unflushed {
     durable: MemDevice,
-    /// Sectors in the order in which they were written.
+    /// Sectors in the order of their writes.
     sectors: Vec<(u64, Vec<u8>)>,
-    /// Whether a crash just before a flush is wanted, and what it left.
+    /// Whether to record the state just before a flush, and the recorded state.
     wanted: bool,
     left: Option<MemDevice>,
 }
 
 impl Unflushed {
-    /// What was flushed, and any of what was not.
+    /// Returns the flushed contents with a random subset of the later writes.
     fn crash(&self) -> MemDevice {
         let left = self.durable.fork();
         let mut rng = shuttle::rand::thread_rng();
-        // Half of them, or all but a few.
+        // Each write survives with a probability of 50 % or of 95 %.
         let survives = if rng.gen_bool(0.2) { 0.5 } else { 0.95 };
         for (at, sector) in &self.sectors {
             if rng.gen_bool(survives) {
@@ -308,7 +309,7 @@ impl Unflushed {
     }
 }
 
-impl Losing {
+impl LossyDevice {
     pub fn new(image: &MemDevice) -> Arc<Self> {
         let state = Unflushed { durable: image.fork(), sectors: Vec::new(), wanted: false, left: None };
         Arc::new(Self { now: image.fork(), state: Mutex::new(state) })
@@ -318,12 +319,13 @@ impl Losing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a crash leaves now: what was flushed, and any of what was not.
+    /// Returns the contents after a crash now: the flushed writes and a random subset of the later ones.
     pub fn crash(&self) -> MemDevice {
         self.state().crash()
     }
 
-    /// What a crash leaves before one of the flushes during `work`, when most is to lose, or behind them.
+    /// Returns the contents after a crash before one of the flushes during `work`, when most writes are pending, or
+    /// after them.
     pub fn crash_during(&self, work: impl FnOnce()) -> MemDevice {
         self.state().wanted = true;
         work();
@@ -332,7 +334,7 @@ impl Losing {
     }
 }
 
-impl Device for Losing {
+impl Device for LossyDevice {
     fn size(&self) -> u64 {
         self.now.size()
     }
@@ -361,7 +363,7 @@ impl Device for Losing {
             state.durable.write_at(at, &[IoSlice::new(&sector)])?;
         }
         drop(state);
-        // What is written now is not flushed.
+        // Writes from now on are not flushed.
         linger(50);
         Ok(())
     }

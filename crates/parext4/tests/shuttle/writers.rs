@@ -1,8 +1,7 @@
-//! How many writers may be at work at a time, by itself. A thread that is never woken the scheduler reports as a
-//! deadlock.
+//! The limit of parallel writers, alone. If a thread is never woken, the scheduler reports a deadlock.
 
 use std::sync::Arc;
-// Not the checker's: what the models count is no point where they could be interrupted.
+// Not the scheduler's atomics: the model's own counters must add no switch points.
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parext4::fault::Fault;
@@ -11,7 +10,7 @@ use shuttle::thread::{spawn, yield_now};
 
 use super::support::{random, search, stopping};
 
-/// Threads come in and go, never more than two of them at a time.
+/// Threads enter and leave. At most two may be inside.
 fn come_and_go() {
     let (writers, at_work) = (Arc::new(WriterLimit::new(2)), Arc::new(AtomicU32::new(0)));
     let threads: Vec<_> = (0..4)
@@ -20,7 +19,7 @@ fn come_and_go() {
             spawn(move || {
                 for _ in 0..2 {
                     let _at_work = writers.enter();
-                    assert!(at_work.fetch_add(1, Ordering::Relaxed) < 2, "too many are at work");
+                    assert!(at_work.fetch_add(1, Ordering::Relaxed) < 2, "more writers than the limit");
                     yield_now();
                     at_work.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -31,7 +30,7 @@ fn come_and_go() {
 }
 
 #[test]
-fn few_are_at_work_and_all_come_to_it() {
+fn writers_stay_within_the_limit_and_all_get_a_turn() {
     search(3000, &[Fault::PlaceFreedUnheard], |iterations| {
         random(iterations, come_and_go);
         stopping(iterations, come_and_go);

@@ -48,7 +48,7 @@ fn reads_never_see_half_an_overwrite() {
     check(300, &[Fault::ReadUnheld, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create("/f", 0o644).unwrap();
-        // Two extents, so that the write takes two requests.
+        // Two extents, so that the write needs two requests.
         write(&file, 1, 2, 0);
         write(&volume.create("/g", 0o644).unwrap(), 9, 64, 0);
         write(&file, 1, 2, 4096);
@@ -65,11 +65,11 @@ fn reads_never_see_half_an_overwrite() {
 }
 
 #[test]
-fn blocks_under_a_read_are_not_given_to_others() {
+fn blocks_under_a_read_are_not_reused() {
     check(40, &[Fault::ReadUnheld], |image| {
         let volume = volume(image);
         let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
-        // More than what is kept for metadata, which else may be all that the other one gets.
+        // More blocks than the reserve for metadata, which may be all that the other file gets.
         write(&old, 1, 240, 0);
         fill_up(&volume);
         volume.sync().unwrap();
@@ -88,7 +88,7 @@ fn blocks_under_a_read_are_not_given_to_others() {
     });
 }
 
-/// A file of one sector, whose block holds rubbish behind it, as others may have left it.
+/// Makes a file of one sector whose block holds stale bytes after it, as other implementations may leave them.
 fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
     let device = Arc::new(image.fork());
     let volume = open(Arc::clone(&device));
@@ -97,7 +97,7 @@ fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
     let (at, _) = file.device_range(0).unwrap().unwrap();
     drop(file);
     volume.close().unwrap();
-    device.write_at(at + SECTOR as u64, &[IoSlice::new(&[RUBBISH; SECTOR])]).unwrap();
+    device.write_at(at + SECTOR as u64, &[IoSlice::new(&[STALE; SECTOR])]).unwrap();
     open(device)
 }
 

@@ -16,7 +16,7 @@ fn no_change_of_an_attribute_is_lost() {
         let set = |name: &'static [u8], len: usize| {
             move |f: &parext4::DirectFile| f.node().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
         };
-        // One in the inode, two in its block.
+        // One attribute in the inode, two in its block.
         let third = spawn(&file, set(b"user.c", 300));
         race(&file, set(b"user.a", 10), set(b"user.b", 200));
         third.join().unwrap();
@@ -42,7 +42,7 @@ fn an_attribute_that_moves_is_always_found() {
             },
             |f| {
                 for _ in 0..3 {
-                    let value = f.node().get_xattr(b"user.a").unwrap().expect("it is there all the time");
+                    let value = f.node().get_xattr(b"user.a").unwrap().expect("the attribute always exists");
                     assert!(matches!(value.len(), 10 | 20 | 300));
                 }
             },
@@ -50,14 +50,14 @@ fn an_attribute_that_moves_is_always_found() {
     });
 }
 
-/// A file with the names `/f` and `/d/g` whose block of attributes cannot be read.
+/// Makes a file with the names `/f` and `/d/g` whose attribute block cannot be read.
 fn damaged(image: &MemDevice) -> Arc<MemDevice> {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), SplitAt::default());
     let file = volume.create("/f", 0o644).unwrap();
     file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
     volume.mkdir("/d", 0o755).unwrap();
-    // In another directory, so that another lock is held when it is removed.
+    // In another directory, so that its removal holds another lock.
     volume.link("/f", "/d/g").unwrap();
     drop(file);
     volume.close().unwrap();

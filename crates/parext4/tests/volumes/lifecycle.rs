@@ -126,7 +126,7 @@ fn nothing_works_on_a_closed_volume() {
 }
 
 #[test]
-fn what_was_synced_survives_a_close_at_any_moment() {
+fn synced_data_survives_a_close_at_any_moment() {
     let (base, volume) = fresh(16 << 20);
     volume.close().unwrap();
     for round in 0..200 {

@@ -1,4 +1,4 @@
-//! Blocks mapped ahead of files that grow, against those who use, allocate, cut or let go of the file.
+//! Preallocated blocks of files that grow, against threads that write, allocate, truncate or close the file.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use parext4::{DirectFile, MemDevice, SplitAt, Volume};
 
 use super::support::*;
 
-/// Blocks of the file before the race: from here on some are mapped ahead of it.
+/// Blocks of the file before the race. Preallocation begins past them.
 const BLOCKS: u64 = 17;
 
-/// A volume with a file that nobody has open and that has blocks ahead of it as soon as it grows.
+/// Makes a volume with a closed file that gets preallocated blocks as soon as it grows.
 fn with_growing_file(device: &Arc<MemDevice>) -> Volume {
     let volume = open_quiet(Arc::clone(device), SplitAt::default());
     let file = volume.create("/f", 0o644).unwrap();
@@ -21,7 +21,7 @@ fn with_growing_file(device: &Arc<MemDevice>) -> Volume {
     volume
 }
 
-/// Opens the file, does something with it and lets go of it, in a thread.
+/// Opens the file in a new thread, runs an operation on it, and closes it.
 fn with_file(
     volume: &Volume,
     work: impl Fn(&DirectFile) + Send + 'static,
@@ -30,7 +30,7 @@ fn with_file(
     shuttle::thread::spawn(move || work(&volume.open_file("/f").unwrap()))
 }
 
-/// The file after the volume was closed: how many blocks hold ones, and 512-byte units in use.
+/// Returns how many blocks of the file hold ones after the volume was closed, and its 512-byte units in use.
 fn after_close(volume: Volume, device: &Arc<MemDevice>) -> (usize, u64) {
     volume.close().unwrap();
     let volume = open_quiet(Arc::clone(device), SplitAt::default());
@@ -40,7 +40,7 @@ fn after_close(volume: Volume, device: &Arc<MemDevice>) -> (usize, u64) {
 }
 
 #[test]
-fn blocks_ahead_are_not_taken_from_those_who_write_them() {
+fn preallocated_blocks_are_not_freed_under_writers() {
     check(300, &[Fault::AheadUnheld], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
@@ -49,12 +49,12 @@ fn blocks_ahead_are_not_taken_from_those_who_write_them() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
         assert_eq!(ones, 20, "an append is lost");
-        assert_eq!(sectors, 2 * 20, "what was mapped ahead stays behind");
+        assert_eq!(sectors, 2 * 20, "preallocated blocks stay allocated after the last close");
     });
 }
 
 #[test]
-fn blocks_that_were_asked_for_stay() {
+fn explicitly_allocated_blocks_stay() {
     check(300, &[Fault::KeptAsAhead], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
@@ -64,12 +64,12 @@ fn blocks_that_were_asked_for_stay() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
         assert_eq!(ones, 18);
-        assert!(sectors >= 2 * 22, "{sectors}: what was allocated behind the end is gone");
+        assert!(sectors >= 2 * 22, "{sectors}: blocks that fallocate mapped past the end were freed");
     });
 }
 
 #[test]
-fn a_truncation_takes_blocks_ahead_with_it() {
+fn a_truncation_frees_preallocated_blocks() {
     check(300, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
@@ -79,17 +79,17 @@ fn a_truncation_takes_blocks_ahead_with_it() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let (ones, sectors) = after_close(volume, &device);
         assert!((4..=6).contains(&ones), "{ones} blocks");
-        assert_eq!(sectors, 2 * ones as u64, "what was mapped ahead stays behind");
+        assert_eq!(sectors, 2 * ones as u64, "preallocated blocks stay allocated after the last close");
     });
 }
 
 #[test]
-fn blocks_ahead_meet_a_write_into_a_hole() {
+fn preallocation_races_with_a_write_into_a_hole() {
     check_stopping(300, &[Fault::FillBlindly], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let ahead = |f: &DirectFile| map_ahead(f, 18, 8).unwrap();
-        // The file ends behind what is mapped ahead then.
+        // The file then ends past its preallocated blocks.
         let write = |f: &DirectFile| {
             f.set_len(64 * BLOCK as u64).unwrap();
             f.write_at(&[1; 3 * BLOCK], 20 * BLOCK as u64).unwrap();
@@ -99,7 +99,7 @@ fn blocks_ahead_meet_a_write_into_a_hole() {
         let extents = volume.open_file("/f").unwrap().fiemap(0..64 * BLOCK as u64).unwrap();
         let mapped: u64 = extents.iter().map(|extent| extent.len).sum();
         assert!((BLOCKS + 3..=BLOCKS + 8).contains(&(mapped / BLOCK as u64)), "{mapped} bytes are mapped");
-        // The leaf of the map may be a block.
+        // A leaf of the extent tree may use one block.
         let used = 512 * volume.metadata("/f").unwrap().sectors;
         assert!(used - mapped <= BLOCK as u64, "blocks were mapped twice");
         let (ones, _) = after_close(volume, &device);
@@ -107,20 +107,20 @@ fn blocks_ahead_meet_a_write_into_a_hole() {
     });
 }
 
-/// An append holds its own block, and not what is mapped ahead of it.
+/// An append holds the range of its own block, and not of the preallocated blocks after it.
 #[test]
-fn blocks_are_not_mapped_ahead_into_what_moves() {
+fn preallocation_avoids_shifted_ranges() {
     check_stopping(300, &[Fault::AheadWithin], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let file = volume.open_file("/f").unwrap();
         let append = |f: &DirectFile| assert!(f.append(&[2; BLOCK]).is_ok());
         let behind = spawn(&file, |f| assert!(f.append(&[3; 6 * BLOCK]).is_ok()));
-        // Refused, if the file ends before.
+        // Fails if the file ends before the range.
         race(&file, append, |f| drop(f.collapse_range(20 * BLOCK as u64, BLOCK as u64)));
         behind.join().unwrap();
         volume.sync().unwrap();
-        // Blocks that are mapped twice are an error.
+        // The check of the extent tree fails if a block is mapped twice.
         let (_volume, after) = after_crash(&device, "/f");
         assert_eq!(read(&after, 64, 0), read(&file, 64, 0));
     });

@@ -70,7 +70,7 @@ fn work(file: &File, thread: u64, size: u64) {
 }
 
 #[test]
-fn a_volume_takes_no_more_memory_than_it_may() {
+fn a_volume_stays_within_its_memory_limit() {
     let size = settings::memory_mib() * MIB;
     let dir = tempfile::tempdir().unwrap();
     let image = DeviceOptions::new().create(size + size / 8 + 64 * MIB);

@@ -1,4 +1,4 @@
-//! The volume's own threads, which write back after a while, or together with others.
+//! The volume's background threads, which write back after an interval, several files at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use testkit::device::GatedDevice;
 use testkit::volume::{Shape, assert_clean, untimed};
 
 #[test]
-fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
+fn sleeping_threads_write_back_once_pages_are_dirty() {
     let interval = Duration::from_millis(20);
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let volume = open(&device, &untimed().write_back_interval(interval));
@@ -21,8 +21,8 @@ fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
             std::thread::sleep(interval / 2);
             file.file().node().metadata().sectors < nth * 3 * 8
         });
-        assert!(looks.count() < 6000, "nobody writes it back");
-        // Long enough for them to see that there is no more.
+        assert!(looks.count() < 6000, "no thread writes it back");
+        // Long enough for the threads to find no more dirty pages.
         std::thread::sleep(5 * interval);
     }
     drop(file);
@@ -31,13 +31,13 @@ fn threads_that_slept_while_nothing_was_dirty_write_back_what_is() {
 }
 
 #[test]
-fn data_is_written_back_after_a_while_and_when_there_is_much() {
+fn data_is_written_back_after_the_interval_and_above_the_limit() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let options = untimed().write_back_interval(Duration::from_millis(20)).cache_bytes(8 << 20);
     let volume = open(&device, &options);
     let file = create(&volume, "/f");
     file.write_at(&[3; 10_000], 0).unwrap();
-    // The map shows it: looking at that from here would write back itself.
+    // The attribute tells: `fiemap` would write back itself.
     let used = || file.file().node().metadata().sectors;
     while used() < 3 * 8 {
         std::thread::yield_now();
@@ -59,11 +59,11 @@ fn data_is_written_back_after_a_while_and_when_there_is_much() {
 fn many_small_files_are_written_back_together() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let gate = Arc::new(GatedDevice::new(Arc::clone(&device) as Arc<dyn Device>));
-    // Nothing waits long enough to be written back but by a sync.
+    // The write-back interval is so long that only a sync writes back.
     let options = untimed().write_back_interval(Duration::from_secs(3600));
     let volume = Volume::open_device(Arc::clone(&gate) as Arc<dyn Device>, &options).unwrap();
     let files: Vec<_> = (0..40).map(|nth| create(&volume, &format!("/{nth}"))).collect();
-    // What is known of free blocks is read now.
+    // Reads the bitmaps of free blocks.
     files[0].write_at(&[1; 5000], 0).unwrap();
     volume.sync().unwrap();
     files.iter().for_each(|file| file.write_at(&[1; 5000], 0).unwrap());
@@ -82,7 +82,7 @@ fn many_small_files_are_written_back_together() {
 }
 
 #[test]
-fn an_idle_cache_gives_its_memory_back() {
+fn an_idle_cache_frees_its_memory() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let idle = Duration::from_millis(20);
     let volume = open(&device, &untimed().cache_idle(idle).write_back_interval(None));
@@ -95,7 +95,7 @@ fn an_idle_cache_gives_its_memory_back() {
         assert!(Instant::now() < deadline, "it keeps its memory: {:?}", volume.cache_stats());
         std::thread::sleep(idle);
     }
-    assert_eq!(volume.cache_stats().dirty, 1, "what is not written back stays");
+    assert_eq!(volume.cache_stats().dirty, 1, "dirty pages stay");
     let mut bytes = vec![0; 1 << 20];
     file.read_at(&mut bytes, 0).unwrap();
     assert!(bytes[..4096].iter().all(|&byte| byte == 4) && bytes[4096..].iter().all(|&byte| byte == 3));

@@ -18,7 +18,8 @@ fn options() -> VolumeOptions {
     untimed().cache_bytes(16 << 20).write_back_interval(None)
 }
 
-/// A file of `pages` pages of ones, all of them on the device and none in the cache; and where it lies there.
+/// Makes a file of `pages` pages of ones that are on the device and not in the cache. Returns the file and its offset
+/// on the device.
 fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let file = create(volume, "/f");
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
@@ -40,7 +41,7 @@ fn dirty(file: &File, pages: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Has pages in the cache.
+/// Reads pages into the cache.
 fn read(file: &File, pages: impl IntoIterator<Item = u64>) {
     for page in pages {
         file.read_at(&mut [0; 1], page * PAGE).unwrap();
@@ -65,7 +66,7 @@ fn runs_that_lie_apart_are_on_the_device_together() {
 }
 
 #[test]
-fn runs_are_joined_over_few_clean_pages_and_no_others() {
+fn runs_are_joined_over_few_clean_pages_in_the_cache_only() {
     let inner = Arc::new(Shape::new(64, 4096, true).make());
     let recorder = Arc::new(RecordingDevice::new(inner.clone()));
     let volume = on(recorder.clone());
@@ -73,10 +74,10 @@ fn runs_are_joined_over_few_clean_pages_and_no_others() {
     // Joined over the clean pages 1, 3 and 4.
     dirty(&file, [0, 2, 5]);
     read(&file, [1, 3, 4]);
-    // 21 is not in the cache, and 31 to 39 are too many.
+    // Not joined: page 21 is not in the cache, and pages 31 to 39 exceed the limit.
     dirty(&file, [20, 22, 30, 40]);
     read(&file, 31..40);
-    // Page 51 was changed past the cache, which dropped it.
+    // Page 51 was changed by direct I/O, which dropped it from the cache.
     dirty(&file, [50, 52]);
     read(&file, [51]);
     file.file().write_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
@@ -153,7 +154,7 @@ fn writers_over_the_limit_have_a_quarter_of_it_under_way() {
     volume.close().unwrap();
 }
 
-/// Blocks that were never written, or lie elsewhere, are not written with their neighbours.
+/// Blocks that were never written, or are not adjacent on the device, are not written with their neighbours.
 #[test]
 fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
     let inner = Arc::new(Shape::new(64, 4096, true).make());
@@ -164,7 +165,7 @@ fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
     dirty(&file, [0, 2, 8, 10]);
     read(&file, [1, 9]);
     file.sync_data().unwrap();
-    // Data lies in the four pages only.
+    // Only the four pages hold data.
     let data =
         |at: u64| file.file().data_range(at * PAGE).unwrap().map(|(start, end)| (start / PAGE, end / PAGE));
     assert_eq!(
@@ -190,7 +191,7 @@ fn a_failed_run_leaves_its_own_pages_dirty() {
         file.sync_data().unwrap_err();
         let failed = (device.failed().unwrap().offset - start) / PAGE;
         assert!(pages.contains(&failed), "page {failed}");
-        // Requests that had not begun are not begun any more; all others have their data on the device.
+        // Requests that had not begun are cancelled; the data of all started requests is on the device.
         let stale: Vec<u64> = pages.into_iter().filter(|page| !is_new(&inner, start + page * PAGE)).collect();
         assert!(stale.contains(&failed));
         assert_eq!(volume.cache_stats().dirty, stale.len() as u64, "{stale:?}");
@@ -209,7 +210,7 @@ fn is_new(device: &MemDevice, at: u64) -> bool {
     byte == [2; 512]
 }
 
-/// As on the kernel's ext4: programs that see the attributes before and after write-back see the same `st_blocks`.
+/// Like the kernel's ext4: programs that read the attributes before and after write-back find the same `st_blocks`.
 #[test]
 fn blocks_that_are_not_allocated_yet_count_as_used() {
     for block_size in [1024, 4096] {
@@ -223,7 +224,7 @@ fn blocks_that_are_not_allocated_yet_count_as_used() {
         assert_eq!(sectors(), 24, "blocks of {block_size}");
         buffered.sync_all().unwrap();
         assert_eq!(sectors(), 24, "blocks of {block_size}, written back");
-        // Dropped before they are written back.
+        // Discarded before they are written back.
         buffered.write_at(&[3; 8192], 8192).unwrap();
         assert_eq!(sectors(), 32);
         file.set_len(4096).unwrap();

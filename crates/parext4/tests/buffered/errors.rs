@@ -1,5 +1,5 @@
-//! Failures to write back: who waits for memory hears of them, every open file does once, and writing goes on when
-//! the reason is gone.
+//! Failures of write-back: writers that wait for memory get the error, every open file reports it once, and writes
+//! succeed again once the cause is gone.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use testkit::full_volume::{BLOCK, FullVolume, SMALL};
 use testkit::volume::{Shape, untimed};
 use testkit::watchdog::Watchdog;
 
-/// So little may be dirty that few writes must wait, and only who waits writes back.
+/// Dirty-page limit at which most writers must wait and write back themselves.
 fn little_memory(policy: Policy) -> VolumeOptions {
     untimed()
         .cache_bytes(1 << 20)
@@ -24,12 +24,12 @@ fn buffered(file: &DirectFile) -> File {
     file.buffered(BufferedOptions::default()).unwrap()
 }
 
-/// A file of blocks allocated ahead on a full volume, whose tree takes no more of them written among the others.
+/// Makes a file of preallocated blocks on a full volume whose tree has no room for another split.
 fn full(policy: Policy) -> FullVolume {
     FullVolume::new(SMALL, &little_memory(policy), 0, 0)
 }
 
-/// Writes every fourth block until that fails; which were taken, and why no more.
+/// Writes every fourth block until a write fails. Returns the blocks written and the error.
 fn write_until_refused(file: &File, byte: u8, from: u64) -> (Vec<u64>, Error) {
     let mut taken = Vec::new();
     for block in (from..SMALL.blocks).step_by(4) {
@@ -46,12 +46,12 @@ fn no_space(result: Result<()>) {
 }
 
 #[test]
-fn a_full_volume_refuses_what_it_cannot_write_back_until_there_is_space() {
+fn a_full_volume_refuses_writes_until_it_can_write_back_again() {
     for policy in Policy::ALL {
         let mut full = full(policy);
         let watchdog = Watchdog::start("a_full_volume", 0, 4);
         let handles: Vec<_> = (0..4).map(|_| buffered(&full.file)).collect();
-        // Opened before anything has failed; it does nothing until all is over.
+        // Opened before the first failure, and idle until the end.
         let idle = buffered(&full.file);
         let refused: Vec<_> = std::thread::scope(|scope| {
             let write = |(nth, file)| {
@@ -76,7 +76,7 @@ fn a_full_volume_refuses_what_it_cannot_write_back_until_there_is_space() {
 
         full.volume.remove_file("/filler").unwrap();
         full.volume.sync().unwrap();
-        // All is on the device now. Still each handle hears once that there was a failure.
+        // All data is on the device now. Still, each handle reports the failure once.
         for file in rest.iter().chain([&idle]) {
             no_space(file.sync_data());
             file.sync_data().unwrap();
@@ -84,7 +84,7 @@ fn a_full_volume_refuses_what_it_cannot_write_back_until_there_is_space() {
         }
         busy.sync_data().unwrap();
         buffered(&full.file).sync_data().unwrap();
-        // What was refused is taken now.
+        // The refused write succeeds now.
         for (nth, file) in handles.iter().enumerate() {
             for block in (nth as u64..SMALL.blocks).step_by(4) {
                 watchdog.watch(nth, || file.write_at(&[9; 1024], block * BLOCK).unwrap());
@@ -117,13 +117,13 @@ fn a_hole_is_punched_where_data_cannot_be_written_back() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_back_does_not_stop_others() {
+fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
     for policy in Policy::ALL {
         let full = full(policy);
-        // Written blocks, which can be written again.
+        // Written blocks can be overwritten without space.
         let other = buffered(&full.volume.open_file("/filler").unwrap());
         other.file().write_at(&vec![1; 300 << 10], 0).unwrap();
-        // More is dirty from now on than may be.
+        // From now on more is dirty than the limit allows.
         let stuck = buffered(&full.file);
         assert!(matches!(write_until_refused(&stuck, 3, 0), (_, Error::NoSpace)));
         let watchdog = Watchdog::start("a_file_that_cannot_be_written_back", 0, 3);
@@ -148,7 +148,7 @@ fn a_file_that_cannot_be_written_back_does_not_stop_others() {
 }
 
 #[test]
-fn writers_that_wait_for_memory_hear_that_the_device_fails() {
+fn writers_that_wait_for_memory_get_the_error_of_the_device() {
     for policy in Policy::ALL {
         let memory = Arc::new(Shape::new(16, 4096, true).make());
         let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
@@ -173,7 +173,7 @@ fn writers_that_wait_for_memory_hear_that_the_device_fails() {
             }
         });
         for file in handles.iter().chain([&idle]) {
-            assert!(matches!(file.sync_data(), Err(Error::Device { .. })), "each hears what failed");
+            assert!(matches!(file.sync_data(), Err(Error::Device { .. })), "each writer gets the error");
             assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "and once");
         }
     }

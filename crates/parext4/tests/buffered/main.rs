@@ -16,7 +16,7 @@ use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, recover, untimed};
 use testkit::{Image, settings};
 
-/// A cache so small that pages come and go, and nobody but the test's calls writes back.
+/// Opens a volume with a cache so small that pages are evicted, and no background write-back.
 fn small() -> VolumeOptions {
     untimed().cache_bytes(1 << 20).write_back_interval(None)
 }
@@ -41,7 +41,7 @@ fn random(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|at| byte.wrapping_add((at / 97) as u8)).collect()
 }
 
-/// Writes to a model of the file as well.
+/// Writes to the file and to its model.
 fn put(model: &mut Vec<u8>, data: &[u8], offset: usize) {
     if model.len() < offset + data.len() {
         model.resize(offset + data.len(), 0);
@@ -49,7 +49,7 @@ fn put(model: &mut Vec<u8>, data: &[u8], offset: usize) {
     model[offset..offset + data.len()].copy_from_slice(data);
 }
 
-/// Asserts that bytes are as they should be, and says where they are not.
+/// Asserts that bytes match; reports the first difference.
 fn same(seen: &[u8], want: &[u8], what: &str) {
     let differs = seen.iter().zip(want).position(|(seen, want)| seen != want);
     if let Some(at) = differs {
@@ -61,7 +61,7 @@ fn same(seen: &[u8], want: &[u8], what: &str) {
 
 const MOST: u64 = 6 << 20;
 
-/// One step on the file and on the model.
+/// Runs one step on the file and on the model.
 fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
     let offset = rng.below(MOST);
     let at = usize::try_from(offset).unwrap();
@@ -143,25 +143,25 @@ fn every_alignment_agrees_with_a_model() {
             file.set_len(0).unwrap();
             model.clear();
             volume.sync().unwrap();
-            assert_eq!(volume.space().free_blocks, free, "all space came back");
+            assert_eq!(volume.space().free_blocks, free, "all space is free again");
             for _ in 0..60 {
                 step(&mut rng, &volume, &file, &mut model);
             }
             drop(file);
-            // Closing writes back what is dirty.
+            // Closing writes back the dirty pages.
             drop(volume);
             assert_clean(&device, &format!("{block_size} {policy}"));
             let volume = open(&device, &options);
             let direct = volume.open_file("/f").unwrap();
             let mut bytes = vec![0; model.len().next_multiple_of(512)];
             assert_eq!(direct.read_at(&mut bytes, 0).unwrap(), model.len());
-            assert!(bytes[..model.len()] == model[..], "what the device has");
+            assert!(bytes[..model.len()] == model[..], "the contents on the device");
         }
     }
 }
 
 #[test]
-fn the_kernel_and_debugfs_see_what_was_written() {
+fn the_kernel_and_debugfs_read_the_written_data() {
     let Some(image) = Image::mke2fs(32, &["-b", "1024"]) else { return };
     let mut model = Vec::new();
     {
@@ -205,7 +205,7 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
             }
         }
         assert!(taken > free * 8 / 10, "{taken} blocks of {free}");
-        assert!(volume.space().free_blocks < free / 10, "what is kept counts as used");
+        assert!(volume.space().free_blocks < free / 10, "reserved space counts as used");
         for file in &files {
             file.sync_data().unwrap();
             let mut bytes = [0; 100];
@@ -218,7 +218,7 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
     }
 }
 
-/// Has another file take all space.
+/// Allocates all space to another file.
 fn fill(volume: &Volume) {
     let ballast = volume.create("/ballast", 0o644).unwrap();
     for blocks in [1024, 64, 4, 1] {
@@ -228,7 +228,7 @@ fn fill(volume: &Volume) {
 
 /// Blocks are allocated before anything is zeroed.
 #[test]
-fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
+fn written_data_stays_if_there_is_no_space_to_zero_it() {
     let device = Arc::new(Shape::new(8, 1024, true).make());
     let volume = open(&device, &small());
     let file = create(&volume, "/f");
@@ -247,8 +247,8 @@ fn what_was_written_last_is_there_if_there_is_no_space_to_zero_it() {
     assert_clean(&device, "full");
 }
 
-/// Part of it shows by then, as not all of it fits the cache. It is not written once more behind that when a commit
-/// gives space.
+/// Part of the write is visible by then, because it does not fit the cache. It is not repeated past its end when a
+/// commit frees space.
 #[test]
 fn an_append_that_finds_no_space_is_there_once() {
     let device = Arc::new(Shape::new(16, 1024, true).make());
@@ -268,14 +268,14 @@ fn an_append_that_finds_no_space_is_there_once() {
     assert!(seen.len() > 1 << 20, "{} bytes are there", seen.len());
     same(&seen, &data[..seen.len()], "as far as there was space");
     assert_eq!(file.append(&data).unwrap(), seen.len() as u64);
-    same(&read_all(&file)[seen.len()..], &data, "behind that");
+    same(&read_all(&file)[seen.len()..], &data, "past the write");
     drop(file);
     volume.close().unwrap();
     assert_clean(&device, "full");
 }
 
 #[test]
-fn what_was_kept_for_data_comes_back_without_being_written() {
+fn reserved_space_is_released_without_being_written() {
     let device = Arc::new(Shape::new(16, 1024, true).make());
     let volume = open(&device, &small());
     let free = || volume.space().free_blocks;
@@ -283,11 +283,11 @@ fn what_was_kept_for_data_comes_back_without_being_written() {
     let file = create(&volume, "/f");
     let made = free();
     file.write_at(&vec![1; 100_000], 5000).unwrap();
-    assert!(made - free() >= 98, "kept at once");
+    assert!(made - free() >= 98, "reserved at once");
     file.set_len(0).unwrap();
     assert_eq!(free(), made);
     file.write_at(&vec![1; 100_000], 5000).unwrap();
-    // Over the same data, directly: its blocks are allocated, and nothing stays kept twice.
+    // Direct writes over the same data allocate its blocks, so no reservation stays.
     file.file().write_at(&vec![2; 102_400], 4096).unwrap();
     volume.sync().unwrap();
     let used = made - free();
@@ -335,7 +335,7 @@ fn a_long_file_is_synced_and_read_ahead() {
     }
     file.sync_all().unwrap();
     let crashed = Arc::new(device.fork());
-    // Other threads count the pages that they have written back a moment after that.
+    // Other threads count the pages that they wrote back a moment later.
     while volume.cache_stats().dirty > 0 {
         std::thread::yield_now();
     }
@@ -343,7 +343,7 @@ fn a_long_file_is_synced_and_read_ahead() {
     recover(&crashed);
     let mut seen = vec![0; data.len().next_multiple_of(512)];
     let count = open(&crashed, &options).open_file("/f").unwrap().read_at(&mut seen, 0).unwrap();
-    same(&seen[..count], &data, "after a crash behind the sync");
+    same(&seen[..count], &data, "after a crash following the sync");
 
     let volume = open(&device, &options);
     let file = volume.open_file("/f").unwrap().buffered(BufferedOptions::default()).unwrap();
@@ -380,7 +380,7 @@ fn the_size_on_the_device_follows_the_data() {
 }
 
 #[test]
-fn every_handle_hears_once_of_a_failure_to_write_back() {
+fn every_handle_reports_a_failed_write_back_once() {
     let memory = Arc::new(Shape::new(16, 4096, true).make());
     let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &small()).unwrap();
@@ -390,13 +390,13 @@ fn every_handle_hears_once_of_a_failure_to_write_back() {
     file.write_at(&[1; 5000], 0).unwrap();
     device.arm(FaultPlan::at(1).kind(FaultKind::Writes).sticky(true));
     assert!(matches!(file.sync_data(), Err(Error::Device { .. })));
-    assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "told once; the volume has stopped");
+    assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "reported once; the volume has stopped");
     assert!(matches!(second.sync_all(), Err(Error::Device { .. })));
     assert!(matches!(third.sync_range(0, 1), Err(Error::Device { .. })));
     assert!(matches!(third.sync_range(0, 1), Err(Error::Stopped(_))));
     assert!(matches!(file.write_at(&[1], 0), Err(Error::Stopped(_))));
     let mut byte = [0];
-    assert_eq!((file.read_at(&mut byte, 4999).unwrap(), byte), (1, [1]), "what is in memory can be read");
+    assert_eq!((file.read_at(&mut byte, 4999).unwrap(), byte), (1, [1]), "pages in memory can be read");
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn a_page_fault_brings_a_page_in_and_makes_it_dirty() {
     assert!(byte == [0] && volume.cache_stats().hits > hits);
     file.fault(5000, true).unwrap();
     file.fault(9000, true).unwrap();
-    // Four blocks, and the two of the last page that the file has; one for the tree.
+    // Four blocks, two for the part of the last page within the file, and one for the tree.
     assert_eq!(free - volume.space().free_blocks, 4 + 2 + 1);
     assert!(matches!(file.fault(10_000, true), Err(Error::Invalid(_))));
     assert!(matches!(file.fault(10_000, false), Err(Error::Invalid(_))));

@@ -1,4 +1,4 @@
-//! Checkpoints, which go on beside commits: syncs do not wait for them while the log has room, and a crash at any moment
+//! Checkpoints concurrent with commits: syncs do not wait for them while the log has room, and a crash at any moment
 //! loses nothing.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use testkit::device::GatedDevice;
 use testkit::rng::Rng;
 use testkit::volume::{Shape, assert_clean, assert_recovers, journal_offset, untimed};
 
-/// A log of 1024 blocks.
+/// Blocks of the log.
 const SHAPE: Shape = Shape::new(16, 4096, true);
 const BLOCK: u64 = 4096;
 const FILES: u16 = 8;
@@ -31,7 +31,7 @@ fn path(file: u16) -> String {
     format!("/{file}")
 }
 
-/// A volume with files whose modes are 0.
+/// Makes a volume with files whose modes are 0.
 fn prepare() -> MemDevice {
     let device = Arc::new(SHAPE.make());
     let volume = open(Arc::clone(&device) as Arc<_>);
@@ -40,7 +40,7 @@ fn prepare() -> MemDevice {
     device.fork()
 }
 
-/// Gives a file a mode in a transaction of its own, durably.
+/// Durably sets the mode of a file in a transaction of its own.
 fn set_mode(volume: &Volume, file: u16, mode: u16) {
     let file = volume.open_file(path(file)).expect("open_file");
     let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
@@ -59,7 +59,7 @@ fn a_sync_waits_for_no_checkpoint() {
     let device =
         Arc::new(GatedDevice::with_exempt(Arc::clone(&memory) as _, journal..journal + 1024 * BLOCK));
     let volume = open(Arc::clone(&device) as _);
-    // In memory, since reads wait, too.
+    // In memory, since the gate blocks reads, too.
     (0..FILES).for_each(|file| assert_eq!(mode(&volume, file), 0));
     device.shut();
     let synced = Arc::new(AtomicU16::new(0));
@@ -72,18 +72,18 @@ fn a_sync_waits_for_no_checkpoint() {
             }
         })
     };
-    // More than half of the log, all of which could go home.
+    // More than half of the log, all of which may be checkpointed.
     let deadline = Instant::now() + Duration::from_secs(30);
     while synced.load(Ordering::Relaxed) < 300 {
         if Instant::now() > deadline {
-            // So that the test ends.
+            // Lets the test end.
             device.open();
             panic!("syncs wait for the checkpoint after {synced:?}");
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     device.wait_for(1);
-    // With the log full they do wait.
+    // With a full log, syncs wait.
     std::thread::sleep(Duration::from_millis(20));
     assert!(!thread.is_finished());
     device.open();
@@ -94,13 +94,13 @@ fn a_sync_waits_for_no_checkpoint() {
     (0..FILES).for_each(|file| assert_eq!(mode(&volume, file), CHANGES - (CHANGES - file) % FILES));
 }
 
-/// A round that is under way when the volume stops still writes both superblocks home.
+/// A checkpoint round that runs when the volume stops still writes both superblocks in place.
 #[test]
 fn errors_are_recorded_after_the_round_under_way() {
     let memory = Arc::new(prepare());
     let device = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
     let volume = open(Arc::clone(&device) as _);
-    // The superblock's counters change, so that its block, the first, has to go home.
+    // Changes the counters of the superblock, so that its block, the first, needs a checkpoint.
     volume.create("/more", 0).expect("create");
     device.catch_write_at(0);
     // More than half of the log.
@@ -108,7 +108,7 @@ fn errors_are_recorded_after_the_round_under_way() {
     device.wait_for(1);
     volume.stop(&Error::from(Corruption::new("found by a test")));
     let closing = std::thread::spawn(move || drop(volume));
-    // Long enough to write the record, if closing does not wait for the round.
+    // Long enough to write the record if closing does not wait for the round.
     std::thread::sleep(Duration::from_millis(200));
     device.open();
     closing.join().expect("closing");

@@ -1,8 +1,8 @@
-//! Devices that fail: the same run again and again, each time with another call to the device failing. Somebody
-//! hears of it, a volume that could not write stops (I8), and what was synced before is whole afterwards.
+//! Devices that fail: the same run is repeated, each time with another call to the device failing. A caller gets the
+//! error, a volume that could not write stops (I8), and data synced before is whole afterwards.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test crash faults`. By default a sample of the calls fails, and
-//! a sample of the images goes to e2fsck; `PAREXT4_STRESS_ALL=1` tries all.
+//! e2fsck checks a sample of the images; `PAREXT4_STRESS_ALL=1` tries all.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 use testkit::workload::{Name, Operation, State, Workload, run};
 
 const OPERATIONS: usize = 300;
-/// Seed of the workload unless the environment says otherwise, so that every run fails the same calls.
+/// Seed of the workload unless the environment sets one, so that every run fails the same calls.
 const SEED: u64 = 20;
 
-/// What became of a run.
+/// The result of a run.
 struct Outcome {
     story: DurabilityModel,
-    /// What the first call that failed was told.
+    /// The error of the first operation that failed.
     error: Option<Error>,
-    /// What was going on when the device failed.
+    /// The operation in progress when the device failed.
     during: Option<String>,
 }
 
@@ -38,7 +38,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Runs the workload until a call fails, and checks how the volume takes it.
+    /// Runs the workload until a call fails, and checks the state of the volume.
     fn outcome(&self, device: &Arc<FaultDevice>) -> Outcome {
         let mut outcome =
             Outcome { story: DurabilityModel::new(self.shape.block_size), error: None, during: None };
@@ -71,11 +71,12 @@ impl Case<'_> {
         outcome
     }
 
-    /// A failed write or flush has stopped the volume; what it holds can still be read.
+    /// Asserts that a failed write or flush has stopped the volume, and that its contents can still be read.
     fn after_the_fault(&self, device: &FaultDevice, volume: &Volume, outcome: &Outcome) {
         let failed = device.failed().expect("a call failed");
-        let what =
-            || format!("{:?} of {:?}, {failed:?}, told as {:?}", self.plan, outcome.during, outcome.error);
+        let what = || {
+            format!("{:?} of {:?}, {failed:?}, reported as {:?}", self.plan, outcome.during, outcome.error)
+        };
         if matches!(failed.kind, CallKind::Write | CallKind::Flush) {
             for (name, result) in [
                 ("mkdir", volume.mkdir("/after", 0o755).map(drop)),
@@ -99,7 +100,7 @@ impl Case<'_> {
         }
     }
 
-    /// Reads every file that is there.
+    /// Reads every file.
     fn read_all(&self, volume: &Volume, outcome: &Outcome) -> Result<(), String> {
         for (path, name) in &outcome.story.state().names {
             if let (Name::File(_), Ok(file)) = (name, volume.open_file(path)) {
@@ -109,26 +110,26 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether half a superblock was written. On devices with sectors of 512 bytes it takes two, and its checksum
-    /// is in the second, so nobody opens the volume then but e2fsck, with a backup. Larger blocks hold it whole
-    /// in one of their halves.
+    /// Returns true if half a superblock was written. On devices with sectors of 512 bytes it spans two, with the
+    /// checksum in the second, so only e2fsck opens the volume, from a backup. Larger blocks hold the superblock
+    /// whole in one of their halves.
     fn tears_superblock(&self, failed: CallInfo) -> bool {
         self.plan.torn && failed.kind == CallKind::Write && failed.len == 1024 && failed.offset == 1024
     }
 
-    /// Runs the case and checks the image that it leaves.
+    /// Runs the case and checks the resulting image.
     fn check(&self, with_e2fsck: bool) {
         let memory = Arc::new(self.base.fork());
         let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, self.plan));
         let outcome = self.outcome(&device);
         let Some(failed) = device.failed() else { return };
         let what =
-            format!("{:?} in {:?}: {failed:?}, told as {:?}", self.plan, outcome.during, outcome.error);
-        // The deletion of a file that nobody uses any more has nobody to tell that it could not read.
+            format!("{:?} in {:?}: {failed:?}, reported as {:?}", self.plan, outcome.during, outcome.error);
+        // The deletion of an unused file has no caller to return a read error to.
         let deletes =
             outcome.during.as_deref().is_some_and(|op| op.starts_with("Remove") || op.starts_with("Rename"));
         let silent = failed.kind == CallKind::Read && deletes;
-        assert!(outcome.error.is_some() || silent, "nobody heard of {what}");
+        assert!(outcome.error.is_some() || silent, "no caller got the error of {what}");
         if !self.shape.journal {
             return;
         }
@@ -148,8 +149,8 @@ impl Case<'_> {
     }
 }
 
-/// The volume without the record that an error stopped it. e2fsck does not trust the orphan list of a volume with errors,
-/// and asks about each orphan then.
+/// Clears the record that an error stopped the volume. e2fsck does not trust the orphan list of a volume with errors,
+/// and asks about each orphan.
 fn without_record(memory: &MemDevice, block_size: u32) -> MemDevice {
     let mut bytes = memory.snapshot();
     let mut superblock = Superblock::parse(&bytes[1024..2048]).unwrap();
@@ -164,7 +165,7 @@ fn without_record(memory: &MemDevice, block_size: u32) -> MemDevice {
     MemDevice::from_bytes(bytes)
 }
 
-/// The operations of a run without faults, and how many calls of a kind it makes.
+/// Returns the operations of a run without faults, and its number of calls of a kind.
 fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u64) {
     let memory = Arc::new(base.fork());
     let device = Arc::new(FaultDevice::new(memory, FaultPlan::default().kind(kind)));
@@ -179,7 +180,7 @@ fn rehearse(base: &MemDevice, kind: FaultKind, seed: u64) -> (Vec<Operation>, u6
         operations.push(operation);
     }
     story.all_durable();
-    story.check(&volume).expect("what was done");
+    story.check(&volume).expect("the operations");
     volume.close().expect("close");
     (operations, device.calls())
 }

@@ -1,4 +1,4 @@
-//! Crashes, devices that fail, and what a volume is recovered from.
+//! Crashes, failing devices, and recovery.
 
 mod buffered;
 mod checkpoint;

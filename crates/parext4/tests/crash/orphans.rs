@@ -1,4 +1,4 @@
-//! Orphans: inodes registered for two reasons, and what cannot be deleted.
+//! Orphans: inodes registered for two reasons, and inodes that cannot be deleted.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ fn open(device: &Arc<MemDevice>) -> Result<Volume, Error> {
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &untimed())
 }
 
-/// Cutting an unlinked file takes several transactions, and makes it an orphan for a second reason; when the
-/// first is gone the other remains.
+/// The truncation of an unlinked file takes several transactions, and makes it an orphan for a second reason. After
+/// the first reason is gone, the second remains.
 #[test]
 fn an_unlinked_file_that_is_cut_stays_an_orphan() {
     for place in PLACES {
-        // Groups so small that the file's bitmaps do not fit one transaction.
+        // The groups are so small that the file's bitmaps do not fit one transaction.
         let features = format!("^resize_inode,{place}");
         let options = ["-b", "1024", "-g", "256", "-N", "3584", "-J", "size=1", "-O", &features];
         let Some(image) = Image::mke2fs(112, &options) else { return };
@@ -44,7 +44,7 @@ fn an_unlinked_file_that_is_cut_stays_an_orphan() {
         assert_clean(&crashed, place);
         assert_eq!(open(&crashed).unwrap().space(), before, "{place}");
 
-        // The other way round: a name goes after the cut.
+        // In the other order: the name is removed after the truncation.
         drop(file);
         let file = volume.create("/other", 0o644).unwrap();
         file.allocate(0, 90 << 20, false).unwrap();
@@ -84,8 +84,8 @@ fn orphans_are_finished_in_any_order() {
     }
 }
 
-/// A target in a block that the inode names itself, as ext2 and ext3 have it, is not leaked: the link keeps its
-/// last name, for the kernel to remove.
+/// The target of a link of ext2 or ext3 is in a block that the inode names directly. It is not leaked: the link keeps
+/// its last name, so that the kernel can remove it.
 #[test]
 fn a_symbolic_link_without_extents_is_not_half_deleted() {
     let Some(image) = Image::mke2fs(16, &["-O", "^metadata_csum,^orphan_file"]) else { return };
@@ -123,8 +123,8 @@ fn a_symbolic_link_without_extents_is_not_half_deleted() {
     assert_eq!(image.open().space(), before);
 }
 
-/// The orphan list and the orphan file hold a number that is no orphan's: not in use, reserved, and past the last. As in
-/// the kernel, the volume opens, without it, and says that it has errors.
+/// The orphan list and the orphan file hold a number of an inode that is free, reserved, or out of range. As in the
+/// kernel, the volume opens without the orphan, and reports errors.
 #[test]
 fn an_orphan_that_is_none_does_not_keep_the_volume_shut() {
     for (place, number) in

@@ -1,6 +1,6 @@
-//! Crashes while threads and queues write in parallel: into blocks allocated ahead, into holes, and at the end of a
-//! file. The device was full of other bytes before; whatever is lost, what was synced is whole, and nothing shows
-//! but what was written, and zeros.
+//! Crashes while threads and queues write in parallel: into preallocated blocks, into holes, and at the end of a
+//! file. The device was full of stale bytes. Whatever is lost, synced data is whole, and reads return only written
+//! data and zeros.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test crash parallel`; see `sequence.rs` for the environment.
 
@@ -26,12 +26,12 @@ const THREADS: u64 = 4;
 const OPERATIONS: u64 = 30;
 /// Sectors that one operation has to itself, in each of the two files that are written in place.
 const REGION: u64 = 40;
-/// Regions of one thread; also the number of its operations in flight, at most.
+/// Regions of one thread, which is also the maximum of its operations in flight.
 const REGIONS: u64 = 8;
 const PATHS: [&str; 3] = ["/ahead", "/holes", "/appended"];
 const APPENDED: usize = 2;
 
-/// A write or append that came back; places in sectors.
+/// A completed write or append, in sectors.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     file: usize,
@@ -41,12 +41,12 @@ struct Written {
     over: u64,
 }
 
-/// A sync that came back.
+/// A completed sync.
 #[derive(Clone, Copy, Debug)]
 struct Synced {
     file: usize,
     began: u64,
-    /// Events recorded until it was over.
+    /// Events recorded when it returned.
     events: usize,
 }
 
@@ -60,14 +60,14 @@ struct Run {
     base: MemDevice,
     device: Arc<RecordingDevice>,
     files: Vec<DirectFile>,
-    /// The same through the page cache, if that is to be tried.
+    /// The same file through the page cache, if the run covers that.
     buffered: Vec<File>,
     clock: Clock,
     log: Mutex<Log>,
     seed: u64,
 }
 
-/// What one operation does.
+/// The kind of one operation.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Write { file: usize, first: u64, end: u64, stamp: Stamp },
@@ -76,7 +76,7 @@ enum What {
 }
 
 impl Run {
-    /// Notes what came back with `result`.
+    /// Records the `result` of an operation.
     fn over(&self, what: What, result: u64) {
         let mut log = self.log.lock().unwrap();
         let over = self.clock.tick();
@@ -95,7 +95,7 @@ impl Run {
         }
     }
 
-    /// The next operation of a thread, which may write in `region`.
+    /// Returns the next operation of a thread, which may write in `region`.
     fn choose(&self, rng: &mut Rng, thread: u64, region: u64, sequence: u64) -> (What, Vec<u8>) {
         let stamp = Stamp { file: 0, writer: u32::try_from(thread).unwrap(), sequence, origin: 0 };
         match rng.below(10) {
@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Whether an operation goes through the page cache.
+    /// Returns true if an operation goes through the page cache.
     fn buffers(&self, rng: &mut Rng) -> bool {
         !self.buffered.is_empty() && rng.chance(70)
     }
@@ -152,7 +152,7 @@ impl Run {
         }
     }
 
-    /// As [`call`](Self::call), with an operation in each region.
+    /// Like [`call`](Self::call), with an operation in each region.
     fn queue(&self, mut queue: IoQueue, thread: u64, rng: &mut Rng) {
         let mut begun: Vec<Option<What>> = vec![None; usize::try_from(REGIONS).unwrap()];
         let mut done = Vec::new();
@@ -184,7 +184,7 @@ impl Run {
         }
     }
 
-    /// What must be on the device when everything before event `durable` is.
+    /// Returns the data that must be on the device if all events before `durable` are.
     fn durable(&self, durable: usize) -> Vec<Written> {
         let log = self.log.lock().unwrap();
         let synced = |written: &Written| {
@@ -195,7 +195,7 @@ impl Run {
         log.written.iter().copied().filter(synced).collect()
     }
 
-    /// Checks one file of a volume that was recovered.
+    /// Checks one file of a recovered volume.
     fn check_file(&self, number: usize, file: &DirectFile, durable: &[Written]) -> Result<(), String> {
         let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
         file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
@@ -203,7 +203,7 @@ impl Run {
         for written in durable.iter().filter(|written| written.file == number) {
             for sector in written.first..written.end {
                 let now = seen.get(usize::try_from(sector).unwrap());
-                // A region is written by one operation at a time: what is there now is the same or newer.
+                // One operation at a time writes a region, so its data is the durable version or a newer one.
                 let is_there = match now {
                     Some(Seen::Data(stamp)) if number == APPENDED => *stamp == written.stamp,
                     Some(Seen::Data(stamp)) => stamp.sequence >= written.stamp.sequence,
@@ -214,14 +214,14 @@ impl Run {
                 }
             }
         }
-        // Behind the end there is nothing but zeros either.
+        // Past the end there are only zeros, too.
         let size = file.size();
         file.set_len(size + 8192).map_err(|e| e.to_string())?;
         let mut behind = vec![1; 8192];
         file.read_at(&mut behind, size).map_err(|e| e.to_string())?;
         for (sector, bytes) in behind.chunks(SECTOR).enumerate() {
             if identify(bytes, file_number(number), 0) != Ok(Seen::Zero) {
-                return Err(format!("rubbish {sector} sectors behind the end"));
+                return Err(format!("stale bytes {sector} sectors past the end"));
             }
         }
         Ok(())
@@ -259,7 +259,7 @@ fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
     }
 }
 
-/// Makes the files: one allocated ahead, one of holes, one with blocks mapped ahead of its end.
+/// Makes the files: one preallocated, one of holes, one with preallocated blocks past its end.
 fn files(volume: &Volume) -> Vec<DirectFile> {
     let files: Vec<DirectFile> = PATHS.map(|path| volume.create(path, 0o644).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;
@@ -275,7 +275,7 @@ fn files(volume: &Volume) -> Vec<DirectFile> {
     files
 }
 
-/// Records a run, then looks at what crashes leave of it.
+/// Records a run, then checks the states after crashes.
 fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     let seed = settings::seed(name);
     let base = shape.make_poisoned();
@@ -285,7 +285,7 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
     volume.close().expect("close");
     let base = prepared.fork();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    // A cache so small that it is written back all the time.
+    // A cache so small that pages are written back all the time.
     let options = untimed()
         .cache_bytes(512 << 10)
         .write_back_interval(None)
@@ -307,13 +307,13 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
                 }
             });
         }
-        // So that transactions end in the middle of what the others do.
+        // Ends transactions in the middle of the other threads' operations.
         for _ in 0..10 {
             std::thread::yield_now();
             volume.sync().expect("sync");
         }
     });
-    // Somebody must have made something durable.
+    // At least one thread must have made data durable.
     for (number, file) in run.files.iter().enumerate() {
         let began = run.clock.tick();
         file.sync_all().expect("sync_all");

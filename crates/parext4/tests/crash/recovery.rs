@@ -1,5 +1,5 @@
-//! Recovery from logs that this program would not have written: of old journals, and hostile ones. They are made
-//! by hand, and none may do harm (I9).
+//! Recovery from logs that this program does not write: of old journals, and hostile ones. The logs are built by
+//! hand, and none may do harm (I9).
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use testkit::volume::{Shape, assert_clean, recover, untimed};
 const BLOCK: usize = 4096;
 /// Blocks of the volumes.
 const BLOCKS: u64 = 4096;
-/// A block of the volume that is free.
+/// A free block of the volume.
 const FREE: u64 = BLOCKS - 2;
 
-/// What is wrong with a superblock.
+/// Defects of a superblock.
 type Change = fn(&mut Superblock);
 
-/// A volume with a log in the making.
+/// A volume whose log is being built.
 struct Log {
     image: Vec<u8>,
     superblock: Superblock,
     journal: JournalSuperblock,
-    /// The journal's first block on the volume; the others follow.
+    /// The journal's first block on the volume. Its blocks are contiguous.
     at: usize,
-    /// The next log block.
+    /// The next block of the log.
     head: usize,
     sequence: u32,
     /// [`jbd2::crc32_be`] of the transaction so far.
@@ -38,7 +38,7 @@ struct Log {
 }
 
 impl Log {
-    /// An empty log of a journal with the first kind of checksum.
+    /// Makes an empty log of a journal with the first kind of checksum.
     fn new() -> Self {
         let image = Shape::new(16, 4096, true).make().snapshot();
         let superblock = Superblock::parse(&image[1024..2048]).unwrap();
@@ -61,7 +61,7 @@ impl Log {
         self.head += 1;
     }
 
-    /// Logs what a block of the volume is to hold.
+    /// Logs new contents of a block of the volume.
     fn log(&mut self, number: u64, contents: &[u8]) {
         let mut descriptor = vec![0; BLOCK];
         let tag = Tag { block: FsBlock(number), escaped: false, deleted: false, checksum: 0 };
@@ -73,7 +73,7 @@ impl Log {
         }
     }
 
-    /// Ends the transaction with a checksum, which is `wrong` by so much.
+    /// Ends the transaction with a checksum that is off by `wrong`.
     fn commit(&mut self, wrong: u32) {
         let mut commit = vec![0; BLOCK];
         jbd2::encode_commit(&mut commit, TagFormat::default(), self.sequence, 0, 1, 0);
@@ -84,7 +84,7 @@ impl Log {
         self.crc32 = !0;
     }
 
-    /// The volume as if it had not been closed.
+    /// Returns the volume as a crash leaves it.
     fn finish(mut self, sequence: u32) -> Arc<MemDevice> {
         self.journal.set_start(self.journal.first());
         self.journal.set_sequence(sequence);
@@ -99,7 +99,7 @@ fn open(device: &Arc<MemDevice>, options: &VolumeOptions) -> Result<Volume, Erro
     Volume::open_device(Arc::new(device.fork()) as Arc<dyn Device>, options)
 }
 
-/// What opening says, which must be the same with a replay in memory.
+/// Returns the result of opening, which must be the same with a replay in memory.
 fn refusal(device: &Arc<MemDevice>) -> String {
     let [error, read_only] =
         [untimed(), VolumeOptions::new().read_only(true)].map(|options| match open(device, &options) {
@@ -131,7 +131,7 @@ fn the_log_ends_where_a_transaction_has_a_bad_crc32() {
     assert_eq!(device.snapshot()[home..home + 2 * BLOCK], [1; 2 * BLOCK]);
 }
 
-/// jbd2 takes no journal with two kinds of checksum.
+/// jbd2 refuses a journal with two kinds of checksum.
 #[test]
 fn a_journal_ends_up_with_one_kind_of_checksum() {
     let log = Log::new();
@@ -187,9 +187,9 @@ fn a_journal_too_short_for_jbd2_is_refused() {
     assert!(refusal(&log.finish(first)).contains("s_maxlen"));
 }
 
-/// A log may hold the superblock, and hostile ones hold one that would have been refused.
+/// A log may hold the superblock. A hostile log may hold one that opening would have refused.
 #[test]
-fn a_logged_superblock_is_checked_like_any() {
+fn a_logged_superblock_is_checked_like_any_superblock() {
     let changes: [(&str, Change); 4] = [
         ("0x80000000", |sb| sb.set_incompat(sb.incompat() | Incompat::from_bits_retain(1 << 31))),
         ("its device only", |sb| sb.raw_mut().s_blocks_count_lo.set(8000)),
@@ -218,7 +218,7 @@ fn with_logged_superblock(change: Change) -> Arc<MemDevice> {
     log.finish(first)
 }
 
-/// A crash under the kernel leaves the sums in the superblock as they were long ago.
+/// A crash under the kernel leaves stale sums in the superblock.
 #[test]
 fn stale_totals_are_summed_up_anew() {
     let sound = Shape::new(16, 4096, true).make();

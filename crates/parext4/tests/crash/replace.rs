@@ -1,5 +1,5 @@
-//! Files that are replaced without a sync, by a rename or after a cut to nothing: a crash leaves the old contents or the
-//! new ones, whole.
+//! Files that are replaced without a sync, by a rename or after a truncation to zero: a crash leaves the old contents
+//! or the new ones, whole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn new() -> Vec<u8> {
     vec![2; 200_100]
 }
 
-/// Only commits that are asked for, and no threads that write back.
+/// Returns options without timed commits and without background write-back.
 fn without_threads() -> VolumeOptions {
     untimed().write_back_interval(None)
 }
@@ -46,7 +46,7 @@ fn contents(volume: &Volume, path: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Commits, and writes nothing back.
+/// Commits without writing back.
 fn commit(volume: &Volume) {
     let other = volume.open_file(OTHER).unwrap();
     let set = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
@@ -58,7 +58,7 @@ fn dirty(volume: &Volume) -> u64 {
     volume.cache_stats().dirty
 }
 
-/// A volume with the old file.
+/// Makes a volume with the old file.
 fn prepare() -> MemDevice {
     let device = Arc::new(Shape::new(16, 4096, true).make_poisoned());
     let volume = open(Arc::clone(&device) as Arc<_>, &untimed());
@@ -70,8 +70,8 @@ fn prepare() -> MemDevice {
     device.fork()
 }
 
-/// Replaces the target by `replace`, commits, and checks every state that a crash leaves. Each of `names` must have one
-/// of the contents, and after the commit `then`.
+/// Replaces the target by `replace`, commits, and checks every crash state. Each of `names` must have one of the
+/// contents, and after the commit `then`.
 fn check(options: &VolumeOptions, then: &[(&str, &[u8])], replace: impl FnOnce(&Volume)) {
     let base = prepare();
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
@@ -132,7 +132,7 @@ fn a_rename_over_a_file_of_another_directory() {
     });
 }
 
-/// Exchanges the target for a file.
+/// Exchanges the target with a file.
 fn exchange(volume: &Volume, path: &str) {
     let (dir, name) = path.rsplit_once('/').unwrap();
     let (from, to) = (volume.resolve(dir).unwrap(), volume.resolve("/d").unwrap());
@@ -143,7 +143,7 @@ fn exchange(volume: &Volume, path: &str) {
 fn an_exchange() {
     for path in [NEW, ELSEWHERE] {
         check(&without_threads(), &[(TARGET, &new()), (path, &old())], |volume| {
-            // What it is exchanged for has only just been written, too.
+            // The other file of the exchange was also just written.
             buffered(volume, TARGET).write_at(&old(), 0).expect("write_at");
             let _file = write_new(volume, path);
             exchange(volume, path);
@@ -175,9 +175,9 @@ fn a_cut_to_nothing_with_threads() {
     });
 }
 
-/// Other renames and closes wait for no data.
+/// Renames that replace nothing, and closes, do not wait for data.
 #[test]
-fn what_replaces_nothing_stays_in_memory() {
+fn a_rename_that_replaces_nothing_writes_nothing_back() {
     let volume = open(Arc::new(prepare()), &without_threads());
     drop(write_new(&volume, NEW));
     let pages = dirty(&volume);
@@ -186,7 +186,7 @@ fn what_replaces_nothing_stays_in_memory() {
     assert_eq!(dirty(&volume), pages);
     volume.rename(TARGET, OTHER).expect("rename");
     assert_eq!(dirty(&volume), pages);
-    // A file that had nothing replaces nothing either.
+    // A file without contents is not replaced, either.
     let file = buffered(&volume, "/empty");
     file.set_len(0).expect("set_len");
     file.write_at(&[3; 100], 0).expect("write_at");

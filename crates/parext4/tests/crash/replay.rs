@@ -1,7 +1,7 @@
-//! Crashes while a volume recovers, and volumes whose superblock and log disagree whether there is anything to recover.
+//! Crashes while a volume recovers, and volumes whose superblock and log disagree whether recovery is needed.
 //!
-//! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a commit block. So each
-//! new transaction ends where an old one begins, and whatever recovery takes for its successor is replayed.
+//! Every transaction here takes three blocks of the log: a descriptor, the block of one inode, a commit block. So
+//! each new transaction ends where an old one begins, and recovery replays whatever it takes for the successor.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use testkit::volume::{Shape, journal_offset, untimed};
 use testkit::{Image, tool};
 
 const FILE: &str = "/file";
-/// Transactions in the log that is left.
+/// Transactions in the log.
 const OLD: u16 = 6;
-/// The modes of the file as old transactions set them, and as one after the recovery does.
+/// The modes of the file that old transactions set, and the mode that a transaction after the recovery sets.
 const OLD_MODE: u16 = 0o600;
 const NEW_MODE: u16 = 0o777;
 
@@ -39,7 +39,7 @@ fn mode(volume: &Volume) -> u16 {
     volume.metadata(FILE).unwrap().permissions
 }
 
-/// A volume that crashed with [`OLD`] transactions in its log.
+/// Makes a volume that crashed with [`OLD`] transactions in its log.
 fn crashed() -> MemDevice {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = open(&device);
@@ -50,7 +50,7 @@ fn crashed() -> MemDevice {
     device.fork()
 }
 
-/// The volume without the flag that asks for recovery.
+/// Returns the volume without the flag that asks for recovery.
 fn without_flag(device: &MemDevice) -> MemDevice {
     let mut image = device.snapshot();
     let mut superblock = Superblock::parse(&image[1024..2048]).unwrap();
@@ -68,7 +68,7 @@ fn flag_and_log_agree(device: &MemDevice) -> bool {
         || JournalSuperblock::parse(journal).unwrap().start() == 0
 }
 
-/// Opens what a crash left, syncs a change, for_each_crash_state, and returns what is on the device.
+/// Opens a crash state, syncs a change, runs [`for_each_crash_state`], and returns the contents of the device.
 fn change_and_crash(image: &MemDevice) -> MemDevice {
     let device = Arc::new(image.fork());
     let volume = open(&device);
@@ -76,11 +76,11 @@ fn change_and_crash(image: &MemDevice) -> MemDevice {
     device.fork()
 }
 
-/// Asserts that the synced change is there, for parext4, and for others if they are asked.
-fn assert_changed(image: &MemDevice, ask_others: bool, what: &str) {
+/// Asserts that parext4 finds the synced change, and with `ask_peers` e2fsck and the kernel, too.
+fn assert_changed(image: &MemDevice, ask_peers: bool, what: &str) {
     let found = mode(&open(&Arc::new(image.fork())));
     assert_eq!(found, NEW_MODE, "{what}: {found:o} was recovered");
-    if ask_others {
+    if ask_peers {
         assert_changed_for_e2fsck(image, what);
         assert_changed_for_kernel(image, what);
     }
@@ -108,8 +108,8 @@ fn assert_changed_for_kernel(image: &MemDevice, what: &str) {
     });
 }
 
-/// Checks every state that a crash leaves while `work` recovers the volume: a change synced after that recovery, or
-/// after the next one, is what later recoveries find.
+/// Checks every crash state while `work` recovers the volume: later recoveries find a change synced after that
+/// recovery or after the next one.
 fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     work(&device);
@@ -122,7 +122,7 @@ fn check_crashes(base: &MemDevice, work: impl FnOnce(&Arc<RecordingDevice>)) {
     assert!(count > 10, "only {count} states");
 }
 
-/// The journal is emptied before the superblock says that there is nothing to replay.
+/// The journal is emptied before the superblock says that no recovery is needed.
 #[test]
 fn crashes_while_the_journal_is_replayed() {
     check_crashes(&crashed(), |device| {
@@ -140,10 +140,10 @@ fn crashes_while_a_volume_opens_and_closes() {
     });
 }
 
-/// A log is old if the superblock does not ask for recovery: nothing of it may come back, neither after the
+/// A log is old if the superblock does not ask for recovery. None of it may be replayed, neither after the
 /// transactions that follow, nor if the crash comes before the log is emptied.
 #[test]
-fn an_old_log_is_left_behind() {
+fn an_old_log_is_not_replayed() {
     let base = without_flag(&crashed());
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).expect("open");
@@ -161,6 +161,6 @@ fn an_old_log_is_left_behind() {
         assert!(found == before || found == NEW_MODE, "{what}: {found:o} is from the old log");
         assert_changed(&change_and_crash(&image), false, &what);
     });
-    // Others agree once the log is in use again.
+    // e2fsck and the kernel agree once the log is in use again.
     assert_changed(&change_and_crash(&base), true, "the old log");
 }

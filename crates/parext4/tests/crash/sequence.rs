@@ -1,10 +1,10 @@
-//! Crashes: everything that reached the device is recorded, and every state that a crash could have left is
-//! rebuilt from the record: any of the writes since the last flush lost, the last one torn. Each must open, hold
-//! what was synced, and show nothing that was not written: the device was full of other bytes before. The recovery of
-//! some of these states is recorded in turn, with a sync at its end, and crashes anywhere.
+//! Crashes of a single-threaded workload. All events of the device are recorded, and the crash states are rebuilt
+//! from the record: any of the writes since the last flush lost, the last one torn. Each state must open, hold the
+//! synced data, and return no bytes that were not written; the device was full of stale bytes. The recovery of some
+//! states is recorded in turn, with a sync at its end, and crashes anywhere.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck look at every
-//! state, and tries more of them.
+//! Run with `cargo test -p parext4 --profile stress --test crash sequence`. `PAREXT4_STRESS_ALL=1` has e2fsck check
+//! every state, and tries more of them.
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ const OPERATIONS: usize = 240;
 const SAMPLE: usize = 40;
 /// In one of this many consecutive crash states, the recovery crashes too.
 const AGAIN: usize = 250;
-/// What is made, and synced, after such a recovery.
+/// The directory that is made, and synced, after such a recovery.
 const LATER: &str = "/later";
-/// How often several threads write one file at once in between.
+/// How many times several threads write one file at once between operations.
 const PARALLEL: usize = 70;
 const THREADS: u64 = 4;
-/// How often the volume is synced meanwhile.
+/// How many times the volume is synced in between.
 const SYNCS: u32 = 8;
 
-/// What a crash may leave from this event on.
+/// The model of a crash from this event on.
 struct Mark {
-    /// Events recorded when the story had come so far.
+    /// Events recorded at this point of the model.
     events: usize,
-    story: DurabilityModel,
+    model: DurabilityModel,
 }
 
 /// A run on a recording device.
@@ -44,12 +44,12 @@ struct Recording {
     base: MemDevice,
     device: Arc<RecordingDevice>,
     shape: Shape,
-    /// Of the empty volume.
+    /// The contents of the empty volume.
     free_inodes: u32,
     seed: u64,
-    /// The story as it stood when each operation began.
+    /// The model at the beginning of each operation.
     begun: Vec<Mark>,
-    /// The story as it stood when each had succeeded.
+    /// The model after each operation succeeded.
     ended: Vec<Mark>,
 }
 
@@ -63,44 +63,44 @@ impl Recording {
         Self { base, device, shape, free_inodes, seed, begun: Vec::new(), ended: Vec::new() }
     }
 
-    fn mark(&self, story: &DurabilityModel) -> Mark {
-        Mark { events: self.device.events(), story: story.clone() }
+    fn mark(&self, model: &DurabilityModel) -> Mark {
+        Mark { events: self.device.events(), model: model.clone() }
     }
 
     /// Runs the workload and records it.
     fn record(&mut self) {
-        let mut story = DurabilityModel::new(self.shape.block_size);
-        self.ended.push(self.mark(&story));
+        let mut model = DurabilityModel::new(self.shape.block_size);
+        self.ended.push(self.mark(&model));
         let volume =
             Volume::open_device(Arc::clone(&self.device) as Arc<dyn Device>, &untimed()).expect("open");
         let mut workload = Workload::new(self.seed);
         for number in 0..OPERATIONS {
             if number % PARALLEL == PARALLEL / 2 {
-                self.parallel(&volume, &mut story, number as u64);
+                self.parallel(&volume, &mut model, number as u64);
             }
-            let operation = workload.next(story.state());
-            self.step(&volume, &mut story, &operation);
+            let operation = workload.next(model.state());
+            self.step(&volume, &mut model, &operation);
         }
         volume.close().expect("close");
-        story.all_durable();
-        self.ended.push(self.mark(&story));
+        model.all_durable();
+        self.ended.push(self.mark(&model));
     }
 
-    fn step(&mut self, volume: &Volume, story: &mut DurabilityModel, operation: &Operation) {
+    fn step(&mut self, volume: &Volume, model: &mut DurabilityModel, operation: &Operation) {
         let events = self.device.events();
-        story.begin(operation);
-        self.begun.push(Mark { events, story: story.clone() });
+        model.begin(operation);
+        self.begun.push(Mark { events, model: model.clone() });
         run(volume, operation).unwrap_or_else(|e| panic!("{operation:?}: {e}"));
-        story.succeeded(operation);
-        self.ended.push(self.mark(story));
+        model.succeeded(operation);
+        self.ended.push(self.mark(model));
     }
 
-    /// Several threads write into blocks allocated ahead, append to the same file, and sync it, all at once.
-    fn parallel(&mut self, volume: &Volume, story: &mut DurabilityModel, number: u64) {
+    /// Several threads write into preallocated blocks, append to the same file, and sync it, all at once.
+    fn parallel(&mut self, volume: &Volume, model: &mut DurabilityModel, number: u64) {
         let path = format!("/parallel-{number}");
-        self.step(volume, story, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
+        self.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
         let ahead = Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false };
-        self.step(volume, story, &ahead);
+        self.step(volume, model, &ahead);
         let file = volume.open_file(&path).expect("open_file");
 
         let events = self.device.events();
@@ -110,33 +110,33 @@ impl Recording {
                 let mut rng = Rng::new(seed, number * THREADS + thread);
                 scope.spawn(move || write_and_append(file, thread, &mut rng));
             }
-            // So that transactions end in the middle of what the others do.
+            // Ends transactions in the middle of the other threads' operations.
             for _ in 0..SYNCS {
                 volume.sync().expect("sync");
                 std::thread::yield_now();
             }
         });
-        let contents = read(&file).expect("what the threads wrote");
+        let contents = read(&file).expect("the data of the threads");
         let zeros = vec![Seen::Zero; contents.len()];
         for contents in [zeros, contents] {
-            let mut state = story.state().clone();
+            let mut state = model.state().clone();
             *state.file(&path) = contents;
-            story.push(state);
+            model.push(state);
         }
-        self.begun.push(Mark { events, story: story.clone() });
-        self.step(volume, story, &Operation::SyncFile(path));
+        self.begun.push(Mark { events, model: model.clone() });
+        self.step(volume, model, &Operation::SyncFile(path));
     }
 
-    /// What may be found after a crash when everything before event `durable` is on the device for sure, and
-    /// nothing from event `last` on has begun.
-    fn story(&self, durable: usize, last: usize) -> DurabilityModel {
+    /// Returns the model of a crash in which all events before `durable` are certainly on the device, and no event
+    /// from `last` on has begun.
+    fn model(&self, durable: usize, last: usize) -> DurabilityModel {
         let ended =
             self.ended.iter().rev().find(|mark| mark.events <= durable).expect("the first mark is at 0");
         let begun = self.begun.iter().rev().find(|mark| mark.events <= last);
-        begun.map_or_else(|| ended.story.clone(), |begun| begun.story.with_syncs_of(&ended.story))
+        begun.map_or_else(|| ended.model.clone(), |begun| begun.model.with_syncs_of(&ended.model))
     }
 
-    /// Checks all states that a crash could have left.
+    /// Checks all crash states of the run.
     fn check(&self) -> usize {
         let mut count = 0;
         let again = if settings::all() { AGAIN / 10 } else { AGAIN };
@@ -146,19 +146,19 @@ impl Recording {
             &mut Rng::new(self.seed, 1),
             |CrashState { epoch, image, what }| {
                 count += 1;
-                let story = self.story(epoch.start, epoch.end);
+                let model = self.model(epoch.start, epoch.end);
                 let what = format!("seed {}, {what}", self.seed);
                 if count % again == again / 2 {
-                    self.crash_again(&image, &story, &what);
+                    self.crash_again(&image, &model, &what);
                 }
-                self.check_image(&Arc::new(image), &story, count % SAMPLE == 0 || settings::all(), &what);
+                self.check_image(&Arc::new(image), &model, count % SAMPLE == 0 || settings::all(), &what);
             },
         );
         count
     }
 
-    /// Checks all states that a crash could leave while the volume in `base` recovers and is used again.
-    fn crash_again(&self, base: &MemDevice, story: &DurabilityModel, what: &str) {
+    /// Checks all crash states while the volume in `base` recovers and is used again.
+    fn crash_again(&self, base: &MemDevice, model: &DurabilityModel, what: &str) {
         let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
         let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed());
         let volume = open().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -176,17 +176,17 @@ impl Recording {
                 count += 1;
                 let what = format!("{what}, then {again}");
                 let with_e2fsck = count % SAMPLE == 0 || settings::all();
-                let has_later = self.check_image(&Arc::new(image), story, with_e2fsck, &what);
+                let has_later = self.check_image(&Arc::new(image), model, with_e2fsck, &what);
                 assert!(epoch.start < synced || has_later, "{what}: a directory that was synced is lost");
             },
         );
     }
 
-    /// Checks one state; whether it has the directory that is made after a recovery.
+    /// Checks one state. Returns true if it has the directory that is made after a recovery.
     fn check_image(
         &self,
         image: &Arc<MemDevice>,
-        story: &DurabilityModel,
+        model: &DurabilityModel,
         with_e2fsck: bool,
         what: &str,
     ) -> bool {
@@ -196,8 +196,8 @@ impl Recording {
         let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
         let has_later = volume.remove_dir(LATER).is_ok();
-        let names = story.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
-        // What lost its last name while it was open is gone.
+        let names = model.check(&volume).unwrap_or_else(|e| panic!("{what}: {e}"));
+        // Inodes that lost their last name while open are deleted.
         let inodes = self.free_inodes - volume.space().free_inodes;
         assert_eq!(names, inodes as usize, "{what}: inodes in use, by names");
         volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -208,7 +208,7 @@ impl Recording {
     }
 }
 
-/// One thread's share in a file that was allocated ahead: every fourth 16 sectors, in pieces, and appends.
+/// One thread's share in a preallocated file: every fourth 16 sectors, in pieces, and appends.
 fn write_and_append(file: &DirectFile, thread: u64, rng: &mut Rng) {
     let writer = 1 + u32::try_from(thread).unwrap();
     for (sequence, slot) in (1_u64..).zip((thread..16).step_by(4)) {

@@ -9,10 +9,10 @@ use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::slowest;
 use testkit::volume::{Shape as VolumeShape, assert_clean, untimed};
 
-/// Operations that are shown when something is wrong.
+/// Operations that are printed when a check fails.
 const SHOWN: usize = 40;
 
-/// A file, what it must hold, and what was done to it last.
+/// A file, its expected contents, and its last operations.
 pub struct Tested {
     device: Arc<MemDevice>,
     block_size: u32,
@@ -56,7 +56,7 @@ impl Tested {
         Shape { size: self.model.len() as u64, block: u64::from(self.block_size) }
     }
 
-    /// Does the operation to both.
+    /// Runs the operation on both.
     pub fn apply(&mut self, nth: u64, op: Op) {
         if self.last.len() == SHOWN {
             self.last.pop_front();
@@ -139,7 +139,7 @@ impl Tested {
         Ok(())
     }
 
-    /// Compares what was read with the model.
+    /// Compares the result of a read with the model.
     fn compare(&self, way: Way, seen: &[u8], offset: u64, len: u64) {
         let start = at(offset).min(self.model.len());
         let want = &self.model[start..at(offset + len).clamp(start, self.model.len())];
@@ -152,7 +152,7 @@ impl Tested {
         }
     }
 
-    /// What is a hole must be zeros in the model; hole and data follow each other.
+    /// Asserts that holes are zeros in the model, and that holes and data alternate.
     fn seek(&self, offset: u64) -> Result<(), Error> {
         let size = self.model.len() as u64;
         let data = match self.file().seek_data(offset) {
@@ -174,7 +174,7 @@ impl Tested {
         }
     }
 
-    /// Compares all of the file, in both ways.
+    /// Compares the whole file, both buffered and direct.
     pub fn check_all(&self) {
         for way in [Way::Buffered, Way::Direct] {
             if let Err(error) = self.read(way, 0, MAX_SIZE) {
@@ -183,7 +183,7 @@ impl Tested {
         }
     }
 
-    /// Closes the volume, asks e2fsck, and opens it again.
+    /// Closes the volume, runs e2fsck, and opens it again.
     pub fn reopen(&mut self) {
         self.shut();
         let volume = self.volume();
@@ -227,7 +227,7 @@ impl Tested {
     }
 }
 
-/// Bytes that differ from place to place, and from operation to operation; never 0.
+/// Returns bytes that differ by offset and by operation, and are never 0.
 fn data(nth: u64, len: u64) -> Vec<u8> {
     (0..len).map(|place| u8::try_from((nth * 31 + place / 512 * 7 + place) % 251).unwrap() + 1).collect()
 }

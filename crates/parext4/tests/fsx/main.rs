@@ -1,8 +1,8 @@
-//! Random operations of every kind on one file, buffered and direct by turns, beside a model in memory, with a cache
-//! smaller than the file; in the manner of fsx.
+//! Random operations of every kind on one file, alternately buffered and direct, against a model in memory, with a
+//! cache smaller than the file; in the manner of fsx.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is how many operations each
-//! configuration does.
+//! Run with `cargo test -p parext4 --profile stress --test fsx`. `PAREXT4_FSX_OPS` is the number of operations of
+//! each configuration.
 
 mod file;
 
@@ -12,7 +12,7 @@ use testkit::rng::Rng;
 use testkit::settings;
 use testkit::watchdog::Watchdog;
 
-/// Operations between two looks at the whole file, and between two at the whole volume.
+/// Operations between two checks of the whole file, and between two checks of the whole volume.
 const LOOK: u64 = 500;
 const CLOSE: u64 = 10_000;
 

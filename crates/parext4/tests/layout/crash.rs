@@ -1,4 +1,4 @@
-//! Crashes while the layout of a file changes. The device was full of other bytes before.
+//! Crashes while the layout of a file changes. The device was full of stale bytes.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ const BLOCK: usize = 1024;
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 8;
 
-/// What a block is full of that began as number `nth` of the file; 0 stands for zeros.
+/// Returns the byte that fills a block which began as number `nth` of the file; 0 stands for zeros.
 fn block(nth: u64) -> Vec<u8> {
     nth.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// A volume with the smallest journal, on a device of other bytes.
+/// Makes a volume with the smallest journal, on a device of stale bytes.
 fn device(mib: u64) -> MemDevice {
     let device = MemDevice::new(mib << 20);
     for at in 0..mib {
@@ -32,7 +32,8 @@ fn device(mib: u64) -> MemDevice {
     device
 }
 
-/// The number of each block of a file, by its sectors: both agree, or one is zeros and the block counts as `mixed`.
+/// Returns the number of each block of a file, by its sectors. If one sector holds zeros and the other data, the
+/// block counts as `mixed`.
 fn numbers(file: &DirectFile, mixed: &mut usize) -> Result<Vec<u64>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
@@ -54,8 +55,8 @@ fn numbers(file: &DirectFile, mixed: &mut usize) -> Result<Vec<u64>, String> {
         .collect()
 }
 
-/// Makes a file of `blocks` blocks, of which each `step`th is written, and makes `change` to it, which may be anything.
-/// Whatever is lost in a crash, `may_be` takes what is found. Returns how many transactions it took.
+/// Makes a file of `blocks` blocks, of which each `step`th is written, and applies `change`. After every crash,
+/// `may_be` checks the file. Returns the number of transactions.
 fn crash(
     name: &str,
     (mib, blocks, step): (u64, u64, usize),
@@ -81,7 +82,7 @@ fn crash(
     change(&file).unwrap();
     let mut mixed = 0;
     let after = numbers(&file, &mut mixed).unwrap();
-    // What was freed must not be used again before that is durable.
+    // Freed blocks must not be reused before the free is durable.
     let other = volume.create("/other", 0o644).unwrap();
     for nth in 0..64 {
         other.write_at(&[0x77; 4096], nth * 4096).unwrap();
@@ -106,18 +107,18 @@ fn crash(
         }
     });
     eprintln!("{name}: {} events, {steps} transactions, {count} crashes", recording.events());
-    // At last everything was synced.
+    // At the end everything was synced.
     let now = numbers(&file, &mut 0).unwrap();
     assert_eq!(now, after);
     steps
 }
 
-/// The file is as it was, or as it became.
+/// Returns true if the file is in the old or in the new state.
 fn one_or_the_other(before: &[u64], after: &[u64], seen: &[u64]) -> bool {
     seen == before || seen == after
 }
 
-/// Each block is as it was, or as it became; nothing has moved.
+/// Returns true if each block is in the old or in the new state; no block has moved.
 fn block_by_block(before: &[u64], after: &[u64], seen: &[u64]) -> bool {
     let good = |((before, after), seen): ((&u64, &u64), &u64)| seen == before || seen == after;
     seen.len() == before.len() && before.iter().zip(after).zip(seen).all(good)
@@ -158,8 +159,8 @@ fn a_range_is_put_in_at_once() {
     crash("a_range_is_put_in_at_once", (12, 2500, 2), insert, one_or_the_other);
 }
 
-/// Whether `seen` begins as `head` does and ends as `tail` does, from the same block on, with `count` blocks of zeros
-/// between them.
+/// Returns true if `seen` begins like `head` and ends like `tail`, from the same block on, with `count` blocks of
+/// zeros between them.
 fn with_a_hole_between(seen: &[u64], head: &[u64], tail: &[u64], count: usize) -> bool {
     if seen.len() != tail.len() {
         return false;
@@ -170,7 +171,7 @@ fn with_a_hole_between(seen: &[u64], head: &[u64], tail: &[u64], count: usize) -
     (least..=same.min(seen.len() - count)).any(|at| seen[at..at + count].iter().all(|&number| number == 0))
 }
 
-/// A file whose extents take more blocks than one transaction has.
+/// Makes a file whose extents need more blocks than one transaction has.
 const HUGE: (u64, u64, usize) = (40, 26_000, 2);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Requests that are refused, with the errors of fallocate(2) and lseek(2), and what seeking and mapping tell.
+//! Requests that are refused, with the errors of fallocate(2) and lseek(2), and the results of seeking and mapping.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn file_of(blocks: u64) -> (Volume, DirectFile) {
 }
 
 #[test]
-fn what_the_kernel_refuses() {
+fn requests_that_the_kernel_refuses_are_refused() {
     const EINVAL: i32 = 22;
     const EFBIG: i32 = 27;
     let (_volume, file) = file_of(8);
@@ -40,7 +40,7 @@ fn what_the_kernel_refuses() {
     refused(file.insert_range(0, most - 7 * BLOCK), EFBIG);
     refused(file.punch_hole(most, 1), EFBIG);
     refused(file.zero_range(u64::MAX, 1, true), EFBIG);
-    // What lies behind the end moves, too.
+    // Data past the end moves, too.
     file.allocate(most - BLOCK, BLOCK, true).unwrap();
     refused(file.insert_range(0, BLOCK), EFBIG);
     file.collapse_range(0, BLOCK).unwrap();
@@ -85,7 +85,7 @@ fn seeking_finds_data_and_holes() {
     let hole = |offset| file.seek_hole(offset).ok();
     assert_eq!([hole(0), hole(BLOCK + 1), hole(3 * BLOCK)], [Some(BLOCK), Some(BLOCK + 1), Some(4 * BLOCK)]);
     assert_eq!([hole(6 * BLOCK + 99), hole(6 * BLOCK + 100)], [Some(6 * BLOCK + 99), None]);
-    assert_eq!(file.seek_hole(u64::MAX).expect_err("behind the end").to_errno(), 6);
+    assert_eq!(file.seek_hole(u64::MAX).expect_err("past the end").to_errno(), 6);
     assert_eq!(file.seek_data(6 * BLOCK).expect_err("no data").to_errno(), 6);
 }
 

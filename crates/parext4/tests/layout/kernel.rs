@@ -1,4 +1,4 @@
-//! The model itself, held against the kernel's ext4: what holds for both holds for parext4.
+//! The model itself, checked against the kernel's ext4, so that its rules are those of ext4.
 
 use std::fs::File;
 use std::io::Error;
@@ -30,9 +30,9 @@ fn make(change: Change, file: &File) -> Result<(), Error> {
     Ok(fallocate(file, flags, offset, len)?)
 }
 
-/// The ranges of bytes that seeking finds, and all bytes.
+/// Returns the ranges of bytes that seeking finds, and all bytes.
 fn look(file: &File) -> (Vec<u8>, Vec<(u64, u64)>) {
-    // What waits in the page cache counts as data.
+    // Dirty pages count as data.
     file.sync_all().unwrap();
     let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -57,8 +57,8 @@ fn changes(name: &str, mount: &Path, block_size: u32) {
         model.make(change);
         let (bytes, data) = look(&file);
         model.same(&bytes).unwrap_or_else(failed);
-        // Where parts of blocks are zeroed, or extents would be cut into short ones, the kernel writes zeros and has
-        // more data than the model.
+        // Where parts of blocks are zeroed, or extents would become short, the kernel writes zeros and has more data
+        // than the model.
         for (start, end) in model.data() {
             let is_there = data.iter().any(|range| range.0 <= start && end <= range.1);
             assert!(

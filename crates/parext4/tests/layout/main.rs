@@ -1,4 +1,4 @@
-//! What changes the layout of a file: holes, ranges of zeros, ranges taken out and put in, sizes and allocations;
+//! Operations that change the layout of a file: holes, zeroed, collapsed and inserted ranges, sizes and allocations;
 //! against a model, against the kernel, without space, and across crashes.
 
 mod crash;

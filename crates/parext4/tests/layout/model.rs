@@ -1,4 +1,4 @@
-//! What a file should be: its bytes, and which of its blocks are written.
+//! The expected contents of a file: its bytes, and which of its blocks are written.
 
 use parext4::{DirectFile, Error};
 
@@ -8,7 +8,7 @@ use testkit::sector::SECTOR;
 /// A change of a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Sectors full of a byte.
+    /// Writes sectors full of a byte.
     Write {
         offset: u64,
         len: u64,
@@ -42,8 +42,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// A change of a file of `size` bytes, within its first `span` blocks or so. A collapse or an insertion is one
-    /// that the file takes.
+    /// Returns a change of a file of `size` bytes, within about its first `span` blocks. A collapse or an insertion
+    /// is one that the file accepts.
     pub fn random(rng: &mut Rng, block: u64, size: u64, span: u64) -> Self {
         let bytes = span * block;
         let (offset, keep_size) = (rng.below(bytes), rng.chance(50));
@@ -71,7 +71,7 @@ impl Change {
         }
     }
 
-    /// Makes the change to a file.
+    /// Applies the change to a file.
     pub fn make(self, file: &DirectFile) -> Result<(), Error> {
         match self {
             Self::Write { offset, len, byte } => {
@@ -110,7 +110,7 @@ impl Model {
         self.resize(self.bytes.len().max(end));
     }
 
-    /// Zeroes what there is of `[offset, end)`, whose whole blocks are not written any more.
+    /// Zeroes the part of `[offset, end)` within the file, and marks its whole blocks as unwritten.
     fn zero(&mut self, offset: usize, end: usize) {
         let (size, blocks) = (self.bytes.len(), self.written.len());
         self.bytes[offset.min(size)..end.min(size)].fill(0);
@@ -129,7 +129,7 @@ impl Model {
                 self.written[offset / self.block..end.div_ceil(self.block)].fill(true);
             }
             Change::Punch { offset, len } => {
-                // The last block goes as a whole.
+                // The last block is freed as a whole.
                 let (end, size) = (at(offset + len), self.bytes.len());
                 self.zero(at(offset), if end < size { end } else { size.next_multiple_of(self.block) });
             }
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// The ranges of bytes that are written.
+    /// Returns the ranges of bytes that are written.
     pub fn data(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (block, _) in self.written.iter().enumerate().filter(|(_, written)| **written) {
@@ -170,10 +170,10 @@ impl Model {
         ranges
     }
 
-    /// Whether a file is like the model.
+    /// Compares a file with the model.
     ///
     /// # Errors
-    /// Says what is different.
+    /// A description of the difference.
     pub fn check(&self, file: &DirectFile) -> Result<(), String> {
         if file.size() != self.bytes.len() as u64 {
             return Err(format!("{} bytes, not {}", file.size(), self.bytes.len()));
@@ -188,10 +188,10 @@ impl Model {
         if seen == self.data() { Ok(()) } else { Err(format!("data at {seen:?}, not {:?}", self.data())) }
     }
 
-    /// Whether these are the bytes of the model.
+    /// Compares bytes with the model.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// As for [`check`](Self::check).
     pub fn same(&self, bytes: &[u8]) -> Result<(), String> {
         if bytes.len() != self.bytes.len() {
             return Err(format!("{} bytes, not {}", bytes.len(), self.bytes.len()));
@@ -203,7 +203,7 @@ impl Model {
     }
 }
 
-/// The ranges of bytes that seeking finds.
+/// Returns the ranges of bytes that seeking finds.
 fn data_by_seeking(file: &DirectFile) -> Result<Vec<(u64, u64)>, String> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! Random changes, after each of which the file is what the model says.
+//! Random changes. After each, the file matches the model.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use testkit::volume::{Shape, assert_clean, untimed};
 
 use super::model::{Change, Model};
 
-/// Makes a file of which every other block is written, so that nothing lies together.
+/// Makes a file of which every other block is written, so that no blocks are contiguous.
 pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
     let block = model.block as u64;
     for at in (0..blocks).step_by(2) {
@@ -21,7 +21,7 @@ pub fn chessboard(file: &DirectFile, model: &mut Model, blocks: u64) {
     }
 }
 
-/// Changes a file of `span` blocks so many times; `pieces` says that it begins in many pieces.
+/// Applies `count` random changes to a file of `span` blocks. With `pieces`, the file starts with many extents.
 fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make_poisoned());

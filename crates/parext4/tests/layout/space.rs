@@ -1,4 +1,4 @@
-//! Full volumes: what fails for want of a block for the tree changes nothing that it was not asked to.
+//! Full volumes: an operation that fails for lack of a block for the tree changes only its own range.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use testkit::volume::{Shape, assert_clean, untimed};
 use super::model::{Change, Model};
 use super::random::chessboard;
 
-/// Takes all blocks, those for metadata too: directories take these.
+/// Allocates all blocks, including the reserve for metadata, which directories may use.
 fn fill_up(volume: &Volume) {
     let ballast = volume.create("/ballast", 0o644).unwrap();
     for blocks in [256_u64, 16, 1] {
         while ballast.allocate(ballast.size(), blocks << 10, false).is_ok() {}
     }
-    // Each write in the middle of something unwritten costs the tree an entry, until it can have no more blocks.
+    // Each write into the middle of an unwritten extent costs the tree an entry, until the tree can get no more
+    // blocks.
     let spare = || volume.space().free_blocks;
     let (mut at, size) = (0, ballast.size());
     while spare() > 0 && at < size {
@@ -27,7 +28,7 @@ fn fill_up(volume: &Volume) {
     }
 }
 
-/// A file in many pieces on a volume without a free block.
+/// Makes a file of many extents on a volume without a free block.
 fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
     let device = Arc::new(Shape::new(4, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
@@ -44,12 +45,12 @@ fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
 }
 
 #[test]
-fn nothing_is_lost_where_the_tree_gets_no_block() {
+fn nothing_is_lost_if_the_tree_gets_no_block() {
     let (device, volume, file, mut model) = full_volume();
     let mut rng = Rng::new(1, 1);
     let mut failed = 0;
     for nth in 0..120 {
-        // Holes of one block cut the long piece until its leaf is full.
+        // Holes of one block split the long extent until its leaf is full.
         let (at, block) = ((300 + rng.below(190)) << 10, 1 << 10);
         let change = match nth % 3 {
             0 => Change::Punch { offset: at, len: block },

@@ -216,7 +216,7 @@ fn a_block_belongs_to_one_directory() {
 }
 
 #[test]
-fn the_blocks_of_the_volume_itself_are_nobody_elses() {
+fn metadata_blocks_of_the_volume_belong_to_no_file() {
     let fill = |volume: &Volume| drop(volume.create("/file", 0o644).unwrap());
     let Some(mut hostile) = Hostile::new(fill) else { return };
     let journal = hostile.blocks("<8>")[3];

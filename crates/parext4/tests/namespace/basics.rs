@@ -45,7 +45,7 @@ fn every_type_is_made_listed_and_removed() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_operations_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     let root = volume.root().unwrap();
@@ -136,7 +136,7 @@ fn an_open_unlinked_file_lives_until_it_is_closed() {
 }
 
 #[test]
-fn attributes_are_kept() {
+fn attributes_are_persistent() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     let root = volume.root().unwrap();

@@ -27,7 +27,7 @@ impl Random {
 }
 
 #[test]
-fn listing_while_others_insert_and_remove() {
+fn a_listing_is_complete_while_threads_insert_and_remove() {
     on_each_kind(32, |volume| {
         let dir = volume.mkdir("/dir", 0o755).unwrap();
         let first = dir.create(b"stays-0", &new()).unwrap();

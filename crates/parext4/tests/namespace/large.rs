@@ -105,7 +105,7 @@ fn two_levels_of_index() {
 
 /// A directory of 1 KiB blocks has at most 123 * 126 leaves or so; then its index is full.
 #[test]
-fn an_index_gets_full() {
+fn a_full_index_refuses_names() {
     let Some(image) = Image::mke2fs(64, &["-b", "1024", "-O", "^has_journal"]) else { return };
     let volume = image.open();
     let dir = volume.mkdir("/dir", 0o755).unwrap();

@@ -154,7 +154,7 @@ fn a_victim_in_use_lives_on() {
 }
 
 #[test]
-fn a_whiteout_stays_behind() {
+fn a_rename_leaves_a_whiteout() {
     on_each_kind(16, |volume| {
         let root = volume.root().unwrap();
         let owner = NewInode { uid: 7, gid: 8, ..new() };

@@ -101,7 +101,7 @@ fn a_device_outside_its_crate_serves_operations_by_its_own_queue() {
 }
 
 #[test]
-fn appends_go_one_behind_the_other_as_they_were_submitted() {
+fn appends_follow_each_other_in_the_order_of_submission() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
         let file = bed.volume.create("/file", 0o644).unwrap();
@@ -130,7 +130,7 @@ fn only(bytes: &[u8]) -> u8 {
 }
 
 #[test]
-fn overlapping_operations_take_effect_one_after_the_other() {
+fn overlapping_operations_take_effect_in_order() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
         let file = bed.volume.create("/file", 0o644).unwrap();

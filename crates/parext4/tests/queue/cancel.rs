@@ -31,7 +31,7 @@ fn is_free(file: &DirectFile) -> bool {
 }
 
 #[test]
-fn a_parked_operation_is_cancelled_and_lets_go_of_what_it_is_given() {
+fn a_cancelled_parked_operation_releases_its_range() {
     let (memory, gate, volume) = gated(SplitAt::Completion);
     let file = volume.create("/file", 0o644).unwrap();
     file.write_at(&[1; 64 << 10], 0).unwrap();
@@ -68,7 +68,7 @@ fn a_parked_operation_is_cancelled_and_lets_go_of_what_it_is_given() {
 }
 
 #[test]
-fn a_queue_is_dropped_with_operations_that_wait_for_each_other() {
+fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
     for (holder_first, others, appends) in [(true, 3, true), (false, 3, true), (true, 3, false)] {
         let (memory, gate, volume) = gated(SplitAt::Completion);
         let file = volume.create("/file", 0o644).unwrap();
@@ -107,7 +107,7 @@ fn a_queue_is_dropped_with_operations_that_wait_for_each_other() {
 }
 
 #[test]
-fn what_has_not_begun_on_the_device_is_cancelled() {
+fn operations_that_have_not_begun_on_the_device_are_cancelled() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let (memory, gate, volume) = gated(split_at);
         let file = volume.create("/file", 0o644).unwrap();

@@ -12,7 +12,7 @@ use testkit::volume::{Shape, assert_recovers, untimed};
 type Check = fn(&Error) -> bool;
 
 #[test]
-fn bad_requests_come_back_with_their_buffers() {
+fn bad_requests_return_their_buffers() {
     let bed = Bed::new(Kind::Threads, 4096);
     let other = Bed::new(Kind::Inline, 4096);
     let file = bed.volume.create("/file", 0o644).unwrap();

@@ -49,7 +49,7 @@ fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &File, grow: impl FnOnce(
 }
 
 #[test]
-fn a_read_shows_nothing_of_a_write_past_its_range() {
+fn a_read_returns_nothing_of_a_write_past_its_range() {
     let (bed, gate) = gated();
     let buffered = bed.volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
     buffered.write_at(&[1; PAGE], 0).unwrap();

@@ -88,7 +88,7 @@ fn holes_and_requests_in_two_places_are_refused() {
 }
 
 #[test]
-fn appends_go_on_into_blocks_mapped_ahead() {
+fn appends_continue_into_preallocated_blocks() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
         let volume = &bed.volume;
@@ -175,7 +175,7 @@ fn a_range_that_is_held_is_refused() {
 
 /// An image whose file ends over rubbish, and one that nobody has looked at yet.
 #[test]
-fn rubbish_behind_the_end_and_maps_on_the_device_are_refused() {
+fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
     let file = volume.create("/file", 0o644).unwrap();
@@ -222,7 +222,7 @@ fn rubbish_behind_the_end_and_maps_on_the_device_are_refused() {
 /// Extending writes that are refused announce nothing: appends by others have no gaps between them, whenever
 /// the refusals come.
 #[test]
-fn refused_writes_behind_the_end_move_no_append() {
+fn refused_writes_past_the_end_move_no_append() {
     let bed = Bed::new(Kind::Inline, 4096);
     let file = bed.volume.create("/file", 0o644).unwrap();
     let stop = AtomicBool::new(false);

@@ -51,7 +51,7 @@ fn a_queue_asleep_is_woken_by_another_thread() {
 }
 
 #[test]
-fn a_queue_asleep_is_called_back() {
+fn a_sleeping_queue_is_woken() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
         let file = bed.volume.create("/file", 0o644).unwrap();

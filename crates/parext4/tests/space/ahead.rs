@@ -27,7 +27,7 @@ fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parex
 }
 
 #[test]
-fn blocks_ahead_of_idle_files_are_given_back_before_space_runs_out() {
+fn preallocated_blocks_of_idle_files_are_freed_before_space_runs_out() {
     let device = Arc::new(Shape::new(64, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let files: Vec<_> = (0..100).map(|nth| volume.create(format!("/{nth}"), 0o644).unwrap()).collect();

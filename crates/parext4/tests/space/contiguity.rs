@@ -94,22 +94,22 @@ fn append(file: &DirectFile, bytes: &[u8]) {
 }
 
 #[test]
-fn files_appended_side_by_side_4k() {
+fn files_appended_in_parallel_are_contiguous_4k() {
     grow_files(1024, 4 * MIB, 4 * KIB, "32 files, appends of 4k", append);
 }
 
 #[test]
-fn files_appended_side_by_side_128k() {
+fn files_appended_in_parallel_are_contiguous_128k() {
     grow_files(1536, 16 * MIB, 128 * KIB, "32 files, appends of 128k", append);
 }
 
 #[test]
-fn files_appended_side_by_side_2m() {
+fn files_appended_in_parallel_are_contiguous_2m() {
     grow_files(1536, 16 * MIB, 2 * MIB, "32 files, appends of 2M", append);
 }
 
 #[test]
-fn files_written_at_their_ends_side_by_side() {
+fn files_extended_in_parallel_are_contiguous() {
     let write = |file: &DirectFile, bytes: &[u8]| file.write_at(bytes, file.size()).expect("write");
     grow_files(1536, 16 * MIB, 128 * KIB, "32 files, writes of 128k", write);
 }
@@ -152,7 +152,7 @@ fn shuffled(count: u64, seed: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_sparse_file_filled_in_any_order() {
+fn a_sparse_file_filled_in_any_order_is_contiguous() {
     const BYTES: u64 = 32 * MIB;
     let device = Arc::new(Shape::new(2048, 4096, true).make());
     let volume = open(&device);
@@ -194,7 +194,7 @@ fn small_files_written_at_once_stay_packed() {
 }
 
 #[test]
-fn what_one_file_keeps_another_can_have() {
+fn blocks_reserved_by_one_file_are_available_to_another() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let volume = open(&device);
     let kept: Vec<DirectFile> =

@@ -109,7 +109,7 @@ fn with(size: Size, split_at: SplitAt, free: u64, cuts: u64, queue: bool, rng: &
 }
 
 #[test]
-fn blocks_allocated_ahead_can_always_be_written() {
+fn preallocated_blocks_can_always_be_written() {
     let seed = settings::seed("blocks_allocated_ahead");
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         for free in 0..8 {

@@ -32,7 +32,7 @@ fn one_write_converts_thousands_of_single_blocks() {
 }
 
 #[test]
-fn one_write_converts_what_was_allocated_from_the_end_to_the_start() {
+fn one_write_converts_blocks_allocated_from_the_end_to_the_start() {
     let Some(image) = Image::mke2fs(96, &["-b", "1024"]) else { return };
     let volume = image.open();
     let a = volume.create("/a", 0o644).unwrap();

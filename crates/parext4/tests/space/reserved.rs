@@ -34,7 +34,7 @@ fn use_up(volume: &Volume, way: Way, from: u64) -> u64 {
 }
 
 #[test]
-fn others_leave_what_is_reserved_for_root() {
+fn other_users_leave_the_blocks_reserved_for_root() {
     for (name, way) in WAYS {
         let shape = Shape { inode_ratio: Some(4096), ..Shape::new(16, 4096, true) };
         let device = Arc::new(shape.make());

@@ -23,7 +23,7 @@ fn byte_at(device: &MemDevice, offset: u64) -> u8 {
 }
 
 #[test]
-fn what_is_free_goes_and_what_is_used_stays() {
+fn free_blocks_are_discarded_and_used_blocks_stay() {
     for (block_size, journal) in [(1024, true), (4096, true), (4096, false)] {
         let device = Arc::new(Shape::new(64, block_size, journal).make_poisoned());
         let volume = open(&device, &untimed());
@@ -70,7 +70,7 @@ fn a_range_without_blocks_is_refused() {
 
 /// Files come and go, written right after they got their blocks, while everything free is discarded again and again.
 #[test]
-fn nothing_is_lost_beside_writers() {
+fn a_trim_during_writes_loses_nothing() {
     let device = Arc::new(Shape::new(32, 1024, true).make());
     let volume = open(&device, &untimed());
     let over = AtomicBool::new(false);
@@ -108,7 +108,7 @@ fn nothing_is_lost_beside_writers() {
 }
 
 #[test]
-fn a_discard_that_takes_long_holds_up_no_commit() {
+fn a_slow_discard_delays_no_commit() {
     let device = Arc::new(GatedDevice::new(Arc::new(Shape::new(32, 4096, true).make())));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
     let file = volume.create("/file", 0o644).unwrap();

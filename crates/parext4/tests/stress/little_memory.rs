@@ -78,7 +78,7 @@ fn writes_of_several_pages_end() {
 
 /// Each page takes several nodes of the cache, which are used up before its pages are.
 #[test]
-fn writes_far_from_each_other_end() {
+fn writes_far_apart_complete() {
     let setting = Setting { cache_size: 2 << 20, size: 15 << 40, most: 100 };
-    run("writes_far_from_each_other_end", &setting);
+    run("writes_far_apart_complete", &setting);
 }

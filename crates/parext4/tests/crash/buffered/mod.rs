@@ -1,12 +1,12 @@
-//! Crashes while files are written through the page cache and beside it, cut, and rearranged, with the threads that
-//! write back and read ahead at work. The device was full of other bytes before; whatever is lost, what was synced is
-//! whole, sizes are such as the file had, and nothing shows but what was written, and zeros.
+//! Crashes while files are written through the page cache and by direct I/O, truncated, and collapsed and extended,
+//! while background threads write back and read ahead. The device was full of stale bytes. Whatever is lost, synced
+//! data is whole, every size is one that the file had, and reads return only written data and zeros.
 //!
-//! Run with `cargo test -p parext4 --profile stress --test crash buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck look at
-//! every state, does more operations and tries more states of each.
+//! Run with `cargo test -p parext4 --profile stress --test crash buffered`. `PAREXT4_STRESS_ALL=1` has e2fsck check
+//! every state, runs more operations and tries more states of each.
 
+mod history;
 mod op;
-mod story;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +15,15 @@ use std::time::Duration;
 use parext4::device::RecordingDevice;
 use parext4::{BufferedOptions, Device, DirectFile, File, MemDevice, SyncMode, Volume};
 
+use history::{History, contents};
 use op::{Handles, MOST, Op};
-use story::{Story, contents};
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp};
 use testkit::settings;
 use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
 
-/// Files, each with a thread that changes it and one that reads it.
+/// Number of files. Each has a thread that changes it and one that reads it.
 const FILES: u32 = 2;
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
@@ -32,12 +32,12 @@ fn path(file: u32) -> String {
     format!("/file-{file}")
 }
 
-/// A file that is changed by one thread, which notes what it does.
+/// A file that one thread changes, and the history that the thread records.
 struct Driven<'a> {
     device: &'a RecordingDevice,
     file: u32,
     on: Handles,
-    story: Story,
+    history: History,
     /// Sectors in a block.
     block: u64,
 }
@@ -45,8 +45,8 @@ struct Driven<'a> {
 impl Driven<'_> {
     fn run(&mut self, rng: &mut Rng, operations: u32) {
         for _ in 0..operations {
-            self.step(Op::random(rng, self.story.size(), self.block));
-            // What writes back and reads ahead gets its turn.
+            self.step(Op::random(rng, self.history.size(), self.block));
+            // Lets the background threads run.
             if rng.chance(30) {
                 std::thread::sleep(Duration::from_micros(rng.below(3000)));
             }
@@ -55,32 +55,32 @@ impl Driven<'_> {
     }
 
     fn step(&mut self, op: Op) {
-        let stamp = Stamp { file: self.file, writer: 0, sequence: self.story.next(), origin: 0 };
+        let stamp = Stamp { file: self.file, writer: 0, sequence: self.history.next(), origin: 0 };
         let first = match op {
-            Op::Append { .. } => self.story.size(),
+            Op::Append { .. } => self.history.size(),
             Op::Write { first, .. } => first,
             _ => 0,
         };
-        self.story.begin(op, self.device.events());
+        self.history.begin(op, self.device.events());
         op.run(&self.on, stamp, first).unwrap_or_else(|e| panic!("{op:?}: {e}"));
-        self.story.end(op, self.device.events());
-        assert_eq!(self.on.file.size(), self.story.size() * SECTOR as u64, "the size after {op:?}");
+        self.history.end(op, self.device.events());
+        assert_eq!(self.on.file.size(), self.history.size() * SECTOR as u64, "the size after {op:?}");
     }
 
-    /// Compares the file with what was done to it.
+    /// Compares the file with its history.
     fn check(&self) {
         let seen = whole(&self.on.file, self.file).unwrap();
-        assert_eq!(seen, self.story.contents(), "file {}", self.file);
+        assert_eq!(seen, self.history.contents(), "file {}", self.file);
     }
 }
 
-/// Reads the file again and again from its start, which is read ahead.
+/// Reads the file repeatedly from its start, which causes read-ahead.
 fn read_on(buffered: &File, file: u32, rng: &mut Rng, done: &AtomicBool) {
     let mut offset = 0;
     while !done.load(Ordering::Relaxed) {
         let mut bytes = vec![0; usize::try_from(rng.log_uniform(64)).unwrap() * SECTOR];
         let count = buffered.read_at(&mut bytes, offset).expect("read_at");
-        contents(&bytes[..count], file).expect("what is read while it changes");
+        contents(&bytes[..count], file).expect("a read during changes");
         offset = if count < bytes.len() { 0 } else { offset + count as u64 };
         if rng.chance(20) {
             std::thread::sleep(Duration::from_micros(500));
@@ -88,7 +88,7 @@ fn read_on(buffered: &File, file: u32, rng: &mut Rng, done: &AtomicBool) {
     }
 }
 
-fn whole(file: &DirectFile, number: u32) -> Result<Vec<story::Content>, String> {
+fn whole(file: &DirectFile, number: u32) -> Result<Vec<history::Content>, String> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
     contents(&bytes, number)
@@ -101,7 +101,7 @@ fn handles(volume: &Volume, file: u32) -> Handles {
     Handles { buffered: open(SyncMode::None), durable: open(SyncMode::Data), file }
 }
 
-/// A device with a volume of empty files.
+/// Makes a device with a volume of empty files.
 fn prepare(shape: Shape) -> MemDevice {
     let device = Arc::new(shape.make_poisoned());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
@@ -110,22 +110,22 @@ fn prepare(shape: Shape) -> MemDevice {
     device.fork()
 }
 
-/// Records a run, of which the stories come back.
-fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Story> {
-    // A cache so small that not all of the files fits, and data that waits for a moment only.
+/// Records a run. Returns the histories of its files.
+fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<History> {
+    // A cache smaller than the files, and a short write-back interval.
     let write_back_interval = Some(Duration::from_millis(2));
     let options = untimed().cache_bytes(256 << 10).write_back_interval(write_back_interval);
     let volume = Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options).expect("open");
     let operations = if settings::all() { 250 } else { 70 };
     let block = u64::from(block_size) / SECTOR as u64;
     let done = AtomicBool::new(false);
-    let stories = std::thread::scope(|scope| {
+    let histories = std::thread::scope(|scope| {
         let drive = |file: u32| {
             let (done, on) = (&done, handles(&volume, file));
             let reader = on.buffered.clone();
             scope.spawn(move || read_on(&reader, file, &mut Rng::new(seed, 200 + u64::from(file)), done));
             scope.spawn(move || {
-                let mut driven = Driven { device, file, on, story: Story::new(), block };
+                let mut driven = Driven { device, file, on, history: History::new(), block };
                 driven.run(&mut Rng::new(seed, 100 + u64::from(file)), operations);
                 driven
             })
@@ -134,30 +134,30 @@ fn record(device: &Arc<RecordingDevice>, block_size: u32, seed: u64) -> Vec<Stor
         let ended: Vec<_> = drivers.into_iter().map(|driver| driver.join()).collect();
         done.store(true, Ordering::Relaxed);
         let driven = ended.into_iter().map(|ended| ended.expect("a thread that changes a file"));
-        driven.inspect(Driven::check).map(|driven| driven.story).collect()
+        driven.inspect(Driven::check).map(|driven| driven.history).collect()
     });
     volume.close().expect("close");
-    stories
+    histories
 }
 
 fn check_file(
     file: &DirectFile,
     number: u32,
-    story: &Story,
+    history: &History,
     epoch: &std::ops::Range<usize>,
 ) -> Result<(), String> {
-    story.check(&whole(file, number)?, epoch.start, epoch.end)?;
-    // Behind the end there is nothing but zeros either.
+    history.check(&whole(file, number)?, epoch.start, epoch.end)?;
+    // Past the end there are only zeros, too.
     let size = file.size();
     file.set_len((MOST * SECTOR as u64).max(size) + 8192).map_err(|e| e.to_string())?;
     let behind = &whole(file, number)?[usize::try_from(size).unwrap() / SECTOR..];
     let rubbish = behind.iter().position(Option::is_some);
-    rubbish.map_or(Ok(()), |at| Err(format!("data {at} sectors behind the end")))
+    rubbish.map_or(Ok(()), |at| Err(format!("data {at} sectors past the end")))
 }
 
 fn check_image(
     image: &Arc<MemDevice>,
-    stories: &[Story],
+    histories: &[History],
     crash: (&std::ops::Range<usize>, &str),
     fsck: bool,
 ) {
@@ -167,9 +167,9 @@ fn check_image(
     }
     let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
     let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
-    for (number, story) in (0..).zip(stories) {
+    for (number, history) in (0..).zip(histories) {
         let file = volume.open_file(path(number)).unwrap_or_else(|e| panic!("{what}: {e}"));
-        check_file(&file, number, story, epoch).unwrap_or_else(|e| panic!("{what}: file {number}: {e}"));
+        check_file(&file, number, history, epoch).unwrap_or_else(|e| panic!("{what}: file {number}: {e}"));
     }
     volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
     if fsck {
@@ -181,12 +181,12 @@ fn crash(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let base = prepare(shape);
     let device = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
-    let stories = record(&device, shape.block_size, seed);
+    let histories = record(&device, shape.block_size, seed);
     let mut count = 0;
     for_each_crash_state(&device, &base, &mut Rng::new(seed, 1), |CrashState { epoch, image, what }| {
         count += 1;
         let what = format!("seed {seed}, {what}");
-        check_image(&Arc::new(image), &stories, (&epoch, &what), count % SAMPLE == 0 || settings::all());
+        check_image(&Arc::new(image), &histories, (&epoch, &what), count % SAMPLE == 0 || settings::all());
     });
     eprintln!("{name}: {} events, {count} crashes", device.events());
 }

@@ -1,13 +1,13 @@
-//! What is done to a file. Places and lengths are in sectors, those of ranges taken out or put in too.
+//! Operations on a file. Offsets and lengths are in sectors, including collapsed and inserted ranges.
 
 use parext4::{DirectFile, Error, File};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp, filled};
 
-/// The sectors that a file grows to, about.
+/// Approximate size, in sectors, to which a file grows.
 pub const MOST: u64 = 400;
-/// The longest write.
+/// Sectors of the longest write.
 const LONGEST: u64 = 64;
 
 /// How an operation reaches the file.
@@ -34,7 +34,7 @@ pub enum Op {
     SyncAll { way: Way },
 }
 
-/// One file, as it is opened in each way.
+/// One file, opened in each mode.
 pub struct Handles {
     pub file: DirectFile,
     pub buffered: File,
@@ -42,7 +42,7 @@ pub struct Handles {
 }
 
 impl Op {
-    /// An operation that is allowed on a file of `size` sectors, with blocks of `block` sectors.
+    /// Returns an operation that is allowed on a file of `size` sectors, with blocks of `block` sectors.
     pub fn random(rng: &mut Rng, size: u64, block: u64) -> Self {
         let (first, sectors) = extent(rng, size);
         let keep_size = rng.chance(50);
@@ -66,7 +66,7 @@ impl Op {
         }
     }
 
-    /// Does it; `stamp` says what a write fills its sectors with, which are at `first`.
+    /// Runs the operation. A write at sector `first` is filled with `stamp`.
     pub fn run(self, on: &Handles, stamp: Stamp, first: u64) -> Result<(), Error> {
         let at = |sectors: u64| sectors * SECTOR as u64;
         match self {
@@ -105,7 +105,7 @@ impl Op {
     }
 }
 
-/// Any sectors, mostly of the file. Half of the time whole pages.
+/// Returns a range of sectors, mostly within the file. Half of the ranges are whole pages.
 fn extent(rng: &mut Rng, size: u64) -> (u64, u64) {
     let limit = if rng.chance(80) { size.max(1) } else { MOST };
     let (first, sectors) = (rng.below(limit.min(MOST)), rng.log_uniform(LONGEST));

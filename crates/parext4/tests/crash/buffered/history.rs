@@ -1,80 +1,82 @@
-//! What may be found of a file after a crash.
+//! The contents that a file may have after a crash.
 //!
-//! A sector of data is a *cell*, which keeps its history when ranges taken out or put in move it. So what a crash leaves
-//! is: cells in the order of some moment since the last sync, each with something that it held since it was durable.
+//! A sector of data is a *cell*. Its history moves with it when ranges are collapsed or inserted. After a crash the
+//! file consists of the cells in their order at a moment since the last sync, and each cell holds one of its values
+//! since it became durable.
 
 use std::ops::Range;
 
 use super::op::{Op, Way};
 use testkit::sector::{SECTOR, Seen, identify};
 
-/// What a cell holds: zeros, or what operation `sequence` wrote into sector `number`.
+/// Value of a cell: zeros, or the data that operation `sequence` wrote into sector `number`.
 pub type Content = Option<(u64, u64)>;
 
 #[derive(Clone, Copy, Debug)]
 struct Version {
-    /// The operation that made it.
+    /// The operation that wrote it.
     operation: usize,
     content: Content,
-    /// It is on the device, or in the map, when the operation returns. Else it may be in the page cache only.
+    /// The data is on the device, or in the extent map, when the operation returns. If false, it may be in the page
+    /// cache only.
     settled: bool,
 }
 
-/// The file while one operation runs, and until the next begins. Sizes in sectors.
+/// The file while one operation runs, and until the next begins. Sizes are in sectors.
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Events recorded when it began.
+    /// Events recorded when the operation began.
     events: usize,
     layout: usize,
-    /// The visible size, and one that the size on the device has at least.
+    /// The visible size, and a lower bound of the size on the device.
     size: u64,
     least: u64,
 }
 
-/// A sync that came back.
+/// A completed sync.
 #[derive(Clone, Debug)]
 struct Synced {
-    /// Events recorded until then.
+    /// Events recorded when it returned.
     events: usize,
     operation: usize,
     /// The sectors whose data it made durable.
     sectors: Range<u64>,
 }
 
-/// All that was done to one file.
+/// The history of one file.
 #[derive(Debug)]
-pub struct Story {
-    /// By cell, in the order of their operations.
+pub struct History {
+    /// By cell: its values in the order of their operations.
     versions: Vec<Vec<Version>>,
-    /// The cells of the file in their order. Behind the last there are zeros.
+    /// The cells of the file in their order. After the last one there are zeros.
     layouts: Vec<Vec<usize>>,
-    /// By operation; the first is the creation of the file, which is durable.
+    /// By operation. The first entry is the creation of the file, which is durable.
     states: Vec<State>,
     synced: Vec<Synced>,
 }
 
-impl Story {
-    /// An empty file.
+impl History {
+    /// Returns the history of an empty file.
     pub fn new() -> Self {
         let state = State { events: 0, layout: 0, size: 0, least: 0 };
         Self { versions: Vec::new(), layouts: vec![Vec::new()], states: vec![state], synced: Vec::new() }
     }
 
     fn state(&mut self) -> &mut State {
-        self.states.last_mut().expect("a story has a beginning")
+        self.states.last_mut().expect("a history has a first entry")
     }
 
-    /// The visible size.
+    /// Returns the visible size.
     pub fn size(&self) -> u64 {
         self.states[self.states.len() - 1].size
     }
 
-    /// The number of the operation that begins next.
+    /// Returns the number of the next operation.
     pub fn next(&self) -> u64 {
         self.states.len() as u64
     }
 
-    /// The operation begins, when so many `events` are recorded.
+    /// Notes that the operation begins after `events` recorded events.
     pub fn begin(&mut self, op: Op, events: usize) {
         let state = State { events, ..*self.state() };
         self.states.push(state);
@@ -107,7 +109,7 @@ impl Story {
         }
     }
 
-    /// The operation that began last has come back, when so many `events` are recorded.
+    /// Notes that the last operation has returned after `events` recorded events.
     pub fn end(&mut self, op: Op, events: usize) {
         let size = self.size();
         let sectors = match op {
@@ -121,7 +123,7 @@ impl Story {
             Op::Append { way: Way::Durable, sectors } => size - sectors..size,
             _ => return,
         };
-        // The size covers what is durable.
+        // The size covers the durable data.
         let holds_data = |&sector: &u64| self.last_content(sector).is_some();
         let last = (sectors.start..sectors.end.min(size)).rev().find(holds_data);
         let state = self.state();
@@ -130,7 +132,7 @@ impl Story {
         self.synced.push(Synced { events, operation, sectors });
     }
 
-    /// The sectors of the file as it is.
+    /// Returns the current sectors of the file.
     pub fn contents(&self) -> Vec<Content> {
         (0..self.size()).map(|sector| self.last_content(sector)).collect()
     }
@@ -156,7 +158,7 @@ impl Story {
         }
     }
 
-    /// Adds what the operation makes of those cells that there are.
+    /// Adds the values that the operation writes to the cells of its range.
     fn add(&mut self, sectors: Range<u64>, settled: bool, content: impl Fn(u64) -> Content) {
         let operation = self.states.len() - 1;
         let cells = &self.layouts[self.layouts.len() - 1];
@@ -176,7 +178,7 @@ impl Story {
         (state.size, state.least) = (size, size);
     }
 
-    /// Sees to it that the first `sectors` have cells.
+    /// Adds cells until the first `sectors` sectors have one.
     fn extend(&mut self, sectors: u64) {
         let new = self.new_cells(at(sectors).saturating_sub(self.cells().len()));
         let last = self.layouts.len() - 1;
@@ -185,7 +187,7 @@ impl Story {
 
     fn new_cells(&mut self, count: usize) -> Range<usize> {
         let first = self.versions.len();
-        // Those at the end of the file may have been zeros of it for long.
+        // Sectors at the end of the file may have read as zeros since earlier operations.
         let zeros = Version { operation: 0, content: None, settled: true };
         self.versions.resize(first + count, vec![zeros]);
         first..first + count
@@ -197,11 +199,11 @@ impl Story {
         self.state().layout = self.layouts.len() - 1;
     }
 
-    /// Checks what a crash has left, when all before event `durable` is on the device for sure and nothing from event
-    /// `last` on has begun.
+    /// Checks the state after a crash in which all events before `durable` are certainly on the device, and no event
+    /// from `last` on has begun.
     ///
     /// # Errors
-    /// What is not as it may be.
+    /// A description of the difference.
     pub fn check(&self, found: &[Content], durable: usize, last: usize) -> Result<(), String> {
         let synced = || self.synced.iter().take_while(|synced| synced.events <= durable);
         let first = synced().last().map_or(0, |synced| synced.operation);
@@ -229,13 +231,13 @@ impl Story {
         possible.into_iter().any(|version| version.content == content)
     }
 
-    /// By cell: the first version that it may still have.
+    /// By cell: the oldest version that it may still have.
     fn durable_versions<'a>(&self, synced: impl Iterator<Item = &'a Synced>) -> Vec<usize> {
         let mut since = vec![0; self.versions.len()];
         for Synced { operation, sectors, .. } in synced {
             let cells = &self.layouts[self.states[*operation].layout];
             for (sector, &cell) in (0..).zip(cells) {
-                // Of the other sectors, what was in the page cache may have stayed there.
+                // The data of other sectors may have been in the page cache only.
                 let covered = sectors.contains(&sector);
                 let is_durable = |v: &Version| v.operation <= *operation && (covered || v.settled);
                 let durable = self.versions[cell].iter().rposition(is_durable);
@@ -246,10 +248,10 @@ impl Story {
     }
 }
 
-/// What the sectors of file `file` hold, wherever they belong.
+/// Returns the contents of the sectors of file `file`, whichever sector they were written for.
 ///
 /// # Errors
-/// If it is anything but zeros and whole sectors of the file.
+/// If the bytes are neither zeros nor whole sectors of the file.
 pub fn contents(bytes: &[u8], file: u32) -> Result<Vec<Content>, String> {
     let content = |bytes: &[u8]| {
         let number = u64::from_le_bytes(bytes[24..32].try_into().unwrap());

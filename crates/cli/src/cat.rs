@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use parext4::device::AlignedBuf;
-use parext4::{DirectFile, Volume};
+use parext4::{OpenOptions, Volume};
 
 use crate::image;
 use crate::image_path::ImagePath;
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn copy(volume: &Volume, file: &ImagePath, out: &mut impl Write) -> Result<()> {
-    let file: DirectFile = volume.open_file(&file.path)?;
+    let file = volume.open_direct(&file.path, &OpenOptions::new().read(true))?;
     let mut buffer = AlignedBuf::zeroed(CHUNK);
     let mut offset = 0;
     loop {

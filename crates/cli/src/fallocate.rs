@@ -1,7 +1,7 @@
 //! `fallocate`: allocates, frees and moves the blocks of a file, with the options of util-linux's command.
 
 use anyhow::{Context, Result};
-use parext4::DirectFile;
+use parext4::{DirectFile, OpenOptions};
 
 use crate::image;
 use crate::image_path::ImagePath;
@@ -47,7 +47,7 @@ struct Mode {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     image::write(&args.file.image, |volume| {
-        let change = || change(args, &volume.open_file(&args.file.path)?);
+        let change = || change(args, &volume.open_direct(&args.file.path, &OpenOptions::new().write(true))?);
         change().with_context(|| args.file.to_string())
     })
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use parext4::{FileExtent, Volume};
+use parext4::{FileExtent, OpenOptions, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn print(volume: &Volume, path: &ImagePath) -> Result<()> {
-    let file = volume.open_file(&path.path)?;
+    let file = volume.open_direct(&path.path, &OpenOptions::new().read(true))?;
     let (name, size) = (path.path.display(), file.size());
     let block_size = u64::from(volume.info().block_size);
     let blocks = size.div_ceil(block_size);
@@ -73,7 +73,7 @@ fn flags(extent: &FileExtent, size: u64) -> String {
 }
 
 fn print_json(volume: &Volume, path: &ImagePath) -> Result<()> {
-    let file = volume.open_file(&path.path)?;
+    let file = volume.open_direct(&path.path, &OpenOptions::new().read(true))?;
     let extents = file.fiemap(0..u64::MAX)?;
     let extents: Vec<Value> = extents
         .iter()

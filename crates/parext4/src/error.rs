@@ -100,6 +100,12 @@ pub enum Error {
     /// More symbolic links than allowed were met while resolving a path (`ELOOP`).
     #[error("too many levels of symbolic links: {0}")]
     Loop(String),
+    /// The file was not opened for reading, or for writing (`EBADF`).
+    #[error("the file is not open for {0}")]
+    NotOpenFor(&'static str),
+    /// The file ends before the requested range does. Its errno is `EIO`.
+    #[error("the file ends before the requested range")]
+    UnexpectedEof,
     /// The operation is not permitted on this inode (`EPERM`).
     #[error("operation not permitted: {0}")]
     NotPermitted(String),
@@ -178,6 +184,8 @@ impl Error {
             Self::Busy(_) => libc::EBUSY,
             Self::WouldBlock(_) => libc::EAGAIN,
             Self::Cancelled => libc::ECANCELED,
+            Self::NotOpenFor(_) => libc::EBADF,
+            Self::UnexpectedEof => libc::EIO,
             Self::Loop(_) => libc::ELOOP,
             Self::NotPermitted(_) => libc::EPERM,
         }
@@ -197,9 +205,16 @@ impl From<FormatError> for Error {
 }
 
 impl From<Error> for io::Error {
+    /// Keeps the error as the source, with the text and the kind. [`Error::to_errno`] has the errno.
     fn from(error: Error) -> Self {
-        // `io::Error::from_raw_os_error` would discard the text.
-        let kind = io::Error::from_raw_os_error(error.to_errno()).kind();
+        let kind = match &error {
+            Error::Device { cause, .. } => cause.kind(),
+            Error::Corrupt(_) => io::ErrorKind::InvalidData,
+            Error::UnexpectedEof => io::ErrorKind::UnexpectedEof,
+            Error::NoAttribute(_) => io::ErrorKind::NotFound,
+            // `io::Error::from_raw_os_error` would discard the text.
+            other => io::Error::from_raw_os_error(other.to_errno()).kind(),
+        };
         io::Error::new(kind, error)
     }
 }

@@ -48,14 +48,14 @@ mod xattr;
 
 pub use allocator::without_reserved_blocks;
 pub use error::{Error, Result};
-pub use file::{Atomicity, BufferedOptions, File, SyncMode};
+pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};
 pub use file::{Completion, DirectFile, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};
 pub use journal::EmptiedLog;
 #[cfg(shuttle)]
 pub use journal::{EnterResult, Gate, Permit};
 pub use memory::MetadataCacheStats;
 pub use mkfs::{MkfsOptions, mkfs};
-pub use namespace::{DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
+pub use namespace::{DirEntry, DirItem, Metadata, NewInode, ReadDir, RenameMode, SetAttributes, Special};
 pub use node::{Node, NodeId};
 pub use operation::{Operation, Reason};
 pub use page_cache::PageCacheStats;
@@ -65,7 +65,9 @@ pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
-pub use volume::{Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions};
+pub use volume::{
+    Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions, Walk,
+};
 pub use volume::{needs_recovery, open_volume_device, replay_journal};
 pub use xattr::XattrMode;
 

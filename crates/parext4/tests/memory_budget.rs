@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use parext4::{BufferedOptions, DeviceOptions, File, FileDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+use parext4::{DeviceOptions, File, FileDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 
 use testkit::rng::Rng;
 use testkit::settings;
+use testkit::volume::DirectFiles as _;
 
 const MIB: u64 = 1 << 20;
 /// What the cache may take: contents of pages, their states, and the nodes by which they are found.
@@ -83,7 +84,7 @@ fn a_volume_stays_within_its_memory_limit() {
     let options =
         VolumeOptions::new().cache_bytes(BUDGET).metadata_cache_bytes(usize::try_from(METADATA).unwrap());
     let volume = Volume::open_device(device, &options).unwrap();
-    let file = volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
+    let file = volume.create_direct("/file").unwrap().buffered().unwrap();
     // The threads write at the same time, and read then.
     file.set_len(size).unwrap();
     std::thread::scope(|scope| {

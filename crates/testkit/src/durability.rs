@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parext4::{DirectFile, FileType, Volume};
 
 use crate::sector::{SECTOR, Seen, identify_all};
+use crate::volume::DirectFiles as _;
 use crate::workload::{FILE, Name, Operation, State, after};
 
 /// The states of a volume during a workload, and which of them its syncs made durable.
@@ -188,15 +189,15 @@ fn walk(
     let failed = |e: parext4::Error| format!("{directory}/: {e}");
     for item in volume.read_dir(format!("{directory}/")).map_err(failed)? {
         let item = item.map_err(failed)?;
-        let path = format!("{directory}/{}", String::from_utf8_lossy(&item.name));
+        let path = format!("{directory}/{}", item.file_name().display());
         if path == "/lost+found" {
             continue;
         }
-        if item.file_type == FileType::Directory {
+        if item.file_type() == FileType::Directory {
             walk(volume, &path, found)?;
             found.insert(path, None);
         } else {
-            let file = volume.open_file(&path).map_err(failed)?;
+            let file = volume.direct_file(&path).map_err(failed)?;
             found.insert(path, Some(file));
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::{DirectFile, Error, MemDevice, Volume, VolumeOptions};
 
-use crate::volume::{Shape, assert_clean, untimed};
+use crate::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 1024;
@@ -49,7 +49,7 @@ impl FullVolume {
         let Size { shape, blocks, absorbers } = size;
         let device = Arc::new(shape.make_poisoned());
         let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, options).unwrap();
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         file.allocate(0, blocks * BLOCK, false).unwrap();
         let mut model = vec![0; usize::try_from(blocks * BLOCK).unwrap()];
         for cut in 0..cuts {
@@ -57,10 +57,10 @@ impl FullVolume {
             file.write_at(&[1; 1024], at as u64).unwrap();
             model[at..at + 1024].fill(1);
         }
-        let behind = volume.create("/behind", 0o644).unwrap();
+        let behind = volume.create_direct("/behind").unwrap();
         behind.allocate(0, BEHIND * BLOCK, true).unwrap();
         let absorbers: Vec<DirectFile> = (0..absorbers)
-            .map(|number| volume.create(format!("/absorber-{number}"), 0o644).unwrap())
+            .map(|number| volume.create_direct(format!("/absorber-{number}")).unwrap())
             .collect();
         absorbers.iter().for_each(|absorber| absorber.allocate(0, ABSORBER_BLOCKS * BLOCK, false).unwrap());
         fill(&volume);
@@ -94,14 +94,14 @@ impl FullVolume {
         volume.close().unwrap();
         assert_clean(&device, what);
         let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).unwrap();
-        let file = volume.open_file("/file").unwrap();
+        let file = volume.direct_file("/file").unwrap();
         Self { device, volume, file, model }.check(what);
     }
 }
 
 /// Allocates all blocks that data may use.
 fn fill(volume: &Volume) {
-    let filler = volume.create("/filler", 0o644).unwrap();
+    let filler = volume.create_direct("/filler").unwrap();
     let (mut at, mut len) = (0, 1 << 20);
     while len >= BLOCK {
         match filler.allocate(at, len, false) {

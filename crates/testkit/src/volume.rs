@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use parext4::{Device, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+use parext4::{Device, DirectFile, MemDevice, MkfsOptions, OpenOptions, Result, Volume, VolumeOptions, mkfs};
 
 use crate::tool;
 
@@ -115,5 +115,30 @@ pub fn assert_recovers(device: &MemDevice, what: &str) {
     if let Some((status, text)) = e2fsck(device, "-fy") {
         let repaired = text.lines().any(|line| line.contains("? yes") || line.contains("IGNORED"));
         assert!(matches!(status, Some(0 | 1)) && !repaired, "{what}: e2fsck -fy: {status:?} {text}");
+    }
+}
+
+/// Shortcuts of tests for files of direct I/O.
+pub trait DirectFiles {
+    /// Creates a file with permissions `0o644`, which must not exist, and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// As [`Volume::open_direct`].
+    fn create_direct(&self, path: impl AsRef<Path>) -> Result<DirectFile>;
+
+    /// Opens a file for reading, and for writing unless the volume is read-only.
+    ///
+    /// # Errors
+    /// As [`Volume::open_direct`].
+    fn direct_file(&self, path: impl AsRef<Path>) -> Result<DirectFile>;
+}
+
+impl DirectFiles for Volume {
+    fn create_direct(&self, path: impl AsRef<Path>) -> Result<DirectFile> {
+        self.open_direct(path, &OpenOptions::read_write().create_new(true))
+    }
+
+    fn direct_file(&self, path: impl AsRef<Path>) -> Result<DirectFile> {
+        self.open_direct(path, &OpenOptions::read_write().write(!self.is_read_only()))
     }
 }

@@ -9,6 +9,7 @@ use parext4::{DirectFile, Error, Volume};
 
 use crate::rng::Rng;
 use crate::sector::{SECTOR, Seen, Stamp, filled};
+use crate::volume::DirectFiles as _;
 
 /// The file number of all sectors. Their sequence numbers tell the files apart.
 pub const FILE: u32 = 1;
@@ -167,11 +168,11 @@ fn stamp(sequence: u64) -> Stamp {
 /// The error of the first call that fails.
 pub fn run(volume: &Volume, operation: &Operation) -> Result<(), Error> {
     let bytes = |sectors: u64| sectors * SECTOR as u64;
-    let open = |path: &str| volume.open_file(path);
+    let open = |path: &str| volume.direct_file(path);
     match operation {
         Operation::MakeDirectory(path) => volume.mkdir(path, 0o755).map(drop),
         Operation::RemoveDirectory(path) => volume.remove_dir(path),
-        Operation::Create { path, .. } => volume.create(path, 0o644).map(drop),
+        Operation::Create { path, .. } => volume.create_direct(path).map(drop),
         Operation::Write { path, first, sectors, sequence } => {
             open(path)?.write_at(&data(*first, *sectors, *sequence), bytes(*first))
         }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use parext4::device::{AlignedBuf, Direct, open_device};
-use parext4::{DeviceOptions, DirectFile, Volume, VolumeOptions};
+use parext4::{DeviceOptions, DirectFile, OpenOptions, Volume, VolumeOptions};
 
 use super::BLOCK;
 use super::pattern::Stamp;
@@ -72,7 +72,7 @@ pub fn check(image: &Path, writers: &[Writer], direct: bool) -> Result<Checked> 
     let mut checked = Checked { blocks: 0, wrong: 0, first_fault: None, fsck: Fsck::NotInstalled };
     for (path, mut stamps) in files {
         stamps.sort_unstable_by_key(|stamp| stamp.block);
-        let file = volume.open_file(path)?;
+        let file = volume.open_direct(path, &OpenOptions::new().read(true))?;
         checked
             .read_back(&file, path, &stamps)
             .with_context(|| format!("reading {} back", path.display()))?;

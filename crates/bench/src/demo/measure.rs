@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use parext4::{DirectFile, Volume};
+use parext4::{DirectFile, OpenOptions, Volume};
 
 use super::writer::Writer;
 use super::{BLOCK, THREADS};
@@ -88,7 +88,7 @@ impl Layout {
 /// Makes a file of `blocks` blocks, allocated but not written.
 fn allocated(volume: &Volume, path: &str, blocks: u32) -> Result<DirectFile> {
     let make = || {
-        let file = volume.create(path, 0o644)?;
+        let file = volume.open_direct(path, &OpenOptions::read_write().create_new(true))?;
         file.allocate(0, u64::from(blocks) * BLOCK as u64, false)?;
         Ok::<_, parext4::Error>(file)
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::{BufferedOptions, Device, DirectFile, MkfsOptions, Volume, mkfs};
+use parext4::{Device, DirectFile, MkfsOptions, OpenOptions, Volume, mkfs};
 
 use super::Target;
 use crate::access_order::{Io, Kind};
@@ -84,14 +84,17 @@ impl Files {
     /// Fills the page cache with `bytes` bytes of a temporary file, so that it allocates its memory before the run.
     fn warm_up(&self, bytes: u64) -> Result<()> {
         let path = format!("/bench-{}-warm-up", std::process::id());
-        let file = self.volume.create(&path, 0o644)?.buffered(BufferedOptions::default())?;
+        let file = self.volume.open(&path, &OpenOptions::read_write().create_new(true))?;
         let filled = fill(bytes, |bytes, offset| Ok(file.write_at(bytes, offset)?));
         self.volume.remove_file(&path)?;
         filled
     }
 
     fn add(&mut self, path: String, job: &Job) -> Result<()> {
-        let file = self.volume.create(&path, 0o644).with_context(|| format!("making {path}"))?;
+        let file = self
+            .volume
+            .open_direct(&path, &OpenOptions::read_write().create_new(true))
+            .with_context(|| format!("making {path}"))?;
         self.paths.push(path);
         self.files.push(file.clone());
         let size = job.file_size();
@@ -101,7 +104,7 @@ impl Files {
                 fill(size, |bytes, offset| Ok(file.write_at(bytes, offset)?))?;
             }
             Layout::Written => {
-                let cached = file.buffered(BufferedOptions::default())?;
+                let cached = file.buffered()?;
                 fill(size, |bytes, offset| Ok(cached.write_at(bytes, offset)?))?;
                 cached.sync_all()?;
             }
@@ -131,7 +134,7 @@ impl JobFiles for Files {
             return Ok(Box::new(VolumeQueue::new(self.volume.io_queue(depth), file, job, depth)?));
         }
         if job.ioengine == IoEngine::Mmap {
-            let file = file.buffered(BufferedOptions::default())?;
+            let file = file.buffered()?;
             return Ok(Box::new(Blocking::new(move |io: &Io| {
                 match io.kind {
                     Kind::Sync => file.sync_all()?,
@@ -143,7 +146,7 @@ impl JobFiles for Files {
         let mut buf = buffer(job.block.max)?;
         if !job.direct {
             // Each thread has its own handle, as separate programs have.
-            let file = file.buffered(BufferedOptions::default())?;
+            let file = file.buffered()?;
             return Ok(Box::new(Blocking::new(move |io: &Io| {
                 let bytes = &mut buf[..io.len as usize];
                 match io.kind {

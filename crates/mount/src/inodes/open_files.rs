@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::{BufferedOptions, DirectFile, File, InodeFlags};
+use parext4::{DirectFile, File, InodeFlags};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter};
@@ -82,7 +82,7 @@ impl OpenFile {
         if let Some(buffered) = self.buffered.get() {
             return Ok(buffered);
         }
-        let buffered = self.file.buffered(BufferedOptions::default())?;
+        let buffered = self.file.buffered()?;
         Ok(self.buffered.get_or_init(|| buffered))
     }
 

@@ -140,7 +140,7 @@ impl Server {
                 break;
             }
         }
-        target.file().node().touch_modified()?;
+        target.node().touch_modified()?;
         Ok(u32::try_from(done).unwrap_or(u32::MAX))
     }
 }

@@ -9,7 +9,7 @@ use crate::memory::Evict;
 use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::{Error, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::{FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
@@ -204,7 +204,7 @@ fn groups_that_are_evicted_come_back_as_they_were() {
         assert_eq!(loaded(), 0);
     }
     // A window keeps its group's free extents in memory, as its blocks are free in the bitmap.
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
     for nth in 0..20 {
         assert_eq!(file.append(&[1; 1024]).unwrap(), nth * 1024);
     }

@@ -4,7 +4,7 @@ use super::blocks::Run;
 use super::tests::{allocate, volume};
 use super::window::Window;
 use super::*;
-use crate::{DirectFile, Error, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+use crate::{DirectFile, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::FsBlock;
 
 const BLOCK: usize = 1024;
@@ -18,7 +18,7 @@ fn large_volume() -> Volume {
 }
 
 fn create(volume: &Volume, name: &str) -> DirectFile {
-    volume.create(format!("/{name}"), 0o644).unwrap()
+    volume.open_direct(format!("/{name}"), &OpenOptions::read_write().create_new(true)).unwrap()
 }
 
 /// The block of the volume that holds block `block` of a file.
@@ -115,7 +115,7 @@ fn windows_go_with_the_last_user_and_with_what_is_cut_off() {
     assert_eq!(allocator.windows.lock().len(), 1);
     drop(second);
     assert_eq!(allocator.windows.lock().len(), 0);
-    let file = volume.open_file("/a").unwrap();
+    let file = volume.open_direct("/a", &OpenOptions::read_write()).unwrap();
     file.append(&[1; 4 * BLOCK]).unwrap();
     volume.remove_file("/a").unwrap();
     drop(file);

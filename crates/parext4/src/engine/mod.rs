@@ -92,10 +92,17 @@ pub(crate) struct Engine {
 impl Engine {
     /// An error if the volume may not be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if let Some(why) = &self.read_only {
-            return Err(Error::ReadOnly(why.clone()));
-        }
+        self.check_not_read_only()?;
         self.health.check()
+    }
+
+    /// # Errors
+    /// [`Error::ReadOnly`] if the volume was opened read-only.
+    pub(crate) fn check_not_read_only(&self) -> Result<()> {
+        match &self.read_only {
+            Some(why) => Err(Error::ReadOnly(why.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Whether the volume was opened read-only.

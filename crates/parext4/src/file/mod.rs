@@ -6,12 +6,15 @@
 
 mod buffered;
 mod direct;
+mod options;
 mod query;
 mod queue;
 mod space;
 mod sync;
 
-pub use buffered::{Atomicity, BufferedOptions, File, SyncMode};
+pub use buffered::{File, FileCursor};
+pub(crate) use options::Access;
+pub use options::{Atomicity, OpenOptions, SyncMode};
 use parext4_format::inode::{FileType, InodeFlags};
 pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
@@ -20,6 +23,7 @@ use crate::engine::{Engine, Entered};
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, Inode};
 use crate::layout::MAX_FILE_BLOCKS;
+use crate::namespace::Metadata;
 use crate::node::Node;
 use crate::sync::Arc;
 
@@ -34,6 +38,7 @@ use crate::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct DirectFile {
     node: Node,
+    access: Access,
     /// Whether writes date the file.
     dates: bool,
     /// The inode's flags that refuse writes.
@@ -41,13 +46,18 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens the file behind `node`.
+    /// Opens the regular file of an inode for reading and writing.
     ///
     /// # Errors
-    /// If it is not a regular file.
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory.
     pub fn new(node: Node) -> Result<Self> {
+        Self::with_access(node, Access::READ_WRITE)
+    }
+
+    /// Opens the regular file of an inode for what `access` allows. Errors as [`new`](Self::new).
+    pub(crate) fn with_access(node: Node, access: Access) -> Result<Self> {
         match node.file_type() {
-            FileType::Regular => Ok(Self { node, dates: true, refusing: FIXED }),
+            FileType::Regular => Ok(Self { node, access, dates: true, refusing: FIXED }),
             FileType::Directory => Err(Error::IsDirectory(format!("inode {}", node.ino()))),
             other => Err(Error::invalid(format_args!("inode {} is a {other:?}, not a file", node.ino()))),
         }
@@ -55,7 +65,7 @@ impl DirectFile {
 
     /// Returns the file of an inode, for a thread of the volume's own.
     fn for_own_thread(node: Node) -> Self {
-        Self { node, dates: false, refusing: FIXED }
+        Self { node, access: Access::READ_WRITE, dates: false, refusing: FIXED }
     }
 
     /// The same file for writes that leave its times alone: those of a page cache above this one, whose owner dates the
@@ -72,10 +82,33 @@ impl DirectFile {
         Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
     }
 
-    /// The inode behind the file.
+    /// Returns the file's inode.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// Returns the file's attributes.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        self.node.metadata()
+    }
+
+    /// Reads exactly as many bytes as `buf` has.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedEof`] if the file ends before; the errors of [`read_at`](Self::read_at).
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
+    }
+
+    /// The same as [`write_at`](Self::write_at), which writes all data too, by the name that
+    /// [`std::os::unix::fs::FileExt`] has for it.
+    ///
+    /// # Errors
+    /// The errors of [`write_at`](Self::write_at).
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_at(data, offset)
     }
 
     /// Size in bytes. It covers what has been written, and zeros where nothing has.
@@ -93,7 +126,7 @@ impl DirectFile {
     /// Whether it makes no difference which of the two is used.
     fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq::<Inode>(&**self.inode(), &**other.inode())
-            && (self.dates, self.refusing) == (other.dates, other.refusing)
+            && (self.access, self.dates, self.refusing) == (other.access, other.dates, other.refusing)
     }
 
     fn inode(&self) -> &Arc<Inode> {
@@ -104,9 +137,16 @@ impl DirectFile {
         &self.node.engine
     }
 
+    /// Begins an operation that reads the file; closing the volume waits until the returned guard is dropped.
+    fn begin_read(&self) -> Result<Entered<'_>> {
+        self.access.check_read()?;
+        self.engine().in_flight.enter()
+    }
+
     /// Begins an operation that changes the file; closing the volume waits until what this returns is
     /// dropped. An error unless the file may be changed, and has none of the `forbidden` flags.
     fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
+        self.access.check_write()?;
         self.engine().check_writable()?;
         self.inode().check_flags(forbidden)?;
         self.engine().in_flight.enter()

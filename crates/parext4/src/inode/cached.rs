@@ -189,7 +189,7 @@ impl Failures {
 mod tests {
     use super::*;
     use crate::sync::atomic::AtomicBool;
-    use crate::{BufferedOptions, MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+    use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
     /// As after a turn of write-back that has left pages dirty, while a rename asks whether there are any.
     #[test]
@@ -198,8 +198,8 @@ mod tests {
         mkfs(&*device, &MkfsOptions::default()).unwrap();
         let options = VolumeOptions::new().write_back_interval(None);
         let volume = Volume::open_device(device, &options).unwrap();
-        let file = volume.create("/f", 0o644).unwrap();
-        file.buffered(BufferedOptions::default()).unwrap().write_at(&[1; 100], 0).unwrap();
+        let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
+        file.buffered().unwrap().write_at(&[1; 100], 0).unwrap();
         let cached = file.node().inode.cached().unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

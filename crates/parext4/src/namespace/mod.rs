@@ -35,7 +35,7 @@ mod symlink;
 
 pub use attributes::{Metadata, SetAttributes};
 pub use create::{NewInode, Special};
-pub use iter::ReadDir;
+pub use iter::{DirEntry, ReadDir};
 pub use read_dir::DirItem;
 pub use rename::RenameMode;
 

@@ -7,7 +7,6 @@ use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
-use crate::file::DirectFile;
 use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, show};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -35,7 +34,7 @@ impl Volume {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Loop`]; corruption, failed reads. Other calls with
     /// paths fail in the same ways.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.walk(path.as_ref(), true)
+        self.walk_path(path.as_ref(), true)
     }
 
     /// The inode that a path leads to; a symbolic link at the end is returned itself.
@@ -43,29 +42,7 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_no_follow(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.walk(path.as_ref(), false)
-    }
-
-    /// Makes an empty regular file and opens it. There is no umask.
-    ///
-    /// # Errors
-    /// As [`Node::create`]: [`Error::Exists`] also if the path ends at a symbolic link.
-    pub fn create(&self, path: impl AsRef<Path>, mode: u16) -> Result<DirectFile> {
-        let place = self.place(path.as_ref())?;
-        if place.slash || place.name.is_empty() {
-            return Err(Error::IsDirectory(path.as_ref().display().to_string()));
-        }
-        DirectFile::new(
-            place.dir.create(&place.name, &NewInode { permissions: mode, ..NewInode::default() })?,
-        )
-    }
-
-    /// Opens a regular file; a symbolic link at the end is followed.
-    ///
-    /// # Errors
-    /// As [`resolve`](Self::resolve); [`Error::IsDirectory`], or [`Error::Invalid`] if it is another kind.
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<DirectFile> {
-        DirectFile::new(self.resolve(path)?)
+        self.walk_path(path.as_ref(), false)
     }
 
     /// Makes a directory.
@@ -162,8 +139,8 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let node = self.resolve(path)?;
-        ReadDir::new(node)
+        let path = path.as_ref();
+        ReadDir::new(self.resolve(path)?, path.to_owned())
     }
 
     /// The target of the symbolic link at the end of a path.

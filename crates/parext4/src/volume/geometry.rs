@@ -87,6 +87,12 @@ impl Volume {
         }
     }
 
+    /// Returns true if the volume was opened read-only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.engine.is_read_only()
+    }
+
     /// Space in use and free, as `statfs`.
     #[must_use]
     pub fn space(&self) -> Space {

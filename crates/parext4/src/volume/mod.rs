@@ -2,11 +2,13 @@
 
 mod by_path;
 mod close;
+mod contents;
 mod geometry;
 mod label;
 mod nodes;
 mod open;
 mod open_device;
+mod open_file;
 mod options;
 mod orphans;
 mod path_walk;
@@ -15,6 +17,7 @@ mod recorded;
 mod recover;
 mod statistics;
 mod superblock;
+mod tree;
 mod trim;
 
 pub use geometry::{Info, OnError, Space};
@@ -22,6 +25,7 @@ pub use open_device::open_volume_device;
 pub use options::VolumeOptions;
 pub use recorded::{RecordedError, RecordedErrors};
 pub use recover::{Replayed, needs_recovery, replay_journal};
+pub use tree::Walk;
 
 use crate::engine::Use;
 
@@ -32,13 +36,13 @@ use crate::engine::Use;
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
+/// use parext4::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
-/// let file = volume.create("/log", 0o644)?;
+/// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+/// let file = volume.open("/log", &OpenOptions::read_write().create(true))?;
 /// std::thread::scope(|scope| {
 ///     for thread in 0..4_u64 {
 ///         let file = &file;
@@ -46,8 +50,8 @@ use crate::engine::Use;
 ///     }
 /// });
 /// file.sync_all()?;
-/// let mut byte = [0; 512];
-/// file.read_at(&mut byte, 3 * 4096)?;
+/// let mut byte = [0];
+/// file.read_exact_at(&mut byte, 3 * 4096)?;
 /// assert_eq!(byte[0], 3);
 /// drop(file);
 /// volume.close()

@@ -89,7 +89,7 @@ impl Walker {
 
 impl Volume {
     /// The inode at the end of a path.
-    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<Node> {
+    pub(super) fn walk_path(&self, path: &Path, follow: bool) -> Result<Node> {
         let mut walker = Walker::new(self, path)?;
         walker.walk(0, follow)?;
         if walker.slash && walker.at.file_type() != FileType::Directory {

@@ -189,7 +189,7 @@ mod tests {
     use parext4_device::MemDevice;
 
     use super::*;
-    use crate::file::BufferedOptions;
+    use crate::file::OpenOptions;
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::volume::{Volume, VolumeOptions};
 
@@ -199,8 +199,8 @@ mod tests {
         mkfs(&*device, &MkfsOptions::default()).unwrap();
         let options = VolumeOptions::new().commit_interval(None).write_back_interval(None);
         let volume = Volume::open_device(device, &options).unwrap();
-        let file = volume.create("/f", 0o644).unwrap();
-        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();
+        let buffered = file.buffered().unwrap();
         buffered.write_at(&[1; 4096], 0).unwrap();
         let (dirty, inode) = (&volume.engine.dirty, &file.node().inode);
         let cached = inode.cached().unwrap();

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parext4::device::{Event, FaultDevice, FaultKind, FaultPlan, RecordingDevice};
-use parext4::{BufferedOptions, Device, File, MemDevice, Volume, VolumeOptions};
+use parext4::{Device, File, MemDevice, Volume, VolumeOptions};
 
 use super::create;
 use testkit::device::{GatedDevice, HookedDevice, Hooks};
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const PAGE: u64 = 4096;
 
@@ -23,9 +23,9 @@ fn options() -> VolumeOptions {
 fn written_file(volume: &Volume, pages: u64) -> (File, u64) {
     let file = create(volume, "/f");
     let bytes = vec![1; usize::try_from(pages * PAGE).unwrap()];
-    file.file().write_at(&bytes, 0).unwrap();
+    file.direct().write_at(&bytes, 0).unwrap();
     volume.sync().unwrap();
-    let (start, len) = file.file().device_range(0).unwrap().unwrap();
+    let (start, len) = file.direct().device_range(0).unwrap().unwrap();
     assert!(len >= pages * PAGE, "the file lies in several places");
     (file, start)
 }
@@ -80,7 +80,7 @@ fn runs_are_joined_over_few_clean_pages_in_the_cache_only() {
     // Page 51 was changed by direct I/O, which dropped it from the cache.
     dirty(&file, [50, 52]);
     read(&file, [51]);
-    file.file().write_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
+    file.direct().write_at(&[3; PAGE as usize], 51 * PAGE).unwrap();
     let before = recorder.events();
     file.sync_data().unwrap();
     let of_file = |event: &Event| match event {
@@ -95,7 +95,7 @@ fn runs_are_joined_over_few_clean_pages_in_the_cache_only() {
     let stats = volume.cache_stats();
     assert_eq!(stats.dirty, 0, "{stats:?}");
     let mut bytes = vec![0; 64 * PAGE as usize];
-    file.file().read_at(&mut bytes, 0).unwrap();
+    file.direct().read_at(&mut bytes, 0).unwrap();
     let firsts: Vec<u8> = bytes.chunks(PAGE as usize).map(|page| page[0]).collect();
     for (page, &byte) in firsts.iter().enumerate() {
         let expected = match page {
@@ -160,14 +160,14 @@ fn runs_are_not_joined_over_holes_and_unwritten_blocks() {
     let inner = Arc::new(Shape::new(64, 4096, true).make());
     let volume = on(inner.clone());
     let file = create(&volume, "/f");
-    file.file().allocate(0, 8 * PAGE, false).unwrap();
+    file.direct().allocate(0, 8 * PAGE, false).unwrap();
     file.set_len(16 * PAGE).unwrap();
     dirty(&file, [0, 2, 8, 10]);
     read(&file, [1, 9]);
     file.sync_data().unwrap();
     // Only the four pages hold data.
     let data =
-        |at: u64| file.file().data_range(at * PAGE).unwrap().map(|(start, end)| (start / PAGE, end / PAGE));
+        |at: u64| file.direct().data_range(at * PAGE).unwrap().map(|(start, end)| (start / PAGE, end / PAGE));
     assert_eq!(
         [data(0), data(1), data(3), data(9)],
         [Some((0, 1)), Some((2, 3)), Some((8, 9)), Some((10, 11))]
@@ -186,7 +186,7 @@ fn a_failed_run_leaves_its_own_pages_dirty() {
         let (file, start) = written_file(&volume, 128);
         let pages = [3, 30, 60, 90, 120];
         dirty(&file, pages);
-        let other = file.file().buffered(BufferedOptions::default()).unwrap();
+        let other = file.direct().buffered().unwrap();
         device.arm(FaultPlan::at(fail_at).kind(FaultKind::Writes));
         file.sync_data().unwrap_err();
         let failed = (device.failed().unwrap().offset - start) / PAGE;
@@ -216,8 +216,8 @@ fn blocks_that_are_not_allocated_yet_count_as_used() {
     for block_size in [1024, 4096] {
         let volume =
             Volume::open_device(Arc::new(Shape::new(16, block_size, true).make()), &options()).unwrap();
-        let file = volume.create("/f", 0o644).unwrap();
-        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let file = volume.create_direct("/f").unwrap();
+        let buffered = file.buffered().unwrap();
         let sectors = || file.node().metadata().sectors;
         buffered.write_at(&[1; 3 * 4096], 0).unwrap();
         buffered.write_at(&[2; 100], 1000).unwrap();

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
-use parext4::{
-    BufferedOptions, Device, DirectFile, Error, File, Policy, ResearchOptions, Result, Volume, VolumeOptions,
-};
+use parext4::{Device, DirectFile, Error, File, Policy, ResearchOptions, Result, Volume, VolumeOptions};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
-use testkit::volume::{Shape, untimed};
+use testkit::volume::{DirectFiles as _, Shape, untimed};
 use testkit::watchdog::Watchdog;
 
 /// Dirty-page limit at which most writers must wait and write back themselves.
@@ -21,7 +19,7 @@ fn little_memory(policy: Policy) -> VolumeOptions {
 }
 
 fn buffered(file: &DirectFile) -> File {
-    file.buffered(BufferedOptions::default()).unwrap()
+    file.buffered().unwrap()
 }
 
 /// Makes a file of preallocated blocks on a full volume whose tree has no room for another split.
@@ -121,8 +119,8 @@ fn a_file_that_cannot_be_written_back_does_not_stop_other_files() {
     for policy in Policy::ALL {
         let full = full(policy);
         // Written blocks can be overwritten without space.
-        let other = buffered(&full.volume.open_file("/filler").unwrap());
-        other.file().write_at(&vec![1; 300 << 10], 0).unwrap();
+        let other = buffered(&full.volume.direct_file("/filler").unwrap());
+        other.direct().write_at(&vec![1; 300 << 10], 0).unwrap();
         // From now on more is dirty than the limit allows.
         let stuck = buffered(&full.file);
         assert!(matches!(write_until_refused(&stuck, 3, 0), (_, Error::NoSpace)));
@@ -154,7 +152,7 @@ fn writers_that_wait_for_memory_get_the_error_of_the_device() {
         let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
         let volume =
             Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &little_memory(policy)).unwrap();
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let handles: Vec<_> = (0..4).map(|_| buffered(&file)).collect();
         let idle = buffered(&file);
         handles[0].write_at(&[1; 4096], 0).unwrap();

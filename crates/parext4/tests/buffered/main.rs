@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{
-    Atomicity, BufferedOptions, Device, Error, File, MemDevice, Policy, ResearchOptions, SyncMode, Volume,
+    Atomicity, Device, Error, File, MemDevice, OpenOptions, Policy, ResearchOptions, SyncMode, Volume,
     VolumeOptions,
 };
 use testkit::rng::Rng;
-use testkit::volume::{Shape, assert_clean, recover, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
 use testkit::{Image, settings};
 
 /// Opens a volume with a cache so small that pages are evicted, and no background write-back.
@@ -26,7 +26,7 @@ fn open(device: &Arc<MemDevice>, options: &VolumeOptions) -> Volume {
 }
 
 fn create(volume: &Volume, path: &str) -> File {
-    volume.create(path, 0o644).unwrap().buffered(BufferedOptions::default()).unwrap()
+    volume.create_direct(path).unwrap().buffered().unwrap()
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -89,13 +89,13 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
         12 | 13 => {
             let (offset, at) = (offset / 512 * 512, at / 512 * 512);
             let data = random(rng, sectors(len));
-            file.file().write_at(&data, offset).unwrap();
+            file.direct().write_at(&data, offset).unwrap();
             put(model, &data, at);
         }
         14 | 15 => {
             let (offset, at) = (offset / 512 * 512, at / 512 * 512);
             let mut bytes = vec![0xee; sectors(len)];
-            let count = file.file().read_at(&mut bytes, offset).unwrap();
+            let count = file.direct().read_at(&mut bytes, offset).unwrap();
             let want = model.get(at..(at + sectors(len)).min(model.len())).unwrap_or_default();
             same(&bytes[..count], want, &format!("direct read at {offset}"));
         }
@@ -104,7 +104,7 @@ fn step(rng: &mut Rng, volume: &Volume, file: &File, model: &mut Vec<u8>) {
             file.set_len(size).unwrap();
             model.resize(usize::try_from(size).unwrap(), 0);
         }
-        17 => file.file().allocate(offset, len as u64, true).unwrap(),
+        17 => file.direct().allocate(offset, len as u64, true).unwrap(),
         18 => match rng.below(3) {
             0 => file.sync_data().unwrap(),
             1 => file.sync_range(offset, len as u64).unwrap(),
@@ -152,7 +152,7 @@ fn every_alignment_agrees_with_a_model() {
             drop(volume);
             assert_clean(&device, &format!("{block_size} {policy}"));
             let volume = open(&device, &options);
-            let direct = volume.open_file("/f").unwrap();
+            let direct = volume.direct_file("/f").unwrap();
             let mut bytes = vec![0; model.len().next_multiple_of(512)];
             assert_eq!(direct.read_at(&mut bytes, 0).unwrap(), model.len());
             assert!(bytes[..model.len()] == model[..], "the contents on the device");
@@ -220,7 +220,7 @@ fn space_runs_out_when_data_is_written_and_never_when_it_is_written_back() {
 
 /// Allocates all space to another file.
 fn fill(volume: &Volume) {
-    let ballast = volume.create("/ballast", 0o644).unwrap();
+    let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [1024, 64, 4, 1] {
         while ballast.allocate(ballast.size(), blocks * 1024, false).is_ok() {}
     }
@@ -232,14 +232,14 @@ fn written_data_stays_if_there_is_no_space_to_zero_it() {
     let device = Arc::new(Shape::new(8, 1024, true).make());
     let volume = open(&device, &small());
     let file = create(&volume, "/f");
-    file.file().write_at(&[1; 8192], 0).unwrap();
+    file.direct().write_at(&[1; 8192], 0).unwrap();
     file.set_len(1 << 20).unwrap();
     fill(&volume);
     file.write_at(&[2; 8192], 0).unwrap();
-    let zeroed = file.file().zero_range(0, 1 << 20, false);
+    let zeroed = file.direct().zero_range(0, 1 << 20, false);
     assert!(matches!(zeroed, Err(Error::NoSpace)), "{zeroed:?}");
     let mut seen = vec![0; 8192];
-    file.file().read_at(&mut seen, 0).unwrap();
+    file.direct().read_at(&mut seen, 0).unwrap();
     same(&seen, &[2; 8192], "past the cache");
     same(&read_all(&file)[..8192], &[2; 8192], "through the cache");
     drop(file);
@@ -254,7 +254,7 @@ fn an_append_that_finds_no_space_is_there_once() {
     let device = Arc::new(Shape::new(16, 1024, true).make());
     let volume = open(&device, &small());
     for (name, mib) in [("/old", 4), ("/spare", 2)] {
-        volume.create(name, 0o644).unwrap().allocate(0, mib << 20, false).unwrap();
+        volume.create_direct(name).unwrap().allocate(0, mib << 20, false).unwrap();
     }
     fill(&volume);
     volume.remove_file("/spare").unwrap();
@@ -288,7 +288,7 @@ fn reserved_space_is_released_without_being_written() {
     assert_eq!(free(), made);
     file.write_at(&vec![1; 100_000], 5000).unwrap();
     // Direct writes over the same data allocate its blocks, so no reservation stays.
-    file.file().write_at(&vec![2; 102_400], 4096).unwrap();
+    file.direct().write_at(&vec![2; 102_400], 4096).unwrap();
     volume.sync().unwrap();
     let used = made - free();
     assert!((100..=101 + 3).contains(&used), "{used} blocks");
@@ -306,16 +306,16 @@ fn a_write_that_is_to_be_durable_is() {
     for (sync, append) in [(SyncMode::Data, false), (SyncMode::All, false), (SyncMode::Data, true)] {
         let device = Arc::new(Shape::new(16, 1024, true).make_poisoned());
         let volume = open(&device, &small());
-        volume.create("/f", 0o644).unwrap();
+        volume.create_direct("/f").unwrap();
         volume.sync().unwrap();
-        let options = BufferedOptions { sync, append, ..BufferedOptions::default() };
-        let file = volume.open_file("/f").unwrap().buffered(options).unwrap();
+        let options = OpenOptions::read_write().sync(sync).append(append);
+        let file = volume.open("/f", &options).unwrap();
         for n in 0..40_u8 {
             file.write_at(&[n + 1; 700], u64::from(n) * 700).unwrap();
             let crashed = Arc::new(device.fork());
             recover(&crashed);
             let after = open(&crashed, &small());
-            let after = after.open_file("/f").unwrap().buffered(BufferedOptions::default()).unwrap();
+            let after = after.direct_file("/f").unwrap().buffered().unwrap();
             let mut bytes = [0; 700];
             assert_eq!(after.read_at(&mut bytes, u64::from(n) * 700).unwrap(), 700);
             assert_eq!(bytes, [n + 1; 700]);
@@ -342,11 +342,11 @@ fn a_long_file_is_synced_and_read_ahead() {
     drop((file, volume));
     recover(&crashed);
     let mut seen = vec![0; data.len().next_multiple_of(512)];
-    let count = open(&crashed, &options).open_file("/f").unwrap().read_at(&mut seen, 0).unwrap();
+    let count = open(&crashed, &options).direct_file("/f").unwrap().read_at(&mut seen, 0).unwrap();
     same(&seen[..count], &data, "after a crash following the sync");
 
     let volume = open(&device, &options);
-    let file = volume.open_file("/f").unwrap().buffered(BufferedOptions::default()).unwrap();
+    let file = volume.direct_file("/f").unwrap().buffered().unwrap();
     let mut seen = vec![0; data.len()];
     for (nth, piece) in seen.chunks_mut(1 << 20).enumerate() {
         assert_eq!(file.read_at(piece, (nth << 20) as u64).unwrap(), piece.len());
@@ -366,15 +366,14 @@ fn the_size_on_the_device_follows_the_data() {
     file.write_at(&[2; 3000], 3000).unwrap();
     assert_eq!(file.size(), 6000);
     // A commit for another reason.
-    volume.create("/g", 0o644).unwrap().sync_all().unwrap();
+    volume.create_direct("/g").unwrap().sync_all().unwrap();
     let crashed = Arc::new(device.fork());
     recover(&crashed);
-    assert_eq!(open(&crashed, &small()).open_file("/f").unwrap().size(), 3000);
+    assert_eq!(open(&crashed, &small()).direct_file("/f").unwrap().size(), 3000);
     file.sync_range(3000, 1).unwrap();
     let crashed = Arc::new(device.fork());
     recover(&crashed);
-    let after =
-        open(&crashed, &small()).open_file("/f").unwrap().buffered(BufferedOptions::default()).unwrap();
+    let after = open(&crashed, &small()).direct_file("/f").unwrap().buffered().unwrap();
     let bytes = read_all(&after);
     assert!(bytes.len() >= 4096 && bytes[..3000] == [1; 3000] && bytes[3000..4096].iter().all(|&b| b == 2));
 }
@@ -403,8 +402,8 @@ fn every_handle_reports_a_failed_write_back_once() {
 fn a_read_waits_for_less_where_pages_are_enough() {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = open(&device, &small());
-    let options = BufferedOptions { atomicity: Atomicity::Page, ..BufferedOptions::default() };
-    let file = volume.create("/f", 0o644).unwrap().buffered(options).unwrap();
+    let options = OpenOptions::read_write().create_new(true).atomicity(Atomicity::Page);
+    let file = volume.open("/f", &options).unwrap();
     let data: Vec<u8> = (0..50_000_u32).map(|at| (at % 251) as u8).collect();
     file.write_at(&data, 123).unwrap();
     let mut bytes = vec![0; 60_000];
@@ -429,9 +428,9 @@ fn untorn_writes_are_one_request_or_an_error() {
     invalid(file.write_untorn(&[1; 2048], 0));
     file.write_untorn(&[1; 1024], 3072).unwrap();
     assert_eq!(file.size(), 4096);
-    file.file().allocate(0, 1 << 20, false).unwrap();
+    file.direct().allocate(0, 1 << 20, false).unwrap();
     file.write_at(&[9; 5000], 0).unwrap();
-    let (at, _) = file.file().device_range(0).unwrap().unwrap();
+    let (at, _) = file.direct().device_range(0).unwrap().unwrap();
     let fits = (at / 1024).is_multiple_of(4);
     match file.write_untorn(&[2; 4096], 0) {
         Ok(()) if fits => assert_eq!(read_all(&file)[..5000], [[2; 4096].as_slice(), &[9; 904]].concat()),

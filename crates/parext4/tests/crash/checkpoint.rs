@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use parext4::device::{Event, RecordingDevice};
 use parext4::error::Corruption;
-use parext4::{Device, Error, MemDevice, SetAttributes, Volume};
+use parext4::{Device, Error, MemDevice, OpenOptions, SetAttributes, Volume};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::device::GatedDevice;
 use testkit::rng::Rng;
-use testkit::volume::{Shape, assert_clean, assert_recovers, journal_offset, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, journal_offset, untimed};
 
 /// Blocks of the log.
 const SHAPE: Shape = Shape::new(16, 4096, true);
@@ -22,6 +22,9 @@ const BLOCK: u64 = 4096;
 const FILES: u16 = 8;
 /// Transactions of three blocks each: more than the log holds, so it wraps around.
 const CHANGES: u16 = 500;
+
+/// Options to create a file whose mode is 0.
+const EMPTY_FILE: OpenOptions = OpenOptions::read_write().create_new(true).mode(0);
 
 fn open(device: Arc<dyn Device>) -> Volume {
     Volume::open_device(device, &untimed()).expect("the volume opens")
@@ -35,14 +38,14 @@ fn path(file: u16) -> String {
 fn prepare() -> MemDevice {
     let device = Arc::new(SHAPE.make());
     let volume = open(Arc::clone(&device) as Arc<_>);
-    (0..FILES).for_each(|file| drop(volume.create(path(file), 0).expect("create")));
+    (0..FILES).for_each(|file| drop(volume.open_direct(path(file), &EMPTY_FILE).expect("create")));
     volume.close().expect("close");
     device.fork()
 }
 
 /// Durably sets the mode of a file in a transaction of its own.
 fn set_mode(volume: &Volume, file: u16, mode: u16) {
-    let file = volume.open_file(path(file)).expect("open_file");
+    let file = volume.direct_file(path(file)).expect("open_file");
     let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
     file.node().set_attributes(&set).expect("set_attributes");
     file.sync_all().expect("sync_all");
@@ -101,7 +104,7 @@ fn errors_are_recorded_after_the_round_under_way() {
     let device = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
     let volume = open(Arc::clone(&device) as _);
     // Changes the counters of the superblock, so that its block, the first, needs a checkpoint.
-    volume.create("/more", 0).expect("create");
+    volume.open_direct("/more", &EMPTY_FILE).expect("create");
     device.catch_write_at(0);
     // More than half of the log.
     (1..=200).for_each(|change| set_mode(&volume, change % FILES, change));

@@ -13,7 +13,7 @@ use parext4_format::superblock::{STATE_ERROR, Superblock};
 
 use testkit::durability::{DurabilityModel, read};
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
 use testkit::workload::{Name, Operation, State, Workload, run};
 
 const OPERATIONS: usize = 300;
@@ -94,16 +94,16 @@ impl Case<'_> {
 
     fn write_somewhere(&self, volume: &Volume, state: &State) -> Result<(), Error> {
         let is_file = |(path, name): (&String, &Name)| matches!(name, Name::File(_)).then(|| path.clone());
-        match state.names.iter().find_map(is_file).and_then(|path| volume.open_file(path).ok()) {
+        match state.names.iter().find_map(is_file).and_then(|path| volume.direct_file(path).ok()) {
             Some(file) => file.write_at(&[1; 512], 0),
-            None => volume.create("/after", 0o644).map(drop),
+            None => volume.create_direct("/after").map(drop),
         }
     }
 
     /// Reads every file.
     fn read_all(&self, volume: &Volume, outcome: &Outcome) -> Result<(), String> {
         for (path, name) in &outcome.story.state().names {
-            if let (Name::File(_), Ok(file)) = (name, volume.open_file(path)) {
+            if let (Name::File(_), Ok(file)) = (name, volume.direct_file(path)) {
                 read(&file).map_err(|e| format!("{path}: {e}"))?;
             }
         }

@@ -7,7 +7,7 @@ use parext4::{Device, Error, MemDevice, Volume};
 use parext4_format::features::RoCompat;
 use parext4_format::superblock::{STATE_ERROR, Superblock};
 
-use testkit::volume::{assert_clean, recover, untimed};
+use testkit::volume::{DirectFiles as _, assert_clean, recover, untimed};
 use testkit::{Image, tool};
 
 /// Volumes whose orphans are in the list, and in the orphan file.
@@ -33,7 +33,7 @@ fn an_unlinked_file_that_is_cut_stays_an_orphan() {
         let device = load(&image);
         let volume = open(&device).unwrap();
         let before = volume.space();
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         file.allocate(0, 90 << 20, false).unwrap();
         volume.remove_file("/file").unwrap();
         file.set_len(0).unwrap();
@@ -46,7 +46,7 @@ fn an_unlinked_file_that_is_cut_stays_an_orphan() {
 
         // In the other order: the name is removed after the truncation.
         drop(file);
-        let file = volume.create("/other", 0o644).unwrap();
+        let file = volume.create_direct("/other").unwrap();
         file.allocate(0, 90 << 20, false).unwrap();
         file.set_len(0).unwrap();
         volume.remove_file("/other").unwrap();
@@ -71,7 +71,7 @@ fn orphans_are_finished_in_any_order() {
         let mut files = Vec::new();
         for n in 0..1500 {
             let path = format!("/{n}");
-            files.push(volume.create(&path, 0o644).unwrap());
+            files.push(volume.create_direct(&path).unwrap());
             volume.remove_file(&path).unwrap();
         }
         drop(files.drain(700..800));
@@ -93,7 +93,7 @@ fn a_symbolic_link_without_extents_is_not_half_deleted() {
     let before = volume.space();
     volume.symlink("/link", "t".repeat(100)).unwrap();
     volume.symlink("/short", "t").unwrap();
-    volume.create("/file", 0o644).unwrap();
+    volume.create_direct("/file").unwrap();
     volume.close().unwrap();
     let block = image.debugfs("blocks /link").trim().to_owned();
     if block.is_empty() {

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use parext4::device::{AlignedBuf, RecordingDevice};
 use parext4::{
-    BufferedOptions, Completion, Device, DirectFile, File, IoFlags, IoQueue, IoRequest, MemDevice,
-    ResearchOptions, SplitAt, Volume,
+    Completion, Device, DirectFile, File, IoFlags, IoQueue, IoRequest, MemDevice, ResearchOptions, SplitAt,
+    Volume,
 };
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
@@ -18,7 +18,7 @@ use testkit::history::Clock;
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify, identify_all};
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
 
 /// e2fsck checks one of this many consecutive crash states.
 const SAMPLE: usize = 40;
@@ -234,7 +234,7 @@ impl Run {
         let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
         let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
         for (number, path) in PATHS.into_iter().enumerate() {
-            let file = volume.open_file(path).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
+            let file = volume.direct_file(path).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
             self.check_file(number, &file, durable).unwrap_or_else(|e| panic!("{what}: {path}: {e}"));
         }
         volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -261,7 +261,7 @@ fn request(what: What, bytes: &[u8]) -> (usize, IoRequest) {
 
 /// Makes the files: one preallocated, one of holes, one with preallocated blocks past its end.
 fn files(volume: &Volume) -> Vec<DirectFile> {
-    let files: Vec<DirectFile> = PATHS.map(|path| volume.create(path, 0o644).expect("create")).into();
+    let files: Vec<DirectFile> = PATHS.map(|path| volume.create_direct(path).expect("create")).into();
     let len = REGION * REGIONS * THREADS * SECTOR as u64;
     files[0].allocate(0, len, false).expect("allocate");
     files[1].set_len(len).expect("set_len");
@@ -291,8 +291,8 @@ fn crash(name: &str, shape: Shape, split_at: SplitAt, cached: bool) {
         .write_back_interval(None)
         .research(ResearchOptions::new().split_at(split_at));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).expect("open");
-    let files: Vec<DirectFile> = PATHS.map(|path| volume.open_file(path).expect("open_file")).into();
-    let buffered = |file: &DirectFile| file.buffered(BufferedOptions::default()).expect("buffered");
+    let files: Vec<DirectFile> = PATHS.map(|path| volume.direct_file(path).expect("open_file")).into();
+    let buffered = |file: &DirectFile| file.buffered().expect("buffered");
     let buffered = files.iter().filter(|_| cached).map(buffered).collect();
     let run = Run { base, device, files, buffered, clock: Clock::default(), log: Mutex::default(), seed };
     std::thread::scope(|scope| {

@@ -12,7 +12,7 @@ use parext4_format::jbd2::{self, JournalCompat, JournalIncompat, JournalSuperblo
 use parext4_format::superblock::Superblock;
 use parext4_format::{FileBlock, FsBlock, GroupNo, InodeNo};
 
-use testkit::volume::{Shape, assert_clean, recover, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, recover, untimed};
 
 const BLOCK: usize = 4096;
 /// Blocks of the volumes.
@@ -233,7 +233,7 @@ fn stale_totals_are_summed_up_anew() {
         assert_eq!(open(&device, &VolumeOptions::new().read_only(true)).unwrap().space(), space);
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
         assert_eq!(volume.space(), space);
-        volume.create("/file", 0o644).unwrap().allocate(0, 1 << 20, false).unwrap();
+        volume.create_direct("/file").unwrap().allocate(0, 1 << 20, false).unwrap();
         let left = volume.space();
         assert_eq!((left.free_blocks, left.free_inodes), (space.free_blocks - 256, space.free_inodes - 1));
         volume.close().unwrap();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::device::RecordingDevice;
-use parext4::{BufferedOptions, Device, File, MemDevice, RenameMode, SetAttributes, Volume, VolumeOptions};
+use parext4::{Device, File, MemDevice, RenameMode, SetAttributes, Volume, VolumeOptions};
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
-use testkit::volume::{Shape, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_recovers, untimed};
 
 const TARGET: &str = "/d/target";
 const NEW: &str = "/d/new";
@@ -35,12 +35,12 @@ fn open(device: Arc<dyn Device>, options: &VolumeOptions) -> Volume {
 }
 
 fn buffered(volume: &Volume, path: &str) -> File {
-    let file = volume.open_file(path).or_else(|_| volume.create(path, 0o644)).expect("the file");
-    file.buffered(BufferedOptions::default()).expect("buffered")
+    let file = volume.direct_file(path).or_else(|_| volume.create_direct(path)).expect("the file");
+    file.buffered().expect("buffered")
 }
 
 fn contents(volume: &Volume, path: &str) -> Option<Vec<u8>> {
-    let file = volume.open_file(path).ok()?.buffered(BufferedOptions::default()).expect("buffered");
+    let file = volume.direct_file(path).ok()?.buffered().expect("buffered");
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     file.read_at(&mut bytes, 0).expect("read_at");
     Some(bytes)
@@ -48,7 +48,7 @@ fn contents(volume: &Volume, path: &str) -> Option<Vec<u8>> {
 
 /// Commits without writing back.
 fn commit(volume: &Volume) {
-    let other = volume.open_file(OTHER).unwrap();
+    let other = volume.direct_file(OTHER).unwrap();
     let set = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
     other.node().set_attributes(&set).expect("set_attributes");
     other.sync_all().expect("sync_all");
@@ -64,7 +64,7 @@ fn prepare() -> MemDevice {
     let volume = open(Arc::clone(&device) as Arc<_>, &untimed());
     volume.mkdir("/d", 0o755).expect("mkdir");
     volume.mkdir("/e", 0o755).expect("mkdir");
-    volume.create(OTHER, 0o644).expect("create");
+    volume.create_direct(OTHER).expect("create");
     buffered(&volume, TARGET).write_at(&old(), 0).expect("write_at");
     volume.close().expect("close");
     device.fork()
@@ -165,7 +165,7 @@ fn a_cut_to_nothing() {
 fn a_cut_to_nothing_with_threads() {
     let options = untimed().write_back_interval(Duration::from_secs(3600));
     check(&options, &[(TARGET, &new())], |volume| {
-        volume.open_file(TARGET).unwrap().set_len(0).expect("set_len");
+        volume.direct_file(TARGET).unwrap().set_len(0).expect("set_len");
         drop(write_new(volume, TARGET));
         let deadline = Instant::now() + Duration::from_secs(20);
         while dirty(volume) > 0 {

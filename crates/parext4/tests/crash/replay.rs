@@ -14,7 +14,7 @@ use parext4_format::superblock::Superblock;
 
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
-use testkit::volume::{Shape, journal_offset, untimed};
+use testkit::volume::{DirectFiles as _, Shape, journal_offset, untimed};
 use testkit::{Image, tool};
 
 const FILE: &str = "/file";
@@ -31,7 +31,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 /// Sets the mode of the file, in a transaction of its own.
 fn set_mode(volume: &Volume, mode: u16) {
     let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
-    volume.open_file(FILE).unwrap().node().set_attributes(&set).expect("set_attributes");
+    volume.direct_file(FILE).unwrap().node().set_attributes(&set).expect("set_attributes");
     volume.sync().expect("sync");
 }
 
@@ -43,7 +43,7 @@ fn mode(volume: &Volume) -> u16 {
 fn crashed() -> MemDevice {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = open(&device);
-    volume.create(FILE, 0o644).expect("create");
+    volume.create_direct(FILE).expect("create");
     volume.close().expect("close");
     let volume = open(&device);
     (0..OLD).for_each(|nth| set_mode(&volume, OLD_MODE + nth));

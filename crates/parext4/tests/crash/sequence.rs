@@ -16,7 +16,7 @@ use testkit::durability::{DurabilityModel, read};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled};
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
 use testkit::workload::{FILE, Operation, Workload, run};
 
 const OPERATIONS: usize = 240;
@@ -101,7 +101,7 @@ impl Recording {
         self.step(volume, model, &Operation::Create { path: path.clone(), number: 1_000_000 + number });
         let ahead = Operation::Allocate { path: path.clone(), first: 0, sectors: 256, keep_size: false };
         self.step(volume, model, &ahead);
-        let file = volume.open_file(&path).expect("open_file");
+        let file = volume.direct_file(&path).expect("open_file");
 
         let events = self.device.events();
         std::thread::scope(|scope| {

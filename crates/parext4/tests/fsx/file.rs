@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parext4::{BufferedOptions, DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
+use parext4::{DirectFile, Error, File, MemDevice, Volume, VolumeOptions};
 
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::slowest;
-use testkit::volume::{Shape as VolumeShape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape as VolumeShape, assert_clean, untimed};
 
 /// Operations that are printed when a check fails.
 const SHOWN: usize = 40;
@@ -29,7 +29,7 @@ impl Tested {
         let mut tested =
             Self { device, block_size, options, open: None, model: Vec::new(), last: VecDeque::new() };
         let volume = tested.volume();
-        volume.create("/file", 0o644).unwrap();
+        volume.create_direct("/file").unwrap();
         tested.open(volume);
         tested
     }
@@ -39,8 +39,8 @@ impl Tested {
     }
 
     fn open(&mut self, volume: Volume) {
-        let file = volume.open_file("/file").unwrap();
-        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let file = volume.direct_file("/file").unwrap();
+        let buffered = file.buffered().unwrap();
         self.open = Some((volume, file, buffered));
     }
 

@@ -9,7 +9,7 @@ use parext4::{Device, DirectFile, Error, MemDevice, MkfsOptions, Volume, mkfs};
 use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::{assert_clean, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, assert_clean, assert_recovers, untimed};
 
 const BLOCK: usize = 1024;
 /// e2fsck checks one of this many consecutive crash states.
@@ -66,7 +66,7 @@ fn crash(
     let seed = settings::seed(name);
     let prepared = Arc::new(device(mib));
     let volume = Volume::open_device(Arc::clone(&prepared) as Arc<_>, &untimed()).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.set_len(blocks * BLOCK as u64).unwrap();
     // From the end, so that leaves are half full.
     for nth in (1..=blocks).rev().step_by(step) {
@@ -77,13 +77,13 @@ fn crash(
     let base = prepared.fork();
     let recording = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     let volume = Volume::open_device(Arc::clone(&recording) as Arc<dyn Device>, &untimed()).unwrap();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     let before = numbers(&file, &mut 0).unwrap();
     change(&file).unwrap();
     let mut mixed = 0;
     let after = numbers(&file, &mut mixed).unwrap();
     // Freed blocks must not be reused before the free is durable.
-    let other = volume.create("/other", 0o644).unwrap();
+    let other = volume.create_direct("/other").unwrap();
     for nth in 0..64 {
         other.write_at(&[0x77; 4096], nth * 4096).unwrap();
     }
@@ -98,7 +98,7 @@ fn crash(
             assert_recovers(&image, &what);
         }
         let volume = Volume::open_device(Arc::clone(&image) as Arc<dyn Device>, &untimed()).unwrap();
-        let seen = numbers(&volume.open_file("/file").unwrap(), &mut 0);
+        let seen = numbers(&volume.direct_file("/file").unwrap(), &mut 0);
         let seen = seen.unwrap_or_else(|e| panic!("{name}: seed {seed}, {what}: {e}"));
         assert!(may_be(&before, &after, &seen), "{name}: seed {seed}, {what}: {} blocks", seen.len());
         volume.close().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parext4::{Device, DirectFile, Error, FileExtent, Volume};
 
 use testkit::Image;
-use testkit::volume::{Shape, untimed};
+use testkit::volume::{DirectFiles as _, Shape, untimed};
 
 const BLOCK: u64 = 4096;
 
@@ -17,7 +17,7 @@ fn refused(result: Result<(), Error>, errno: i32) {
 fn file_of(blocks: u64) -> (Volume, DirectFile) {
     let device = Arc::new(Shape::new(16, 4096, true).make());
     let volume = Volume::open_device(device as Arc<dyn Device>, &untimed()).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&vec![7; usize::try_from(blocks * BLOCK).unwrap()], 0).unwrap();
     (volume, file)
 }
@@ -54,14 +54,14 @@ fn files_that_may_not_be_changed_are_not() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
     for path in ["/frozen", "/appended"] {
-        volume.create(path, 0o644).unwrap().write_at(&[7; 8192], 0).unwrap();
+        volume.create_direct(path).unwrap().write_at(&[7; 8192], 0).unwrap();
     }
     volume.close().unwrap();
     image.debugfs_write("set_inode_field /frozen flags 0x80010");
     image.debugfs_write("set_inode_field /appended flags 0x80020");
     let volume = image.open();
     for path in ["/frozen", "/appended"] {
-        let file = volume.open_file(path).unwrap();
+        let file = volume.direct_file(path).unwrap();
         refused(file.punch_hole(0, BLOCK), EPERM);
         refused(file.zero_range(0, BLOCK, true), EPERM);
         refused(file.collapse_range(0, BLOCK), EPERM);

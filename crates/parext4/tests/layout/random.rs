@@ -6,7 +6,7 @@ use parext4::{Device, DirectFile, Volume};
 
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 use super::model::{Change, Model};
 
@@ -26,7 +26,7 @@ fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make_poisoned());
     let mut volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let mut file = volume.create("/file", 0o644).unwrap();
+    let mut file = volume.create_direct("/file").unwrap();
     let mut model = Model::new(shape.block_size as usize);
     let mut rng = Rng::new(seed, 0);
     if pieces {
@@ -46,7 +46,7 @@ fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
             volume.close().unwrap();
             assert_clean(&device, &format!("seed {seed}, behind change {nth}, {change:x?}"));
             volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-            file = volume.open_file("/file").unwrap();
+            file = volume.direct_file("/file").unwrap();
         }
     }
     drop(file);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use parext4::{Device, DirectFile, Error, Volume};
 
 use testkit::rng::Rng;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 use super::model::{Change, Model};
 use super::random::chessboard;
 
 /// Allocates all blocks, including the reserve for metadata, which directories may use.
 fn fill_up(volume: &Volume) {
-    let ballast = volume.create("/ballast", 0o644).unwrap();
+    let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [256_u64, 16, 1] {
         while ballast.allocate(ballast.size(), blocks << 10, false).is_ok() {}
     }
@@ -32,7 +32,7 @@ fn fill_up(volume: &Volume) {
 fn full_volume() -> (Arc<parext4::MemDevice>, Volume, DirectFile, Model) {
     let device = Arc::new(Shape::new(4, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     let mut model = Model::new(1024);
     chessboard(&file, &mut model, 300);
     let long = Change::Write { offset: 300 << 10, len: 200 << 10, byte: 5 };

@@ -9,6 +9,7 @@ use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, InodeNo, dir_entry, extent};
 
 use super::{Image, assert_fails, new};
+use testkit::volume::DirectFiles as _;
 
 const BLOCK: usize = 1024;
 /// Where `i_size_lo` and `i_block` lie in an inode.
@@ -179,7 +180,7 @@ fn a_directory_is_not_larger_than_the_volume() {
 #[test]
 fn the_blocks_of_one_file_are_different_ones() {
     let fill = |volume: &Volume| {
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         file.write_at(&[7; 4 * BLOCK], 0).unwrap();
     };
     let Some(mut hostile) = Hostile::new(fill) else { return };
@@ -187,14 +188,14 @@ fn the_blocks_of_one_file_are_different_ones() {
     hostile.map("/file", &[(0, 2, first), (2, 2, first + 1)]);
     let mut bytes = [0; 4 * BLOCK];
     let volume = hostile.open();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     assert_fails!(file.read_at(&mut bytes, 0), Corrupt);
     assert_fails!(file.set_len(0), Corrupt);
     assert!(volume.stopped().is_none(), "nothing was changed");
     drop(file);
     volume.close().unwrap();
     let volume = hostile.open_read_only();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     assert!(bytes.iter().all(|&byte| byte == 7));
 }
@@ -217,13 +218,13 @@ fn a_block_belongs_to_one_directory() {
 
 #[test]
 fn metadata_blocks_of_the_volume_belong_to_no_file() {
-    let fill = |volume: &Volume| drop(volume.create("/file", 0o644).unwrap());
+    let fill = |volume: &Volume| drop(volume.create_direct("/file").unwrap());
     let Some(mut hostile) = Hostile::new(fill) else { return };
     let journal = hostile.blocks("<8>")[3];
     hostile.map("/file", &[(0, 1, journal)]);
     hostile.set_size("/file", 1);
     let volume = hostile.open();
-    assert_fails!(volume.open_file("/file").unwrap().read_at(&mut [0; BLOCK], 0), Corrupt);
+    assert_fails!(volume.direct_file("/file").unwrap().read_at(&mut [0; BLOCK], 0), Corrupt);
     drop(volume);
     // The inode bitmap of one group is another group's, its inode table, or in the journal.
     for place in ["bg 0 inode_bitmap", "bg 0 inode_table", "journal"] {

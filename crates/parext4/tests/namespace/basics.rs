@@ -1,7 +1,8 @@
 //! Each operation, and what it refuses.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
-use parext4::{FileType, Metadata, NewInode, RenameMode, SetAttributes, Special, Timestamp};
+use parext4::{FileType, Metadata, NewInode, OpenOptions, RenameMode, SetAttributes, Special, Timestamp};
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn every_type_is_made_listed_and_removed() {
@@ -17,8 +18,7 @@ fn every_type_is_made_listed_and_removed() {
         root.mknod(b"fifo", Special::Fifo, &new()).unwrap();
         root.mknod(b"socket", Special::Socket, &new()).unwrap();
 
-        let mut types: Vec<_> =
-            volume.read_dir("/").unwrap().map(|item| item.unwrap()).map(|item| item.file_type).collect();
+        let mut types: Vec<_> = volume.read_dir("/").unwrap().map(|item| item.unwrap().file_type()).collect();
         types.sort_by_key(|file_type| file_type.dirent_type());
         let dirs = [FileType::Directory; 2];
         let links = [FileType::Symlink; 3];
@@ -119,7 +119,8 @@ fn an_open_unlinked_file_lives_until_it_is_closed() {
     on_each_kind(16, |volume| {
         volume.sync().unwrap();
         let before = volume.space();
-        let file = volume.create("/file", 0o600).unwrap();
+        let options = OpenOptions::read_write().create_new(true).mode(0o600);
+        let file = volume.open_direct("/file", &options).unwrap();
         let data = vec![7; 256 << 10];
         file.write_at(&data, 0).unwrap();
         volume.remove_file("/file").unwrap();
@@ -172,8 +173,8 @@ fn immutable_is_immutable() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     volume.mkdir("/dir", 0o755).unwrap();
-    volume.create("/dir/file", 0o644).unwrap();
-    volume.create("/fixed", 0o644).unwrap();
+    volume.create_direct("/dir/file").unwrap();
+    volume.create_direct("/fixed").unwrap();
     volume.close().unwrap();
     image.debugfs_write("sif /dir flags 0x80010");
     image.debugfs_write("sif /fixed flags 0x80020");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Image, assert_fails, concurrent::Random, names, new};
 use parext4::device::MemDevice;
 use parext4::{Error, Node, RenameMode, Volume, VolumeOptions, XattrMode};
+use testkit::volume::DirectFiles as _;
 
 /// Does everything to a directory, whatever comes of it.
 fn exercise(volume: &Volume, dir: &Node) {
@@ -134,13 +135,13 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     let Some(image) = Image::mke2fs(8, &["-b", "1024", "-O", "^metadata_csum"]) else { return };
     let volume = image.open();
     let root = volume.root().unwrap();
-    let leaf = volume.create("/leaf", 0o644).unwrap();
+    let leaf = volume.create_direct("/leaf").unwrap();
     for block in 0..20 {
         leaf.write_at(&[1; 1024], block * 2048).unwrap();
     }
     drop(leaf);
     for (name, len) in [("block", 300), ("body", 3)] {
-        let file = volume.create(name, 0o644).unwrap();
+        let file = volume.create_direct(name).unwrap();
         file.node().set_xattr(b"user.a", &vec![1; len], XattrMode::Any).unwrap();
     }
     let dir = volume.mkdir("/dir", 0o755).unwrap();
@@ -148,7 +149,7 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     volume.mkdir("/other", 0o755).unwrap();
     for name in ["leaf", "block", "body"] {
         root.link(format!("second-{name}").as_bytes(), &volume.resolve(name).unwrap()).unwrap();
-        volume.create(format!("new-{name}"), 0o644).unwrap();
+        volume.create_direct(format!("new-{name}")).unwrap();
     }
     drop((root, dir));
     volume.close().unwrap();

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::{Error, Image, assert_fails, names, new};
 use parext4::Node;
+use testkit::volume::DirectFiles as _;
 
 fn name(n: u32) -> Vec<u8> {
     format!("file-{n}").into_bytes()
@@ -109,12 +110,12 @@ fn a_full_index_refuses_names() {
     let Some(image) = Image::mke2fs(64, &["-b", "1024", "-O", "^has_journal"]) else { return };
     let volume = image.open();
     let dir = volume.mkdir("/dir", 0o755).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     let mut files = vec![file.node().clone()];
     let mut full = None;
     for n in 0..60_000_u32 {
         if n % 60_000 == 59_999 {
-            files.push(volume.create(format!("/file-{n}"), 0o644).unwrap().node().clone());
+            files.push(volume.create_direct(format!("/file-{n}")).unwrap().node().clone());
         }
         if let Err(error) = dir.link(format!("{n:0>250}").as_bytes(), files.last().unwrap()) {
             full = Some((n, error));

@@ -2,12 +2,13 @@
 
 use super::{Error, Image, assert_fails};
 use parext4::{FileType, Volume};
+use testkit::volume::DirectFiles as _;
 
 /// A volume with a few files and links in it.
 fn tree(image: &Image) -> Volume {
     let volume = image.open();
     volume.mkdir_all("/a/b/c", 0o755).unwrap();
-    volume.create("/a/b/file", 0o644).unwrap();
+    volume.create_direct("/a/b/file").unwrap();
     volume.symlink("/a/to-b", "b").unwrap();
     volume.symlink("/abs", "/a/b").unwrap();
     volume.symlink("/up", "a/b/c/../..").unwrap();
@@ -45,7 +46,7 @@ fn paths_lead_where_linux_leads() {
     assert_fails!(volume.resolve("/a/none/.."), NotFound);
     volume.resolve_no_follow("/loop").unwrap();
 
-    volume.create("/chain-0", 0o644).unwrap();
+    volume.create_direct("/chain-0").unwrap();
     for n in 1..=41 {
         volume.symlink(format!("/chain-{n}"), format!("chain-{}", n - 1)).unwrap();
     }
@@ -59,9 +60,9 @@ fn paths_lead_where_linux_leads() {
 fn the_last_component() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = tree(&image);
-    assert_fails!(volume.create("/new/", 0o644), IsDirectory);
-    assert_fails!(volume.create("/dangling", 0o644), Exists);
-    assert_fails!(volume.create("/", 0o644), IsDirectory);
+    assert_fails!(volume.create_direct("/new/"), IsDirectory);
+    assert_fails!(volume.create_direct("/dangling"), Exists);
+    assert_fails!(volume.create_direct("/"), IsDirectory);
     assert_fails!(volume.mkdir("/", 0o755), Exists);
     assert_fails!(volume.remove_dir("/"), Busy);
     assert_fails!(volume.rename("/", "/x"), Busy);
@@ -71,8 +72,8 @@ fn the_last_component() {
     assert_fails!(volume.rename("/a/b/file", "/x/"), NotDirectory);
     assert_fails!(volume.symlink("/x/", "y"), NotFound);
     assert_fails!(volume.link("/a/b/file", "/x/"), NotFound);
-    assert_fails!(volume.open_file("/a"), IsDirectory);
-    assert_fails!(volume.open_file("/dangling"), NotFound);
+    assert_fails!(volume.direct_file("/a"), IsDirectory);
+    assert_fails!(volume.direct_file("/dangling"), NotFound);
     assert_fails!(volume.mkdir_all("/a/b/file/x", 0o755), NotDirectory);
     volume.mkdir("/made/", 0o755).unwrap();
     volume.rename("/made/", "/moved/").unwrap();

@@ -2,6 +2,7 @@
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
 use parext4::{FileType, InodeNo, NewInode, Node, RenameMode, Volume};
+use testkit::volume::DirectFiles as _;
 
 const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
 
@@ -114,7 +115,7 @@ fn cycles_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     volume.mkdir_all("/a/b/c", 0o755).unwrap();
-    volume.create("/a/b/c/file", 0o644).unwrap();
+    volume.create_direct("/a/b/c/file").unwrap();
     let [root, a, b, c] = ["/", "/a", "/a/b", "/a/b/c"].map(|path| volume.resolve(path).unwrap());
     assert_fails!(root.rename(b"a", &a, b"x", RenameMode::Replace), Invalid);
     assert_fails!(root.rename(b"a", &b, b"x", RenameMode::Replace), Invalid);
@@ -136,9 +137,9 @@ fn a_victim_in_use_lives_on() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024"]) else { return };
     let volume = image.open();
     let root = volume.root().unwrap();
-    let victim = volume.create("/new", 0o644).unwrap();
+    let victim = volume.create_direct("/new").unwrap();
     victim.write_at(&[9; 4096], 0).unwrap();
-    volume.create("/old", 0o644).unwrap();
+    volume.create_direct("/old").unwrap();
     volume.rename("/old", "/new").unwrap();
     let mut read = [0; 4096];
     victim.read_at(&mut read, 0).unwrap();

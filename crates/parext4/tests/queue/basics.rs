@@ -7,6 +7,7 @@ use testkit::device::RemoteDevice;
 
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, one, read, write};
 use testkit::rng::Rng;
+use testkit::volume::DirectFiles as _;
 
 const BLOCK: usize = 4096;
 
@@ -60,7 +61,7 @@ fn model(pieces: &[(u64, Vec<u8>)]) -> Vec<u8> {
 fn many_operations_are_in_flight_at_once() {
     for (kind, block_size) in Kind::ALL.into_iter().zip([1024, 4096, 2048, 4096, 1024]) {
         let mut bed = Bed::new(kind, block_size);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         let mut queue = bed.volume.io_queue(8);
         let pieces = pieces(&mut Rng::new(7, 0));
         write_pieces(&mut queue, &file, &pieces);
@@ -78,7 +79,7 @@ fn many_operations_are_in_flight_at_once() {
         assert_eq!(one(&mut queue, &file, IoRequest::SyncAll, WAIT).result.unwrap(), 0);
         drop((queue, file));
         bed.reopen();
-        assert!(contents(&bed.volume.open_file("/file").unwrap()) == want, "{kind:?}: another open");
+        assert!(contents(&bed.volume.direct_file("/file").unwrap()) == want, "{kind:?}: another open");
         bed.close();
     }
 }
@@ -91,7 +92,7 @@ fn a_device_outside_its_crate_serves_operations_by_its_own_queue() {
         device.insert(remote).clone()
     });
     let device = device.unwrap();
-    let file = bed.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
     let mut queue = bed.volume.io_queue(8);
     let before = device.queued();
     write_pieces(&mut queue, &file, &[(0, vec![1; BLOCK]), (1 << 20, vec![2; BLOCK])]);
@@ -104,7 +105,7 @@ fn a_device_outside_its_crate_serves_operations_by_its_own_queue() {
 fn appends_follow_each_other_in_the_order_of_submission() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         let mut queue = bed.volume.io_queue(4);
         let records: Vec<Vec<u8>> =
             (1..=40_u8).map(|number| vec![number; 512 * (1 + usize::from(number % 5))]).collect();
@@ -133,7 +134,7 @@ fn only(bytes: &[u8]) -> u8 {
 fn overlapping_operations_take_effect_in_order() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         let mut queue = bed.volume.io_queue(16);
         let len = 16 * BLOCK;
         one(&mut queue, &file, write(&vec![1; len], 0), WAIT).result.unwrap();
@@ -160,7 +161,7 @@ fn one_request_covers_many_extents() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
         let (file, other) =
-            (bed.volume.create("/a", 0o644).unwrap(), bed.volume.create("/b", 0o644).unwrap());
+            (bed.volume.create_direct("/a").unwrap(), bed.volume.create_direct("/b").unwrap());
         // Blocks far apart, states in turn.
         for block in (0..24_u64).rev() {
             if block % 3 != 0 {

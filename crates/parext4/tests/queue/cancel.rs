@@ -8,7 +8,7 @@ use parext4::{DirectFile, Error, IoRequest, ResearchOptions, SplitAt, Volume};
 
 use super::bed::{WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 use testkit::watchdog::Watchdog;
 
 /// A volume behind a gate.
@@ -33,7 +33,7 @@ fn is_free(file: &DirectFile) -> bool {
 #[test]
 fn a_cancelled_parked_operation_releases_its_range() {
     let (memory, gate, volume) = gated(SplitAt::Completion);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 64 << 10], 0).unwrap();
     let mut queue = volume.io_queue(4);
     gate.shut();
@@ -71,7 +71,7 @@ fn a_cancelled_parked_operation_releases_its_range() {
 fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
     for (holder_first, others, appends) in [(true, 3, true), (false, 3, true), (true, 3, false)] {
         let (memory, gate, volume) = gated(SplitAt::Completion);
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         file.write_at(&[1; 64 << 10], 0).unwrap();
         let watchdog = Watchdog::start("drop", 0, 1);
         let mut queue = volume.io_queue(4);
@@ -110,7 +110,7 @@ fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
 fn operations_that_have_not_begun_on_the_device_are_cancelled() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let (memory, gate, volume) = gated(split_at);
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         file.allocate(0, 64 << 10, false).unwrap();
         let free = volume.space();
         // One thread makes the calls: the second waits for the first.

@@ -3,12 +3,13 @@
 use parext4::{IoRequest, device::AlignedBuf};
 
 use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         file.write_at(&[1; 1024], 0).unwrap();
         file.allocate(2048, 1024, false).unwrap();
         file.write_at(&[3; 1024 + 700], 3072).unwrap();
@@ -57,7 +58,7 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
 fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         file.write_at(&[1; 4096], 0).unwrap();
         // The rest of the sector is what was written before.
         file.set_len(4096).unwrap();
@@ -88,7 +89,7 @@ fn writes_end_the_file_anywhere() {
             for (number, (offset, len)) in
                 [(0, 1), (512, 513), (1536, 700), (512, 5000), (3072, 4099)].into_iter().enumerate()
             {
-                let file = bed.volume.create(format!("/{number}"), 0o644).unwrap();
+                let file = bed.volume.create_direct(format!("/{number}")).unwrap();
                 let done = one(&mut queue, &file, write(&vec![7; len], offset), WAIT);
                 assert_eq!(done.result.unwrap(), len as u64);
                 let mut want = vec![0; usize::try_from(offset).unwrap()];
@@ -113,7 +114,7 @@ fn writes_end_the_file_anywhere() {
 #[test]
 fn only_the_first_bytes_of_a_buffer_count() {
     let bed = Bed::new(Kind::Threads, 1024);
-    let file = bed.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
     let mut queue = bed.volume.io_queue(2);
     let mut bytes = vec![4; 4096];
     bytes[1500..].fill(6);

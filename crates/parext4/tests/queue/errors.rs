@@ -7,7 +7,7 @@ use parext4::{Error, InodeFlags, IoRequest, ResearchOptions, SplitAt, Volume};
 
 use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::Image;
-use testkit::volume::{Shape, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_recovers, untimed};
 
 type Check = fn(&Error) -> bool;
 
@@ -15,8 +15,8 @@ type Check = fn(&Error) -> bool;
 fn bad_requests_return_their_buffers() {
     let bed = Bed::new(Kind::Threads, 4096);
     let other = Bed::new(Kind::Inline, 4096);
-    let file = bed.volume.create("/file", 0o644).unwrap();
-    let stranger = other.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
+    let stranger = other.volume.create_direct("/file").unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
     let mut queue = bed.volume.io_queue(4);
     let buf = || buffer(&[7; 1024]);
@@ -57,7 +57,7 @@ fn bad_requests_return_their_buffers() {
 fn immutable_files_and_read_only_volumes_refuse_writes_only() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
     let flags = file.node().flags();
     file.node().set_flags(flags | InodeFlags::IMMUTABLE).unwrap();
@@ -76,7 +76,7 @@ fn immutable_files_and_read_only_volumes_refuse_writes_only() {
 #[test]
 fn a_volume_with_a_queue_does_not_close() {
     let bed = Bed::new(Kind::Threads, 4096);
-    let file = bed.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
     let mut queue = bed.volume.io_queue(4);
     assert!(matches!(bed.volume.clone().close(), Err(Error::Busy(_))));
     one(&mut queue, &file, append(&[1; 512]), WAIT).result.unwrap();
@@ -110,7 +110,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
         &untimed().research(ResearchOptions::new().split_at(split_at)),
     )
     .unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.allocate(0, 32 << 10, false).unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
     volume.sync().unwrap();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, DirectFile, File};
+use parext4::{DirectFile, File};
 
 use super::bed::{Bed, WAIT, harvest_all, read};
 use testkit::device::GatedDevice;
-use testkit::volume::untimed;
+use testkit::volume::{DirectFiles as _, untimed};
 
 const PAGE: usize = 4096;
 
@@ -27,7 +27,7 @@ fn gated() -> (Bed, Arc<GatedDevice>) {
 /// the file grow; then the read goes on. Returns what it saw.
 fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &File, grow: impl FnOnce()) -> Vec<u8> {
     std::thread::scope(|scope| {
-        let file: &DirectFile = buffered.file();
+        let file: &DirectFile = buffered.direct();
         let reader = scope.spawn(|| {
             let mut queue = bed.volume.io_queue(4);
             queue.submit(file, read(64 * PAGE, 0), 1, WAIT);
@@ -51,7 +51,7 @@ fn read_while(gate: &GatedDevice, bed: &Bed, buffered: &File, grow: impl FnOnce(
 #[test]
 fn a_read_returns_nothing_of_a_write_past_its_range() {
     let (bed, gate) = gated();
-    let buffered = bed.volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
+    let buffered = bed.volume.create_direct("/file").unwrap().buffered().unwrap();
     buffered.write_at(&[1; PAGE], 0).unwrap();
     gate.catch_writes(1);
     let seen = read_while(&gate, &bed, &buffered, || buffered.write_at(&[2; 2 * PAGE], PAGE as u64).unwrap());
@@ -65,7 +65,7 @@ fn a_read_returns_nothing_of_a_write_past_its_range() {
 #[test]
 fn a_read_does_not_end_inside_a_write() {
     let (bed, gate) = gated();
-    let buffered = bed.volume.create("/file", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
+    let buffered = bed.volume.create_direct("/file").unwrap().buffered().unwrap();
     buffered.write_at(&[1; PAGE], 0).unwrap();
     gate.catch_writes(2);
     let end = 49 * PAGE;

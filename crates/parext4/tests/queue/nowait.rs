@@ -8,6 +8,7 @@ use parext4::{DirectFile, Error, IoQueue, IoRequest, Volume};
 use super::bed::{Bed, Kind, NOWAIT, WAIT, append, at_once, contents, harvest_all, one, read, write};
 use testkit::Image;
 use testkit::device::GatedDevice;
+use testkit::volume::DirectFiles as _;
 
 /// Asserts that a request is refused without a trace.
 fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoRequest) {
@@ -33,7 +34,7 @@ fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoR
 /// Fills the volume. Data leaves 2 % of it alone; what is left beyond that was reserved by somebody.
 fn assert_nothing_is_reserved(volume: &Volume) {
     volume.sync().unwrap();
-    let filler = volume.create("/filler", 0o644).unwrap();
+    let filler = volume.create_direct("/filler").unwrap();
     let (mut at, mut len) = (0, 1 << 20);
     while len >= 1024 {
         match filler.allocate(at, len, true) {
@@ -53,7 +54,7 @@ fn holes_and_requests_in_two_places_are_refused() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
         let volume = &bed.volume;
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
         file.write_at(&[1; 8192], 0).unwrap();
         file.allocate(8192, 8192, false).unwrap();
@@ -92,7 +93,7 @@ fn appends_continue_into_preallocated_blocks() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
         let volume = &bed.volume;
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
         refused(volume, &mut queue, &file, append(&[1; 1024]));
         for _ in 0..40 {
@@ -140,7 +141,7 @@ fn a_range_that_is_held_is_refused() {
         device
     });
     let (gate, volume) = (gate.unwrap(), &bed.volume);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 32768], 0).unwrap();
     // Blocks behind the end, so that only the range is in the way.
     file.allocate(32768, 32768, true).unwrap();
@@ -178,14 +179,14 @@ fn a_range_that_is_held_is_refused() {
 fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
     let volume = image.open();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
     drop(file);
     volume.close().unwrap();
     image.debugfs_write("sif /file size 4708");
 
     let volume = image.open();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     let mut queue = volume.io_queue(4);
     refused(&volume, &mut queue, &file, read(4096, 0));
     refused(&volume, &mut queue, &file, write(&[2; 512], 0));
@@ -205,7 +206,7 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     image.debugfs_write("sif /file size 5120");
 
     let volume = image.open();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     let mut queue = volume.io_queue(4);
     one(&mut queue, &file, read(4096, 0), WAIT).result.unwrap();
     refused(&volume, &mut queue, &file, append(&[2; 512]));
@@ -224,7 +225,7 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
 #[test]
 fn refused_writes_past_the_end_move_no_append() {
     let bed = Bed::new(Kind::Inline, 4096);
-    let file = bed.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -8,6 +8,7 @@ use parext4::{DirectFile, IoRequest};
 use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
 use testkit::rng::Rng;
+use testkit::volume::DirectFiles as _;
 use testkit::watchdog::Watchdog;
 
 #[test]
@@ -19,7 +20,7 @@ fn a_queue_asleep_is_woken_by_another_thread() {
         device
     });
     let gate = gate.unwrap();
-    let file = bed.volume.create("/file", 0o644).unwrap();
+    let file = bed.volume.create_direct("/file").unwrap();
     file.write_at(&[1; 16384], 0).unwrap();
     let mut queues = [bed.volume.io_queue(4), bed.volume.io_queue(4)];
     gate.shut();
@@ -54,7 +55,7 @@ fn a_queue_asleep_is_woken_by_another_thread() {
 fn a_sleeping_queue_is_woken() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         // Held until it is harvested.
         let mut holder = bed.volume.io_queue(4);
         holder.submit(&file, write(&[1; 4096], 0), 0, WAIT);
@@ -118,7 +119,7 @@ fn libc_ecanceled() -> i32 {
 fn ranges_pass_between_queues_and_callers() {
     for kind in Kind::ALL {
         let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create("/file", 0o644).unwrap();
+        let file = bed.volume.create_direct("/file").unwrap();
         let watchdog = Watchdog::start("ranges_pass", 3, 6);
         std::thread::scope(|scope| {
             for thread in 0..4 {

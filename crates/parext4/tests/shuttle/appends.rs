@@ -7,12 +7,13 @@ use parext4::fault::Fault;
 use parext4::models::leave_blocks;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn appends_are_neither_lost_nor_torn() {
     check(200, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let writer =
             |byte: u8| move |f: &parext4::DirectFile| f.append(&[byte; 3 * SECTOR]).map(drop).unwrap();
         race(&file, writer(1), writer(2));
@@ -25,7 +26,7 @@ fn appends_are_neither_lost_nor_torn() {
 fn an_append_races_with_a_write_past_the_end() {
     check(300, &[Fault::AppendAtSize], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         race(&file, |f| f.append(&[1; 3 * SECTOR]).map(drop).unwrap(), |f| write(f, 2, 1, SECTOR as u64));
         // Either the write overwrote the middle of the append, or the append came after the write.
         let seen = sectors(&read(&file, 16, 0));
@@ -37,7 +38,7 @@ fn an_append_races_with_a_write_past_the_end() {
 fn an_append_whose_block_is_punched_leaves_no_gap() {
     check(300, &[Fault::ClaimAgain], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 9, 1, 0);
         // While the rest of the first block is written, the append needs only its own bytes.
         let third = spawn(&file, |f| f.append(&[3; SECTOR]).map(drop).unwrap());
@@ -57,7 +58,7 @@ fn an_append_whose_block_is_punched_leaves_no_gap() {
 fn an_append_after_a_truncation_goes_to_the_end() {
     check_stopping(300, &[Fault::WithdrawLate], |image| {
         let volume = open_quiet(Arc::new(image.fork()), SplitAt::default());
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_block(&file, 1, 0);
         let cut_and_append = |f: &parext4::DirectFile| {
             f.set_len(BLOCK as u64).unwrap();
@@ -81,7 +82,7 @@ fn append_behind(file: &parext4::DirectFile, byte: u8) {
 fn an_append_that_fails_leaves_its_neighbours_alone() {
     check(300, &[Fault::FailedClaimTakesAll], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         leave_blocks(&volume, 30);
         let third = spawn(&file, |f| append_behind(f, 3));
         race(

@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
 use parext4::models::leave_blocks;
-use parext4::{BufferedOptions, DirectFile, Error, File, SplitAt};
+use parext4::{DirectFile, Error, File, SplitAt};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 const PAGE: usize = 4096;
 
 fn buffered(file: &DirectFile) -> File {
-    file.buffered(BufferedOptions::default()).unwrap()
+    file.buffered().unwrap()
 }
 
 fn write_cached(file: &DirectFile, byte: u8, sectors: usize, offset: u64) {
@@ -29,7 +30,7 @@ fn read_cached(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
 fn a_direct_write_races_with_a_page_being_filled() {
     check(200, &[Fault::PagesUnheld, Fault::PagesKept], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 8, 0);
         drop(buffered(&file));
         // The read is of other bytes of the same page.
@@ -42,7 +43,7 @@ fn a_direct_write_races_with_a_page_being_filled() {
 fn a_truncation_races_with_a_page_being_filled() {
     check(200, &[Fault::PagesUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 8, 0);
         drop(buffered(&file));
         let later = |f: &DirectFile| {
@@ -60,7 +61,7 @@ fn a_truncation_races_with_a_page_being_filled() {
 fn a_page_is_clean_when_the_map_shows_its_data() {
     check(200, &[Fault::CleanBeforeConversion], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_cached(&file, 7, 4, 0);
         race(
             &file,
@@ -78,7 +79,7 @@ fn a_page_is_clean_when_the_map_shows_its_data() {
 fn buffered_reads_never_see_half_a_write() {
     check(200, &[Fault::ReadUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let near = (PAGE - 2 * SECTOR) as u64;
         write_cached(&file, 1, 16, 0);
         race(
@@ -97,7 +98,7 @@ fn buffered_reads_never_see_half_a_write() {
 fn writers_of_one_page_keep_out_of_each_others_bytes() {
     check(200, &[], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 9, 8, 0);
         drop(buffered(&file));
         let third = spawn(&file, |f| write(f, 3, 2, 2048));
@@ -114,7 +115,7 @@ fn writers_of_one_page_keep_out_of_each_others_bytes() {
 fn a_dirty_page_stays_until_it_is_zeroed() {
     check(200, &[Fault::DroppedUnwritten], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 16, 0);
         write_cached(&file, 2, 1, 0);
         let reader = spawn(&file, |f| {
@@ -132,7 +133,7 @@ fn a_dirty_page_stays_until_it_is_zeroed() {
 fn accepted_data_has_its_space_reserved() {
     check(100, &[Fault::DelayNothing], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 9, 2, 0);
         write_cached(&file, 2, 2, 4096);
         // Other files use up all remaining blocks, including the reserve for metadata.
@@ -146,7 +147,7 @@ fn accepted_data_has_its_space_reserved() {
 fn a_failed_write_leaves_no_data_past_the_end() {
     check(100, &[Fault::ShortKept], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_cached(&file, 9, 1, 0);
         // Enough space for the first page, not for the second.
         leave_blocks(&volume, 5);
@@ -168,7 +169,7 @@ fn a_failed_write_leaves_no_data_past_the_end() {
 fn reserved_space_is_released() {
     check(100, &[Fault::DelayForgotten], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let free = volume.space().free_blocks;
         race(&file, |f| write_cached(f, 1, 8, 1024), |f| f.set_len(2048).unwrap());
         file.set_len(0).unwrap();
@@ -182,7 +183,7 @@ fn reserved_space_is_released() {
 fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
     check(200, &[Fault::FailureUnseen], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 16 * BLOCK as u64, false).unwrap();
         // The root of the tree is full, so the next split of an extent needs a block.
         write_block(&file, 1, 2);
@@ -209,7 +210,7 @@ fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
 fn a_joined_write_back_races_with_a_direct_write_of_a_clean_page() {
     check(200, &[Fault::RewriteUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 24, 0);
         assert_eq!(sectors(&read_cached(&file, 1, 4096)), [1]);
         write_cached(&file, 2, 8, 0);
@@ -229,7 +230,7 @@ fn a_joined_write_back_races_with_a_direct_write_of_a_clean_page() {
 fn pages_of_a_batch_are_clean_when_its_requests_are_done() {
     check(200, &[Fault::BatchUnawaited], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 64, 0);
         write_cached(&file, 2, 8, 0);
         write_cached(&file, 2, 8, 6 * 4096);
@@ -248,7 +249,7 @@ fn a_sync_waits_for_write_back_by_another_thread() {
     check(200, &[Fault::SyncUnwaited], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_cached(&file, 7, 2, 0);
         let seen = Arc::new(Mutex::new(None));
         let crash = {
@@ -262,7 +263,7 @@ fn a_sync_waits_for_write_back_by_another_thread() {
         };
         race(&file, crash, |f| buffered(f).sync_data().unwrap());
         let crashed = seen.lock().unwrap().take().unwrap();
-        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).direct_file("/f").unwrap();
         assert_eq!(sectors(&read(&after, 4, 0)), [7, 7]);
     });
 }
@@ -273,7 +274,7 @@ fn a_sync_of_all_covers_files_written_by_other_threads() {
     check_stopping(300, &[Fault::ListedAhead, Fault::ListedByOthers], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_cached(&file, 9, 4, 0);
         volume.sync().unwrap();
         let seen = Arc::new(Mutex::new(None));
@@ -287,7 +288,7 @@ fn a_sync_of_all_covers_files_written_by_other_threads() {
         };
         race(&file, crash, |f| write_cached(f, 5, 2, 0));
         let crashed = seen.lock().unwrap().take().unwrap();
-        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).direct_file("/f").unwrap();
         assert_eq!(sectors(&read(&after, 4, 0))[2..], [7, 7]);
     });
 }
@@ -297,7 +298,7 @@ fn the_size_on_the_device_covers_only_written_data() {
     check(100, &[Fault::DiskSizeFirst], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let (file, other) = (volume.create("/f", 0o644).unwrap(), volume.create("/g", 0o644).unwrap());
+        let (file, other) = (volume.create_direct("/f").unwrap(), volume.create_direct("/g").unwrap());
         volume.sync().unwrap();
         let seen = Arc::new(Mutex::new(None));
         let crash = {
@@ -313,7 +314,7 @@ fn the_size_on_the_device_covers_only_written_data() {
         };
         race(&file, |f| write_cached(f, 7, 2, 0), crash);
         let crashed = seen.lock().unwrap().take().unwrap();
-        let after = open_quiet(Arc::new(crashed), SplitAt::default()).open_file("/f").unwrap();
+        let after = open_quiet(Arc::new(crashed), SplitAt::default()).direct_file("/f").unwrap();
         let seen = sectors(&read(&after, 4, 0));
         assert!(seen.is_empty() || seen == [7, 7], "{seen:?}");
     });

@@ -6,6 +6,7 @@ use parext4::fault::Fault;
 use parext4::{DirectFile, EmptiedLog, Volume, models};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Runs one round of the checkpoint thread.
 fn checkpoint(volume: &Volume) -> impl FnOnce(&DirectFile) + Send + 'static {
@@ -18,7 +19,7 @@ fn synced_data_survives_a_crash_during_a_checkpoint() {
     check(100, &[Fault::TailBeforeHome], |image| {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_block(&file, 1, 0);
         volume.sync().unwrap();
         let left = device.crash_during(|| {
@@ -38,7 +39,7 @@ fn synced_data_survives_a_crash_after_the_log_was_emptied() {
     check(100, &[Fault::TailBeforeHome, Fault::EmptyLogUnseen], |image| {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let append = |byte: u8| {
             move |f: &DirectFile| {
                 f.append(&[byte; BLOCK]).unwrap();
@@ -63,7 +64,7 @@ fn synced_data_survives_a_crash_after_the_log_was_emptied() {
 fn freed_blocks_wait_for_their_checkpoint() {
     check(50, &[Fault::FreedOnItsWayHome], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         volume.mkdir("/d", 0o755).unwrap();
         fill_up(&volume);
         volume.sync().unwrap();

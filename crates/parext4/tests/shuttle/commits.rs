@@ -9,12 +9,13 @@ use parext4::{DirectFile, SetAttributes, SplitAt, Timestamp};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn no_completion_waits_for_a_commit_that_waits_for_it() {
     check(200, &[Fault::HandleInHandle], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         let syncer = spawn(&file, |f| {
             yield_randomly(200);
@@ -30,7 +31,7 @@ fn no_completion_waits_for_a_commit_that_waits_for_it() {
 fn a_sync_waits_for_no_commit_after_its_own() {
     check(200, &[Fault::WaitForTheLog], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let synced = Arc::new(AtomicBool::new(false));
         let syncer = {
             let synced = Arc::clone(&synced);
@@ -57,7 +58,7 @@ fn times_of_writes_are_in_the_next_commit() {
     check(300, &[Fault::ListedForEver], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_block(&file, 1, 0);
         volume.sync().unwrap();
         // From now on the times of its writes wait for a commit.
@@ -83,7 +84,7 @@ fn the_time_of_an_overwrite_is_in_the_next_commit() {
     check(300, &[Fault::TimesUnlisted], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 2, 0);
         volume.sync().unwrap();
         // The time of the overwrite waits until it is set explicitly.

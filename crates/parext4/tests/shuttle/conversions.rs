@@ -9,6 +9,7 @@ use parext4::{DirectFile, FileExtent, MemDevice, SplitAt, Volume};
 use shuttle::rand::Rng;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Blocks of the file that are allocated before the race.
 const BLOCKS: u64 = 32;
@@ -18,7 +19,7 @@ const ENTRIES: usize = 12;
 /// Makes a file of unwritten blocks in a tree of small leaves, and writes blocks 0, 2 and 4.
 fn with_marks(device: &Arc<MemDevice>) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::clone(device), SplitAt::Completion);
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, ENTRIES).unwrap();
     file.allocate(0, BLOCKS * BLOCK as u64, false).unwrap();
     for block in [0, 2, 4] {
@@ -252,7 +253,7 @@ fn marks_survive_a_tree_that_grows_out_of_its_inode() {
     check(1500, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::Completion);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 8 * BLOCK as u64, false).unwrap();
         let syncer = spawn(&file, |f| f.sync_data().unwrap());
         race(&file, |f| write_and_look(f, &[2, 7]), |f| write_and_look(f, &[4, 5]));
@@ -269,7 +270,7 @@ fn commits_race_with_conversions() {
     check(150, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 8192, false).unwrap();
         let syncer = spawn(&file, |f| f.sync_all().unwrap());
         race(&file, |f| write(f, 1, 2, 1024), |f| write(f, 2, 3, 4096));
@@ -317,7 +318,7 @@ fn change_own_blocks(file: &DirectFile, own: u64, want: &Mutex<Vec<u8>>) {
 fn leaf_updates_race_with_all_else(image: &MemDevice, split_at: SplitAt, entries: usize) {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), split_at);
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, entries).unwrap();
     file.set_len(4 * CELLS * BLOCK as u64).unwrap();
     let want = Arc::new(Mutex::new([1, 0, 0, 0].repeat(usize::try_from(CELLS).unwrap())));

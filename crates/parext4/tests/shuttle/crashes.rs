@@ -6,13 +6,14 @@ use parext4::fault::Fault;
 use parext4::{DirectFile, SplitAt};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn no_crash_reveals_unwritten_data() {
     check(300, &[Fault::DataUnflushed], |image| {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         file.sync_all().unwrap();
         let left = device.crash_during(|| {
@@ -40,7 +41,7 @@ fn synced_data_survives_any_crash() {
     check(100, &[Fault::CommitUnflushed], |image| {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let one = |byte: u8| {
             move |f: &DirectFile| {
                 f.append(&[byte; BLOCK]).unwrap();
@@ -58,7 +59,7 @@ fn a_sync_that_shares_a_commit_flushes_its_own_data() {
     check_stopping(100, &[Fault::ShareEveryFlush], |image| {
         let device = LossyDevice::new(image);
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_block(&file, 1, 0);
         file.sync_all().unwrap();
         file.append(&[1; BLOCK]).unwrap();
@@ -78,7 +79,7 @@ fn a_close_races_with_a_sync() {
     check(150, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let synced = Arc::new(Mutex::new(false));
         let writer = {
             let synced = Arc::clone(&synced);
@@ -88,7 +89,7 @@ fn a_close_races_with_a_sync() {
             }
         };
         race(&file, writer, move |_: &DirectFile| volume.close().unwrap());
-        let after = open(device).open_file("/f").unwrap();
+        let after = open(device).direct_file("/f").unwrap();
         assert!(after.size() == SECTOR as u64 || !*synced.lock().unwrap(), "synced data is lost");
     });
 }
@@ -98,9 +99,9 @@ fn freed_blocks_wait_for_their_commit() {
     check(20, &[Fault::ReuseAtOnce], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let old = volume.create("/old", 0o644).unwrap();
+        let old = volume.create_direct("/old").unwrap();
         write(&old, 1, 64, 0);
-        let new = volume.create("/new", 0o644).unwrap();
+        let new = volume.create_direct("/new").unwrap();
         volume.sync().unwrap();
         // The truncation is not durable, so after a crash the blocks must still hold the old file's data.
         old.set_len(0).unwrap();

@@ -7,6 +7,7 @@ use parext4::models::{leave_blocks, limit_nodes};
 use parext4::{AlignedBuf, DirectFile, IoFlags, IoRequest, MemDevice, Policy, SplitAt, Volume};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Leaves no free block.
 const NOTHING: i32 = i32::MIN / 2;
@@ -15,7 +16,7 @@ const BLOCKS: usize = 16;
 
 /// Makes a file of unwritten blocks in a tree whose nodes have few entries.
 fn file_on(volume: &Volume) -> DirectFile {
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, 6).unwrap();
     file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
     file
@@ -63,7 +64,7 @@ fn extents_stay_cut_for_writes_under_way() {
 
 /// Makes a file whose root is full, so that no extent can be split.
 fn full_file_on(volume: &Volume) -> DirectFile {
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     file.allocate(0, (BLOCKS * BLOCK) as u64, false).unwrap();
     write_block(&file, 1, 0);
     write_block(&file, 1, 2);

@@ -9,6 +9,7 @@ use parext4::{Error, NewInode, SetAttributes, Volume};
 use shuttle::rand::Rng;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Opens a volume that keeps only metadata in use in memory.
 fn forgetful(image: &parext4::MemDevice) -> Volume {
@@ -20,10 +21,10 @@ fn forgetful(image: &parext4::MemDevice) -> Volume {
 fn there_is_one_inode_in_memory_for_each_on_the_device() {
     check(100, &[Fault::LoadTwice], |image| {
         let volume = forgetful(image);
-        let id = volume.create("/f", 0o644).unwrap().node().id();
+        let id = volume.create_direct("/f").unwrap().node().id();
         volume.sync().unwrap();
         // Another inode, which makes room for itself by evicting the first.
-        volume.create("/other", 0o644).unwrap();
+        volume.create_direct("/other").unwrap();
         volume.sync().unwrap();
         let set = |change: SetAttributes, by_name: bool| {
             let volume = volume.clone();
@@ -46,7 +47,7 @@ fn there_is_one_inode_in_memory_for_each_on_the_device() {
 fn a_deleted_inode_is_not_found_by_its_number() {
     check(200, &[Fault::ForgetBeforeFree], |image| {
         let volume = forgetful(image);
-        let id = volume.create("/f", 0o644).unwrap().node().id();
+        let id = volume.create_direct("/f").unwrap().node().id();
         volume.sync().unwrap();
         let unlinked = Arc::new(AtomicBool::new(false));
         let looking = {

@@ -7,6 +7,7 @@ use parext4::fault::Fault;
 use parext4::models::limit_nodes;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 const KIB: u64 = BLOCK as u64;
 
@@ -14,7 +15,7 @@ const KIB: u64 = BLOCK as u64;
 fn the_edges_of_two_holes_are_in_one_block() {
     check(300, &[Fault::EdgesUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 2, 0);
         race(&file, |f| f.punch_hole(0, 100).unwrap(), |f| f.zero_range(100, 100, true).unwrap());
         let seen = read(&file, 1, 0);
@@ -27,7 +28,7 @@ fn the_edges_of_two_holes_are_in_one_block() {
 fn a_hole_races_with_a_write() {
     check(300, &[], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4 * KIB, false).unwrap();
         race(
             &file,
@@ -48,7 +49,7 @@ fn a_hole_races_with_a_write() {
 fn punched_blocks_are_not_reused_under_a_read() {
     check(40, &[Fault::ReadUnheld, Fault::PunchUnheld], |image| {
         let volume = volume(image);
-        let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        let (old, new) = (volume.create_direct("/old").unwrap(), volume.create_direct("/new").unwrap());
         write(&old, 1, 240, 0);
         fill_up(&volume);
         volume.sync().unwrap();
@@ -73,7 +74,7 @@ fn punched_blocks_wait_for_their_commit() {
     check(20, &[Fault::ReuseAtOnce], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        let (old, new) = (volume.create_direct("/old").unwrap(), volume.create_direct("/new").unwrap());
         write(&old, 1, 64, 0);
         volume.sync().unwrap();
         fill_up(&volume);
@@ -91,12 +92,12 @@ fn punched_blocks_wait_for_their_commit() {
 
 /// Makes a file of blocks full of 1, 2, 3 and 4, in a tree of narrow nodes.
 fn four_blocks(volume: &parext4::Volume) -> DirectFile {
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     limit_nodes(&file, 4).unwrap();
     for (at, byte) in [(0, 1), (2, 3), (1, 2), (3, 4)] {
         write_block(&file, byte, at);
         // Keeps the blocks apart on the device.
-        write_block(&volume.create(format!("/{at}"), 0o644).unwrap(), 9, 0);
+        write_block(&volume.create_direct(format!("/{at}")).unwrap(), 9, 0);
     }
     file
 }

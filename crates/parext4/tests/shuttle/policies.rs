@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::with_no_frame_left;
-use parext4::{BufferedOptions, DirectFile, Policy, ResearchOptions, Volume};
+use parext4::{DirectFile, Policy, ResearchOptions, Volume};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn writes_that_share_the_file_convert_the_same_blocks() {
     check(300, &[], |image| {
         let device = Arc::new(image.fork());
         let volume = open_under(Arc::clone(&device), Policy::SharedOverwrite);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         race(&file, |f| write(f, 1, 6, 0), |f| write(f, 2, 6, 1024));
         drop(file);
         volume.close().unwrap();
         // Unordered where they overlap, but each sector is whole.
-        let seen = read(&open(device).open_file("/f").unwrap(), 8, 0);
+        let seen = read(&open(device).direct_file("/f").unwrap(), 8, 0);
         for (number, sector) in seen.chunks(SECTOR).enumerate() {
             let by = |byte: u8| sector.iter().all(|b| *b == byte);
             assert!((number < 6 && by(1)) || (number >= 2 && by(2)), "sector {number} is of no writer");
@@ -32,7 +33,7 @@ fn two_writers_initialise_one_block_alone() {
     for policy in [Policy::Exclusive, Policy::SharedOverwrite] {
         check(150, &[], move |image| {
             let volume = open_under(Arc::new(image.fork()), policy);
-            let file = volume.create("/f", 0o644).unwrap();
+            let file = volume.create_direct("/f").unwrap();
             file.allocate(0, 1024, false).unwrap();
             race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 1, 512));
             assert_eq!(read(&file, 2, 0), [[1; SECTOR], [2; SECTOR]].concat());
@@ -44,7 +45,7 @@ fn two_writers_initialise_one_block_alone() {
 fn a_truncation_waits_for_writes_that_share_the_file() {
     check(150, &[], |image| {
         let volume = open_under(Arc::new(image.fork()), Policy::SharedOverwrite);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 8, 0);
         race(&file, |f| write(f, 2, 4, 2048), |f| f.set_len(1024).unwrap());
         match file.size() {
@@ -64,9 +65,9 @@ fn filling_a_page_spares_dirty_pages_held_by_a_writer() {
         let options =
             options().cache_bytes(0).research(ResearchOptions::new().policy(Policy::SharedOverwrite));
         let volume = Volume::open_device(Arc::new(image.fork()), &options).unwrap();
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.set_len((PAGES + 1) * 4096).unwrap();
-        let buffered = |f: &DirectFile| f.buffered(BufferedOptions::default()).unwrap();
+        let buffered = |f: &DirectFile| f.buffered().unwrap();
         for page in 0..PAGES {
             buffered(&file).write_at(&[1; 4096], page * 4096).unwrap();
         }

@@ -7,6 +7,7 @@ use parext4::models::map_ahead;
 use parext4::{DirectFile, MemDevice, SplitAt, Volume};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Blocks of the file before the race. Preallocation begins past them.
 const BLOCKS: u64 = 17;
@@ -14,7 +15,7 @@ const BLOCKS: u64 = 17;
 /// Makes a volume with a closed file that gets preallocated blocks as soon as it grows.
 fn with_growing_file(device: &Arc<MemDevice>) -> Volume {
     let volume = open_quiet(Arc::clone(device), SplitAt::default());
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     for block in 0..BLOCKS {
         assert_eq!(file.append(&[1; BLOCK]).unwrap(), block * BLOCK as u64);
     }
@@ -27,14 +28,14 @@ fn with_file(
     work: impl Fn(&DirectFile) + Send + 'static,
 ) -> shuttle::thread::JoinHandle<()> {
     let volume = volume.clone();
-    shuttle::thread::spawn(move || work(&volume.open_file("/f").unwrap()))
+    shuttle::thread::spawn(move || work(&volume.direct_file("/f").unwrap()))
 }
 
 /// Returns how many blocks of the file hold ones after the volume was closed, and its 512-byte units in use.
 fn after_close(volume: Volume, device: &Arc<MemDevice>) -> (usize, u64) {
     volume.close().unwrap();
     let volume = open_quiet(Arc::clone(device), SplitAt::default());
-    let file = volume.open_file("/f").unwrap();
+    let file = volume.direct_file("/f").unwrap();
     let blocks = blocks_of(&file, 64);
     (blocks.iter().filter(|&&byte| byte == 1).count(), volume.metadata("/f").unwrap().sectors)
 }
@@ -96,7 +97,7 @@ fn preallocation_races_with_a_write_into_a_hole() {
         };
         let threads = [with_file(&volume, ahead), with_file(&volume, write)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let extents = volume.open_file("/f").unwrap().fiemap(0..64 * BLOCK as u64).unwrap();
+        let extents = volume.direct_file("/f").unwrap().fiemap(0..64 * BLOCK as u64).unwrap();
         let mapped: u64 = extents.iter().map(|extent| extent.len).sum();
         assert!((BLOCKS + 3..=BLOCKS + 8).contains(&(mapped / BLOCK as u64)), "{mapped} bytes are mapped");
         // A leaf of the extent tree may use one block.
@@ -113,7 +114,7 @@ fn preallocation_avoids_shifted_ranges() {
     check_stopping(300, &[Fault::AheadWithin], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
-        let file = volume.open_file("/f").unwrap();
+        let file = volume.direct_file("/f").unwrap();
         let append = |f: &DirectFile| assert!(f.append(&[2; BLOCK]).is_ok());
         let behind = spawn(&file, |f| assert!(f.append(&[3; 6 * BLOCK]).is_ok()));
         // Fails if the file ends before the range.

@@ -4,15 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::{
-    AlignedBuf, BufferedOptions, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice,
-    Volume,
-};
+use parext4::{AlignedBuf, Completion, DirectFile, Error, IoFlags, IoQueue, IoRequest, MemDevice, Volume};
 
 use shuttle::rand::Rng;
 use shuttle::sync::atomic::AtomicBool;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 const NOWAIT: IoFlags = IoFlags { nowait: true };
 
@@ -60,7 +58,7 @@ fn with_queue(
 fn a_parked_queue_thread_is_woken() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         let write = |byte: u8| {
             move |queue: &mut IoQueue, file: &DirectFile| {
@@ -81,7 +79,7 @@ fn a_parked_queue_thread_is_woken() {
 fn a_queue_thread_that_is_woken_returns() {
     check(300, &[Fault::SleepUnchecked], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         // Held until it is harvested, which happens after the other queue is dropped.
         let mut holder = volume.io_queue(1);
@@ -110,7 +108,7 @@ fn a_queue_thread_that_is_woken_returns() {
 fn a_truncation_races_with_a_write_of_a_queue() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, false).unwrap();
         let writer = with_queue(&volume, &file, |queue, file| {
             submit_write(queue, file, 2, 2, 2, 1);
@@ -135,8 +133,8 @@ fn a_truncation_races_with_a_write_of_a_queue() {
 fn a_read_of_a_queue_ends_where_its_range_does() {
     check(200, &[Fault::EndUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
-        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let file = volume.create_direct("/f").unwrap();
+        let buffered = file.buffered().unwrap();
         buffered.write_at(&[1; 4096], 0).unwrap();
         let reader = with_queue(&volume, &file, |queue, file| {
             let (buf, len) = (buf(0xee, 8192), 8192);
@@ -161,7 +159,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
 fn a_refused_operation_has_no_effect() {
     check(300, &[Fault::NowaitClaims], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write_block(&file, 1, 0);
         let refused = with_queue(&volume, &file, |queue, file| {
             submit_append(queue, file, 7, 1, NOWAIT);
@@ -179,9 +177,9 @@ fn a_refused_operation_has_no_effect() {
 fn an_operation_refused_for_cached_pages_has_no_effect() {
     check(300, &[Fault::NowaitPagesLate], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 4096, true).unwrap();
-        let buffered = file.buffered(BufferedOptions::default()).unwrap();
+        let buffered = file.buffered().unwrap();
         buffered.write_at(&[1; BLOCK], 0).unwrap();
         let refused = with_queue(&volume, &file, |queue, file| {
             submit_append(queue, file, 7, 1, NOWAIT);
@@ -197,7 +195,7 @@ fn an_operation_refused_for_cached_pages_has_no_effect() {
 /// One operation holds blocks, further operations wait for them, and some of the waiting operations are cancelled.
 fn give_up(image: &MemDevice, how: fn(IoQueue)) {
     let volume = volume(image);
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     file.allocate(0, 2048, false).unwrap();
     let gives_up = {
         let volume = volume.clone();
@@ -242,7 +240,7 @@ fn a_close_races_with_a_queue() {
     check(300, &[Fault::QueueWhileClosing], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         // The file has preallocated blocks, which closing the volume frees.
         for _ in 0..17 {
             file.append(&[7; BLOCK]).unwrap();
@@ -289,7 +287,7 @@ fn a_close_races_with_a_queue() {
 fn a_waiting_operation_blocks_only_overlapping_ranges() {
     check(100, &[Fault::HoldWholeFile], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 8192, false).unwrap();
         let mut queue = volume.io_queue(4);
         // This operation holds its blocks until it is harvested.
@@ -306,7 +304,7 @@ fn a_waiting_operation_blocks_only_overlapping_ranges() {
 fn small_ranges_do_not_overtake_a_waiting_large_range() {
     check(100, &[Fault::PassWaiters], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 8192, false).unwrap();
         let mut queue = volume.io_queue(4);
         submit_write(&mut queue, &file, 1, 0, 1, 1);

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use parext4::fault::Fault;
 use parext4::models::write_back_turn;
-use parext4::{BufferedOptions, DirectFile, SplitAt};
+use parext4::{DirectFile, SplitAt};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Sectors in a page.
 const PAGE: usize = 4096 / SECTOR;
 
 fn write_page(file: &DirectFile, byte: u8, page: usize) {
-    let buffered = file.buffered(BufferedOptions::default()).unwrap();
+    let buffered = file.buffered().unwrap();
     buffered.write_at(&[byte; PAGE * SECTOR], (page * PAGE * SECTOR) as u64).unwrap();
 }
 
@@ -22,7 +23,7 @@ fn a_rename_knows_a_dirty_file_that_write_back_checks() {
     check(100, &[Fault::UnlistedWhileChecked], |image| {
         let device = Arc::new(image.fork());
         let volume = Arc::new(open_quiet(Arc::clone(&device), SplitAt::default()));
-        let (old, new) = (volume.create("/f", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        let (old, new) = (volume.create_direct("/f").unwrap(), volume.create_direct("/new").unwrap());
         write(&old, 1, 1, 0);
         write_page(&new, 2, 0);
         let write_back = {

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use parext4::fault::Fault;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn a_reader_within_the_size_sees_the_data() {
     check(300, &[Fault::StaleSize], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 1, 0);
         race(
             &file,
@@ -29,7 +30,7 @@ fn a_reader_within_the_size_sees_the_data() {
 fn blocks_below_the_size_are_converted() {
     check(300, &[Fault::SizeFirst], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         race(
             &file,
             |f| write(f, 7, 4, 0),
@@ -48,7 +49,7 @@ fn blocks_below_the_size_are_converted() {
 fn writes_that_extend_the_file_leave_the_largest_size() {
     check(300, &[Fault::SizeLowered], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let third = spawn(&file, |f| write(f, 3, 2, 2048));
         race(&file, |f| write(f, 1, 2, 0), |f| write(f, 2, 2, 1024));
         third.join().unwrap();
@@ -60,7 +61,7 @@ fn writes_that_extend_the_file_leave_the_largest_size() {
 fn a_truncation_races_with_a_write() {
     check(300, &[Fault::ReleaseAtSubmission, Fault::ReleaseBeforeConversion], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         // The write converts the last block of the file and one more.
         write(&file, 1, 6, 0);
         file.allocate(3072, 1024, true).unwrap();
@@ -79,7 +80,7 @@ fn a_truncation_races_with_a_write() {
 fn an_append_races_with_a_truncation() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 4, 0);
         race(&file, |f| f.append(&[2; SECTOR]).map(drop).unwrap(), |f| f.set_len(512).unwrap());
         // Either the append went to the new end, or the truncation removed it.
@@ -93,7 +94,7 @@ fn a_size_and_the_blocks_under_it_commit_together() {
     check(150, &[Fault::SizeLater, Fault::SizeFirst], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 2048, true).unwrap();
         let seen = Arc::new(Mutex::new(None));
         let crash = {
@@ -107,7 +108,7 @@ fn a_size_and_the_blocks_under_it_commit_together() {
         };
         race(&file, |f| write(f, 7, 4, 0), crash);
         let crashed = seen.lock().unwrap().take().unwrap();
-        let after = open(Arc::new(crashed)).open_file("/f").unwrap();
+        let after = open(Arc::new(crashed)).direct_file("/f").unwrap();
         let size = after.size();
         after.set_len(2048).unwrap();
         let bytes = read(&after, 4, 0);
@@ -121,7 +122,7 @@ fn a_sync_carries_a_size_that_grew_over_written_blocks() {
     check(50, &[Fault::GrowUnjoined], |image| {
         let device = Arc::new(image.fork());
         let volume = open(Arc::clone(&device));
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 1, 0);
         file.sync_data().unwrap();
         let sync = |f: &parext4::DirectFile| f.sync_data().unwrap();

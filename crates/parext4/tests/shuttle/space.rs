@@ -4,16 +4,17 @@ use parext4::fault::Fault;
 use parext4::{DirectFile, MemDevice, Volume};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 /// Makes a volume in which only a window has 16 contiguous blocks, and the window's file. All other free runs have 12
 /// blocks.
 fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
     const BLOCK: u64 = super::support::BLOCK as u64;
     let volume = volume(image);
-    let owner = volume.create("/owner", 0o644).unwrap();
+    let owner = volume.create_direct("/owner").unwrap();
     owner.append(&[1; BLOCK as usize]).unwrap();
     let (pieces, ballast) =
-        (volume.create("/pieces", 0o644).unwrap(), volume.create("/ballast", 0o644).unwrap());
+        (volume.create_direct("/pieces").unwrap(), volume.create_direct("/ballast").unwrap());
     for nth in 0..10 {
         pieces.allocate(nth * 12 * BLOCK, 12 * BLOCK, false).unwrap();
         ballast.allocate(nth * 4 * BLOCK, 4 * BLOCK, false).unwrap();
@@ -31,7 +32,7 @@ fn with_one_long_run(image: &MemDevice) -> (Volume, DirectFile) {
 fn a_stolen_window_allocates_nothing() {
     check(100, &[Fault::WindowOutlivesReturn], |image| {
         let (volume, owner) = with_one_long_run(image);
-        let other = volume.create("/other", 0o644).unwrap();
+        let other = volume.create_direct("/other").unwrap();
         let needs_it = other.clone();
         race(
             &owner,

@@ -11,6 +11,7 @@ use parext4::{
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
+use testkit::volume::DirectFiles as _;
 
 pub const SECTOR: usize = 512;
 /// Bytes in a block: two sectors.
@@ -202,7 +203,7 @@ pub fn options() -> VolumeOptions {
 /// Returns the contents of a file after a crash, if the device keeps all its writes.
 pub fn after_crash(device: &MemDevice, path: &str) -> (Volume, DirectFile) {
     let volume = open_quiet(Arc::new(device.fork()), SplitAt::default());
-    let file = volume.open_file(path).expect("the file is there");
+    let file = volume.direct_file(path).expect("the file is there");
     (volume, file)
 }
 
@@ -251,7 +252,7 @@ pub fn write_block(file: &DirectFile, byte: u8, block: u64) {
 
 /// Allocates all space for data to another file.
 pub fn fill_up(volume: &Volume) {
-    let ballast = volume.create("/ballast", 0o644).unwrap();
+    let ballast = volume.create_direct("/ballast").unwrap();
     for blocks in [1024, 256, 64, 16, 4, 1] {
         while ballast.allocate(ballast.size(), blocks * BLOCK as u64, false).is_ok() {}
     }

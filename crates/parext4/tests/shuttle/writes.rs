@@ -7,12 +7,13 @@ use parext4::Device;
 use parext4::fault::Fault;
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn two_writers_initialise_one_block() {
     check(300, &[Fault::OwnBytesOnly], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 1024, false).unwrap();
         race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 1, 512));
         assert_eq!(sectors(&read(&file, 2, 0)), [1, 2]);
@@ -23,7 +24,7 @@ fn two_writers_initialise_one_block() {
 fn a_write_holds_its_block_until_its_zeros_are_there() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.allocate(0, 1024, false).unwrap();
         race(&file, |f| write(f, 1, 1, 0), |f| write(f, 2, 2, 0));
         let seen = sectors(&read(&file, 2, 0));
@@ -35,7 +36,7 @@ fn a_write_holds_its_block_until_its_zeros_are_there() {
 fn overlapping_writes_are_whole() {
     check(300, &[Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         write(&file, 9, 6, 0);
         race(&file, |f| write(f, 1, 4, 0), |f| write(f, 2, 4, 1024));
         let seen = sectors(&read(&file, 6, 0));
@@ -47,10 +48,10 @@ fn overlapping_writes_are_whole() {
 fn reads_never_see_half_an_overwrite() {
     check(300, &[Fault::ReadUnheld, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         // Two extents, so that the write needs two requests.
         write(&file, 1, 2, 0);
-        write(&volume.create("/g", 0o644).unwrap(), 9, 64, 0);
+        write(&volume.create_direct("/g").unwrap(), 9, 64, 0);
         write(&file, 1, 2, 4096);
         write(&file, 1, 6, 1024);
         race(
@@ -68,7 +69,7 @@ fn reads_never_see_half_an_overwrite() {
 fn blocks_under_a_read_are_not_reused() {
     check(40, &[Fault::ReadUnheld], |image| {
         let volume = volume(image);
-        let (old, new) = (volume.create("/old", 0o644).unwrap(), volume.create("/new", 0o644).unwrap());
+        let (old, new) = (volume.create_direct("/old").unwrap(), volume.create_direct("/new").unwrap());
         // More blocks than the reserve for metadata, which may be all that the other file gets.
         write(&old, 1, 240, 0);
         fill_up(&volume);
@@ -92,7 +93,7 @@ fn blocks_under_a_read_are_not_reused() {
 fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
     let device = Arc::new(image.fork());
     let volume = open(Arc::clone(&device));
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     write(&file, 1, 1, 0);
     let (at, _) = file.device_range(0).unwrap().unwrap();
     drop(file);
@@ -105,13 +106,13 @@ fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
 fn a_file_grows_over_zeros() {
     check(200, &[Fault::TailKept, Fault::TailUnheld], |image| {
         let volume = with_rubbish_behind(image);
-        let file = volume.open_file("/f").unwrap();
+        let file = volume.direct_file("/f").unwrap();
         race(&file, |f| write(f, 2, 1, 2048), |f| write(f, 3, 1, 0));
         assert_eq!(sectors(&read(&file, 6, 0)), [3, 0, 0, 0, 2]);
     });
     check(200, &[Fault::TailKept, Fault::TailUnheld], |image| {
         let volume = with_rubbish_behind(image);
-        let file = volume.open_file("/f").unwrap();
+        let file = volume.direct_file("/f").unwrap();
         race(&file, |f| f.allocate(2048, 1024, false).unwrap(), |f| write(f, 3, 1, 0));
         assert_eq!(sectors(&read(&file, 6, 0)), [3, 0, 0, 0, 0, 0]);
     });

@@ -7,12 +7,13 @@ use parext4::fault::Fault;
 use parext4::{Device, Error, MemDevice, SplitAt, XattrMode};
 
 use super::support::*;
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn no_change_of_an_attribute_is_lost() {
     check(200, &[Fault::XattrsUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         let set = |name: &'static [u8], len: usize| {
             move |f: &parext4::DirectFile| f.node().set_xattr(name, &vec![1; len], XattrMode::Create).unwrap()
         };
@@ -31,7 +32,7 @@ fn no_change_of_an_attribute_is_lost() {
 fn an_attribute_that_moves_is_always_found() {
     check(200, &[Fault::XattrsUnheld], |image| {
         let volume = volume(image);
-        let file = volume.create("/f", 0o644).unwrap();
+        let file = volume.create_direct("/f").unwrap();
         file.node().set_xattr(b"user.a", &[0; 300], XattrMode::Any).unwrap();
         race(
             &file,
@@ -54,7 +55,7 @@ fn an_attribute_that_moves_is_always_found() {
 fn damaged(image: &MemDevice) -> Arc<MemDevice> {
     let device = Arc::new(image.fork());
     let volume = open_quiet(Arc::clone(&device), SplitAt::default());
-    let file = volume.create("/f", 0o644).unwrap();
+    let file = volume.create_direct("/f").unwrap();
     file.node().set_xattr(b"user.a", &[1; 300], XattrMode::Any).unwrap();
     volume.mkdir("/d", 0o755).unwrap();
     // In another directory, so that its removal holds another lock.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parext4::{Device, DirectFile, Error, Volume};
 
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const PIECE: usize = 4096;
 
@@ -16,7 +16,7 @@ fn unused(files: &[DirectFile]) -> u64 {
 
 /// Fills the volume with one file, a piece at a time, as `write` does it; returns how many bytes went in.
 fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parext4::Result<()>) -> u64 {
-    let ballast = volume.create(name, 0o644).unwrap();
+    let ballast = volume.create_direct(name).unwrap();
     loop {
         match write(&ballast) {
             Ok(()) => {}
@@ -30,7 +30,7 @@ fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parex
 fn preallocated_blocks_of_idle_files_are_freed_before_space_runs_out() {
     let device = Arc::new(Shape::new(64, 1024, true).make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let files: Vec<_> = (0..100).map(|nth| volume.create(format!("/{nth}"), 0o644).unwrap()).collect();
+    let files: Vec<_> = (0..100).map(|nth| volume.create_direct(format!("/{nth}")).unwrap()).collect();
     for nth in 0..20 {
         for file in &files {
             assert_eq!(file.append(&[1; PIECE]).unwrap(), nth * PIECE as u64);

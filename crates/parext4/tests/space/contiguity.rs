@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parext4::{Device, DirectFile, MemDevice, ResearchOptions, Volume, VolumeOptions};
 
 use testkit::rng::Rng;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const WRITERS: usize = 32;
 const KIB: u64 = 1 << 10;
@@ -59,7 +59,7 @@ fn close_and_check(device: &Arc<MemDevice>, volume: Volume, paths: &[String], wh
     volume.close().expect("the volume closes");
     assert_clean(device, what);
     let volume = open(device);
-    let files: Vec<DirectFile> = paths.iter().map(|path| volume.open_file(path).expect("a file")).collect();
+    let files: Vec<DirectFile> = paths.iter().map(|path| volume.direct_file(path).expect("a file")).collect();
     assert_together(&files, &format!("{what}, opened again"));
 }
 
@@ -69,7 +69,7 @@ fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&Dir
     let volume = open(&device);
     let paths: Vec<String> = (0..WRITERS).map(|writer| format!("/f{writer}")).collect();
     let files: Vec<DirectFile> =
-        paths.iter().map(|path| volume.create(path, 0o644).expect("create")).collect();
+        paths.iter().map(|path| volume.create_direct(path).expect("create")).collect();
     std::thread::scope(|scope| {
         for (writer, file) in (0..).zip(&files) {
             let write = &write;
@@ -118,7 +118,7 @@ fn files_extended_in_parallel_are_contiguous() {
 fn grow_one(mib: u64, bytes: u64, request: u64, what: &str) {
     let device = Arc::new(Shape::new(mib, 4096, true).make());
     let volume = open(&device);
-    let (file, done) = (volume.create("/f", 0o644).expect("create"), AtomicU64::new(0));
+    let (file, done) = (volume.create_direct("/f").expect("create"), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for writer in 0..WRITERS as u64 {
             let (file, done) = (&file, &done);
@@ -156,7 +156,7 @@ fn a_sparse_file_filled_in_any_order_is_contiguous() {
     const BYTES: u64 = 32 * MIB;
     let device = Arc::new(Shape::new(2048, 4096, true).make());
     let volume = open(&device);
-    let file = volume.create("/f", 0o644).expect("create");
+    let file = volume.create_direct("/f").expect("create");
     file.set_len(BYTES).expect("set_len");
     let blocks = shuffled(BYTES / 4096, 7);
     std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ fn small_files_written_at_once_stay_packed() {
     let volume = open(&device);
     let mut places = Vec::new();
     for nth in 0..FILES {
-        let file = volume.create(format!("/{nth}"), 0o644).expect("create");
+        let file = volume.create_direct(format!("/{nth}")).expect("create");
         file.write_at(&vec![1; usize::try_from(4096 * (1 + nth % 4)).unwrap()], 0).expect("write");
         places.push(file.device_range(0).expect("a map").expect("data"));
     }
@@ -198,13 +198,13 @@ fn blocks_reserved_by_one_file_are_available_to_another() {
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let volume = open(&device);
     let kept: Vec<DirectFile> =
-        (0..WRITERS).map(|n| volume.create(format!("/kept{n}"), 0o644).unwrap()).collect();
+        (0..WRITERS).map(|n| volume.create_direct(format!("/kept{n}")).unwrap()).collect();
     let free = volume.space().free_blocks;
     kept.iter().for_each(|file| append(file, &[1; 4096]));
     assert_eq!(volume.space().free_blocks, free - WRITERS as u64, "a window counts as used");
 
     // All the space, though every file is open, and then again in one piece when none is.
-    let all = volume.create("/all", 0o644).unwrap();
+    let all = volume.create_direct("/all").unwrap();
     let mut rest = usize::try_from(volume.space().free_blocks * 4096).unwrap();
     let mut request = 1 << 20;
     while request >= 4096 {
@@ -230,7 +230,7 @@ fn pieces_in_turns(serialize_allocation_from: Option<u32>, request: usize) -> u6
         &device,
         &untimed().research(ResearchOptions::new().serialize_allocation_from(serialize_allocation_from)),
     );
-    let files = ["/a", "/b"].map(|path| volume.create(path, 0o644).expect("create"));
+    let files = ["/a", "/b"].map(|path| volume.create_direct(path).expect("create"));
     for _ in 0..16 {
         files.iter().for_each(|file| append(file, &vec![1; request]));
     }

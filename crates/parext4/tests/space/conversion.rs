@@ -14,7 +14,7 @@ use parext4::{
 use testkit::full_volume::{BEHIND, BLOCK, FullVolume, LARGE, SMALL, Size};
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::untimed;
+use testkit::volume::{DirectFiles as _, untimed};
 use testkit::watchdog::Watchdog;
 
 fn options(split_at: SplitAt, policy: Policy) -> VolumeOptions {
@@ -202,7 +202,7 @@ fn threads_write_the_same_extents_on_a_full_volume() {
 #[test]
 fn a_refused_append_leaves_no_gap_on_a_full_volume() {
     let full = FullVolume::new(SMALL, &untimed(), 0, 0);
-    let behind = full.volume.open_file("/behind").unwrap();
+    let behind = full.volume.direct_file("/behind").unwrap();
     let (over, begun) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -2,6 +2,7 @@
 
 use parext4::{DirectFile, Volume};
 use testkit::Image;
+use testkit::volume::DirectFiles as _;
 
 /// Writes, reads back from a fresh volume, and has e2fsck look.
 fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) {
@@ -13,7 +14,7 @@ fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) 
 
     let volume = image.open();
     let mut back = vec![0; len];
-    assert_eq!(volume.open_file("/a").unwrap().read_at(&mut back, 0).unwrap(), len);
+    assert_eq!(volume.direct_file("/a").unwrap().read_at(&mut back, 0).unwrap(), len);
     assert!(back == data, "what was written comes back");
     volume.close().unwrap();
 }
@@ -22,7 +23,7 @@ fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) 
 fn one_write_converts_thousands_of_single_blocks() {
     let Some(image) = Image::mke2fs(64, &["-b", "1024"]) else { return };
     let volume = image.open();
-    let (a, b) = (volume.create("/a", 0o644).unwrap(), volume.create("/b", 0o644).unwrap());
+    let (a, b) = (volume.create_direct("/a").unwrap(), volume.create_direct("/b").unwrap());
     for block in 0..6000 {
         a.allocate(block << 10, 1 << 10, false).unwrap();
         b.allocate(block << 10, 1 << 10, false).unwrap();
@@ -35,7 +36,7 @@ fn one_write_converts_thousands_of_single_blocks() {
 fn one_write_converts_blocks_allocated_from_the_end_to_the_start() {
     let Some(image) = Image::mke2fs(96, &["-b", "1024"]) else { return };
     let volume = image.open();
-    let a = volume.create("/a", 0o644).unwrap();
+    let a = volume.create_direct("/a").unwrap();
     for piece in (0..8000).rev() {
         a.allocate(piece << 12, 4 << 10, true).unwrap();
     }
@@ -51,7 +52,7 @@ fn an_extent_over_many_groups_is_freed() {
         return;
     };
     let volume = image.open();
-    let file = volume.create("/a", 0o644).unwrap();
+    let file = volume.create_direct("/a").unwrap();
     file.allocate(0, 56 << 20, false).unwrap();
     // From here on the groups are in no transaction, and count again.
     volume.sync().unwrap();

@@ -13,7 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
-use testkit::volume::{Shape, assert_clean, assert_recovers, recover, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, recover, untimed};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, tool};
 
@@ -61,7 +61,7 @@ impl<'a> Filler<'a> {
     fn new(volume: &'a Volume, thread: usize, seed: u64) -> Self {
         let directory = format!("/fill/{thread}");
         volume.mkdir(&directory, 0o755).expect("mkdir");
-        let create = |name: &str| volume.create(format!("{directory}/{name}"), 0o644).expect("create");
+        let create = |name: &str| volume.create_direct(format!("{directory}/{name}")).expect("create");
         let (appended, sparse, allocated) = (create("appended"), create("sparse"), create("allocated"));
         Self {
             volume,
@@ -118,7 +118,7 @@ impl<'a> Filler<'a> {
                 self.volume.mkdir(format!("{}/d{}", self.directory, self.count), 0o755).map(drop)
             }
             Way::CreateFile => {
-                self.volume.create(format!("{}/f{}", self.directory, self.count), 0o644).map(drop)
+                self.volume.create_direct(format!("{}/f{}", self.directory, self.count)).map(drop)
             }
         }
     }
@@ -241,10 +241,9 @@ fn write_ahead(file: &DirectFile, rng: &mut Rng) {
 fn remove_all(volume: &Volume, directory: &str) {
     for item in volume.read_dir(directory).expect("read_dir") {
         let item = item.expect("an entry");
-        let path = format!("{directory}/{}", String::from_utf8(item.name).unwrap());
-        match item.file_type {
-            parext4::FileType::Directory => volume.remove_dir(&path).expect("remove_dir"),
-            _ => volume.remove_file(&path).expect("remove_file"),
+        match item.file_type() {
+            parext4::FileType::Directory => volume.remove_dir(item.path()).expect("remove_dir"),
+            _ => volume.remove_file(item.path()).expect("remove_file"),
         }
     }
     volume.remove_dir(directory).expect("remove_dir");
@@ -258,7 +257,7 @@ fn refill(volume: &Volume) {
     // Data leaves the last 2 % to metadata, which may have taken some of them while the volume was full.
     let usable = space.free_blocks.saturating_sub(space.blocks / 50);
     let gained = usable.min(space.free_blocks - full.free_blocks) * u64::from(space.block_size);
-    let file = volume.create("/fill/refill", 0o644).expect("create");
+    let file = volume.create_direct("/fill/refill").expect("create");
     let bytes = vec![1; 64 << 10];
     while file.size() + bytes.len() as u64 <= gained / 2 {
         file.append(&bytes).expect("an append into the space of what was removed");
@@ -293,7 +292,7 @@ fn take_last_inodes(volume: &Volume) -> Vec<String> {
     let mut paths = Vec::new();
     loop {
         let path = format!("/last-{}", paths.len());
-        match volume.create(&path, 0o644) {
+        match volume.create_direct(&path) {
             Ok(_) => paths.push(path),
             Err(Error::NoInodes) => return paths,
             Err(error) => panic!("creating {path}: {error}"),
@@ -306,7 +305,7 @@ fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
     let before = volume.space();
     volume.mkdir("/fill", 0o755).expect("mkdir");
-    let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create(path, 0o644).expect("create"));
+    let ahead = ["/fill/ahead", "/fill/behind"].map(|path| volume.create_direct(path).expect("create"));
     ahead[0].allocate(0, AHEAD, false).expect("allocate");
     ahead[1].allocate(0, AHEAD, true).expect("allocate");
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use parext4::{BufferedOptions, Device, Error, Result, Volume, without_reserved_blocks};
+use parext4::{Device, Error, Result, Volume, without_reserved_blocks};
 
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const PIECE: usize = 64 << 10;
 
@@ -12,12 +12,14 @@ const PIECE: usize = 64 << 10;
 type Way = fn(&Volume, u64) -> Result<()>;
 
 const WAYS: [(&str, Way); 4] = [
-    ("append", |volume, _| volume.open_file("/file").and_then(|file| file.append(&[7; PIECE]).map(drop))),
+    ("append", |volume, _| volume.direct_file("/file").and_then(|file| file.append(&[7; PIECE]).map(drop))),
     ("buffered", |volume, nth| {
-        let file = volume.open_file("/file")?.buffered(BufferedOptions::default())?;
+        let file = volume.direct_file("/file")?.buffered()?;
         file.write_at(&[7; PIECE], nth * PIECE as u64).map(drop)
     }),
-    ("allocate", |volume, nth| volume.open_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)),
+    ("allocate", |volume, nth| {
+        volume.direct_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)
+    }),
     ("mkdir", |volume, nth| volume.mkdir(format!("/dir{nth}"), 0o755).map(drop)),
 ];
 
@@ -39,7 +41,7 @@ fn other_users_leave_the_blocks_reserved_for_root() {
         let shape = Shape { inode_ratio: Some(4096), ..Shape::new(16, 4096, true) };
         let device = Arc::new(shape.make());
         let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-        volume.create("/file", 0o644).unwrap();
+        volume.create_direct("/file").unwrap();
         let reserved = volume.space().reserved_blocks;
         assert!(reserved > 100);
         let went = without_reserved_blocks(|| use_up(&volume, way, 0));
@@ -52,7 +54,7 @@ fn other_users_leave_the_blocks_reserved_for_root() {
         // What is there can be overwritten by anybody, and root goes on.
         if name != "mkdir" {
             without_reserved_blocks(|| {
-                volume.open_file("/file").unwrap().write_at(&[8; 4096], 4096).unwrap()
+                volume.direct_file("/file").unwrap().write_at(&[8; 4096], 4096).unwrap()
             });
         }
         assert!(use_up(&volume, way, went) > 0, "{name}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions};
 
 use testkit::device::GatedDevice;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const MIB: u64 = 1 << 20;
 
@@ -27,7 +27,7 @@ fn free_blocks_are_discarded_and_used_blocks_stay() {
     for (block_size, journal) in [(1024, true), (4096, true), (4096, false)] {
         let device = Arc::new(Shape::new(64, block_size, journal).make_poisoned());
         let volume = open(&device, &untimed());
-        let (kept, gone) = (volume.create("/kept", 0o644).unwrap(), volume.create("/gone", 0o644).unwrap());
+        let (kept, gone) = (volume.create_direct("/kept").unwrap(), volume.create_direct("/gone").unwrap());
         for file in [&kept, &gone] {
             file.write_at(&vec![7; MIB as usize], 0).unwrap();
         }
@@ -82,7 +82,7 @@ fn a_trim_during_writes_loses_nothing() {
                     for round in 0..60 {
                         let path = format!("/{writer}-{}", round % 3);
                         let _ = volume.remove_file(&path);
-                        let file = volume.create(&path, 0o644).unwrap();
+                        let file = volume.create_direct(&path).unwrap();
                         for _ in 0..20 {
                             file.append(&[writer; 4096]).unwrap();
                         }
@@ -111,7 +111,7 @@ fn a_trim_during_writes_loses_nothing() {
 fn a_slow_discard_delays_no_commit() {
     let device = Arc::new(GatedDevice::new(Arc::new(Shape::new(32, 4096, true).make())));
     let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&vec![1; MIB as usize], 0).unwrap();
     volume.sync().unwrap();
     device.shut_to_discards();
@@ -123,7 +123,7 @@ fn a_slow_discard_delays_no_commit() {
         scope.spawn(move || {
             // The only group of the volume.
             file.punch_hole(0, MIB / 2).unwrap();
-            let other = volume.create("/other", 0o644).unwrap();
+            let other = volume.create_direct("/other").unwrap();
             volume.sync().unwrap();
             drop(other);
             send.send(()).unwrap();

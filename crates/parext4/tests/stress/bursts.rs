@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
+use parext4::{Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
 
 use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
@@ -16,7 +16,7 @@ use testkit::history::{Clock, Effect, Log};
 use testkit::linearizability::explain;
 use testkit::rng::Rng;
 use testkit::sector::{Seen, Stamp, filled, identify_all};
-use testkit::volume::{Shape, assert_clean};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, slowest};
 
@@ -79,7 +79,7 @@ impl Bursts<'_> {
         let read = if buffered {
             self.file.read_at(&mut data, offset(first))
         } else {
-            self.file.file().read_at(&mut data, offset(first))
+            self.file.direct().read_at(&mut data, offset(first))
         };
         data.truncate(read.expect("read_at"));
         data
@@ -187,7 +187,7 @@ impl Bursts<'_> {
         let first = rng.below(FRONT);
         let end = (first + rng.log_uniform(FRONT)).min(FRONT);
         let (at, len) = (offset(first), offset(end - first));
-        let (file, buffered) = (self.file.file(), rng.chance(60));
+        let (file, buffered) = (self.file.direct(), rng.chance(60));
         let start = self.clock.tick();
         match rng.below(100) {
             0..40 => {
@@ -238,9 +238,9 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
         let (volume, watchdog) = (&volume, &watchdog);
         let one = |nth: usize| {
             scope.spawn(move || {
-                let file = volume.create(format!("/{nth}"), 0o644).expect("create");
+                let file = volume.create_direct(format!("/{nth}")).expect("create");
                 file.set_len(offset(FRONT)).expect("set_len");
-                let file = file.buffered(BufferedOptions::default()).expect("buffered");
+                let file = file.buffered().expect("buffered");
                 let (clock, number, slot) = (Clock::default(), AtomicU64::new(1), nth * THREADS);
                 let block = u64::from(block_size) / offset(1);
                 let bursts = Bursts { file, policy, block, seed, clock, number, watchdog, slot };
@@ -261,9 +261,9 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
 
     let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).expect("open again");
     for (nth, model) in models.iter().enumerate() {
-        let file = volume.open_file(format!("/{nth}")).expect("open_file");
+        let file = volume.direct_file(format!("/{nth}")).expect("open_file");
         let read = Call::Read { first: FRONT, sectors: 3 * MOST, way: Way::Direct };
-        let again = read.make(&file.buffered(BufferedOptions::default()).expect("buffered"));
+        let again = read.make(&file.buffered().expect("buffered"));
         assert!(
             again == Outcome::Saw(model.clone()),
             "seed {seed}: another open finds other contents in {nth}"

@@ -75,7 +75,7 @@ pub(crate) fn tags(sectors: &[u8], first: u64) -> Vec<Tag> {
 impl Call {
     /// Makes the call.
     pub(crate) fn make(self, file: &File) -> Outcome {
-        match self.try_make(file, file.file()) {
+        match self.try_make(file, file.direct()) {
             Ok(outcome) => outcome,
             Err(Error::Invalid(_)) => Outcome::Refused,
             Err(error) => panic!("{self:?}: {error}"),

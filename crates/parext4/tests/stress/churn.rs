@@ -9,7 +9,7 @@ use parext4::{DirectFile, Error, FileType, Volume};
 
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp, fill_append, filled, identify_all};
-use testkit::volume::{Shape, assert_clean};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, slowest};
 
@@ -58,12 +58,12 @@ impl Worker<'_> {
     /// The file at `path`, made if it is not there.
     fn open(&self, path: &str) -> DirectFile {
         loop {
-            match self.volume.create(path, 0o644) {
+            match self.volume.create_direct(path) {
                 Ok(file) => return file,
                 Err(Error::Exists(_)) => {}
                 Err(error) => panic!("creating {path}: {error}"),
             }
-            match self.volume.open_file(path) {
+            match self.volume.direct_file(path) {
                 Ok(file) => return file,
                 // Somebody else removed it meanwhile.
                 Err(Error::NotFound(_)) => {}
@@ -99,7 +99,7 @@ impl Worker<'_> {
 
     fn check_own(&mut self) {
         let path = self.own_path();
-        match (self.volume.open_file(&path), self.model.get(&path)) {
+        match (self.volume.direct_file(&path), self.model.get(&path)) {
             (Ok(file), Some(model)) => assert!(read(&file) == *model, "{path} is not what was written"),
             (Err(Error::NotFound(_)), None) => {}
             (file, model) => panic!("{path}: {file:?}, but of the model {:?} bytes", model.map(Vec::len)),
@@ -110,7 +110,7 @@ impl Worker<'_> {
         let path = self.own_path();
         let Some(model) = self.model.remove(&path) else { return };
         // The file lives on while it is open.
-        let open = self.rng.chance(50).then(|| self.volume.open_file(&path).expect("open_file"));
+        let open = self.rng.chance(50).then(|| self.volume.direct_file(&path).expect("open_file"));
         self.volume.remove_file(&path).expect("remove_file");
         if let Some(file) = open {
             assert!(read(&file) == model, "{path} changed when it was removed");
@@ -133,7 +133,7 @@ impl Worker<'_> {
         let path = self.own_path();
         let Some(model) = self.model.get_mut(&path) else { return };
         let size = usize::try_from(self.rng.below(LONGEST)).unwrap() * SECTOR;
-        self.volume.open_file(&path).expect("open_file").set_len(size as u64).expect("set_len");
+        self.volume.direct_file(&path).expect("open_file").set_len(size as u64).expect("set_len");
         model.resize(size, 0);
     }
 
@@ -159,7 +159,7 @@ impl Worker<'_> {
                 let own = format!("/new-{}", self.thread);
                 let stamp = self.stamp(tag);
                 self.volume
-                    .create(&own, 0o644)
+                    .create_direct(&own)
                     .expect("create")
                     .append(&filled(0, 4, stamp))
                     .expect("append");
@@ -171,7 +171,7 @@ impl Worker<'_> {
     fn list(&self) {
         for number in 0..DIRECTORIES {
             for item in self.volume.read_dir(format!("/d{number}")).expect("read_dir") {
-                assert_eq!(item.expect("an entry").file_type, FileType::Regular);
+                assert_eq!(item.expect("an entry").file_type(), FileType::Regular);
             }
         }
     }
@@ -227,7 +227,7 @@ fn run(name: &str, shape: Shape) {
         Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::new().read_only(true))
             .expect("open");
     for (path, contents) in models.iter().flatten() {
-        let file = volume.open_file(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let file = volume.direct_file(path).unwrap_or_else(|e| panic!("{path}: {e}"));
         assert!(read(&file) == *contents, "another open finds other contents in {path}");
     }
     assert_clean(&device, name);

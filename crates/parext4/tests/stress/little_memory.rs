@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parext4::{BufferedOptions, Volume};
+use parext4::Volume;
 
 use testkit::rng::Rng;
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 use testkit::watchdog::Watchdog;
 
 /// More than the smaller cache has pages.
@@ -30,8 +30,8 @@ fn run(name: &str, setting: &Setting) {
     let write_back_interval = Some(Duration::from_millis(20));
     let options = untimed().cache_bytes(cache_size).write_back_interval(write_back_interval);
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &options).unwrap();
-    let file = volume.create("/f", 0o644).unwrap().buffered(BufferedOptions::default()).unwrap();
-    file.file().set_len(size).unwrap();
+    let file = volume.create_direct("/f").unwrap().buffered().unwrap();
+    file.direct().set_len(size).unwrap();
     let watchdog = Watchdog::start(name, seed, WRITERS + 1);
     let deadline = Instant::now() + settings::seconds(3.0);
     std::thread::scope(|scope| {
@@ -53,8 +53,8 @@ fn run(name: &str, setting: &Setting) {
             while Instant::now() < deadline {
                 // There are not so many blocks that could be zero.
                 watchdog.watch(WRITERS, || match size > VOLUME || rng.chance(50) {
-                    true => file.file().punch_hole(0, size).unwrap(),
-                    false => file.file().zero_range(0, size, true).unwrap(),
+                    true => file.direct().punch_hole(0, size).unwrap(),
+                    false => file.direct().zero_range(0, size, true).unwrap(),
                 });
             }
         });

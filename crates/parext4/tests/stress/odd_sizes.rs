@@ -8,7 +8,7 @@ use parext4::{DirectFile, Error, MemDevice, Volume};
 use testkit::rng::Rng;
 use testkit::sector::SECTOR;
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 use testkit::watchdog::Watchdog;
 
 const THREADS: usize = 8;
@@ -94,7 +94,7 @@ fn run(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
-    let file = volume.create("/file", 0o644).expect("create");
+    let file = volume.create_direct("/file").expect("create");
     let watchdog = Watchdog::start(name, seed, THREADS);
     let limit = settings::seconds(1.0);
     let deadline = Instant::now() + limit.min(Duration::from_secs(30));
@@ -119,7 +119,7 @@ fn run(name: &str, shape: Shape) {
 
 fn reopened(device: &Arc<MemDevice>, contents: &[u8]) {
     let volume = Volume::open_device(Arc::clone(device) as Arc<_>, &untimed()).expect("open again");
-    let file = volume.open_file("/file").expect("open_file");
+    let file = volume.direct_file("/file").expect("open_file");
     assert!(read(&file, 0, 2 * SPAN) == contents, "another open finds other contents");
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parext4::device::AlignedBuf;
 use parext4::{
-    BufferedOptions, Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, Policy,
-    ResearchOptions, SplitAt, Volume, VolumeOptions,
+    Device, DeviceOptions, DirectFile, Error, File, FileDevice, MemDevice, Policy, ResearchOptions, SplitAt,
+    Volume, VolumeOptions,
 };
 
 use super::queued::Queued;
@@ -18,7 +18,7 @@ use testkit::history::{Clock, Effect, Log};
 use testkit::linearizability::{Overwrites, explain};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill, fill_append, identify_all};
-use testkit::volume::{Shape, assert_clean, assert_clean_file};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_clean_file};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, skipped, slowest};
 
@@ -325,7 +325,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
         .write_back_interval(write_back_interval)
         .research(ResearchOptions::new().policy(policy).split_at(split_at));
     let volume = Volume::open_device(Arc::clone(device), &options).expect("open");
-    let file = volume.create("/file", 0o644).expect("create");
+    let file = volume.create_direct("/file").expect("create");
     let run = Run {
         volume: &volume,
         file: &file,
@@ -334,7 +334,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
         seed,
         policy,
         queues,
-        buffered: buffered.then(|| file.buffered(BufferedOptions::default()).expect("buffered")),
+        buffered: buffered.then(|| file.buffered().expect("buffered")),
         sequences: (0..THREADS).map(|_| AtomicU64::new(1)).collect(),
     };
     let contents = run.rounds();
@@ -344,7 +344,7 @@ fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
 
     let volume =
         Volume::open_device(Arc::clone(device), &VolumeOptions::new().read_only(true)).expect("open again");
-    let file = volume.open_file("/file").expect("open_file");
+    let file = volume.direct_file("/file").expect("open_file");
     let again = identify_all(&read_all(&file, file.size()), FILE, 0);
     assert!(again.as_ref() == Ok(&contents), "seed {seed}: another open finds other contents");
 }

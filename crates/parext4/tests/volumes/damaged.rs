@@ -8,7 +8,7 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{GroupNo, InodeNo, inode};
 
 use testkit::Image;
-use testkit::volume::untimed;
+use testkit::volume::{DirectFiles as _, untimed};
 
 /// Where the descriptors of a volume with 1 KiB blocks lie.
 const DESCRIPTORS: usize = 2048;
@@ -22,7 +22,7 @@ fn superblock(bytes: &[u8]) -> Superblock {
 fn a_bad_group_descriptor_does_not_keep_from_reading() {
     let Some(image) = Image::mke2fs(24, &["-b", "1024"]) else { return };
     let volume = image.open();
-    volume.create("/file", 0o644).unwrap().write_at(&[5; 1024], 0).unwrap();
+    volume.create_direct("/file").unwrap().write_at(&[5; 1024], 0).unwrap();
     volume.close().unwrap();
     let mut bytes = std::fs::read(image.path()).unwrap();
     let size = usize::from(superblock(&bytes).desc_size());
@@ -33,7 +33,7 @@ fn a_bad_group_descriptor_does_not_keep_from_reading() {
     assert!(matches!(Volume::open_device(Arc::clone(&device) as _, &untimed()), Err(Error::Corrupt(_))));
     let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
     let mut seen = [0; 1024];
-    volume.open_file("/file").unwrap().read_at(&mut seen, 0).unwrap();
+    volume.direct_file("/file").unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(seen, [5; 1024]);
 }
 
@@ -52,7 +52,7 @@ fn without_group_checksums_what_is_unused_stays_as_it_is() {
     let device = Arc::new(MemDevice::from_bytes(bytes));
     let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).unwrap();
     for n in 0..20 {
-        volume.create(format!("/{n}"), 0o644).unwrap();
+        volume.create_direct(format!("/{n}")).unwrap();
     }
     volume.close().unwrap();
     let after = desc(&device.snapshot());
@@ -66,7 +66,7 @@ fn an_inode_that_changes_gets_all_extra_fields() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256"]) else { return };
     let volume = image.open();
     for path in ["/changed", "/kept"] {
-        volume.create(path, 0o644).unwrap();
+        volume.create_direct(path).unwrap();
     }
     volume.close().unwrap();
     for path in ["/changed", "/kept"] {
@@ -81,9 +81,9 @@ fn an_inode_that_changes_gets_all_extra_fields() {
         return;
     }
     let volume = image.open();
-    volume.open_file("/kept").unwrap();
-    volume.open_file("/changed").unwrap().write_at(&[1; 100], 0).unwrap_or_default();
-    volume.open_file("/changed").unwrap().set_len(5).unwrap();
+    volume.direct_file("/kept").unwrap();
+    volume.direct_file("/changed").unwrap().write_at(&[1; 100], 0).unwrap_or_default();
+    volume.direct_file("/changed").unwrap().set_len(5).unwrap();
     volume.close().unwrap();
     assert_eq!((extra("/changed"), extra("/kept")), (Some(32), Some(4)));
     image.fsck();

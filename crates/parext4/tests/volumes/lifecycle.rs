@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use parext4::error::Corruption;
 use parext4::{
-    AlignedBuf, BufferedOptions, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, SetAttributes, Timestamp,
-    Volume, VolumeOptions, mkfs,
+    AlignedBuf, Error, IoFlags, IoRequest, MemDevice, MkfsOptions, SetAttributes, Timestamp, Volume,
+    VolumeOptions, mkfs,
 };
+use testkit::volume::DirectFiles as _;
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
@@ -24,10 +25,10 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 #[test]
 fn what_fails_does_not_move_appends() {
     let (_device, volume) = fresh(16 << 20);
-    let file = volume.create("/allocated", 0o644).unwrap();
+    let file = volume.create_direct("/allocated").unwrap();
     assert!(matches!(file.allocate(0, 1 << 30, false), Err(Error::NoSpace)));
     assert_eq!(file.append(&[1; 4096]).unwrap(), 0);
-    let file = volume.create("/written", 0o644).unwrap();
+    let file = volume.create_direct("/written").unwrap();
     assert!(matches!(file.write_at(&vec![1; (20 << 20) + 100], 0), Err(Error::NoSpace)));
     assert_eq!(file.append(&[1; 512]).unwrap(), 0);
 }
@@ -35,7 +36,7 @@ fn what_fails_does_not_move_appends() {
 #[test]
 fn dropping_a_volume_closes_it_with_all_its_times() {
     let (device, volume) = fresh(16 << 20);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -49,7 +50,7 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
 #[test]
 fn of_two_times_the_later_set_wins() {
     let (device, volume) = fresh(16 << 20);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     let times = |file: &parext4::DirectFile| (file.node().metadata().mtime, file.node().metadata().ctime);
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     for _ in 0..2 {
@@ -68,14 +69,14 @@ fn of_two_times_the_later_set_wins() {
     let (mtime, ctime) = times(&file);
     assert!(mtime < ctime, "a new name changes the inode, not its data");
     drop((file, volume));
-    let file = open(&device).open_file("/link").unwrap();
+    let file = open(&device).direct_file("/link").unwrap();
     assert_eq!(times(&file), (mtime, ctime));
 }
 
 #[test]
 fn a_file_that_keeps_times_writes_without_a_date() {
     let (_device, volume) = fresh(16 << 20);
-    let dated = volume.create("/file", 0o644).unwrap();
+    let dated = volume.create_direct("/file").unwrap();
     let file = dated.keeping_times();
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
@@ -86,7 +87,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     file.allocate(4096, 4096, false).unwrap();
     file.node().set_attributes(&set).unwrap();
     file.write_at(&[3; 2048], 4096).unwrap();
-    let buffered = file.buffered(BufferedOptions::default()).unwrap();
+    let buffered = file.buffered().unwrap();
     buffered.write_at(b"in memory", 9000).unwrap();
     buffered.sync_all().unwrap();
     let mut queue = volume.io_queue(2);
@@ -109,7 +110,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
 #[test]
 fn nothing_works_on_a_closed_volume() {
     let (_device, volume) = fresh(16 << 20);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
     let other = volume.clone();
     volume.close().unwrap();
@@ -119,7 +120,7 @@ fn nothing_works_on_a_closed_volume() {
     stopped(file.append(&[1; 512]).map(drop));
     stopped(file.set_len(0));
     stopped(file.sync_all());
-    stopped(other.create("/another", 0o644).map(drop));
+    stopped(other.create_direct("/another").map(drop));
     stopped(other.metadata("/file").map(drop));
     stopped(other.sync());
     other.close().unwrap();
@@ -138,7 +139,7 @@ fn synced_data_survives_a_close_at_any_moment() {
                 .map(|nth| {
                     let (volume, start) = (volume.clone(), &start);
                     scope.spawn(move || {
-                        let file = volume.create(format!("/{nth}"), 0o644).unwrap();
+                        let file = volume.create_direct(format!("/{nth}")).unwrap();
                         start.wait();
                         (0..)
                             .take_while(|_| file.append(&[1; 4096]).is_ok() && file.sync_data().is_ok())
@@ -163,7 +164,7 @@ fn synced_data_survives_a_close_at_any_moment() {
 #[test]
 fn a_journal_is_left_alone_on_request() {
     let (device, volume) = fresh(16 << 20);
-    volume.create("/file", 0o644).unwrap();
+    volume.create_direct("/file").unwrap();
     volume.sync().unwrap();
     // As a crash leaves it: the file is in the journal only.
     let crashed = Arc::new(MemDevice::from_bytes(device.snapshot()));
@@ -180,7 +181,7 @@ fn a_journal_is_left_alone_on_request() {
 #[test]
 fn a_volume_that_was_stopped_can_be_read() {
     let (_device, volume) = fresh(16 << 20);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
     assert_eq!(volume.stopped(), None);
@@ -188,7 +189,7 @@ fn a_volume_that_was_stopped_can_be_read() {
     volume.stop(&Error::from(Corruption::new("as a test says")));
     assert_eq!(volume.stopped().unwrap(), "corrupt volume: as a test says");
     assert!(matches!(file.write_at(&[2; 4096], 0), Err(Error::Stopped(_))));
-    assert!(matches!(volume.create("/other", 0o644), Err(Error::Stopped(_))));
+    assert!(matches!(volume.create_direct("/other"), Err(Error::Stopped(_))));
     let mut seen = [0; 4096];
     file.read_at(&mut seen, 0).unwrap();
     assert_eq!(seen, [1; 4096]);

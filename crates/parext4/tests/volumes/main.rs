@@ -1,6 +1,7 @@
 //! Volumes as a whole: made, opened and closed, and with another policy.
 
 mod damaged;
+mod files;
 mod lifecycle;
 mod metadata_cache;
 mod mkfs;

@@ -10,7 +10,7 @@ use parext4::{Admissions, Device, DirectFile, MemDevice, Policy, Reason, Researc
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Seen, Stamp, fill_append, filled, identify_all};
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const BLOCK: u64 = 4096;
 const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR as u64;
@@ -53,7 +53,7 @@ fn the_counters_say_what_the_table_says() {
     for policy in Policy::ALL {
         let device = Arc::new(Shape::new(16, 4096, true).make());
         let volume = open(Arc::clone(&device) as _, policy, false);
-        let file = volume.create("/file", 0o644).unwrap();
+        let file = volume.create_direct("/file").unwrap();
         one_of_each(&file);
         let stats = file.stats();
         let want: &[(&str, u64, u64)] = match policy {
@@ -228,7 +228,7 @@ fn many_threads(policy: Policy, cuts: bool) {
     let seed = settings::seed(&name);
     let device = Arc::new(Shape::new(64, 4096, true).make());
     let volume = open(Arc::clone(&device) as _, policy, true);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     file.set_len(fixed_size()).unwrap();
     let found = Mutex::new((BTreeMap::new(), BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -251,7 +251,7 @@ fn many_threads(policy: Policy, cuts: bool) {
     volume.close().unwrap();
 
     let volume = open(Arc::clone(&device) as _, policy, false);
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     let seen = read(&file, 0, fixed_size() / SECTOR as u64);
     for (sector, stamp) in model {
         assert_eq!(seen[usize::try_from(sector).unwrap()], Seen::Data(stamp), "sector {sector}");
@@ -316,7 +316,7 @@ fn slow(policy: Policy) -> (Volume, DirectFile) {
     let memory: Arc<MemDevice> = Arc::new(Shape::new(16, 4096, true).make());
     let profile = SimProfile::new(Duration::ZERO, 8).write_latency(Duration::from_millis(5));
     let volume = open(Arc::new(SimDevice::new(memory, profile)), policy, true);
-    let file = volume.create("/file", 0o644).unwrap();
+    let file = volume.create_direct("/file").unwrap();
     (volume, file)
 }
 

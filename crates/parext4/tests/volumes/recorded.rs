@@ -9,7 +9,7 @@ use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, DeviceOptions, Error, FileDevice, MemDevice, Volume, VolumeOptions};
 use parext4_format::superblock::Superblock;
 
-use testkit::volume::{Shape, untimed};
+use testkit::volume::{DirectFiles as _, Shape, untimed};
 use testkit::{Image, tool};
 
 /// What dumpe2fs says of a volume's superblock: the state and the errors on record, in one line each without the gaps.
@@ -34,7 +34,7 @@ fn damaged() -> Option<(Image, u64)> {
     let image = Image::mke2fs(16, &["-b", "1024"])?;
     let volume = image.open();
     volume.mkdir("/dir", 0o755).unwrap();
-    volume.create("/dir/file", 0o644).unwrap();
+    volume.create_direct("/dir/file").unwrap();
     volume.close().unwrap();
     let block: u64 = image.debugfs("blocks /dir").trim().parse().ok()?;
     let mut bytes = std::fs::read(image.path()).unwrap();
@@ -73,7 +73,7 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_preening_checks(&image.path());
-    volume.create("/other", 0o644).unwrap();
+    volume.create_direct("/other").unwrap();
     volume.close().unwrap();
 
     let expected = |record: &str| {
@@ -109,11 +109,11 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
             plan.fail_at = fail_at;
             let device = Arc::new(FaultDevice::new(Arc::clone(&memory) as _, plan));
             let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-            volume.create("/first", 0o644).unwrap();
+            volume.create_direct("/first").unwrap();
             volume.sync().unwrap();
             let calls = device.calls();
-            volume.create("/second", 0o644).unwrap();
-            let file = volume.create("/third", 0o644).unwrap();
+            volume.create_direct("/second").unwrap();
+            let file = volume.create_direct("/third").unwrap();
             file.allocate(0, 1 << 20, false).unwrap();
             drop(file);
             assert_eq!(volume.sync().is_err(), fail_at.is_some());

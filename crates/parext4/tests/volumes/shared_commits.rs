@@ -5,7 +5,7 @@ use std::thread::{sleep, spawn};
 use std::time::Duration;
 
 use parext4::device::{Event, RecordingDevice};
-use parext4::{DirectFile, SetAttributes, Volume};
+use parext4::{DirectFile, OpenOptions, SetAttributes, Volume};
 
 use testkit::device::GatedDevice;
 use testkit::volume::{Shape, untimed};
@@ -22,7 +22,8 @@ fn a_sync_that_shares_a_commit_does_not_flush_again() {
     let recording = Arc::new(RecordingDevice::new(Arc::new(SHAPE.make())));
     let device = Arc::new(GatedDevice::new(Arc::clone(&recording) as _));
     let volume = Volume::open_device(Arc::clone(&device) as _, &untimed()).expect("the volume opens");
-    let files = ["/a", "/b", "/c"].map(|path| volume.create(path, 0).expect("create"));
+    let options = OpenOptions::read_write().create_new(true).mode(0);
+    let files = ["/a", "/b", "/c"].map(|path| volume.open_direct(path, &options).expect("create"));
     volume.sync().expect("sync");
     let flushes = || recording.log().iter().filter(|event| matches!(event, Event::Flush { .. })).count();
     let sync = |file: &DirectFile| {

@@ -1,7 +1,8 @@
 //! Flags that users change, and what they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
-use parext4::{BufferedOptions, DirectFile, InodeFlags, RenameMode, SetAttributes, XattrMode};
+use parext4::{DirectFile, InodeFlags, RenameMode, SetAttributes, XattrMode};
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn immutable_forbids_every_change() {
@@ -46,7 +47,7 @@ fn append_only_lets_a_file_grow_at_its_end() {
         assert_fails!(log.set_len(1 << 20), NotPermitted);
         let opened_before = log.checked_when_opened();
         opened_before.write_at(&[4; 512], 0).unwrap();
-        opened_before.buffered(BufferedOptions::default()).unwrap().write_at(&[5; 512], 512).unwrap();
+        opened_before.buffered().unwrap().write_at(&[5; 512], 512).unwrap();
         assert_fails!(opened_before.set_len(0), NotPermitted);
         assert_fails!(root.unlink(b"log"), NotPermitted);
         assert_eq!(log.size(), 8192);
@@ -98,7 +99,7 @@ fn flags_stay_and_others_see_them() {
     let stat = image.debugfs("stat /file");
     assert!(stat.is_empty() || stat.contains("Flags: 0x80090"), "{stat}");
     let volume = image.open();
-    let file = volume.open_file("/file").unwrap();
+    let file = volume.direct_file("/file").unwrap();
     assert_fails!(file.write_at(&[1; 4096], 0), NotPermitted);
     drop(file);
     volume.close().unwrap();

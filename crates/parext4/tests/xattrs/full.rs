@@ -2,6 +2,7 @@
 
 use super::{Image, file, full_list, names};
 use parext4::{Error, NewInode, XattrMode};
+use testkit::volume::DirectFiles as _;
 
 #[test]
 fn without_free_blocks_nothing_changes() {
@@ -11,7 +12,7 @@ fn without_free_blocks_nothing_changes() {
         let (root, node) = (volume.root().unwrap(), file(&volume, "file"));
         let dir = root.mkdir(b"dir", &NewInode::default()).unwrap();
         dir.set_xattr(b"system.posix_acl_default", &full_list(), XattrMode::Any).unwrap();
-        let full = volume.create("/full", 0o644).unwrap();
+        let full = volume.create_direct("/full").unwrap();
         let mut chunk = 1 << 20;
         let mut at = 0;
         while chunk >= 1024 {

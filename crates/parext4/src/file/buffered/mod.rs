@@ -4,8 +4,8 @@
 //! the map where the pages are there. Data gets its place on the device when it is [written back](crate::writeback); what it
 //! will need is kept for it when it is written (delayed allocation).
 
+mod cursor;
 mod fill;
-mod options;
 mod page_fault;
 mod read;
 mod read_ahead;
@@ -14,38 +14,43 @@ mod sync;
 mod untorn;
 mod write;
 
-pub use options::{Atomicity, BufferedOptions, SyncMode};
+pub use cursor::FileCursor;
 use rangelock::ByteRange;
 
 use self::read_ahead::ReadAhead;
-use super::DirectFile;
+use super::{Access, Atomicity, DirectFile, OpenOptions, SyncMode};
 use crate::error::{Error, Result};
 use crate::inode::Cached;
+use crate::namespace::Metadata;
+use crate::node::Node;
 use crate::page_cache::FilePages;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Rank, hold};
 
-/// An open file that is read and written through the page cache. All methods take `&self`: share one between any
-/// number of threads.
+/// An open file, for reads and writes of any offset and length through the volume's page cache.
 ///
-/// Offsets and lengths are any. Unless [`Atomicity::Page`] is asked for, a read never sees half of a write, as with a
-/// [`DirectFile`]; both kinds of handles may be used on one file at once and see each other's writes. Data is durable after
-/// [`sync_data`](Self::sync_data), and written back some time later otherwise.
+/// All methods take `&self`: share one `File` between any number of threads. They wait for each other only where their bytes
+/// overlap. Reads and writes name their offset, as those of [`std::os::unix::fs::FileExt`] do;
+/// [`cursor`](Self::cursor) adds a position.
+///
+/// A read never sees half of a write, unless the file was opened with [`Atomicity::Page`]. `File`s and [`DirectFile`]s of one
+/// file see each other's writes. Data is written back some seconds after the write, and durable after
+/// [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 ///
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{BufferedOptions, MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
+/// use parext4::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
-/// let file = volume.create("/notes", 0o644)?.buffered(BufferedOptions::default())?;
+/// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+/// let file = volume.open("/notes", &OpenOptions::read_write().create(true))?;
 /// file.write_at(b"to be", 0)?;
 /// file.append(b" or not to be")?;
 /// file.sync_data()?;
 /// let mut text = [0; 18];
-/// assert_eq!(file.read_at(&mut text, 0)?, 18);
+/// file.read_exact_at(&mut text, 0)?;
 /// assert_eq!(&text, b"to be or not to be");
 /// # Ok(())
 /// # }
@@ -53,21 +58,28 @@ use crate::sync::{Rank, hold};
 #[derive(Debug)]
 pub struct File {
     file: DirectFile,
-    options: BufferedOptions,
-    /// The failures to write back that this handle has heard of.
+    options: OpenOptions,
+    /// The count of failed write-backs that this handle has reported.
     heard: AtomicU32,
     read_ahead: ReadAhead,
 }
 
 impl DirectFile {
-    /// The file, to be read and written through the page cache.
+    /// Returns a handle of the same file for I/O through the page cache. It may do what this one may; writes do not append,
+    /// are not durable when they return, and are seen whole.
     ///
     /// # Errors
     /// If the volume is closed.
-    pub fn buffered(&self, options: BufferedOptions) -> Result<File> {
+    pub fn buffered(&self) -> Result<File> {
+        let Access { read, write } = self.access;
+        self.buffered_as(OpenOptions::new().read(read).write(write))
+    }
+
+    /// Returns a handle of the same file for I/O through the page cache, with the modes of `options`.
+    fn buffered_as(&self, options: OpenOptions) -> Result<File> {
         let _in_flight = self.engine().in_flight.enter()?;
         if self.inode().cached().is_none() {
-            // Nobody is under way who would not know that pages may come into being.
+            // Excludes operations that began when the file had no pages, and do not look for them.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
             self.engine().idle_cache.start(&self.engine().pages);
@@ -79,16 +91,56 @@ impl DirectFile {
 }
 
 impl File {
-    /// The file for direct I/O.
+    /// Opens the regular file of an inode. `options` say what the handle may do and what its reads and writes promise; the
+    /// file exists, so what they say about creating and truncating it has no effect.
+    ///
+    /// # Errors
+    /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::Invalid`] if the
+    /// options contradict each other.
+    pub fn new(node: Node, options: &OpenOptions) -> Result<Self> {
+        options.check()?;
+        DirectFile::with_access(node, options.access())?.buffered_as(*options)
+    }
+
+    /// Returns the handle for direct I/O on the same file, which may do what this one may.
     #[must_use]
-    pub fn file(&self) -> &DirectFile {
+    pub fn direct(&self) -> &DirectFile {
         &self.file
     }
 
-    /// Size in bytes.
+    /// Returns the file's inode.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        self.file.node()
+    }
+
+    /// Returns the file's attributes.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        self.file.metadata()
+    }
+
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.file.size()
+    }
+
+    /// Reads exactly as many bytes as `buf` has.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedEof`] if the file ends before; the errors of [`read_at`](Self::read_at).
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
+    }
+
+    /// The same as [`write_at`](Self::write_at), which writes all data too, by the name that
+    /// [`std::os::unix::fs::FileExt`] has for it.
+    ///
+    /// # Errors
+    /// The errors of [`write_at`](Self::write_at).
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_at(data, offset)
     }
 
     /// Sets the size in bytes, as [`DirectFile::set_len`].
@@ -117,7 +169,7 @@ impl DirectFile {
     }
 }
 
-/// Another handle, with failures to hear of and read-ahead of its own.
+/// Returns another handle with the same options. It reports later failures of write-back itself, and has a read-ahead of its own.
 impl Clone for File {
     fn clone(&self) -> Self {
         let heard = AtomicU32::new(self.file.inode().cached().map_or(0, |cached| cached.failures.now()));

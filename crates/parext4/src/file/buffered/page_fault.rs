@@ -16,7 +16,7 @@ impl File {
     pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
         let engine = self.file.engine();
         if !write {
-            let _in_flight = engine.in_flight.enter()?;
+            let _in_flight = self.file.begin_read()?;
             return self.until_there_is_room(|| self.fault_to_read(offset));
         }
         let _in_flight = self.file.begin_change(self.file.refusing)?;

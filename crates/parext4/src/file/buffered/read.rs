@@ -27,7 +27,7 @@ impl File {
     /// # Errors
     /// As there.
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        let _in_flight = self.file.engine().in_flight.enter()?;
+        let _in_flight = self.file.begin_read()?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         let wanted = self.file.end_of(offset, len as u64)?;
         if len == 0 {

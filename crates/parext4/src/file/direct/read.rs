@@ -21,7 +21,7 @@ impl DirectFile {
     /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors; what the device or a
     /// corrupt map give.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let _in_flight = self.engine().in_flight.enter()?;
+        let _in_flight = self.begin_read()?;
         self.check_offset(offset)?;
         let wanted = self.end_of(offset, buf.len() as u64)?;
         if buf.is_empty() {

@@ -30,7 +30,7 @@ impl IoQueue {
         let file = self.files.get(op.file);
         match op.kind {
             Kind::SyncData | Kind::SyncAll => return self.begin_sync(key),
-            Kind::Read => drop(self.engine.in_flight.enter()?),
+            Kind::Read => drop(file.begin_read()?),
             Kind::Write => drop(file.begin_change(file.refusing)?),
             Kind::Append => drop(file.begin_change(InodeFlags::IMMUTABLE)?),
         }

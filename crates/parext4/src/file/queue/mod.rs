@@ -94,13 +94,14 @@ pub struct Completion {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use parext4::{AlignedBuf, IoFlags, IoRequest, MemDevice, MkfsOptions, VolumeOptions, Volume, mkfs};
+/// use parext4::{AlignedBuf, IoFlags, IoRequest, OpenOptions};
+/// # use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
 /// mkfs(&*device, &MkfsOptions::default())?;
-/// let volume = Volume::open_device(device, &VolumeOptions::default())?;
-/// let file = volume.create("/log", 0o644)?;
+/// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+/// let file = volume.open_direct("/log", &OpenOptions::new().write(true).create(true))?;
 /// let mut queue = volume.io_queue(8);
 /// for record in 0..8 {
 ///     let buf = AlignedBuf::from_slice(&[record; 4096]);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parext4::device::RecordingDevice;
-use parext4::{BufferedOptions, Device, DirectFile, File, MemDevice, SyncMode, Volume};
+use parext4::{Device, DirectFile, File, MemDevice, OpenOptions, SyncMode, Volume};
 
 use history::{History, contents};
 use op::{Handles, MOST, Op};
@@ -21,7 +21,7 @@ use testkit::crash_states::{CrashState, for_each_crash_state};
 use testkit::rng::Rng;
 use testkit::sector::{SECTOR, Stamp};
 use testkit::settings;
-use testkit::volume::{Shape, assert_clean, assert_recovers, untimed};
+use testkit::volume::{DirectFiles as _, Shape, assert_clean, assert_recovers, untimed};
 
 /// Number of files. Each has a thread that changes it and one that reads it.
 const FILES: u32 = 2;
@@ -95,9 +95,9 @@ fn whole(file: &DirectFile, number: u32) -> Result<Vec<history::Content>, String
 }
 
 fn handles(volume: &Volume, file: u32) -> Handles {
-    let file = volume.open_file(path(file)).expect("open_file");
+    let file = volume.direct_file(path(file)).expect("open_file");
     let open =
-        |sync| file.buffered(BufferedOptions { sync, ..BufferedOptions::default() }).expect("buffered");
+        |sync| File::new(file.node().clone(), &OpenOptions::read_write().sync(sync)).expect("buffered");
     Handles { buffered: open(SyncMode::None), durable: open(SyncMode::Data), file }
 }
 
@@ -105,7 +105,7 @@ fn handles(volume: &Volume, file: u32) -> Handles {
 fn prepare(shape: Shape) -> MemDevice {
     let device = Arc::new(shape.make_poisoned());
     let volume = Volume::open_device(Arc::clone(&device) as Arc<_>, &untimed()).expect("open");
-    (0..FILES).for_each(|file| drop(volume.create(path(file), 0o644).expect("create")));
+    (0..FILES).for_each(|file| drop(volume.create_direct(path(file)).expect("create")));
     volume.close().expect("close");
     device.fork()
 }
@@ -168,7 +168,7 @@ fn check_image(
     let volume = Volume::open_device(Arc::clone(image) as Arc<dyn Device>, &untimed());
     let volume = volume.unwrap_or_else(|e| panic!("{what}: {e}"));
     for (number, history) in (0..).zip(histories) {
-        let file = volume.open_file(path(number)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let file = volume.direct_file(path(number)).unwrap_or_else(|e| panic!("{what}: {e}"));
         check_file(&file, number, history, epoch).unwrap_or_else(|e| panic!("{what}: file {number}: {e}"));
     }
     volume.close().unwrap_or_else(|e| panic!("{what}: {e}"));

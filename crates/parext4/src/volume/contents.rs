@@ -1,0 +1,114 @@
+//! Whole files by path, as the functions of [`std::fs`].
+
+use std::path::Path;
+
+use super::Volume;
+use crate::error::{Error, Result};
+use crate::file::{File, OpenOptions};
+use crate::namespace::SetAttributes;
+
+/// Bytes that are read or copied at a time.
+const CHUNK: usize = 1 << 20;
+
+impl Volume {
+    /// Returns the contents of a file.
+    ///
+    /// An image can state any size, up to 16 TiB, for a file that has no data. Read a file of an untrusted image by
+    /// [`open_file`](Self::open_file) and a limit, such as [`Read::take`](std::io::Read::take) of a cursor.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+    /// # fn main() -> Result<(), parext4::Error> {
+    /// # let device = Arc::new(MemDevice::new(16 << 20));
+    /// # mkfs(&*device, &MkfsOptions::default())?;
+    /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
+    /// volume.write("/greeting", "hello")?;
+    /// assert_eq!(volume.read("/greeting")?, b"hello");
+    /// assert_eq!(volume.read_to_string("/greeting")?, "hello");
+    /// assert!(volume.exists("/greeting")? && !volume.exists("/farewell")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`File::read_at`].
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let mut bytes = Vec::new();
+        loop {
+            let read = bytes.len();
+            bytes.resize(read + CHUNK, 0);
+            let count = file.read_at(&mut bytes[read..], read as u64)?;
+            bytes.truncate(read + count);
+            if count < CHUNK {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Returns the contents of a file that is UTF-8 text.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Invalid`] if the file is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?)
+            .map_err(|_| Error::invalid(format_args!("{} is not UTF-8 text", path.display())))
+    }
+
+    /// Creates a file, or truncates the one that exists, and writes `contents`. Data is written back some seconds later;
+    /// [`sync`](Self::sync) makes it durable.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`File::write_at`].
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.create(path)?.write_at(contents.as_ref(), 0)
+    }
+
+    /// Returns true if a path leads to an inode. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), but for [`Error::NotFound`].
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.resolve(path) {
+            Err(Error::NotFound(_)) => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
+    /// Copies the contents and the permission bits of a file, and returns the number of bytes. Creates the target, or
+    /// replaces its contents. Holes are copied as zeros.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to one file.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open_file(from)?;
+        let permissions = source.metadata().permissions;
+        let options = OpenOptions::new().write(true).create(true).mode(permissions);
+        let target = self.open(to, &options)?;
+        if source.node().ino() == target.node().ino() {
+            return Err(Error::invalid("a file to copy onto itself"));
+        }
+        target.set_len(0)?;
+        let bytes = copy_contents(&source, &target)?;
+        target
+            .node()
+            .set_attributes(&SetAttributes { permissions: Some(permissions), ..SetAttributes::default() })?;
+        Ok(bytes)
+    }
+}
+
+/// Copies the bytes of one file to another. Returns their number.
+fn copy_contents(source: &File, target: &File) -> Result<u64> {
+    let mut buf = vec![0; CHUNK];
+    let mut done = 0;
+    loop {
+        let count = source.read_at(&mut buf, done)?;
+        target.write_at(&buf[..count], done)?;
+        done += count as u64;
+        if count < CHUNK {
+            return Ok(done);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Opens and creates files by path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Volume;
+use crate::error::{Error, Result};
+use crate::file::{DirectFile, File, OpenOptions};
+use crate::namespace::NewInode;
+use crate::node::Node;
+
+/// Limit of symbolic links that lead from a path to a file that is created.
+const MAX_FOLLOWED: u32 = 40;
+
+/// Symbolic links are followed, also one at the end of the path.
+impl Volume {
+    /// Opens a file for reads and writes of any offset and length, through the page cache.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use parext4::{MemDevice, MkfsOptions, VolumeOptions, mkfs};
+    /// use parext4::{OpenOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), parext4::Error> {
+    /// # let device = Arc::new(MemDevice::new(16 << 20));
+    /// # mkfs(&*device, &MkfsOptions::default())?;
+    /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
+    /// let file = volume.open("/counters", &OpenOptions::read_write().create(true))?;
+    /// file.write_at(&7_u32.to_le_bytes(), 4)?;
+    /// assert_eq!(file.size(), 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] unless the file exists or is created; [`Error::Exists`] for
+    /// [`create_new`](OpenOptions::create_new); [`Error::IsDirectory`], or [`Error::Invalid`] for another kind of inode;
+    /// [`Error::ReadOnly`] if the options write and the volume is read-only; [`Error::Invalid`] if the options contradict each
+    /// other; the errors of [`resolve`](Self::resolve) and of [`Node::create`].
+    pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
+        options.check()?;
+        let (node, created) = self.find_or_create(path.as_ref(), options)?;
+        let file = File::new(node, options)?;
+        if options.truncate && !created {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file for direct I/O: past the page cache, in multiples of the device's sectors.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which are of buffered files only.
+    pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
+        options.check_direct()?;
+        let (node, created) = self.find_or_create(path.as_ref(), options)?;
+        let file = DirectFile::with_access(node, options.access())?;
+        if options.truncate && !created {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file for reading, as [`std::fs::File::open`] does.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open(path, &OpenOptions::new().read(true))
+    }
+
+    /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to zero bytes if it exists.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
+    }
+
+    /// Returns the inode of the file to open, and whether this call has created it.
+    fn find_or_create(&self, path: &Path, options: &OpenOptions) -> Result<(Node, bool)> {
+        if options.access().write {
+            self.engine.check_not_read_only()?;
+        }
+        if options.create_new {
+            return Ok((self.create_file(path, options.mode)?, true));
+        }
+        match self.resolve(path) {
+            Err(Error::NotFound(_)) if options.create => self.create_followed(path, options.mode),
+            found => Ok((found?, false)),
+        }
+    }
+
+    /// Creates a file, at the target of the symbolic links at the end of the path if there are any. Returns the inode, and
+    /// false if another thread has created the file first.
+    fn create_followed(&self, path: &Path, mode: u16) -> Result<(Node, bool)> {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_FOLLOWED {
+            match self.create_file(&path, mode) {
+                Err(Error::Exists(_)) => {}
+                created => return Ok((created?, true)),
+            }
+            match self.resolve(&path) {
+                Err(Error::NotFound(_)) => {}
+                found => return Ok((found?, false)),
+            }
+            match self.read_link(&path) {
+                // The file or the link was removed meanwhile.
+                Err(Error::NotFound(_) | Error::Invalid(_)) => {}
+                target => path = path.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&target?)),
+            }
+        }
+        Err(Error::Loop(path.display().to_string()))
+    }
+
+    /// Creates a regular file.
+    fn create_file(&self, path: &Path, mode: u16) -> Result<Node> {
+        let place = self.place(path)?;
+        if place.slash || place.name.is_empty() {
+            return Err(Error::IsDirectory(path.display().to_string()));
+        }
+        place.dir.create(&place.name, &NewInode { permissions: mode, ..NewInode::default() })
+    }
+}

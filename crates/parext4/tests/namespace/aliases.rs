@@ -1,10 +1,12 @@
 //! Structures that lead to one block, or to one directory, by several ways. Each is refused where a walk could otherwise
 //! go on for ever or list more than the volume holds. Without checksums, so that only the structure is in the way.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parext4::device::MemDevice;
-use parext4::{Error, Node, RenameMode, Volume, VolumeOptions};
+use parext4::{Error, FileType, Node, RenameMode, Volume, VolumeOptions};
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::{FileBlock, InodeNo, dir_entry, extent};
 
@@ -278,4 +280,23 @@ fn directories_with_several_names() {
             }
         }
     }
+}
+
+#[test]
+fn a_walk_reports_a_directory_that_contains_itself() {
+    let Some(mut hostile) = Hostile::new(|volume| {
+        volume.mkdir_all("/a/b/c", 0o755).unwrap();
+        volume.write("/a/b/file", "text").unwrap();
+    }) else {
+        return;
+    };
+    let ino = hostile.open_read_only().metadata("/a").unwrap().ino;
+    let block = hostile.blocks("/a/b")[0];
+    dir_entry::set_inode(hostile.block(block), false, b"c", ino, FileType::Directory.dirent_type()).unwrap();
+    let volume = hostile.open();
+    let (found, failed): (Vec<_>, Vec<_>) = volume.walk("/a").unwrap().partition(|entry| entry.is_ok());
+    let paths: BTreeSet<_> = found.into_iter().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(paths, ["/a/b", "/a/b/file"].map(PathBuf::from).into());
+    assert!(matches!(&failed[..], [Err(Error::Loop(path))] if path.starts_with("/a/b/c:")), "{failed:?}");
+    assert_fails!(volume.remove_dir_all("/a"), Loop);
 }

@@ -355,8 +355,7 @@ fn a_wait_for_a_block_is_explained() {
 fn a_wait_for_the_file_is_explained() {
     for policy in [Policy::Exclusive, Policy::SharedOverwrite] {
         let said = wait_of(policy, [(512, 1024), (524_288, 1024)]);
-        let why =
-            "it initialises a block that it covers in part, for which it must have the file alone; a write";
+        let why = "it initialises a block that it covers in part, for which it must hold the file exclusively; a write";
         assert!(said.contains(why), "{said}");
     }
 }

@@ -1,5 +1,5 @@
-//! What a volume takes of memory while several threads write and read a file much larger than its cache, as the system
-//! counts it: the peak of the process's resident memory. A test of its own, so that the process does nothing else.
+//! Memory that a volume uses while several threads write and read a file much larger than its cache: the peak of the
+//! process's resident memory. A test program of its own, so that the process does nothing else.
 //!
 //! `PAREXT4_MEMORY_MIB` is the size of the file in MiB.
 
@@ -12,28 +12,28 @@ use testkit::settings;
 use testkit::volume::DirectFiles as _;
 
 const MIB: u64 = 1 << 20;
-/// What the cache may take: contents of pages, their states, and the nodes by which they are found.
+/// Budget of the page cache: contents of pages, their states, and the nodes of the trees.
 const BUDGET: u64 = 16 * MIB;
-/// What is kept of metadata beyond what is in use.
+/// Budget of the metadata cache.
 const METADATA: u64 = MIB;
 /// Threads that write and read.
 const THREADS: u64 = 4;
-/// With the volume's own: 3 that write back, 4 that read ahead, 1 that commits.
+/// Includes the background threads: 3 for write-back, 4 for read-ahead, 1 for commits.
 const ALL_THREADS: u64 = THREADS + 8;
-/// Each keeps its buffers for requests, one of each power of two up to 1 MiB, for its next ones.
+/// Each thread keeps one request buffer of each power of two up to 1 MiB.
 const BUFFERS: u64 = ALL_THREADS * 2 * MIB;
-/// What there is besides: the stacks, as far as they are used; what was committed and is not at home yet; the map of the
-/// file; and what the allocator of the process loses between allocations.
+/// All other memory: the used part of the stacks, committed blocks that await their checkpoint, the extent map of the
+/// file, and the fragmentation of the process's allocator.
 const BESIDES: u64 = 8 * MIB;
 
-/// A line of what the system says of this process, in bytes.
+/// Returns a line of `/proc/self/status`, in bytes.
 fn status(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// What byte `at` of the file is, which begins a word.
+/// Returns the expected word of the file at byte `at`.
 fn word(at: u64) -> [u8; 8] {
     (at ^ 0x5eed).to_le_bytes()
 }
@@ -42,8 +42,8 @@ fn piece(offset: u64, len: u64) -> Vec<u8> {
     (offset..offset + len).step_by(8).flat_map(word).collect()
 }
 
-/// One thread's part: it writes a quarter of the file, reads it in order, and then any pieces of the file, some of which
-/// it writes once more.
+/// Runs one thread: writes a quarter of the file, reads it in order, and then reads and overwrites random pieces of
+/// it.
 fn work(file: &File, thread: u64, size: u64) {
     const LEN: u64 = 128 << 10;
     let part = size / THREADS;
@@ -78,14 +78,14 @@ fn a_volume_stays_within_its_memory_limit() {
     let device = Arc::new(FileDevice::open(dir.path().join("image"), &image).unwrap());
     mkfs(&*device, &MkfsOptions::default()).unwrap();
     let Some(before) = status("VmRSS") else {
-        testkit::skipped("what memory takes: the system does not say");
+        testkit::skipped("memory use: there is no VmRSS in /proc/self/status");
         return;
     };
     let options =
         VolumeOptions::new().cache_bytes(BUDGET).metadata_cache_bytes(usize::try_from(METADATA).unwrap());
     let volume = Volume::open_device(device, &options).unwrap();
     let file = volume.create_direct("/file").unwrap().buffered().unwrap();
-    // The threads write at the same time, and read then.
+    // The threads write at the same time, and read afterwards.
     file.set_len(size).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

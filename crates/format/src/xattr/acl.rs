@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn an_invalid_list_is_refused() {
         let entry = |tag, perm| (tag, perm, 5);
         let refused = |entries: &[(u16, u16, u32)]| Acl::from_xattr(&list(entries)).unwrap_err().field;
         let [owner, group, other] = [USER_OBJ, GROUP_OBJ, OTHER].map(|tag| entry(tag, 7));

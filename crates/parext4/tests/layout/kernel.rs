@@ -1,4 +1,4 @@
-//! The model itself, checked against the kernel's ext4, so that its rules are those of ext4.
+//! Checks the model itself against the kernel's ext4, so that a match with the model is a match with ext4.
 
 use std::fs::File;
 use std::io::Error;

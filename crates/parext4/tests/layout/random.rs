@@ -44,7 +44,7 @@ fn changes(name: &str, shape: Shape, span: u64, count: u32, pieces: bool) {
         if rng.chance(2) {
             drop(file);
             volume.close().unwrap();
-            assert_clean(&device, &format!("seed {seed}, behind change {nth}, {change:x?}"));
+            assert_clean(&device, &format!("seed {seed}, after change {nth}, {change:x?}"));
             volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
             file = volume.direct_file("/file").unwrap();
         }

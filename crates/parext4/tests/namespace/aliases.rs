@@ -1,5 +1,6 @@
-//! Structures that lead to one block, or to one directory, by several ways. Each is refused where a walk could otherwise
-//! go on for ever or list more than the volume holds. Without checksums, so that only the structure is in the way.
+//! Structures that lead to one block, or to one directory, on several paths. Each is refused where a walk could
+//! otherwise go on for ever or list more than the volume holds. Without checksums, so that only the checks of the
+//! structure apply.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,18 +15,18 @@ use super::{Image, assert_fails, new};
 use testkit::volume::DirectFiles as _;
 
 const BLOCK: usize = 1024;
-/// Where `i_size_lo` and `i_block` lie in an inode.
+/// Offsets of `i_size_lo` and `i_block` in an inode.
 const SIZE: usize = 0x04;
 const MAP: usize = 0x28;
 
-/// The bytes of a volume with 1 KiB blocks, and where some of its structures lie.
+/// The bytes of a volume with 1 KiB blocks, and the offsets of some of its structures.
 struct Hostile {
     image: Image,
     bytes: Vec<u8>,
 }
 
 impl Hostile {
-    /// A volume that `fill` has filled.
+    /// Makes a volume and fills it with `fill`.
     fn new(fill: impl FnOnce(&Volume)) -> Option<Self> {
         let image = Image::mke2fs(16, &["-b", "1024", "-N", "512", "-O", "^metadata_csum,^uninit_bg"])?;
         let volume = image.open();
@@ -35,7 +36,7 @@ impl Hostile {
         (!image.debugfs("stats").is_empty()).then_some(Self { image, bytes })
     }
 
-    /// The blocks of a file of the volume as `fill` left it.
+    /// Returns the blocks of a file of the original volume.
     fn blocks(&self, path: &str) -> Vec<usize> {
         let list = self.image.debugfs(&format!("blocks {path}"));
         list.split_whitespace().map(|block| block.parse().unwrap()).collect()
@@ -45,7 +46,7 @@ impl Hostile {
         &mut self.bytes[n * BLOCK..(n + 1) * BLOCK]
     }
 
-    /// The fields of an inode, from where debugfs says that it lies.
+    /// Returns the fields of an inode, at the offset that debugfs prints.
     fn inode(&mut self, path: &str) -> &mut [u8] {
         let place = self.image.debugfs(&format!("imap {path}"));
         let (block, offset) =
@@ -95,7 +96,7 @@ fn fill_dir(volume: &Volume, path: &str, names: u32) {
     }
 }
 
-/// How many names a listing gives until it ends, or the error.
+/// Returns how many names a listing returns until it ends, or the error.
 fn listed(dir: &Node) -> Result<usize, Error> {
     let (mut after, mut count) = (0, 0);
     loop {
@@ -107,7 +108,7 @@ fn listed(dir: &Node) -> Result<usize, Error> {
     }
 }
 
-/// Entries that all name `block`, whose hashes all say that the names of one hash go on there.
+/// Returns index entries that all name `block`. Their hashes all say that the names of one hash continue there.
 fn entries(count: usize, block: u32) -> Vec<DxEntry> {
     vec![DxEntry { hash: 0x1001, block: FileBlock(block) }; count]
 }
@@ -119,7 +120,7 @@ fn a_hash_tree_leads_to_no_block_twice() {
     let (root, node, other) = (blocks[0], blocks[2], blocks[3]);
     let (fits_root, fits_node) = (htree::root_limit(BLOCK, false), htree::node_limit(BLOCK, false));
     let sound = hostile.bytes.clone();
-    // Every entry of the root leads to one node, each entry of that to one leaf.
+    // Every entry of the root leads to one node, each entry of that node to one leaf.
     htree::set_levels(hostile.block(root), 1);
     htree::encode_root_entries(hostile.block(root), false, &entries(fits_root, 2));
     htree::encode_node(hostile.block(node), false, &entries(fits_node, 1));
@@ -145,7 +146,7 @@ fn a_hash_tree_leads_to_no_block_twice() {
     }
 }
 
-/// The hashes of the index do not lead to where the names are, so each batch would begin at the first leaf.
+/// The hashes of the index do not match the leaves of the names, so each batch would begin at the first leaf.
 #[test]
 fn a_listing_does_not_pass_over_many_listed_leaves_in_every_batch() {
     let Some(mut hostile) = Hostile::new(|volume| fill_dir(volume, "/dir", 700)) else { return };
@@ -162,7 +163,7 @@ fn a_listing_does_not_pass_over_many_listed_leaves_in_every_batch() {
 fn a_directory_is_not_larger_than_the_volume() {
     let Some(mut hostile) = Hostile::new(|volume| fill_dir(volume, "/dir", 5)) else { return };
     let first = hostile.blocks("/dir")[0];
-    // Past the journal, which lies in the middle of the volume, all blocks are free.
+    // Past the journal, which is in the middle of the volume, all blocks are free.
     let start = hostile.blocks("<8>").into_iter().max().unwrap() + 1;
     let free = start..start + 5600;
     for block in free.clone() {
@@ -177,8 +178,8 @@ fn a_directory_is_not_larger_than_the_volume() {
     assert!(error.contains("i_size"), "{error}");
 }
 
-/// A block that one file has twice is freed twice and written from two places: no changes. It can still be read where
-/// nothing can be changed, as the kernel reads it.
+/// A block that one file maps twice would be freed twice and written through two offsets, so changes are refused. A
+/// read-only volume can still be read, as the kernel does.
 #[test]
 fn the_blocks_of_one_file_are_different_ones() {
     let fill = |volume: &Volume| {
@@ -246,7 +247,7 @@ fn metadata_blocks_of_the_volume_belong_to_no_file() {
     }
 }
 
-/// A directory that contains itself, its parent, the root and a directory that has another name too.
+/// A directory that contains itself, its parent, the root, or a directory that has another name too.
 #[test]
 fn directories_with_several_names() {
     let fill = |volume: &Volume| {

@@ -1,4 +1,4 @@
-//! Each operation, and what it refuses.
+//! Each operation, and the errors it returns.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
 use parext4::{FileType, Metadata, NewInode, OpenOptions, RenameMode, SetAttributes, Special, Timestamp};
@@ -147,7 +147,7 @@ fn attributes_are_persistent() {
     assert_eq!((file.metadata().gid, inner.metadata().gid), (6, 6));
     assert_eq!(inner.metadata().permissions, 0o2644);
     file.set_attributes(&SetAttributes { uid: Some(9), ..SetAttributes::default() }).unwrap();
-    assert_eq!(file.metadata().permissions, 0o755, "a new owner takes set-ID bits away");
+    assert_eq!(file.metadata().permissions, 0o755, "a new owner clears set-ID bits");
     let mtime = Timestamp { seconds: 5_000_000_000, nanoseconds: 123 };
     let set = SetAttributes { permissions: Some(0o600), mtime: Some(mtime), ..SetAttributes::default() };
     file.set_attributes(&set).unwrap();
@@ -197,7 +197,7 @@ fn a_full_volume_refuses_and_stays_sound() {
     let root = volume.root().unwrap();
     let (mut made, mut missing) = (0, None);
     for n in 0..4096 {
-        // Directories take blocks, and their long names more.
+        // Directories need blocks, and more of them with long names.
         match root.mkdir(format!("{n:0>200}").as_bytes(), &new()) {
             Ok(_) => made += 1,
             Err(error) => {

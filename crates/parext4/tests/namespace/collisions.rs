@@ -1,8 +1,8 @@
-//! Names whose hashes are equal: they go on from leaf to leaf.
+//! Names with equal hashes, which continue from leaf to leaf.
 
 use super::{Image, names, new};
 
-/// Behind 240 times 'x', these have the same legacy hash, found by trying.
+/// After 240 times 'x', these suffixes have the same legacy hash. Found by trial.
 const ENDS: [&str; 14] = [
     "aaaaaaa", "b8o345q", "d3w5gh5", "d8ueft9", "fxu9wym", "fxxsg5l", "f8uv5kn", "g8ag1yy", "h1nnlb1",
     "ia22axq", "jntth9v", "klr74uf", "n6s0idz", "ola7knl",
@@ -12,7 +12,7 @@ fn colliding(end: &str) -> Vec<u8> {
     [&[b'x'; 240], end.as_bytes()].concat()
 }
 
-/// Leaves of 1 KiB hold three such names.
+/// A leaf of 1 KiB holds three such names.
 #[test]
 fn names_of_one_hash_fill_several_leaves() {
     for others in [0, 200] {

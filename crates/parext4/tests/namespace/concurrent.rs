@@ -8,7 +8,7 @@ use parext4::{Node, RenameMode};
 
 const THREADS: u32 = 8;
 
-/// A small generator of numbers, the same for the same seed (xorshift).
+/// A small random number generator, the same for the same seed (xorshift).
 pub struct Random(u64);
 
 impl Random {
@@ -77,8 +77,8 @@ fn threads_in_one_directory() {
     });
 }
 
-/// Any operation on any of a few names in any of a few directories, which themselves move: nothing may hang,
-/// and only the errors of losers may come back.
+/// Random operations on few names in few directories, which themselves move: nothing may deadlock, and only the
+/// errors of a lost race may be returned.
 fn hammer(dirs: &[Node], seed: u64, rounds: u32) {
     let mut random = Random::new(seed);
     for _ in 0..rounds {
@@ -118,7 +118,7 @@ fn threads_in_directories_that_move() {
         let volume = image.open();
         let root = volume.root().unwrap();
         let mut dirs = vec![root.mkdir(b"d", &new()).unwrap()];
-        // Names that the threads use too, so that these directories move and go.
+        // Names that the threads use too, so that these directories are moved and removed.
         for n in 0..4 {
             let parent = dirs[n / 2].clone();
             dirs.push(parent.mkdir(format!("n{n}").as_bytes(), &new()).unwrap());
@@ -146,7 +146,7 @@ fn opposite_moves_of_directories_make_no_cycle() {
             scope.spawn(|| root.rename(b"a", &b, b"a", RenameMode::Replace));
             scope.spawn(|| root.rename(b"b", &a, b"b", RenameMode::Replace));
         });
-        // One of them won, and the other became a cycle.
+        // One of the renames won, and the other would have made a cycle.
         let inside = a.rename(b"b", &root, b"b", RenameMode::Replace);
         let other = b.rename(b"a", &root, b"a", RenameMode::Replace);
         assert!(inside.is_ok() != other.is_ok(), "{inside:?} {other:?}");

@@ -1,4 +1,4 @@
-//! Directories whose bytes are anything: errors, and no panic.
+//! Directories of arbitrary bytes: operations return errors and do not panic.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parext4::device::MemDevice;
 use parext4::{Error, Node, RenameMode, Volume, VolumeOptions, XattrMode};
 use testkit::volume::DirectFiles as _;
 
-/// Does everything to a directory, whatever comes of it.
+/// Runs every operation on a directory, and ignores the results.
 fn exercise(volume: &Volume, dir: &Node) {
     let mut after = 0;
     let mut batches = 0;
@@ -32,7 +32,7 @@ fn exercise(volume: &Volume, dir: &Node) {
     let _ = volume.mkdir("/to", 0o755).and_then(|to| root.rename(b"moved", &to, b"x", RenameMode::Replace));
 }
 
-/// Without checksums, so that nothing but the checks of the structures is in the way.
+/// Without checksums, so that only the checks of the structures apply.
 #[test]
 fn arbitrary_bytes_in_a_directory_cause_no_panic() {
     for features in ["^metadata_csum", "^metadata_csum,^dir_index"] {
@@ -56,7 +56,7 @@ fn arbitrary_bytes_in_a_directory_cause_no_panic() {
             let mut random = Random::new(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
             let mut bytes = sound.snapshot();
             for _ in 0..1 + random.below(6) {
-                // Mostly the root and the first nodes and entries, where most fields are.
+                // Mostly in the root and the first nodes and entries, which hold most fields.
                 let block = match random.below(2) {
                     0 => blocks[0],
                     _ => blocks[usize::try_from(random.below(blocks.len() as u64)).unwrap()],
@@ -103,24 +103,25 @@ impl Damage {
     }
 }
 
-/// The number after `label` in what debugfs prints.
+/// Returns the number after `label` in the output of debugfs.
 fn number_after(text: &str, label: &str) -> u64 {
     let rest = text.split(label).nth(1).unwrap_or_else(|| panic!("{label:?} in {text}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap()
 }
 
-/// Where the leaf of a file's extent tree, a block of attributes, and attributes in an inode are in an image.
+/// Returns the offsets in an image of the leaf of a file's extent tree, of an attribute block, and of the attributes
+/// in an inode.
 fn places_to_damage(image: &Image) -> [(&'static str, u64); 4] {
     let extents = image.debugfs("ex /leaf");
-    // The line of the index entry: "0/ 1   1/  1     0 -    38  1234             39".
+    // The line of the index entry: "0/ 1 1/ 1 0 - 38 1234 39".
     let index = extents.lines().nth(1).unwrap();
     let leaf: u64 = index.rsplit_once(" - ").unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
     let block_of = |name: &str| number_after(&image.debugfs(&format!("stat {name}")), "File ACL:");
     let place = image.debugfs("imap /body");
     let offset = place.rsplit("0x").next().unwrap().trim();
     let body = number_after(&place, "at block") * 1024 + u64::from_str_radix(offset, 16).unwrap();
-    // Behind 128 bytes, the fields added later (32), and the magic: the first entry.
+    // After 128 bytes, the 32 bytes of fields added later, and the magic: the first entry.
     [
         ("leaf", leaf * 1024),
         ("block", block_of("/block") * 1024),
@@ -161,7 +162,7 @@ fn an_inode_that_cannot_be_deleted_keeps_its_name() {
     let volume = image.open();
     let root = volume.root().unwrap();
     for name in ["leaf", "block", "body"] {
-        // Another name is left.
+        // The inode still has another name.
         root.unlink(format!("second-{name}").as_bytes()).unwrap();
         assert_fails!(root.unlink(name.as_bytes()), Corrupt);
         let new_name = format!("new-{name}");

@@ -90,7 +90,7 @@ fn two_levels_of_index() {
         let dump = image.debugfs("htree_dump /dir");
         assert!(dump.is_empty() || dump.contains("Indirect levels: 1"), "{dump}");
 
-        // Emptied, it can be filled again.
+        // An emptied directory can be filled again.
         let volume = image.open();
         let dir = volume.resolve("/dir").unwrap();
         for name in names(&dir) {
@@ -104,7 +104,7 @@ fn two_levels_of_index() {
     }
 }
 
-/// A directory of 1 KiB blocks has at most 123 * 126 leaves or so; then its index is full.
+/// A directory of 1 KiB blocks has at most about 123 * 126 leaves; then its index is full.
 #[test]
 fn a_full_index_refuses_names() {
     let Some(image) = Image::mke2fs(64, &["-b", "1024", "-O", "^has_journal"]) else { return };

@@ -1,4 +1,4 @@
-//! The namespace against a model and against others' programs.
+//! The namespace against a model, debugfs and the kernel.
 
 mod aliases;
 mod basics;
@@ -13,10 +13,10 @@ mod rename;
 use parext4::{Error, NewInode, Node, Volume};
 use testkit::Image;
 
-/// A kind of volume: its name, options for mke2fs, its directory hash if it is not the usual one.
+/// A kind of volume: its name, options for mke2fs, and its directory hash if it is not the default.
 type Kind = (&'static str, &'static [&'static str], Option<&'static str>);
 
-/// Kinds of volumes that differ in what directories look like.
+/// Kinds of volumes that differ in the format of directories.
 const KINDS: &[Kind] = &[
     ("4k", &["-b", "4096"], None),
     ("2k", &["-b", "2048"], None),
@@ -31,7 +31,7 @@ const KINDS: &[Kind] = &[
     ("1k, no dir_nlink", &["-b", "1024", "-O", "^dir_nlink"], None),
 ];
 
-/// A new volume of a kind, if the tools are there.
+/// Makes a volume of a kind, if the tools are installed.
 fn make(mib: u64, kind: &Kind) -> Option<Image> {
     let image = Image::mke2fs(mib, kind.1)?;
     kind.2.is_none_or(|hash| image.tune2fs(&["-E", hash])).then_some(image)
@@ -49,7 +49,7 @@ fn on_each_kind(mib: u64, test: impl Fn(&Volume)) {
     }
 }
 
-/// The names in a directory, in their own order.
+/// Returns the names in a directory, in their order on disk.
 fn names(dir: &Node) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut after = 0;

@@ -44,14 +44,14 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Names of all lengths up to 255 bytes, told apart by their first.
+/// Returns a name of up to 255 bytes. Names differ in their first bytes.
 fn name(n: u8) -> Vec<u8> {
     let mut name = vec![b'a' + n];
     name.resize(1 + usize::from(n) * 254 / 11, b'.');
     name
 }
 
-/// What a name stands for: a number for each inode made, and its type.
+/// The meaning of a name: a number for each inode made, and its type.
 type Entry = (u32, FileType);
 
 #[derive(Default)]
@@ -114,7 +114,7 @@ fn dirs(volume: &Volume) -> [Node; DIRS] {
     std::array::from_fn(|n| volume.resolve(format!("/d{n}")).unwrap())
 }
 
-/// Does one operation on both; whether each of them did it.
+/// Runs one operation on both. Returns whether each of them succeeded.
 fn apply(model: &mut Model, at: &[Node; DIRS], op: &Op) -> (bool, bool) {
     match *op {
         Op::Create(d, n) => {

@@ -1,10 +1,10 @@
-//! Paths.
+//! Resolution of paths.
 
 use super::{Error, Image, assert_fails};
 use parext4::{FileType, Volume};
 use testkit::volume::DirectFiles as _;
 
-/// A volume with a few files and links in it.
+/// Makes a volume with files, directories and links.
 fn tree(image: &Image) -> Volume {
     let volume = image.open();
     volume.mkdir_all("/a/b/c", 0o755).unwrap();
@@ -81,7 +81,7 @@ fn the_last_component() {
     volume.mkdir_all("/p/q/../r/./s", 0o755).unwrap();
     volume.resolve("/p/q").unwrap();
     volume.resolve("/p/r/s").unwrap();
-    // Links at the end are not followed.
+    // A link at the end of the path is not followed.
     volume.link("/abs", "/abs-2").unwrap();
     assert_eq!(volume.read_link("/abs-2").unwrap(), b"/a/b");
     volume.rename("/abs", "/abs-3").unwrap();

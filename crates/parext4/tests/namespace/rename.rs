@@ -1,4 +1,4 @@
-//! Renaming: what replaces what, and where directories may go.
+//! Renames: which targets they replace, and where directories may move.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
 use parext4::{FileType, InodeNo, NewInode, Node, RenameMode, Volume};
@@ -6,7 +6,7 @@ use testkit::volume::DirectFiles as _;
 
 const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
 
-/// What a name may mean before a rename.
+/// Meanings of a name before a rename.
 const THINGS: [&str; 4] = ["none", "file", "empty", "full"];
 
 fn make(dir: &Node, name: &[u8], thing: &str) -> Option<InodeNo> {
@@ -19,7 +19,7 @@ fn make(dir: &Node, name: &[u8], thing: &str) -> Option<InodeNo> {
     Some(dir.lookup(name).unwrap().ino())
 }
 
-/// The errno that Linux gives, or 0.
+/// Returns the errno of Linux, or 0.
 fn expected(old: &str, new: &str, mode: RenameMode) -> i32 {
     let is_dir = |thing| matches!(thing, "empty" | "full");
     match (old, new, mode) {
@@ -34,7 +34,7 @@ fn expected(old: &str, new: &str, mode: RenameMode) -> i32 {
     }
 }
 
-/// Asserts that a directory counts its subdirectories and that their `..` is it.
+/// Asserts that a directory counts its subdirectories and that their `..` refers to it.
 fn check_links(dir: &Node) {
     let subdirs: Vec<Node> = names(dir)
         .iter()
@@ -125,7 +125,7 @@ fn cycles_are_refused() {
     assert_fails!(b.rename(b"c", &root, b"a", RenameMode::Exchange), Invalid);
     assert_fails!(b.rename(b"c", &root, b"a", RenameMode::Replace), NotEmpty);
     assert_fails!(b.rename(b"c", &a, b"b", RenameMode::Replace), NotEmpty);
-    // Up is no cycle.
+    // A move towards the root makes no cycle.
     b.rename(b"c", &root, b"c", RenameMode::Replace).unwrap();
     assert_eq!(c.lookup(b"..").unwrap().ino(), root.ino());
     volume.close().unwrap();

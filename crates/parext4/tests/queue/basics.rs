@@ -1,17 +1,17 @@
-//! What queues are for, on every back end.
+//! The operations of queues, on every back end.
 
 use std::sync::Arc;
 
 use parext4::{DirectFile, IoQueue, IoRequest};
 use testkit::device::RemoteDevice;
 
-use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, one, read, write};
+use super::test_volume::{Kind, TestVolume, WAIT, append, contents, harvest_all, one, read, write};
 use testkit::rng::Rng;
 use testkit::volume::DirectFiles as _;
 
 const BLOCK: usize = 4096;
 
-/// Writes with many in flight; the buffers come back as they were, each its own.
+/// Writes with many operations in flight. Each completion returns the operation's own buffer, unchanged.
 fn write_pieces(queue: &mut IoQueue, file: &DirectFile, pieces: &[(u64, Vec<u8>)]) {
     let mut addresses = Vec::new();
     for (token, (offset, bytes)) in (0..).zip(pieces) {
@@ -31,7 +31,7 @@ fn write_pieces(queue: &mut IoQueue, file: &DirectFile, pieces: &[(u64, Vec<u8>)
     }
 }
 
-/// Pieces that do not overlap, in random order, some less than a block.
+/// Returns pieces that do not overlap, in random order, some shorter than a block.
 fn pieces(rng: &mut Rng) -> Vec<(u64, Vec<u8>)> {
     let mut pieces = Vec::new();
     let mut sector = 0;
@@ -60,9 +60,9 @@ fn model(pieces: &[(u64, Vec<u8>)]) -> Vec<u8> {
 #[test]
 fn many_operations_are_in_flight_at_once() {
     for (kind, block_size) in Kind::ALL.into_iter().zip([1024, 4096, 2048, 4096, 1024]) {
-        let mut bed = Bed::new(kind, block_size);
-        let file = bed.volume.create_direct("/file").unwrap();
-        let mut queue = bed.volume.io_queue(8);
+        let mut test = TestVolume::new(kind, block_size);
+        let file = test.volume.create_direct("/file").unwrap();
+        let mut queue = test.volume.io_queue(8);
         let pieces = pieces(&mut Rng::new(7, 0));
         write_pieces(&mut queue, &file, &pieces);
         let want = model(&pieces);
@@ -78,35 +78,35 @@ fn many_operations_are_in_flight_at_once() {
         assert_eq!(one(&mut queue, &file, IoRequest::SyncData, WAIT).result.unwrap(), 0);
         assert_eq!(one(&mut queue, &file, IoRequest::SyncAll, WAIT).result.unwrap(), 0);
         drop((queue, file));
-        bed.reopen();
-        assert!(contents(&bed.volume.direct_file("/file").unwrap()) == want, "{kind:?}: another open");
-        bed.close();
+        test.reopen();
+        assert!(contents(&test.volume.direct_file("/file").unwrap()) == want, "{kind:?}: another open");
+        test.close();
     }
 }
 
 #[test]
 fn a_device_outside_its_crate_serves_operations_by_its_own_queue() {
     let mut device = None;
-    let bed = Bed::behind(4096, |memory| {
+    let test = TestVolume::under(4096, |memory| {
         let remote = Arc::new(RemoteDevice::new(memory));
         device.insert(remote).clone()
     });
     let device = device.unwrap();
-    let file = bed.volume.create_direct("/file").unwrap();
-    let mut queue = bed.volume.io_queue(8);
+    let file = test.volume.create_direct("/file").unwrap();
+    let mut queue = test.volume.io_queue(8);
     let before = device.queued();
     write_pieces(&mut queue, &file, &[(0, vec![1; BLOCK]), (1 << 20, vec![2; BLOCK])]);
     assert_eq!(device.queued() - before, 2);
     drop((queue, file));
-    bed.close();
+    test.close();
 }
 
 #[test]
 fn appends_follow_each_other_in_the_order_of_submission() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create_direct("/file").unwrap();
-        let mut queue = bed.volume.io_queue(4);
+        let test = TestVolume::new(kind, 1024);
+        let file = test.volume.create_direct("/file").unwrap();
+        let mut queue = test.volume.io_queue(4);
         let records: Vec<Vec<u8>> =
             (1..=40_u8).map(|number| vec![number; 512 * (1 + usize::from(number % 5))]).collect();
         for (token, record) in (0..).zip(&records) {
@@ -120,11 +120,11 @@ fn appends_follow_each_other_in_the_order_of_submission() {
         }
         assert!(contents(&file) == records.concat(), "{kind:?}");
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
-/// The byte that all of `bytes` are.
+/// Returns the byte that fills all of `bytes`.
 fn only(bytes: &[u8]) -> u8 {
     assert!(bytes.iter().all(|&byte| byte == bytes[0]), "bytes of two writes");
     bytes[0]
@@ -133,16 +133,16 @@ fn only(bytes: &[u8]) -> u8 {
 #[test]
 fn overlapping_operations_take_effect_in_order() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create_direct("/file").unwrap();
-        let mut queue = bed.volume.io_queue(16);
+        let test = TestVolume::new(kind, 4096);
+        let file = test.volume.create_direct("/file").unwrap();
+        let mut queue = test.volume.io_queue(16);
         let len = 16 * BLOCK;
         one(&mut queue, &file, write(&vec![1; len], 0), WAIT).result.unwrap();
         for round in 0..10_u8 {
             for number in 0..8 {
                 queue.submit(&file, write(&vec![1 + round * 8 + number; len], 0), 0, WAIT);
                 queue.submit(&file, read(len, 0), 1, WAIT);
-                // These overlap the others in part.
+                // These partly overlap the earlier ones.
                 queue.submit(&file, write(&vec![200; 512], (len + 512) as u64), 0, WAIT);
             }
             for completion in harvest_all(&mut queue) {
@@ -152,17 +152,17 @@ fn overlapping_operations_take_effect_in_order() {
             assert_eq!(only(&contents(&file)[..len]), 8 + round * 8, "{kind:?}: the last submitted");
         }
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
 #[test]
 fn one_request_covers_many_extents() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 1024);
+        let test = TestVolume::new(kind, 1024);
         let (file, other) =
-            (bed.volume.create_direct("/a").unwrap(), bed.volume.create_direct("/b").unwrap());
-        // Blocks far apart, states in turn.
+            (test.volume.create_direct("/a").unwrap(), test.volume.create_direct("/b").unwrap());
+        // Blocks far apart, of alternating states.
         for block in (0..24_u64).rev() {
             if block % 3 != 0 {
                 file.allocate(block * 1024, 1024, false).unwrap();
@@ -173,7 +173,7 @@ fn one_request_covers_many_extents() {
             }
         }
         let mut want: Vec<u8> = (0..24 * 1024).map(|at| if at / 1024 % 3 == 2 { 5 } else { 0 }).collect();
-        let mut queue = bed.volume.io_queue(4);
+        let mut queue = test.volume.io_queue(4);
         let seen = one(&mut queue, &file, read(want.len(), 0), WAIT);
         assert_eq!(seen.result.unwrap(), want.len() as u64);
         assert!(seen.buf.unwrap()[..] == want[..], "{kind:?}: read");
@@ -185,6 +185,6 @@ fn one_request_covers_many_extents() {
         want[512..512 + bytes.len()].copy_from_slice(&bytes);
         assert!(contents(&file) == want, "{kind:?}: written");
         drop((queue, file, other));
-        bed.close();
+        test.close();
     }
 }

@@ -1,4 +1,4 @@
-//! Cancelled operations and dropped queues: nothing stays held.
+//! Cancelled operations and dropped queues: no range stays held.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use parext4::{DirectFile, Error, IoRequest, ResearchOptions, SplitAt, Volume};
 
-use super::bed::{WAIT, append, contents, harvest_all, read, write};
+use super::test_volume::{WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 use testkit::watchdog::Watchdog;
 
-/// A volume behind a gate.
+/// Makes a volume on a device with a gate.
 fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volume) {
     let memory = Arc::new(Shape::new(16, 4096, true).make_poisoned());
     let gate = Arc::new(GatedDevice::new(Arc::clone(&memory) as _));
@@ -23,7 +23,7 @@ fn gated(split_at: SplitAt) -> (Arc<parext4::MemDevice>, Arc<GatedDevice>, Volum
     (memory, gate, volume)
 }
 
-/// Says whether a write over `[0, 64 KiB)` gets through.
+/// Returns true if a write of `[0, 64 KiB)` completes.
 fn is_free(file: &DirectFile) -> bool {
     let (file, (done, wait)) = (file.clone(), channel());
     std::thread::spawn(move || done.send(file.write_at(&[9; 64 << 10], 0)));
@@ -59,7 +59,7 @@ fn a_cancelled_parked_operation_releases_its_range() {
         assert!(done.len() == 3 && queue.in_flight() == 0);
         gate.open();
     });
-    // Nobody looks after the queue from here on.
+    // From here on no thread harvests the queue.
     assert!(is_free(&file), "a cancelled operation holds its range");
     assert!(contents(&file)[..64 << 10] == [9; 64 << 10]);
     drop((queue, file));
@@ -83,7 +83,7 @@ fn a_queue_can_be_dropped_with_operations_that_wait_for_each_other() {
                 gate.wait_for(1);
             }
             for token in 0..others {
-                // The first is on the device unless another thread holds the range.
+                // The first write is on the device unless another thread holds the range.
                 queue.submit(&file, write(&[3; 8192], 0), token, WAIT);
                 if appends {
                     queue.submit(&file, append(&[4; 4096]), token, WAIT);
@@ -113,7 +113,7 @@ fn operations_that_have_not_begun_on_the_device_are_cancelled() {
         let file = volume.create_direct("/file").unwrap();
         file.allocate(0, 64 << 10, false).unwrap();
         let free = volume.space();
-        // One thread makes the calls: the second waits for the first.
+        // One thread makes the calls, so the second operation waits for the first.
         let mut queue = volume.io_queue(1);
         gate.shut();
         queue.submit(&file, write(&[1; 512], 0), 1, WAIT);
@@ -132,7 +132,7 @@ fn operations_that_have_not_begun_on_the_device_are_cancelled() {
         assert_eq!(file.append(&[4; 512]).unwrap(), 64 << 10);
         let seen = contents(&file);
         assert!(seen[..512] == [1; 512] && seen[512..64 << 10].iter().all(|&byte| byte == 0));
-        // The token is free again, and so is the range.
+        // The token and the range are free again.
         queue.submit(&file, write(&[5; 512], 8192), 2, WAIT);
         assert_eq!(harvest_all(&mut queue)[0].result.as_ref().unwrap(), &512);
         assert!(volume.space().free_blocks >= free.free_blocks - 32);

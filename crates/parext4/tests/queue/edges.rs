@@ -1,15 +1,15 @@
-//! Requests that begin or end inside of blocks and sectors, on a device full of other bytes.
+//! Requests that begin or end inside blocks and sectors, on a device full of stale bytes.
 
 use parext4::{IoRequest, device::AlignedBuf};
 
-use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
+use super::test_volume::{Kind, TestVolume, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::volume::DirectFiles as _;
 
 #[test]
 fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create_direct("/file").unwrap();
+        let test = TestVolume::new(kind, 1024);
+        let file = test.volume.create_direct("/file").unwrap();
         file.write_at(&[1; 1024], 0).unwrap();
         file.allocate(2048, 1024, false).unwrap();
         file.write_at(&[3; 1024 + 700], 3072).unwrap();
@@ -18,7 +18,7 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
         want.extend([3; 1724]);
         assert_eq!(file.size(), want.len() as u64);
 
-        let mut queue = bed.volume.io_queue(16);
+        let mut queue = test.volume.io_queue(16);
         for (token, sector) in (0..10).enumerate() {
             for len in [512, 700, 1024, 1724, 3072, 4096, 4796, 5120, 8192] {
                 queue.submit(&file, read(len, sector * 512), (token * 10_000 + len) as u64, WAIT);
@@ -45,25 +45,25 @@ fn reads_cross_holes_unwritten_blocks_and_the_end_inside_a_sector() {
             let behind = &buf[end - start..];
             assert!(
                 behind.iter().all(|byte| [0, 0xee].contains(byte)),
-                "{kind:?}: {start} {len}: rubbish behind the end"
+                "{kind:?}: {start} {len}: stale bytes past the end"
             );
         }
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
-/// Nothing of what the device holds behind the end is to be seen, whether the read ends with the file or behind it.
+/// A read returns none of the device's bytes past the end, whether it stops at the end of the file or past it.
 #[test]
 fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create_direct("/file").unwrap();
+        let test = TestVolume::new(kind, 4096);
+        let file = test.volume.create_direct("/file").unwrap();
         file.write_at(&[1; 4096], 0).unwrap();
-        // The rest of the sector is what was written before.
+        // The rest of the sector keeps its old contents.
         file.set_len(4096).unwrap();
         file.write_at(&[2; 8192], 4096).unwrap();
-        let mut queue = bed.volume.io_queue(4);
+        let mut queue = test.volume.io_queue(4);
         file.set_len(4096 + 100).unwrap();
         for len in [4096 + 100, 100] {
             let mut buf = AlignedBuf::from_slice(&[0xee; 8192]);
@@ -76,7 +76,7 @@ fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
             assert!(buf[len.next_multiple_of(512)..].iter().all(|&byte| byte == 0xee), "{kind:?}: {len}");
         }
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
@@ -84,18 +84,18 @@ fn a_read_of_an_odd_length_leaves_the_rest_of_the_buffer_alone() {
 fn writes_end_the_file_anywhere() {
     for kind in Kind::ALL {
         for block_size in [1024, 4096] {
-            let bed = Bed::new(kind, block_size);
-            let mut queue = bed.volume.io_queue(8);
+            let test = TestVolume::new(kind, block_size);
+            let mut queue = test.volume.io_queue(8);
             for (number, (offset, len)) in
                 [(0, 1), (512, 513), (1536, 700), (512, 5000), (3072, 4099)].into_iter().enumerate()
             {
-                let file = bed.volume.create_direct(format!("/{number}")).unwrap();
+                let file = test.volume.create_direct(format!("/{number}")).unwrap();
                 let done = one(&mut queue, &file, write(&vec![7; len], offset), WAIT);
                 assert_eq!(done.result.unwrap(), len as u64);
                 let mut want = vec![0; usize::try_from(offset).unwrap()];
                 want.extend(vec![7; len]);
                 assert!(contents(&file) == want, "{kind:?}: {offset} {len}");
-                // What is behind the end are zeros, whoever shows them.
+                // Past the end every reader finds zeros.
                 let size = want.len().next_multiple_of(512) + 512;
                 file.set_len(size as u64).unwrap();
                 want.resize(size, 0);
@@ -105,17 +105,17 @@ fn writes_end_the_file_anywhere() {
                 assert!(contents(&file) == want, "{kind:?}: {offset} {len}, appended to");
             }
             drop(queue);
-            bed.close();
+            test.close();
         }
     }
 }
 
-/// A buffer may be longer than what is written of it.
+/// A buffer may be longer than the part of it that is written.
 #[test]
 fn only_the_first_bytes_of_a_buffer_count() {
-    let bed = Bed::new(Kind::Threads, 1024);
-    let file = bed.volume.create_direct("/file").unwrap();
-    let mut queue = bed.volume.io_queue(2);
+    let test = TestVolume::new(Kind::Threads, 1024);
+    let file = test.volume.create_direct("/file").unwrap();
+    let mut queue = test.volume.io_queue(2);
     let mut bytes = vec![4; 4096];
     bytes[1500..].fill(6);
     let done = one(&mut queue, &file, IoRequest::Write { buf: buffer(&bytes), len: 1500, offset: 512 }, WAIT);
@@ -124,5 +124,5 @@ fn only_the_first_bytes_of_a_buffer_count() {
     assert_eq!(done.result.unwrap(), 2012);
     assert!(contents(&file)[512..] == [4; 1500]);
     drop((queue, file));
-    bed.close();
+    test.close();
 }

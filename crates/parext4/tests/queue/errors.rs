@@ -1,11 +1,11 @@
-//! Requests that fail: each comes back with its buffer, and what it held is free.
+//! Requests that fail: each returns its buffer and releases its range.
 
 use std::sync::Arc;
 
 use parext4::device::{CallKind, FaultDevice, FaultKind, FaultPlan};
 use parext4::{Error, InodeFlags, IoRequest, ResearchOptions, SplitAt, Volume};
 
-use super::bed::{Bed, Kind, WAIT, append, buffer, contents, harvest_all, one, read, write};
+use super::test_volume::{Kind, TestVolume, WAIT, append, buffer, contents, harvest_all, one, read, write};
 use testkit::Image;
 use testkit::volume::{DirectFiles as _, Shape, assert_recovers, untimed};
 
@@ -13,12 +13,12 @@ type Check = fn(&Error) -> bool;
 
 #[test]
 fn bad_requests_return_their_buffers() {
-    let bed = Bed::new(Kind::Threads, 4096);
-    let other = Bed::new(Kind::Inline, 4096);
-    let file = bed.volume.create_direct("/file").unwrap();
+    let test = TestVolume::new(Kind::Threads, 4096);
+    let other = TestVolume::new(Kind::Inline, 4096);
+    let file = test.volume.create_direct("/file").unwrap();
     let stranger = other.volume.create_direct("/file").unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
-    let mut queue = bed.volume.io_queue(4);
+    let mut queue = test.volume.io_queue(4);
     let buf = || buffer(&[7; 1024]);
     let invalid = |error: &Error| matches!(error, Error::Invalid(_));
     let too_large = |error: &Error| matches!(error, Error::FileTooLarge);
@@ -42,14 +42,14 @@ fn bad_requests_return_their_buffers() {
         assert!(done.buf.unwrap()[..] == [7; 1024], "{what}");
     }
     assert!(matches!(one(&mut queue, &stranger, IoRequest::SyncAll, WAIT).result, Err(Error::Invalid(_))));
-    // All is free, and an odd end stops appends, as it does without a queue.
+    // All ranges are free, and an unaligned end refuses appends, as it does without a queue.
     file.write_at(&[2; 8192], 0).unwrap();
     one(&mut queue, &file, append(&[3; 100]), WAIT).result.unwrap();
     assert!(matches!(one(&mut queue, &file, append(&[3; 512]), WAIT).result, Err(Error::Invalid(_))));
     file.set_len(8192).unwrap();
     assert_eq!(one(&mut queue, &file, append(&[3; 512]), WAIT).result.unwrap(), 8192);
     drop((queue, file, stranger));
-    bed.close();
+    test.close();
     other.close();
 }
 
@@ -75,16 +75,16 @@ fn immutable_files_and_read_only_volumes_refuse_writes_only() {
 
 #[test]
 fn a_volume_with_a_queue_does_not_close() {
-    let bed = Bed::new(Kind::Threads, 4096);
-    let file = bed.volume.create_direct("/file").unwrap();
-    let mut queue = bed.volume.io_queue(4);
-    assert!(matches!(bed.volume.clone().close(), Err(Error::Busy(_))));
+    let test = TestVolume::new(Kind::Threads, 4096);
+    let file = test.volume.create_direct("/file").unwrap();
+    let mut queue = test.volume.io_queue(4);
+    assert!(matches!(test.volume.clone().close(), Err(Error::Busy(_))));
     one(&mut queue, &file, append(&[1; 512]), WAIT).result.unwrap();
     drop((queue, file));
-    bed.close();
+    test.close();
 }
 
-/// One queue, one write of each sort, reads, appends, syncs.
+/// One queue with a write of each kind, reads, appends and syncs.
 fn requests() -> Vec<IoRequest> {
     vec![
         write(&[2; 4096], 0),
@@ -100,7 +100,7 @@ fn requests() -> Vec<IoRequest> {
     ]
 }
 
-/// Runs the requests with a fault at one call; false if there was no such call.
+/// Runs the requests with a fault at one call. Returns false if there was no such call.
 fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> bool {
     let what = format!("{kind:?} call {call} fails, at once: {at_once}, {split_at}");
     let memory = Arc::new(Shape::new(8, 1024, true).make_poisoned());
@@ -139,7 +139,7 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
         let errors: Vec<_> = done.iter().filter_map(|done| done.result.as_ref().err()).collect();
         assert!(
             errors.iter().any(|error| matches!(error, Error::Device { .. } | Error::Stopped(_))),
-            "{what}: nobody heard of {failed:?}"
+            "{what}: no operation got the error of {failed:?}"
         );
         if failed.kind != CallKind::Read {
             assert!(matches!(file.write_at(&[1; 512], 0), Err(Error::Stopped(_))), "{what}: not stopped");
@@ -149,8 +149,8 @@ fn with_fault(kind: FaultKind, call: u64, at_once: bool, split_at: SplitAt) -> b
         }
     }
     device.disarm();
-    // No range is held, and what is there is what was written.
-    assert!(contents(&file).iter().all(|&byte| byte < 10), "{what}: something else shows");
+    // No range is held, and the file has the written contents.
+    assert!(contents(&file).iter().all(|&byte| byte < 10), "{what}: the file has other contents");
     drop((queue, file));
     assert_eq!(volume.close().is_ok(), failed.is_none_or(|failed| failed.kind == CallKind::Read), "{what}");
     assert_recovers(&memory, &what);

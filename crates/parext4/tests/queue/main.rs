@@ -1,12 +1,13 @@
-//! Queues of operations: on every back end, with errors, cancelled, parked, told not to wait.
+//! Queues of operations, on every back end: errors, cancelled and parked operations, and operations that must not
+//! wait.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test queue`.
 
 mod basics;
-mod bed;
 mod cancel;
 mod edges;
 mod errors;
 mod growth;
 mod nowait;
 mod parking;
+mod test_volume;

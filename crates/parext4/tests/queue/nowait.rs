@@ -1,16 +1,18 @@
-//! Operations that are told not to wait: what is refused has changed nothing.
+//! Operations with the option not to wait: a refused operation has no effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parext4::{DirectFile, Error, IoQueue, IoRequest, Volume};
 
-use super::bed::{Bed, Kind, NOWAIT, WAIT, append, at_once, contents, harvest_all, one, read, write};
+use super::test_volume::{
+    Kind, NOWAIT, TestVolume, WAIT, append, at_once, contents, harvest_all, one, read, write,
+};
 use testkit::Image;
 use testkit::device::GatedDevice;
 use testkit::volume::DirectFiles as _;
 
-/// Asserts that a request is refused without a trace.
+/// Asserts that a request is refused without an effect.
 fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoRequest) {
     let before = (file.size(), volume.space(), file.stats().nowait_refusals);
     let what = format!("{request:?}");
@@ -31,7 +33,7 @@ fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoR
     );
 }
 
-/// Fills the volume. Data leaves 2 % of it alone; what is left beyond that was reserved by somebody.
+/// Fills the volume. Writes of data leave 2 % of it free; all other blocks that are free are reserved.
 fn assert_nothing_is_reserved(volume: &Volume) {
     volume.sync().unwrap();
     let filler = volume.create_direct("/filler").unwrap();
@@ -44,7 +46,7 @@ fn assert_nothing_is_reserved(volume: &Volume) {
         }
     }
     let space = volume.space();
-    assert_eq!(space.free_blocks, space.blocks / 50, "blocks are reserved for nobody");
+    assert_eq!(space.free_blocks, space.blocks / 50, "no operation has reserved the blocks");
     drop(filler);
     volume.remove_file("/filler").unwrap();
 }
@@ -52,14 +54,14 @@ fn assert_nothing_is_reserved(volume: &Volume) {
 #[test]
 fn holes_and_requests_in_two_places_are_refused() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 4096);
-        let volume = &bed.volume;
+        let test = TestVolume::new(kind, 4096);
+        let volume = &test.volume;
         let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
         file.write_at(&[1; 8192], 0).unwrap();
         file.allocate(8192, 8192, false).unwrap();
         file.set_len(65536).unwrap();
-        // A hole, a hole behind a block, two states, behind the end, over the end.
+        // A hole, a hole after a block, two states, past the end, across the end.
         for (offset, len) in
             [(32768, 4096), (12288, 8192), (4096, 8192), (65536, 4096), (61440, 8192), (131072, 512)]
         {
@@ -68,7 +70,7 @@ fn holes_and_requests_in_two_places_are_refused() {
         refused(volume, &mut queue, &file, append(&[9; 512]));
         refused(volume, &mut queue, &file, read(12288, 4096));
         refused(volume, &mut queue, &file, read(8192, 12288));
-        // In one place, written and not.
+        // In one block, written and not.
         assert_eq!(at_once(&mut queue, &file, write(&[2; 512], 4096)).unwrap(), 512);
         assert_eq!(at_once(&mut queue, &file, write(&[3; 8192], 0)).unwrap(), 8192);
         assert_eq!(at_once(&mut queue, &file, write(&[4; 512], 12288 + 512)).unwrap(), 512);
@@ -81,18 +83,18 @@ fn holes_and_requests_in_two_places_are_refused() {
         want.resize(65536, 0);
         assert!(contents(&file) == want, "{kind:?}");
         assert_nothing_is_reserved(volume);
-        // What was refused has left no trace for appends.
+        // The refused operations do not affect appends.
         assert_eq!(file.append(&[5; 512]).unwrap(), 65536);
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
 #[test]
 fn appends_continue_into_preallocated_blocks() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 1024);
-        let volume = &bed.volume;
+        let test = TestVolume::new(kind, 1024);
+        let volume = &test.volume;
         let file = volume.create_direct("/file").unwrap();
         let mut queue = volume.io_queue(4);
         refused(volume, &mut queue, &file, append(&[1; 1024]));
@@ -119,8 +121,8 @@ fn appends_continue_into_preallocated_blocks() {
             }
             end += 512;
         }
-        assert!(accepted > 100, "{kind:?}: {accepted} appends into blocks mapped ahead");
-        // Extending writes too.
+        assert!(accepted > 100, "{kind:?}: {accepted} appends into preallocated blocks");
+        // Writes that extend the file, too.
         assert_eq!(
             at_once(&mut queue, &file, write(&[4; 512], end)).is_ok(),
             at_once(&mut queue, &file, read(512, end)).unwrap() == 512
@@ -128,22 +130,22 @@ fn appends_continue_into_preallocated_blocks() {
         assert!(contents(&file).iter().all(|&byte| byte != 0), "{kind:?}: a gap");
         assert_nothing_is_reserved(volume);
         drop((queue, file));
-        bed.close();
+        test.close();
     }
 }
 
 #[test]
 fn a_range_that_is_held_is_refused() {
     let mut gate = None;
-    let bed = Bed::behind(4096, |memory| {
+    let test = TestVolume::under(4096, |memory| {
         let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));
         device
     });
-    let (gate, volume) = (gate.unwrap(), &bed.volume);
+    let (gate, volume) = (gate.unwrap(), &test.volume);
     let file = volume.create_direct("/file").unwrap();
     file.write_at(&[1; 32768], 0).unwrap();
-    // Blocks behind the end, so that only the range is in the way.
+    // Preallocated blocks past the end, so that only the range makes the operation wait.
     file.allocate(32768, 32768, true).unwrap();
     let mut queue = volume.io_queue(4);
     gate.shut();
@@ -153,14 +155,14 @@ fn a_range_that_is_held_is_refused() {
         gate.wait_for(1);
         refused(volume, &mut queue, &file, write(&[9; 4096], 28672));
         refused(volume, &mut queue, &file, read(4096, 28672));
-        // It overlaps what is announced, and what is to become of the end is not known.
+        // It overlaps an announced write, so the future end is unknown.
         refused(volume, &mut queue, &file, write(&[9; 4096], 32768));
         gate.open();
     });
     assert_eq!(file.size(), 36864);
     assert_eq!(file.append(&[3; 512]).unwrap(), 36864);
     assert_eq!(at_once(&mut queue, &file, append(&[4; 512])).unwrap(), 37376);
-    // What the queue itself has in flight is in the way too.
+    // Operations in flight in the queue itself count, too.
     gate.shut();
     queue.submit(&file, write(&[5; 4096], 0), 1, WAIT);
     queue.submit(&file, write(&[6; 4096], 0), 2, NOWAIT);
@@ -171,10 +173,10 @@ fn a_range_that_is_held_is_refused() {
     assert!(matches!(done[1].result, Err(Error::WouldBlock(_))));
     assert!(contents(&file)[..8192] == [[5; 4096], [7; 4096]].concat());
     drop((queue, file));
-    bed.close();
+    test.close();
 }
 
-/// An image whose file ends over rubbish, and one that nobody has looked at yet.
+/// Makes an image whose file ends over stale bytes, and one whose extent map is not loaded.
 #[test]
 fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     let Some(image) = Image::mke2fs(16, &["-b", "4096"]) else { return };
@@ -194,11 +196,11 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     let done = one(
         &mut queue,
         &file,
-        IoRequest::Read { buf: super::bed::buffer(&[0; 1024]), len: 612, offset: 4096 },
+        IoRequest::Read { buf: super::test_volume::buffer(&[0; 1024]), len: 612, offset: 4096 },
         WAIT,
     );
     assert_eq!(done.result.unwrap(), 612);
-    assert!(done.buf.unwrap()[612..].iter().all(|&byte| byte == 0), "rubbish behind the end");
+    assert!(done.buf.unwrap()[612..].iter().all(|&byte| byte == 0), "stale bytes past the end");
     file.set_len(4608).unwrap();
     drop((queue, file));
     volume.close().unwrap();
@@ -220,16 +222,16 @@ fn stale_bytes_past_the_end_and_unloaded_maps_are_refused() {
     image.fsck();
 }
 
-/// Extending writes that are refused announce nothing: appends by others have no gaps between them, whenever
-/// the refusals come.
+/// Refused writes that extend the file announce nothing: concurrent appends have no gaps between them, whenever the
+/// refusals occur.
 #[test]
 fn refused_writes_past_the_end_move_no_append() {
-    let bed = Bed::new(Kind::Inline, 4096);
-    let file = bed.volume.create_direct("/file").unwrap();
+    let test = TestVolume::new(Kind::Inline, 4096);
+    let file = test.volume.create_direct("/file").unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let (file, stop, volume) = (&file, &stop, &bed.volume);
+            let (file, stop, volume) = (&file, &stop, &test.volume);
             scope.spawn(move || {
                 let mut queue = volume.io_queue(4);
                 while !stop.load(Ordering::Relaxed) {
@@ -244,5 +246,5 @@ fn refused_writes_past_the_end_move_no_append() {
         stop.store(true, Ordering::Relaxed);
     });
     drop(file);
-    bed.close();
+    test.close();
 }

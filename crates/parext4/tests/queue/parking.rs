@@ -1,11 +1,11 @@
-//! Operations that wait for ranges which other threads and queues hold.
+//! Operations that wait for ranges held by other threads and queues.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::{DirectFile, IoRequest};
 
-use super::bed::{Bed, Kind, WAIT, append, contents, harvest_all, read, write};
+use super::test_volume::{Kind, TestVolume, WAIT, append, contents, harvest_all, read, write};
 use testkit::device::GatedDevice;
 use testkit::rng::Rng;
 use testkit::volume::DirectFiles as _;
@@ -14,21 +14,21 @@ use testkit::watchdog::Watchdog;
 #[test]
 fn a_queue_asleep_is_woken_by_another_thread() {
     let mut gate = None;
-    let bed = Bed::behind(4096, |memory| {
+    let test = TestVolume::under(4096, |memory| {
         let device = Arc::new(GatedDevice::new(memory));
         gate = Some(Arc::clone(&device));
         device
     });
     let gate = gate.unwrap();
-    let file = bed.volume.create_direct("/file").unwrap();
+    let file = test.volume.create_direct("/file").unwrap();
     file.write_at(&[1; 16384], 0).unwrap();
-    let mut queues = [bed.volume.io_queue(4), bed.volume.io_queue(4)];
+    let mut queues = [test.volume.io_queue(4), test.volume.io_queue(4)];
     gate.shut();
     std::thread::scope(|scope| {
         let (file, gate) = (&file, &gate);
         scope.spawn(move || file.write_at(&[2; 4096], 0).unwrap());
         gate.wait_for(1);
-        // Each waits for the one before: a caller, a queue, another queue.
+        // Each waits for its predecessor: a caller, a queue, another queue.
         queues[0].submit(file, write(&[3; 8192], 0), 0, WAIT);
         queues[1].submit(file, read(8192, 4096), 0, WAIT);
         queues[1].submit(file, write(&[4; 4096], 8192), 1, WAIT);
@@ -48,18 +48,18 @@ fn a_queue_asleep_is_woken_by_another_thread() {
     });
     assert!(contents(&file)[4096..12288] == [[3; 4096], [4; 4096]].concat());
     drop((queues, file));
-    bed.close();
+    test.close();
 }
 
 #[test]
 fn a_sleeping_queue_is_woken() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 4096);
-        let file = bed.volume.create_direct("/file").unwrap();
+        let test = TestVolume::new(kind, 4096);
+        let file = test.volume.create_direct("/file").unwrap();
         // Held until it is harvested.
-        let mut holder = bed.volume.io_queue(4);
+        let mut holder = test.volume.io_queue(4);
         holder.submit(&file, write(&[1; 4096], 0), 0, WAIT);
-        let mut queue = bed.volume.io_queue(4);
+        let mut queue = test.volume.io_queue(4);
         let waker = queue.waker();
         queue.submit(&file, write(&[2; 4096], 0), 1, WAIT);
         std::thread::scope(|scope| {
@@ -74,12 +74,12 @@ fn a_sleeping_queue_is_woken() {
         assert_eq!(harvest_all(&mut queue).len(), 1);
         assert!(contents(&file) == [2; 4096]);
         drop((holder, queue, file));
-        bed.close();
+        test.close();
     }
 }
 
-fn pass_around(file: &DirectFile, bed: &Bed, thread: u64, watchdog: &Watchdog) {
-    let mut queue = bed.volume.io_queue(4);
+fn pass_around(file: &DirectFile, test: &TestVolume, thread: u64, watchdog: &Watchdog) {
+    let mut queue = test.volume.io_queue(4);
     let mut rng = Rng::new(3, thread);
     let deadline = Instant::now() + Duration::from_millis(300);
     let byte = 1 + u8::try_from(thread).unwrap();
@@ -102,7 +102,7 @@ fn pass_around(file: &DirectFile, bed: &Bed, thread: u64, watchdog: &Watchdog) {
         watchdog
             .watch(usize::try_from(thread).unwrap(), || queue.harvest(rng.chance(70), &mut done).unwrap());
         if rng.chance(10) {
-            queue = bed.volume.io_queue(4);
+            queue = test.volume.io_queue(4);
         }
         for completion in done.drain(..) {
             assert!(!matches!(completion.result, Err(ref error) if error.to_errno() != libc_ecanceled()));
@@ -118,13 +118,13 @@ fn libc_ecanceled() -> i32 {
 #[test]
 fn ranges_pass_between_queues_and_callers() {
     for kind in Kind::ALL {
-        let bed = Bed::new(kind, 1024);
-        let file = bed.volume.create_direct("/file").unwrap();
+        let test = TestVolume::new(kind, 1024);
+        let file = test.volume.create_direct("/file").unwrap();
         let watchdog = Watchdog::start("ranges_pass", 3, 6);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (file, bed, watchdog) = (&file, &bed, &watchdog);
-                scope.spawn(move || pass_around(file, bed, thread, watchdog));
+                let (file, test, watchdog) = (&file, &test, &watchdog);
+                scope.spawn(move || pass_around(file, test, thread, watchdog));
             }
             for thread in 4..6 {
                 let (file, watchdog) = (&file, &watchdog);
@@ -138,6 +138,6 @@ fn ranges_pass_between_queues_and_callers() {
         });
         assert!(contents(&file).iter().all(|&byte| byte <= 7), "{kind:?}: foreign bytes");
         drop(file);
-        bed.close();
+        test.close();
     }
 }

@@ -1,5 +1,5 @@
-//! Files that grow side by side lie together: by appends of many threads to files of their own or to one file,
-//! or by fills in any order.
+//! Files that grow in parallel are contiguous: by appends of many threads to files of their own or to one file, and
+//! by fills in random order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn open_with(device: &Arc<MemDevice>, options: &VolumeOptions) -> Volume {
     Volume::open_device(Arc::clone(device) as Arc<dyn Device>, options).expect("the volume opens")
 }
 
-/// Pieces that the file lies in, however its map describes them.
+/// Returns the number of contiguous runs of the file, however its extents describe them.
 fn pieces(file: &DirectFile) -> u64 {
     let (mut at, mut pieces) = (0, 0);
     while at < file.size() {
@@ -32,12 +32,12 @@ fn pieces(file: &DirectFile) -> u64 {
     pieces
 }
 
-/// The pieces that a file of `bytes` needs, as one extent maps 128 MiB.
+/// Returns the minimum number of runs for `bytes` bytes, as one extent maps 128 MiB.
 fn ideal(bytes: u64) -> u64 {
     bytes.div_ceil(128 * MIB)
 }
 
-/// Asserts that files lie in at most 1.1 times as many pieces as they need.
+/// Asserts that files have at most 1.1 times as many runs as they need.
 fn assert_together(files: &[DirectFile], what: &str) {
     let found: u64 = files.iter().map(pieces).sum();
     let needed: u64 = files.iter().map(|file| ideal(file.size())).sum();
@@ -45,7 +45,7 @@ fn assert_together(files: &[DirectFile], what: &str) {
     assert!(found * 10 <= needed * 11, "{what}: {found} pieces, {needed} needed");
 }
 
-/// Bytes that tell where they were meant to go.
+/// Returns bytes that identify their offset and file.
 fn stamped(request: u64, writer: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(request).unwrap()];
     for sector in bytes.chunks_mut(512) {
@@ -54,7 +54,7 @@ fn stamped(request: u64, writer: u64) -> Vec<u8> {
     bytes
 }
 
-/// Closes the volume, has e2fsck look, and counts again in what was written.
+/// Closes the volume, runs e2fsck, opens it again, and checks the runs and the contents.
 fn close_and_check(device: &Arc<MemDevice>, volume: Volume, paths: &[String], what: &str) {
     volume.close().expect("the volume closes");
     assert_clean(device, what);
@@ -63,7 +63,7 @@ fn close_and_check(device: &Arc<MemDevice>, volume: Volume, paths: &[String], wh
     assert_together(&files, &format!("{what}, opened again"));
 }
 
-/// Every writer appends `each` bytes to a file of its own, `request` at a time, as `write` does it.
+/// Every writer appends `each` bytes to a file of its own, `request` at a time, by `write`.
 fn grow_files(mib: u64, each: u64, request: u64, what: &str, write: impl Fn(&DirectFile, &[u8]) + Sync) {
     let device = Arc::new(Shape::new(mib, 4096, true).make());
     let volume = open(&device);
@@ -142,7 +142,7 @@ fn one_file_appended_by_all() {
     grow_one(1024, 96 * MIB, 2 * MIB, "one file, appends of 2M");
 }
 
-/// Numbers below `count` in an order of `seed`.
+/// Returns the numbers below `count` in a random order of `seed`.
 fn shuffled(count: u64, seed: u64) -> Vec<u64> {
     let (mut numbers, mut rng): (Vec<u64>, _) = ((0..count).collect(), Rng::new(seed, 0));
     for last in (1..numbers.len()).rev() {
@@ -188,7 +188,7 @@ fn small_files_written_at_once_stay_packed() {
     }
     places.sort_unstable();
     let gaps = places.windows(2).filter(|pair| pair[0].0 + pair[0].1 != pair[1].0).count();
-    // A group has sixteen places where small files begin.
+    // A group has sixteen starting blocks for small files.
     assert!(gaps < 20, "{FILES} small files lie in {gaps} places");
     volume.close().expect("the volume closes");
 }
@@ -203,7 +203,7 @@ fn blocks_reserved_by_one_file_are_available_to_another() {
     kept.iter().for_each(|file| append(file, &[1; 4096]));
     assert_eq!(volume.space().free_blocks, free - WRITERS as u64, "a window counts as used");
 
-    // All the space, though every file is open, and then again in one piece when none is.
+    // Uses all the space while every file is open, and then again in one run when none is.
     let all = volume.create_direct("/all").unwrap();
     let mut rest = usize::try_from(volume.space().free_blocks * 4096).unwrap();
     let mut request = 1 << 20;
@@ -214,16 +214,16 @@ fn blocks_reserved_by_one_file_are_available_to_another() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Data leaves 2 % to metadata, of which the map of a file in pieces has some.
+    // Data leaves 2 % to metadata, of which the extent tree of a file with many runs uses a part.
     let left = rest as u64 / 4096;
-    assert!(left <= volume.space().blocks / 50 + 8, "{left} blocks cannot be had");
+    assert!(left <= volume.space().blocks / 50 + 8, "{left} free blocks cannot be allocated");
     kept.iter().for_each(|file| assert_eq!(file.size(), 4096));
     drop((kept, all));
     volume.close().expect("the volume closes");
     assert_clean(&device, "a full volume");
 }
 
-/// Pieces of the first of two files that are appended to in turns, 16 times, `request` bytes at a time.
+/// Returns the runs of the first of two files that are appended to in turns, 16 times, `request` bytes at a time.
 fn pieces_in_turns(serialize_allocation_from: Option<u32>, request: usize) -> u64 {
     let device = Arc::new(Shape::new(256, 4096, true).make());
     let volume = open_with(

@@ -1,5 +1,5 @@
-//! Volumes with no block left, and with so many: what was allocated ahead can be written all the same, in any
-//! pieces and order, and nothing but what was written shows.
+//! Volumes with no free block, and with few: preallocated blocks can always be written, in any pieces and order, and
+//! reads return only written data.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test space conversion`.
 
@@ -21,7 +21,7 @@ fn options(split_at: SplitAt, policy: Policy) -> VolumeOptions {
     untimed().research(ResearchOptions::new().split_at(split_at).policy(policy))
 }
 
-/// Sectors to write: blocks, parts of blocks, some of each; first and end.
+/// Ranges of sectors to write: blocks, parts of blocks, parts of several; first and end.
 fn piece(rng: &mut Rng, blocks: u64) -> (u64, u64) {
     let sectors = blocks * BLOCK / 512;
     if rng.chance(40) {
@@ -39,7 +39,7 @@ enum Way {
 }
 
 impl Way {
-    /// A few writes that do not overlap; what became of each.
+    /// Writes that do not overlap, and their results.
     fn write(&mut self, file: &DirectFile, writes: &[(u64, Vec<u8>)]) -> Vec<Result<(), Error>> {
         match self {
             Self::Call => writes.iter().map(|(offset, bytes)| file.write_at(bytes, *offset)).collect(),
@@ -63,7 +63,7 @@ impl Way {
     }
 }
 
-/// Up to `count` writes, with numbers from `number` on, that do not overlap.
+/// Up to `count` writes, numbered from `number` on, that do not overlap.
 fn choose(rng: &mut Rng, blocks: u64, number: u64, count: u64) -> Vec<(u64, Vec<u8>)> {
     let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
     for nth in 0..count {
@@ -87,7 +87,7 @@ fn scribble(full: &mut FullVolume, way: &mut Way, rng: &mut Rng, what: &str) {
         let results = watchdog.watch(0, || way.write(&full.file, &writes));
         for ((offset, bytes), result) in writes.iter().zip(results) {
             result.unwrap_or_else(|e| {
-                panic!("{what}: {} bytes at {offset} into blocks allocated ahead: {e}", bytes.len())
+                panic!("{what}: {} bytes at {offset} into preallocated blocks: {e}", bytes.len())
             });
             let at = usize::try_from(*offset).unwrap();
             full.model[at..at + bytes.len()].copy_from_slice(bytes);
@@ -113,7 +113,7 @@ fn preallocated_blocks_can_always_be_written() {
     let seed = settings::seed("blocks_allocated_ahead");
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         for free in 0..8 {
-            // A tree without a leaf, with a full one, with several; by turns with a queue.
+            // A tree without a leaf, with a full leaf, with several leaves; alternately with a queue.
             for (nth, cuts) in [(0, 0), (1, 40 + free / 2), (2, 120)] {
                 if settings::all() || nth % 2 == free % 2 {
                     let queue = (free / 2 + nth) % 2 == 0;
@@ -124,7 +124,7 @@ fn preallocated_blocks_can_always_be_written() {
     }
 }
 
-/// Extents of megabytes are filled with zeros like small ones.
+/// Extents of several MiB are filled with zeros like small ones.
 #[test]
 fn large_extents_too() {
     let seed = settings::seed("large_extents_too");
@@ -133,13 +133,13 @@ fn large_extents_too() {
     }
 }
 
-/// What is converted whole takes no entry of the tree, however long it is: not even for a moment.
+/// The conversion of a whole extent needs no entry of the tree at any moment, however long it is.
 #[test]
 fn a_long_extent_is_converted_in_one_piece() {
     for split_at in [SplitAt::Completion, SplitAt::Submission] {
         let what = format!("split at {split_at}");
         let mut full = FullVolume::new(LARGE, &options(split_at, Policy::Range), 0, 0);
-        // Two cuts fill the root, so that the third write is widened to the first half of the file.
+        // Two splits fill the root, so that the third write is widened to the first half of the file.
         for (block, len) in [(LARGE.blocks / 2, 1024), (LARGE.blocks - 1, 1024), (LARGE.blocks / 4, 512)] {
             let at = usize::try_from(block * BLOCK).unwrap();
             full.file.write_at(&vec![7; len], block * BLOCK).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -151,7 +151,7 @@ fn a_long_extent_is_converted_in_one_piece() {
     }
 }
 
-/// Threads whose writes meet in the same extents: one makes an extent written, the others find it so.
+/// Threads whose writes race in the same extents: one converts an extent, the others find it written.
 #[test]
 fn threads_write_the_same_extents_on_a_full_volume() {
     let seed = settings::seed("threads_write_the_same_extents");
@@ -197,8 +197,8 @@ fn threads_write_the_same_extents_on_a_full_volume() {
     }
 }
 
-/// An append that is told not to wait, and finds no space for what its completion needs, is refused before others
-/// hear of it: they leave no gap for it.
+/// An append with the option not to wait that finds no space for its completion is refused before other appends
+/// depend on it, so they leave no gap for it.
 #[test]
 fn a_refused_append_leaves_no_gap_on_a_full_volume() {
     let full = FullVolume::new(SMALL, &untimed(), 0, 0);

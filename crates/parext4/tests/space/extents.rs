@@ -1,10 +1,11 @@
-//! Files in very many pieces, and pieces over very many groups: what one change of the extent tree may need.
+//! Files of very many extents, and extents over very many groups: the most blocks that one change of the extent tree
+//! needs.
 
 use parext4::{DirectFile, Volume};
 use testkit::Image;
 use testkit::volume::DirectFiles as _;
 
-/// Writes, reads back from a fresh volume, and has e2fsck look.
+/// Writes, reads the data from a fresh volume, and runs e2fsck.
 fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) {
     let data: Vec<u8> = (0..len).map(|at| (at / 512 % 251) as u8).collect();
     file.write_at(&data, 0).unwrap();

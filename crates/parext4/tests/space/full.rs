@@ -1,5 +1,5 @@
-//! Full volumes: many threads fill one until nothing goes in any more. Every call that fails leaves it
-//! consistent, blocks allocated ahead can still be written, and deleting everything gives all space back.
+//! Full volumes: many threads fill a volume until no operation succeeds. Every call that fails leaves it consistent,
+//! preallocated blocks can still be written, and deleting all files frees all space.
 //!
 //! Run with `cargo test -p parext4 --profile stress --test space full`; see `tests/stress` for the environment.
 
@@ -20,7 +20,7 @@ use testkit::{settings, tool};
 const THREADS: usize = 8;
 /// Sectors of the largest request.
 const LARGEST: u64 = 256;
-/// Bytes allocated ahead of writing, twice: within the size, and behind it.
+/// Preallocated bytes, twice: below the size, and past it.
 const AHEAD: u64 = 1 << 20;
 
 /// The ways to use up space.
@@ -43,7 +43,7 @@ const WAYS: [Way; 6] = [
     Way::CreateFile,
 ];
 
-/// One thread: its directory, its files, and what it wrote.
+/// One thread: its directory, its files, and the data that it wrote.
 struct Filler<'a> {
     volume: &'a Volume,
     thread: u32,
@@ -53,7 +53,7 @@ struct Filler<'a> {
     appended: DirectFile,
     sparse: DirectFile,
     allocated: DirectFile,
-    /// First sector and stamp of each write that succeeded, with its length, in the file that it went to.
+    /// First sector and stamp of each write that succeeded, with its length, by file.
     written: Vec<(bool, u64, u64, Stamp)>,
 }
 
@@ -76,8 +76,8 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Uses up space in every way, until each fails even for one sector. Between operations it lets the
-    /// checker have the `gate`.
+    /// Uses up space in every way, until each fails even for one sector. Between operations the checker may pass the
+    /// `gate`.
     fn fill(&mut self, gate: &RwLock<()>, watchdog: &Watchdog) {
         let mut ways = WAYS.to_vec();
         let mut largest = LARGEST;
@@ -143,7 +143,7 @@ impl<'a> Filler<'a> {
 
     fn write_sparse(&mut self, sectors: u64, stamp: Stamp) -> Result<(), Error> {
         let size = self.sparse.size();
-        // Every write has a place of its own, in no order.
+        // Every write has a range of its own, in random order.
         let first = (self.count.reverse_bits() >> 46) * LARGEST * 2 + self.rng.below(8);
         let result = self.sparse.write_at(&filled(first, sectors, stamp), first * SECTOR as u64);
         match result {
@@ -153,7 +153,7 @@ impl<'a> Filler<'a> {
         result
     }
 
-    /// Everything that was written is there.
+    /// Asserts that all written data is there.
     fn verify(&self) {
         for &(appended, first, sectors, stamp) in &self.written {
             let file = if appended { &self.appended } else { &self.sparse };
@@ -166,7 +166,7 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// Checks the volume as it stands at the gate: synced, but not closed.
+/// Checks the volume at the gate: synced, but not closed.
 fn check(device: &MemDevice, shape: Shape, when: &str) {
     if shape.journal {
         assert_recovers(device, when);
@@ -176,7 +176,7 @@ fn check(device: &MemDevice, shape: Shape, when: &str) {
     assert_clean(&copy, when);
 }
 
-/// Fills the volume from all threads, and looks at it now and then while they wait.
+/// Fills the volume from all threads, and checks it at random moments while they wait.
 fn fill<'a>(volume: &'a Volume, device: &MemDevice, shape: Shape, name: &str, seed: u64) -> Vec<Filler<'a>> {
     let mut fillers: Vec<_> = (0..THREADS).map(|thread| Filler::new(volume, thread, seed)).collect();
     let (gate, running) = (RwLock::new(()), AtomicUsize::new(THREADS));
@@ -203,7 +203,7 @@ fn fill<'a>(volume: &'a Volume, device: &MemDevice, shape: Shape, name: &str, se
     fillers
 }
 
-/// Counts one thread less when dropped.
+/// Decrements the number of threads when dropped.
 fn scopeguard(running: &AtomicUsize) -> impl Drop + '_ {
     struct Leaving<'a>(&'a AtomicUsize);
     impl Drop for Leaving<'_> {
@@ -214,7 +214,7 @@ fn scopeguard(running: &AtomicUsize) -> impl Drop + '_ {
     Leaving(running)
 }
 
-/// Writes all of what was allocated ahead, in pieces of all sizes and in any order.
+/// Writes all preallocated blocks, in pieces of all sizes and in random order.
 fn write_ahead(file: &DirectFile, rng: &mut Rng) {
     let sectors = AHEAD / SECTOR as u64;
     let mut pieces = Vec::new();
@@ -230,12 +230,12 @@ fn write_ahead(file: &DirectFile, rng: &mut Rng) {
     for (first, end) in pieces {
         let stamp = Stamp { file: 2, writer: 0, sequence: first, origin: 0 };
         let bytes = filled(first, end - first, stamp);
-        file.write_at(&bytes, first * SECTOR as u64).expect("a write into blocks allocated ahead");
+        file.write_at(&bytes, first * SECTOR as u64).expect("a write into preallocated blocks");
     }
     let mut bytes = vec![0; usize::try_from(AHEAD).unwrap()];
     assert_eq!(file.read_at(&mut bytes, 0).expect("read_at"), bytes.len());
     let seen = identify_all(&bytes, 2, 0).expect("sectors that were written");
-    assert!(seen.iter().all(|seen| matches!(seen, Seen::Data(_))), "blocks allocated ahead are not written");
+    assert!(seen.iter().all(|seen| matches!(seen, Seen::Data(_))), "preallocated blocks are not written");
 }
 
 fn remove_all(volume: &Volume, directory: &str) {
@@ -249,22 +249,22 @@ fn remove_all(volume: &Volume, directory: &str) {
     volume.remove_dir(directory).expect("remove_dir");
 }
 
-/// What is removed makes room at once, though its blocks may only be reused after a commit.
+/// Space of removed files is available at once, though their blocks may only be reused after a commit.
 fn refill(volume: &Volume) {
     let full = volume.space();
     remove_all(volume, "/fill/0");
     let space = volume.space();
-    // Data leaves the last 2 % to metadata, which may have taken some of them while the volume was full.
+    // Data leaves the last 2 % to metadata, which may have used a part of them while the volume was full.
     let usable = space.free_blocks.saturating_sub(space.blocks / 50);
     let gained = usable.min(space.free_blocks - full.free_blocks) * u64::from(space.block_size);
     let file = volume.create_direct("/fill/refill").expect("create");
     let bytes = vec![1; 64 << 10];
     while file.size() + bytes.len() as u64 <= gained / 2 {
-        file.append(&bytes).expect("an append into the space of what was removed");
+        file.append(&bytes).expect("an append into the space of removed files");
     }
 }
 
-/// The free blocks and inodes that dumpe2fs finds.
+/// Returns the free blocks and inodes that dumpe2fs finds.
 fn dumpe2fs(device: &MemDevice) -> Option<(u64, u32)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     device.save(file.path()).unwrap();
@@ -274,7 +274,7 @@ fn dumpe2fs(device: &MemDevice) -> Option<(u64, u32)> {
     Some((value("Free blocks:")?.parse().ok()?, value("Free inodes:")?.parse().ok()?))
 }
 
-/// Fills and empties volumes for as long as asked, one at least.
+/// Fills and empties volumes until the test's duration has passed, at least once.
 fn run(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let deadline = Instant::now() + settings::seconds(0.0);
@@ -286,8 +286,8 @@ fn run(name: &str, shape: Shape) {
     }
 }
 
-/// Takes the inodes that came back after the others had given up: whoever has an inode but no space for its name
-/// returns it. The root directory has space for these few names.
+/// Uses the inodes that were freed after the other threads had stopped: a thread with an inode but without space for
+/// its name frees the inode. The root directory has space for these names.
 fn take_last_inodes(volume: &Volume) -> Vec<String> {
     let mut paths = Vec::new();
     loop {
@@ -331,7 +331,7 @@ fn fill_and_empty(name: &str, shape: Shape, seed: u64) {
     remove_all(&volume, "/fill");
     volume.sync().expect("sync");
     let after = volume.space();
-    assert_eq!(after, before, "{name}, seed {seed}: not all space came back");
+    assert_eq!(after, before, "{name}, seed {seed}: not all space is free again");
     volume.close().expect("close");
     assert_clean(&device, name);
     if let Some(counted) = dumpe2fs(&device) {

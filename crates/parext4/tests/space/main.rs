@@ -1,9 +1,9 @@
-//! Blocks: volumes that run out of them, who gets them and where, and giving them back.
+//! Blocks: volumes that run out of them, which files may allocate them and where, and how they are freed.
 
-mod ahead;
 mod contiguity;
 mod conversion;
 mod extents;
 mod full;
+mod preallocation;
 mod reserved;
 mod trim;

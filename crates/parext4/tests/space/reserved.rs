@@ -1,4 +1,4 @@
-//! Blocks that are reserved for root, and who gets them.
+//! Blocks that are reserved for root, and which users may allocate them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const WAYS: [(&str, Way); 4] = [
     ("mkdir", |volume, nth| volume.mkdir(format!("/dir{nth}"), 0o755).map(drop)),
 ];
 
-/// Goes on until there is no space; how often it went.
+/// Repeats until there is no space. Returns the number of repetitions.
 fn use_up(volume: &Volume, way: Way, from: u64) -> u64 {
     for nth in from.. {
         match way(volume, nth) {
@@ -51,7 +51,7 @@ fn other_users_leave_the_blocks_reserved_for_root() {
         let a_few = 2 * (PIECE as u64 / 4096);
         assert!(space.free_blocks >= reserved, "{name}: {space:?}");
         assert!(space.available_blocks < a_few, "{name}: {space:?}");
-        // What is there can be overwritten by anybody, and root goes on.
+        // All users can overwrite data, and root can still allocate.
         if name != "mkdir" {
             without_reserved_blocks(|| {
                 volume.direct_file("/file").unwrap().write_at(&[8; 4096], 4096).unwrap()

@@ -1,4 +1,4 @@
-//! Free space is given back to the device, and nothing else.
+//! Trim discards free blocks only.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn free_blocks_are_discarded_and_used_blocks_stay() {
         let (place, _) = gone.device_range(0).unwrap().unwrap();
         drop(gone);
         volume.remove_file("/gone").unwrap();
-        // Not durable yet: a crash may bring the file back.
+        // Not durable yet: a crash may restore the file.
         volume.trim(0..u64::MAX, 0).unwrap();
         assert_eq!(byte_at(&device, place), 7);
         volume.sync().unwrap();
@@ -43,7 +43,7 @@ fn free_blocks_are_discarded_and_used_blocks_stay() {
         assert_eq!(volume.trim(place..place + u64::from(block_size), 0).unwrap(), u64::from(block_size));
         assert_eq!((byte_at(&device, place), byte_at(&device, place + u64::from(block_size))), (0, 7));
         let all = volume.trim(0..u64::MAX, 0).unwrap();
-        // Windows of open files are left alone.
+        // Windows of open files are not discarded.
         assert!(free / 2 < all && all <= free, "{all} of {free}");
         assert_eq!(byte_at(&device, place + u64::from(block_size)), 0);
         assert!(volume.trim(0..u64::MAX, MIB).unwrap() <= all);
@@ -68,7 +68,8 @@ fn a_range_without_blocks_is_refused() {
     assert!(matches!(volume.trim(0..u64::MAX, 0), Err(Error::ReadOnly(_))));
 }
 
-/// Files come and go, written right after they got their blocks, while everything free is discarded again and again.
+/// Files are created, written as soon as they get blocks, and removed, while all free blocks are discarded
+/// repeatedly.
 #[test]
 fn a_trim_during_writes_loses_nothing() {
     let device = Arc::new(Shape::new(32, 1024, true).make());

@@ -1,7 +1,8 @@
-//! Bursts of calls of all kinds on a file whose ranges move, beside threads that read and write in front of them.
+//! Bursts of calls of all kinds on a file whose ranges move, concurrent with threads that read and write before those
+//! ranges.
 //!
-//! A burst is so short that all orders of its calls can be tried: one must explain what each of them returned, and what
-//! the file holds afterwards. So what moves is looked for where it moved to, and nowhere else.
+//! A burst is so short that all orders of its calls can be tried: one order must explain the results of all calls and
+//! the final contents of the file. The check accepts a moved range only at its new offset.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -20,14 +21,14 @@ use testkit::volume::{DirectFiles as _, Shape, assert_clean};
 use testkit::watchdog::Watchdog;
 use testkit::{settings, slowest};
 
-/// Files, each with threads for its bursts and others in front of them.
+/// Number of files. Each has threads for its bursts, and threads that read and write before the burst's ranges.
 const FILES: usize = 2;
 const CALLERS: usize = 4;
 /// Calls of one thread in a burst.
 const CALLS: usize = 2;
 const IN_FRONT: usize = 2;
 const THREADS: usize = CALLERS + IN_FRONT;
-/// A file gets no longer than about so many sectors behind the front.
+/// Approximate maximum of the sectors of a file past the front.
 const MOST: u64 = 1024;
 const LONGEST: u64 = FRONT;
 
@@ -41,12 +42,13 @@ struct Bursts<'a> {
     /// The number of the next write.
     number: AtomicU64,
     watchdog: &'a Watchdog,
-    /// Its first slot there.
+    /// The thread's first slot in the front.
     slot: usize,
 }
 
 impl Bursts<'_> {
-    /// Bursts behind, and reads and writes in front; `model` and `base` are what is there, before and afterwards.
+    /// Runs bursts past the front, and reads and writes before it. `model` and `base` are the contents before and
+    /// after.
     fn round(&self, rng: &mut Rng, model: &mut Model, base: &mut Vec<Seen>) {
         let over = AtomicBool::new(false);
         let mut log = Log::default();
@@ -119,7 +121,7 @@ impl Bursts<'_> {
         Made { call, start, end: self.clock.tick(), outcome }
     }
 
-    /// A call on a file of `size` sectors.
+    /// Returns a call on a file of `size` sectors.
     fn choose(&self, rng: &mut Rng, size: u64) -> Call {
         let near = if rng.chance(50) { LONGEST } else { size - FRONT + LONGEST / 4 };
         let (first, sectors) = (FRONT + rng.below(near), rng.log_uniform(LONGEST));
@@ -146,8 +148,8 @@ impl Bursts<'_> {
         }
     }
 
-    /// Under this policy overwrites past the cache share the file, and buffered reads share it with every write: neither
-    /// takes effect at one moment.
+    /// Returns true under the policy in which direct overwrites share the file, and buffered reads share it with
+    /// every write: neither takes effect at one moment.
     fn shares(&self) -> bool {
         self.policy == Policy::SharedOverwrite
     }
@@ -171,7 +173,7 @@ impl Bursts<'_> {
         }
     }
 
-    /// What a thread does in front of the bursts.
+    /// Runs a thread that reads and writes before the bursts.
     fn in_front(&self, nth: usize, mut rng: Rng, over: &AtomicBool) -> Log {
         let mut log = Log::default();
         for _ in 0..ROUND_OPERATIONS {
@@ -218,7 +220,7 @@ impl Bursts<'_> {
     }
 }
 
-/// Runs one configuration, then compares what a new open finds.
+/// Runs one configuration, then compares the contents after a new open.
 fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool) {
     let seed = settings::seed(name);
     let memory = Arc::new(Shape::new(64, block_size, journal).make());
@@ -226,7 +228,7 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
     if chopped {
         device = Arc::new(SplittingDevice::new(device, u64::from(block_size)));
     }
-    // So little that pages come and go, and are written back all the time.
+    // A cache so small that pages are evicted and written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));
     let options = VolumeOptions::new()
         .cache_bytes(1 << 20)

@@ -1,5 +1,5 @@
-//! Calls on a file whose sectors may move, what each does to a model of them, and whether some order of calls explains
-//! what they returned and left.
+//! Calls on a file whose sectors may move, their effect on a model of the sectors, and the search for an order of
+//! calls that explains their results.
 
 use parext4::{DirectFile, Error, File};
 
@@ -7,14 +7,14 @@ use super::one_file::{FILE, bytes, offset};
 use std::io::{IoSlice, IoSliceMut};
 use testkit::sector::{Seen, Stamp, fill_append, identify_all};
 
-/// Sectors at the start of the file that no call touches. Writes are no longer, so that a sector's number in its write is
-/// never more than its place.
+/// Sectors at the start of the file that no call touches. Writes are no longer, so a sector's number within its write
+/// never exceeds its number in the file.
 pub(crate) const FRONT: u64 = 64;
 
-/// What a sector holds, wherever it is: nothing, or that part of the write with that number.
+/// Contents of a sector: nothing, or the numbered part of a write.
 pub(crate) type Tag = Option<(u64, u64)>;
 
-/// The sectors behind the front, up to the end of the file.
+/// The sectors past the front, up to the end of the file.
 pub(crate) type Model = Vec<Tag>;
 
 /// How data gets into or out of the file.
@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Untorn,
 }
 
-/// Places and lengths are in sectors.
+/// Offsets and lengths are in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     Read { first: u64, sectors: u64, way: Way },
@@ -46,10 +46,10 @@ pub(crate) enum Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// An append went there.
+    /// An append, and its offset.
     At(u64),
     Saw(Vec<Tag>),
-    /// With an error that says that the call makes no sense.
+    /// An error for a call that is invalid in this state.
     Refused,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Made {
     pub outcome: Outcome,
 }
 
-/// What sectors read from `first` on hold.
+/// The contents of sectors that were read from `first` on.
 pub(crate) fn tags(sectors: &[u8], first: u64) -> Vec<Tag> {
     let seen = identify_all(sectors, FILE, first).unwrap_or_else(|e| panic!("a read at sector {first}: {e}"));
     let tag = |(place, seen): (u64, Seen)| match seen {
@@ -127,7 +127,7 @@ impl Call {
         Ok(Outcome::Done)
     }
 
-    /// What the call does to the model and returns.
+    /// Applies the call to the model and returns its result.
     fn apply(self, model: &mut Model) -> Outcome {
         let place = |sector: u64| usize::try_from(sector - FRONT).unwrap();
         let grow = |model: &mut Model, end: usize| model.resize(model.len().max(end), None);
@@ -180,7 +180,7 @@ impl Call {
         Outcome::Done
     }
 
-    /// Of what it writes.
+    /// Sectors of the data that it writes.
     fn number(self) -> Option<u64> {
         match self {
             Self::Write { number, .. } | Self::Append { number, .. } => Some(number),
@@ -188,7 +188,7 @@ impl Call {
         }
     }
 
-    /// How far the call makes a file grow, if it did not end before that.
+    /// Sectors by which the call extends a file that does not end before its range.
     fn end(self) -> u64 {
         match self {
             Self::Write { first, sectors, .. }
@@ -206,7 +206,7 @@ fn filled(number: u64, sectors: u64) -> Vec<u8> {
 }
 
 impl Made {
-    /// The call; for an append the write that it became.
+    /// Returns the call; for an append, the write that it became.
     fn settled(&self) -> Call {
         match (self.call, &self.outcome) {
             (Call::Append { sectors, number, way }, &Outcome::At(first)) => {
@@ -216,19 +216,19 @@ impl Made {
         }
     }
 
-    /// Whether it was refused for a reason that the model does not know: where blocks lie.
+    /// Returns true if the call was refused for a reason outside the model: the placement of blocks.
     fn is_refused_write(&self) -> bool {
         matches!(self.call, Call::Write { way: Way::Untorn, .. }) && self.outcome == Outcome::Refused
     }
 
-    /// The sectors of an append.
+    /// Returns the sectors of an append.
     fn appended(&self) -> u64 {
         if let Call::Append { sectors, .. } = self.call { sectors } else { 0 }
     }
 
-    /// Whether the call might have returned what it did where `model` was there, which then is what it leaves. An append
-    /// goes to the end of the file, or behind what others had `announced` before: what is between reads as zeros until
-    /// they are done, or as what a call at the same time as the append wrote there, which comes first then.
+    /// Returns true if the call may have had its result in the state `model`, which it then updates. An append goes
+    /// to the end of the file, or to the end `announced` by earlier writes. The range between reads as zeros until
+    /// they are done, or as data of a call concurrent with the append, which takes effect first then.
     fn leads_on(&self, model: &mut Model, burst: &Burst<'_>, left: &[&[Self]]) -> bool {
         if let Outcome::At(place) = self.outcome {
             let settled = self.settled();
@@ -243,20 +243,20 @@ impl Made {
     }
 }
 
-/// Whether calls of several threads, each in its order, lead from one model to the other in some order of all. No call
-/// comes before one that was over when it began.
+/// Returns true if the calls of several threads, each thread's in order, lead from one model to the other in some
+/// order. No call comes before one that had ended when it began.
 pub(crate) fn explained(before: &Model, threads: &[&[Made]], after: &Model) -> bool {
     Burst { threads, after }.leads_on(before, threads)
 }
 
-/// All calls of a burst, and what they left.
+/// All calls of a burst, and the final contents.
 struct Burst<'a> {
     threads: &'a [&'a [Made]],
     after: &'a Model,
 }
 
 impl Burst<'_> {
-    /// Whether the calls that are `left` lead on from a model.
+    /// Returns true if the calls in `left` can follow a model.
     fn leads_on(&self, model: &Model, left: &[&[Made]]) -> bool {
         let Some(first_over) = left.iter().filter_map(|made| made.first()).map(|made| made.end).min() else {
             return model == self.after;
@@ -277,13 +277,13 @@ impl Burst<'_> {
         self.threads.iter().copied().flatten()
     }
 
-    /// Whether the write with that number went on at the same time as `made`.
+    /// Returns true if the numbered write was concurrent with `made`.
     fn has_beside(&self, made: &Made, number: u64) -> bool {
         self.all().any(|other| other.call.number() == Some(number) && at_once(other, made))
     }
 
-    /// Whether what was to come before `made` said that a file of `size` would end at `place`: a call that was under way, a
-    /// write that was refused, or appends that claimed what lies before it and went elsewhere when the size was set.
+    /// Returns true if an earlier operation announced that a file of `size` would end at `place`: a call in flight, a
+    /// refused write, or appends that claimed the range before it and moved when the size was set.
     fn has_announced(&self, made: &Made, size: u64, place: u64, left: &[&[Made]]) -> bool {
         let refused = self.all().filter(|other| other.is_refused_write()).map(|other| other.call.end());
         let under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
@@ -295,7 +295,7 @@ impl Burst<'_> {
         ends_before(&ends, place, &claims)
     }
 
-    /// Whether `made` is an append that may have been to go elsewhere before the size was set.
+    /// Returns true if `made` is an append that may have claimed another offset before the size was set.
     fn is_voided(&self, made: &Made) -> bool {
         let sets_size = |other: &Made| {
             matches!(other.call, Call::SetLen { .. } | Call::Collapse { .. } | Call::Insert { .. })
@@ -304,7 +304,7 @@ impl Burst<'_> {
     }
 }
 
-/// Whether some of the `claims`, each of which is as long as that, lie between one of the `ends` and `place`.
+/// Returns true if some of the `claims`, each of the given length, fill the range from one of the `ends` to `place`.
 fn ends_before(ends: &[u64], place: u64, claims: &[u64]) -> bool {
     let fits = |(nth, len): (usize, &u64)| {
         place.checked_sub(*len).is_some_and(|start| ends_before(ends, start, &claims[nth + 1..]))
@@ -312,12 +312,12 @@ fn ends_before(ends: &[u64], place: u64, claims: &[u64]) -> bool {
     ends.contains(&place) || claims.iter().enumerate().any(fits)
 }
 
-/// Whether two calls were under way at the same time.
+/// Returns true if two calls were concurrent.
 fn at_once(one: &Made, other: &Made) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// What a model holds, for people: runs of zeros, and of parts of one write.
+/// Formats a model: runs of zeros, and of parts of one write.
 pub(crate) fn describe(model: &Model) -> String {
     let mut text = String::new();
     let goes_on = |one: &Tag, next: &Tag| match (one, next) {

@@ -1,4 +1,4 @@
-//! Many files: made, written, renamed, removed, opened and closed by many threads, while others sync.
+//! Many files that are created, written, renamed, removed, opened and closed by many threads, during syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const OWN: u64 = 6;
 const SHARED: u64 = 16;
 const LONGEST: u64 = 96;
 const DIRECTORIES: u64 = 4;
-/// Bytes beyond which a file is not appended to.
+/// Size in bytes above which a file is not appended to.
 const LARGEST: usize = 256 << 10;
 
-/// A file of one thread: what its sectors hold.
+/// A file of one thread, and the contents of its sectors.
 type Model = BTreeMap<String, Vec<u8>>;
 
 struct Worker<'a> {
@@ -55,7 +55,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The file at `path`, made if it is not there.
+    /// Opens the file at `path`, and creates it if it does not exist.
     fn open(&self, path: &str) -> DirectFile {
         loop {
             match self.volume.create_direct(path) {
@@ -65,7 +65,7 @@ impl Worker<'_> {
             }
             match self.volume.direct_file(path) {
                 Ok(file) => return file,
-                // Somebody else removed it meanwhile.
+                // Another thread has removed it.
                 Err(Error::NotFound(_)) => {}
                 Err(error) => panic!("opening {path}: {error}"),
             }
@@ -109,7 +109,7 @@ impl Worker<'_> {
     fn remove_own(&mut self) {
         let path = self.own_path();
         let Some(model) = self.model.remove(&path) else { return };
-        // The file lives on while it is open.
+        // The file exists until it is closed.
         let open = self.rng.chance(50).then(|| self.volume.direct_file(&path).expect("open_file"));
         self.volume.remove_file(&path).expect("remove_file");
         if let Some(file) = open {
@@ -137,7 +137,7 @@ impl Worker<'_> {
         model.resize(size, 0);
     }
 
-    /// Files that all threads write, remove and replace: whatever they hold belongs to one of their kind.
+    /// Files that all threads write, remove and replace: each sector belongs to one kind.
     fn use_shared(&mut self) {
         let number = self.rng.below(SHARED);
         let path = format!("/d{}/shared-{number}", number % DIRECTORIES);

@@ -1,5 +1,5 @@
 //! A page cache that is far too small for the threads that write through it, and calls that change the layout of the
-//! whole file between them: all come to an end.
+//! whole file: all of them complete.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use testkit::settings;
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 use testkit::watchdog::Watchdog;
 
-/// More than the smaller cache has pages.
+/// More threads than the smaller cache has pages.
 const WRITERS: usize = 96;
 const VOLUME: u64 = 64 << 20;
 
 struct Setting {
     cache_size: u64,
-    /// Of the file.
+    /// Bytes of the file.
     size: u64,
-    /// Bytes of a write at most.
+    /// Bytes of the longest write.
     most: u64,
 }
 
@@ -51,7 +51,7 @@ fn run(name: &str, setting: &Setting) {
         scope.spawn(move || {
             let mut rng = Rng::new(seed, WRITERS as u64);
             while Instant::now() < deadline {
-                // There are not so many blocks that could be zero.
+                // Fails: the volume has too few blocks to zero.
                 watchdog.watch(WRITERS, || match size > VOLUME || rng.chance(50) {
                     true => file.direct().punch_hole(0, size).unwrap(),
                     false => file.direct().zero_range(0, size, true).unwrap(),
@@ -76,7 +76,7 @@ fn writes_of_several_pages_end() {
     run("writes_of_several_pages_end", &setting);
 }
 
-/// Each page takes several nodes of the cache, which are used up before its pages are.
+/// Each page needs several tree nodes of the cache, so the nodes run out before the pages.
 #[test]
 fn writes_far_apart_complete() {
     let setting = Setting { cache_size: 2 << 20, size: 15 << 40, most: 100 };

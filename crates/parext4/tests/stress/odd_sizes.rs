@@ -1,4 +1,4 @@
-//! Sizes that are not multiples of the sector, set while others read and write.
+//! Sizes that are not multiples of the sector, set during reads and writes of other threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const THREADS: usize = 8;
 const SPAN: u64 = 256 << 10;
 const LONGEST: u64 = 16 << 10;
 
-/// The byte that every write puts at `place`; never 0, and different in neighbouring sectors and blocks.
+/// Returns the byte that every write puts at `place`: never 0, and different in neighbouring sectors and blocks.
 fn pattern(place: u64) -> u8 {
     let mixed = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     u8::try_from(mixed % 255).unwrap() + 1
@@ -25,7 +25,7 @@ fn patterned(first: u64, len: u64) -> Vec<u8> {
     (first..first + len).map(pattern).collect()
 }
 
-/// A sector's start, and a length of whole sectors.
+/// Returns the start of a sector, and a length of whole sectors.
 fn place(rng: &mut Rng) -> (u64, u64) {
     let sector = SECTOR as u64;
     (rng.below(SPAN / sector) * sector, rng.log_uniform(LONGEST / sector) * sector)
@@ -38,7 +38,7 @@ fn read(file: &DirectFile, first: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// One operation of many threads at once: whatever is read is what belongs there, or zeros.
+/// One operation of many concurrent threads. Reads return the byte of the offset, or zeros.
 fn operation(file: &DirectFile, rng: &mut Rng) {
     let (first, len) = place(rng);
     match rng.below(10) {
@@ -49,7 +49,7 @@ fn operation(file: &DirectFile, rng: &mut Rng) {
         }
         4..7 => file.write_at(&patterned(first, len), first).expect("write_at"),
         7 => {
-            // Where the file ends within the last sector, so may a write.
+            // A write may end in the last sector where the file does.
             match file.write_at(&patterned(first, len - rng.below(500)), first) {
                 Ok(()) | Err(Error::Invalid(_)) => {}
                 Err(error) => panic!("write_at: {error}"),

@@ -1,4 +1,4 @@
-//! Sixteen threads on one file, with everything that a file can do; every read must be explained.
+//! Sixteen threads on one file, with all operations of a file. Every read must be explained.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ const THREADS: usize = 16;
 pub(crate) const SPAN: u64 = (4 << 20) / SECTOR as u64;
 /// The longest request in sectors: 1 MiB.
 pub(crate) const LONGEST: u64 = (1 << 20) / SECTOR as u64;
-/// Half of the requests begin in the first so many sectors, to meet each other.
+/// Half of the requests begin below this sector, so that many overlap.
 pub(crate) const HOT: u64 = 96;
-/// A round ends after so much time, or so many operations of each thread; then its history is checked.
+/// Duration of a round, and the limit of operations of each thread in it. After a round its history is checked.
 pub(crate) const ROUND: Duration = Duration::from_millis(500);
 pub(crate) const ROUND_OPERATIONS: u32 = 100;
 
-/// The only file of the volume, as far as its sectors are concerned.
+/// The number of the file in its sectors.
 pub(crate) const FILE: u32 = 1;
 
 pub(crate) struct Run<'a> {
@@ -45,7 +45,7 @@ pub(crate) struct Run<'a> {
     policy: Policy,
     /// Whether every other thread has a queue.
     queues: bool,
-    /// The same file on the page cache, for some of the operations of every thread.
+    /// The same file through the page cache, for some operations of every thread.
     buffered: Option<File>,
     /// The next sequence number of every thread.
     sequences: Vec<AtomicU64>,
@@ -56,7 +56,7 @@ struct Worker<'a> {
     run: &'a Run<'a>,
     thread: usize,
     rng: Rng,
-    /// Whether this round sets sizes; the rules for appends are stricter without.
+    /// Whether this round sets sizes. Without them, the rules for appends are stricter.
     cuts: bool,
     buffer: AlignedBuf,
     log: Log,
@@ -75,7 +75,7 @@ impl Worker<'_> {
         self.log
     }
 
-    /// The file on the page cache, if this operation is to go there.
+    /// Returns the file through the page cache, if this operation uses it.
     fn buffered(&mut self) -> Option<&File> {
         self.run.buffered.as_ref().filter(|_| self.rng.chance(60))
     }
@@ -103,7 +103,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A page comes into being, dirty or not. There is none behind the end.
+    /// Reads a page into the cache, and may make it dirty. Past the end there is no page.
     fn fault(&mut self) {
         let (at, write) = (offset(place(&mut self.rng).0), self.rng.chance(50));
         if let Some(buffered) = self.buffered() {
@@ -117,12 +117,12 @@ impl Worker<'_> {
     fn read(&mut self) {
         let (first, wanted) = place(&mut self.rng);
         let len = bytes(wanted - first);
-        // Most memory that users read into is not aligned.
+        // Most memory of users is not aligned.
         let skew = if self.rng.chance(30) { 8 } else { 0 };
         let run = self.run;
         let mut buffered = self.buffered().and(run.buffered.as_ref());
         if run.policy == Policy::SharedOverwrite {
-            // There they share the file with writes, and may meet half a sector.
+            // Under that policy reads share the file with writes, and may find half a sector.
             buffered = None;
         }
         self.log.way = way(buffered);
@@ -211,12 +211,12 @@ impl Worker<'_> {
     }
 }
 
-/// How a worker reads or writes.
+/// How a thread reads or writes.
 fn way(buffered: Option<&File>) -> &'static str {
     if buffered.is_some() { "buffered" } else { "direct" }
 }
 
-/// The first sector and the end of a request.
+/// Returns the first sector and the end of a request.
 pub(crate) fn place(rng: &mut Rng) -> (u64, u64) {
     let first = if rng.chance(50) { rng.below(HOT) } else { rng.below(SPAN) };
     (first, first + rng.log_uniform(LONGEST))
@@ -231,13 +231,13 @@ pub(crate) fn offset(sectors: u64) -> u64 {
 }
 
 impl Run<'_> {
-    /// The next stamp of a thread.
+    /// Returns the next stamp of a thread.
     pub(crate) fn stamp(&self, thread: usize) -> Stamp {
         let sequence = self.sequences[thread].fetch_add(1, Ordering::Relaxed);
         Stamp { file: FILE, writer: u32::try_from(thread).unwrap(), sequence, origin: 0 }
     }
 
-    /// Runs rounds for as long as asked, and returns what the file holds in the end.
+    /// Runs rounds for the configured time, and returns the final contents of the file.
     fn rounds(&self) -> Vec<Seen> {
         let deadline = Instant::now() + settings::seconds(if self.queues { 1.5 } else { 4.0 });
         let mut contents = Vec::new();
@@ -277,7 +277,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads all of the file and explains the round, which began with `base`.
+    /// Reads the whole file and explains the round, which began with `base`.
     fn end_round(&self, log: &mut Log, base: &[Seen]) -> Vec<Seen> {
         let size = self.file.size();
         let start = self.clock.tick();
@@ -290,12 +290,12 @@ impl Run<'_> {
     }
 }
 
-/// How overwrites take effect under a policy.
+/// Returns how overwrites take effect under a policy.
 pub(crate) fn overwrites(policy: Policy) -> Overwrites {
     if policy.locks_whole_file() { Overwrites::BySector } else { Overwrites::Whole }
 }
 
-/// Reads the file, and checks that nothing comes behind its size.
+/// Reads the file, and checks that there is nothing past its size.
 fn read_all(file: &DirectFile, size: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size).unwrap() + SECTOR];
     let read = file.read_at(&mut bytes, 0).expect("read_at");
@@ -313,12 +313,12 @@ struct Ways {
     buffered: bool,
 }
 
-/// Runs one configuration on a device of zeros, then compares what a new open finds.
+/// Runs one configuration on a device of zeros, then compares the contents after a new open.
 fn run(name: &str, device: &Arc<dyn Device>, shape: Shape, ways: Ways) {
     let seed = settings::seed(name);
     shape.make_on(device);
     let Ways { policy, split_at, queues, buffered } = ways;
-    // So little that pages come and go, and are written back all the time.
+    // A cache so small that pages are evicted and written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));
     let options = VolumeOptions::new()
         .cache_bytes(1 << 20)

@@ -18,13 +18,12 @@ struct Begun {
     what: What,
     start: u64,
     nowait: bool,
-    /// Whether it may be cancelled: what that leaves of an operation which extends the file is a gap between
-    /// appends.
+    /// Whether it may be cancelled. A cancelled operation that extends the file leaves a gap between appends.
     cancellable: bool,
     cancelled: bool,
 }
 
-/// Places in sectors.
+/// Offsets in sectors.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Read { first: u64, wanted: u64 },
@@ -126,7 +125,7 @@ impl<'a> Queued<'a> {
         self.submit(IoRequest::Append { buf, len }, What::Append { sectors, stamp });
     }
 
-    /// Calls that block wait for ranges which only this thread can let go.
+    /// Blocking calls could wait for ranges that only this thread can release.
     fn allocate(&mut self) {
         self.drain();
         let (first, end) = place(&mut self.rng);
@@ -169,7 +168,7 @@ impl<'a> Queued<'a> {
         let begun = self.begun[token].take().expect("it was in flight");
         match completion.result {
             Ok(result) => self.took_effect(&begun, result, completion.buf.as_deref().unwrap_or(&[]), end),
-            // Neither has any effect: no read may show it.
+            // Neither has any effect: no read may return its data.
             Err(Error::WouldBlock(_)) if begun.nowait => {}
             Err(Error::Cancelled) if begun.cancelled => {}
             Err(error) => panic!("seed {}: {begun:?}: {error}", self.run.seed),

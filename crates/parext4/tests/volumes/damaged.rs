@@ -1,4 +1,4 @@
-//! Volumes that are damaged where it does not stand in the way: they open where the kernel mounts them.
+//! Volumes with damage that does not prevent their use: they open where the kernel mounts them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parext4_format::{GroupNo, InodeNo, inode};
 use testkit::Image;
 use testkit::volume::{DirectFiles as _, untimed};
 
-/// Where the descriptors of a volume with 1 KiB blocks lie.
+/// Offset of the descriptors of a volume with 1 KiB blocks.
 const DESCRIPTORS: usize = 2048;
 
 fn superblock(bytes: &[u8]) -> Superblock {
@@ -37,9 +37,9 @@ fn a_bad_group_descriptor_does_not_keep_from_reading() {
     assert_eq!(seen, [5; 1024]);
 }
 
-/// Where no checksum guards it, the kernel neither reads nor writes `bg_itable_unused`.
+/// Without a checksum, the kernel neither reads nor writes `bg_itable_unused`.
 #[test]
-fn without_group_checksums_what_is_unused_stays_as_it_is() {
+fn without_group_checksums_unused_counts_stay_unchanged() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-O", "^metadata_csum,^uninit_bg"]) else { return };
     let mut bytes = std::fs::read(image.path()).unwrap();
     let desc = |bytes: &[u8]| {
@@ -62,7 +62,7 @@ fn without_group_checksums_what_is_unused_stays_as_it_is() {
 
 /// `ext4_try_to_expand_extra_isize`.
 #[test]
-fn an_inode_that_changes_gets_all_extra_fields() {
+fn a_changed_inode_gets_all_extra_fields() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256"]) else { return };
     let volume = image.open();
     for path in ["/changed", "/kept"] {
@@ -89,7 +89,7 @@ fn an_inode_that_changes_gets_all_extra_fields() {
     image.fsck();
 }
 
-/// An inode with fewer extra fields than new ones have, with attributes behind them.
+/// Makes an inode with fewer extra fields than new ones have, followed by attributes.
 #[test]
 fn attributes_make_room_for_extra_fields() {
     let Some(image) = Image::mke2fs(16, &["-b", "1024", "-I", "256"]) else { return };

@@ -1,4 +1,4 @@
-//! What holds when operations fail, volumes close, and handles outlive them.
+//! Failed operations, closing volumes, and handles that outlive their volume.
 
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 }
 
 #[test]
-fn what_fails_does_not_move_appends() {
+fn a_failed_write_does_not_move_appends() {
     let (_device, volume) = fresh(16 << 20);
     let file = volume.create_direct("/allocated").unwrap();
     assert!(matches!(file.allocate(0, 1 << 30, false), Err(Error::NoSpace)));
@@ -40,7 +40,7 @@ fn dropping_a_volume_closes_it_with_all_its_times() {
     file.write_at(&[1; 4096], 0).unwrap();
     volume.sync().unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    // An overwrite: its times wait for a transaction that never comes.
+    // An overwrite: its times wait for a transaction, which never begins.
     file.write_at(&[2; 4096], 0).unwrap();
     let mtime = file.node().metadata().mtime;
     drop((file, volume));
@@ -54,9 +54,9 @@ fn of_two_times_the_later_set_wins() {
     let times = |file: &parext4::DirectFile| (file.node().metadata().mtime, file.node().metadata().ctime);
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     for _ in 0..2 {
-        // First a write that allocates, then one whose time waits.
+        // First a write that allocates, then one whose time waits for a commit.
         file.write_at(&[1; 4096], 0).unwrap();
-        assert!(times(&file).0 < far, "a write sets the time even if that goes back");
+        assert!(times(&file).0 < far, "a write sets the time even if it was in the future");
         let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
         file.node().set_attributes(&set).unwrap();
         assert_eq!(times(&file).0, far);
@@ -81,7 +81,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
     let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
     file.node().set_attributes(&set).unwrap();
-    // Allocated, overwritten, converted, in memory, and by a queue that writes with a date too.
+    // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given time.
     file.write_at(&[1; 4096], 0).unwrap();
     file.write_at(&[2; 4096], 0).unwrap();
     file.allocate(4096, 4096, false).unwrap();
@@ -166,7 +166,7 @@ fn a_journal_is_left_alone_on_request() {
     let (device, volume) = fresh(16 << 20);
     volume.create_direct("/file").unwrap();
     volume.sync().unwrap();
-    // As a crash leaves it: the file is in the journal only.
+    // As after a crash: the file is in the journal only.
     let crashed = Arc::new(MemDevice::from_bytes(device.snapshot()));
     let open = |recover| {
         let options = VolumeOptions::new().read_only(true).recover(recover);

@@ -1,4 +1,4 @@
-//! Volumes as a whole: made, opened and closed, and with another policy.
+//! Volumes as a whole: mkfs, opening and closing, errors, and policies.
 
 mod damaged;
 mod files;

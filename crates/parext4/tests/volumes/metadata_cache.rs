@@ -1,4 +1,4 @@
-//! The cache of inodes, directories and other metadata: its budget, inodes by number, and reads beside each other.
+//! The cache of inodes, directories and other metadata: its budget, inodes by number, and concurrent reads.
 
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use testkit::device::{GatedDevice, HookedDevice, Hooks};
 
 const BUDGET: usize = 1 << 20;
 
-/// A volume whose only commits are those of `sync` and of full transactions.
+/// Opens a volume that commits only in `sync` and when a transaction is full.
 fn open(device: Arc<dyn Device>) -> Volume {
     let options = VolumeOptions::new().metadata_cache_bytes(BUDGET).commit_interval(None);
     Volume::open_device(device, &options).unwrap()
 }
 
-/// A device with a volume that has `count` directories below the root.
+/// Makes a device with a volume that has `count` directories below the root.
 fn with_directories(count: u32) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(64 << 20));
     let options = MkfsOptions { block_size: Some(1024), inode_ratio: Some(8192), ..MkfsOptions::default() };
@@ -84,7 +84,7 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
     assert_eq!(volume.node(root.id()).unwrap().ino(), root.ino());
     let gone = |id| matches!(volume.node(id), Err(Error::NotFound(_)));
     let unnamed = |ino| matches!(volume.named_node(ino), Err(Error::NotFound(_)));
-    // The journal, a number that is free, and numbers that do not exist.
+    // The journal, a free number, and numbers that do not exist.
     for ino in [0, 8, id.ino.get() + 1, u32::MAX] {
         assert!(gone(NodeId { ino: parext4::InodeNo(ino), generation: 0 }), "{ino}");
         assert!(unnamed(parext4::InodeNo(ino)), "{ino}");
@@ -97,20 +97,20 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
     drop(held);
     assert!(gone(id), "a deleted inode");
     let next = root.create(b"next", &NewInode::default()).unwrap();
-    assert_eq!(next.ino(), id.ino, "the number is given out again");
+    assert_eq!(next.ino(), id.ino, "the number is reused");
     assert!(gone(id), "another inode of the number");
     assert_eq!(volume.named_node(id.ino).unwrap().id(), next.id());
     assert_eq!(volume.node(next.id()).unwrap().metadata().uid, 0);
 }
 
 #[test]
-fn an_inode_that_is_being_read_holds_up_no_other() {
+fn the_read_of_an_inode_delays_no_other_inode() {
     let device = Arc::new(GatedDevice::new(with_directories(0)));
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
     let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
     let files: Vec<_> = (0..600).map(create).collect();
-    // However a cache is cut, some of the others are in the same part; and they are in other blocks of the table.
+    // Some of these inodes share the first one's shard of the cache, and all are in other blocks of the table.
     let (one, others) = (files[0], &files[16..]);
     drop(root);
     volume.close().unwrap();
@@ -128,7 +128,7 @@ fn an_inode_that_is_being_read_holds_up_no_other() {
         });
         let found = receive.recv_timeout(Duration::from_secs(20));
         device.open();
-        assert!(found.expect("one of them waits for the other's read"));
+        assert!(found.expect("a lookup waits for the read of another inode"));
         assert_eq!(reading.join().unwrap().unwrap(), one);
     });
 }
@@ -146,7 +146,8 @@ impl Hooks for FailOneRead {
     }
 }
 
-/// Two inodes share a block. The read of the one fails; the other thread waits for that read, and reads again.
+/// Two inodes share a block. The read for one fails; the other thread waits for that read, and then reads the block
+/// itself.
 #[test]
 fn a_block_is_in_memory_once_after_a_read_that_failed() {
     let memory = with_directories(0);
@@ -170,7 +171,7 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
         let fails = scope.spawn(|| volume.node(one).map(drop));
         device.wait_for(1);
         let waits = scope.spawn(|| volume.node(other));
-        // Long enough to come to the block.
+        // Long enough to reach the block.
         std::thread::sleep(Duration::from_millis(200));
         failing.hooks().0.store(true, Ordering::SeqCst);
         device.open();

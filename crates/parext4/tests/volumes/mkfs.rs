@@ -1,4 +1,4 @@
-//! New volumes against others' programs: e2fsck checks them, mke2fs makes the same, resize2fs grows them, the
+//! New volumes against other programs: e2fsck checks them, mke2fs makes the same, resize2fs grows them, and the
 //! kernel mounts them.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A directory for images, removed at the end.
+/// A directory for images, removed when dropped.
 struct Images(tempfile::TempDir);
 
 impl Images {
@@ -23,7 +23,7 @@ impl Images {
         self.0.path().join(name)
     }
 
-    /// A sparse image with a volume of ours.
+    /// Makes a sparse image with a volume of parext4.
     fn ours(&self, size: u64, options: &MkfsOptions) -> (PathBuf, Summary) {
         let path = self.path("ours");
         let device = FileDevice::open(&path, &DeviceOptions::new().create(size)).unwrap();
@@ -32,7 +32,7 @@ impl Images {
         (path, summary)
     }
 
-    /// A sparse image with a volume that mke2fs made with the same options.
+    /// Makes a sparse image with a volume of mke2fs with the same options.
     fn theirs(&self, size: u64, options: &MkfsOptions) -> PathBuf {
         let path = self.path("theirs");
         std::fs::File::create(&path).unwrap().set_len(size).unwrap();
@@ -53,7 +53,7 @@ impl Images {
     }
 }
 
-/// Options for an image file that was just made.
+/// Returns options for a new image file.
 fn sparse() -> MkfsOptions {
     MkfsOptions { device_is_zero: true, ..MkfsOptions::default() }
 }
@@ -62,7 +62,7 @@ fn output(command: &mut Command) -> Output {
     command.env("LC_ALL", "C").output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Runs a command that must succeed; returns what it printed.
+/// Runs a command that must succeed. Returns its output.
 fn run(command: &mut Command) -> String {
     let output = output(command);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -70,7 +70,7 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// Whether e2fsprogs is there; says so loudly if not.
+/// Returns true if e2fsprogs is installed. Prints a message otherwise.
 fn e2fsprogs() -> bool {
     let found = Command::new("mke2fs").arg("-V").output().is_ok();
     if !found {
@@ -83,7 +83,7 @@ fn fsck(path: &Path) {
     run(Command::new("e2fsck").arg("-fn").arg(path));
 }
 
-/// The fields of the superblock that both tools must agree on, by dumpe2fs.
+/// Returns the fields of the superblock in which both tools must agree, as dumpe2fs prints them.
 fn facts(path: &Path) -> Vec<String> {
     const SAME: &[&str] = &[
         "Filesystem features:",
@@ -192,12 +192,12 @@ fn a_terabyte_stays_sparse() {
 }
 
 #[test]
-fn journals_of_any_shape() {
+fn journals_of_any_shape_are_valid() {
     if !e2fsprogs() {
         return;
     }
     let images = Images::new();
-    // Small blocks and many inodes leave no long free run, so the journal is in pieces.
+    // Small blocks and many inodes leave no long free run, so the journal has several extents.
     for (size, blocks, ratio) in [(64 * MIB, 1024, 1024), (256 * MIB, 65536, 1024), (2 * GIB, 500_000, 1024)]
     {
         let options = MkfsOptions {
@@ -259,14 +259,14 @@ fn identity_and_owner_are_as_asked() {
     let root = run(Command::new("debugfs").args(["-R", "stat <2>"]).arg(&path));
     assert!(root.contains("User:  1000   Group: 100000"), "{root}");
     fsck(&path);
-    // The same options make the same bytes.
+    // Equal options make equal bytes.
     let twin = images.path("twin");
     mkfs(&FileDevice::open(&twin, &DeviceOptions::new().create(8 * MIB)).unwrap(), &options).unwrap();
     assert!(std::fs::read(&path).unwrap() == std::fs::read(&twin).unwrap());
 }
 
 #[test]
-fn rubbish_on_the_device_does_not_show() {
+fn stale_bytes_on_the_device_are_never_read() {
     if !e2fsprogs() {
         return;
     }
@@ -287,7 +287,7 @@ fn rubbish_on_the_device_does_not_show() {
     }
 }
 
-/// A kernel mount that ends with the test, even if it panics.
+/// A kernel mount that is unmounted when dropped, even in a panic.
 struct Mount(tempfile::TempDir);
 
 impl Drop for Mount {

@@ -1,4 +1,4 @@
-//! The three policies: what each lets share a file, and that contents are right under each.
+//! The three policies: which operations share a file under each, and that contents are correct.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
@@ -20,7 +20,7 @@ fn open(device: Arc<dyn Device>, policy: Policy, explain: bool) -> Volume {
         .unwrap()
 }
 
-/// Of each reason: shared, exclusive.
+/// Counts by reason: shared, exclusive.
 fn admissions(stats: &Stats) -> BTreeMap<String, (u64, u64)> {
     let of = |reason: Reason| {
         let Admissions { shared, exclusive } = stats.admissions(reason);
@@ -29,7 +29,7 @@ fn admissions(stats: &Stats) -> BTreeMap<String, (u64, u64)> {
     Reason::ALL.into_iter().map(of).filter(|(_, counts)| *counts != (0, 0)).collect()
 }
 
-/// One operation of each row of the table, by one thread.
+/// Runs one operation of each row of the table, in one thread.
 fn one_of_each(file: &DirectFile) {
     let block = |number: u64| number * BLOCK;
     let write =
@@ -49,7 +49,7 @@ fn one_of_each(file: &DirectFile) {
 }
 
 #[test]
-fn the_counters_say_what_the_table_says() {
+fn the_counters_match_the_table() {
     for policy in Policy::ALL {
         let device = Arc::new(Shape::new(16, 4096, true).make());
         let volume = open(Arc::clone(&device) as _, policy, false);
@@ -84,7 +84,7 @@ fn the_counters_say_what_the_table_says() {
                 ("Read", 1, 0),
                 ("Overwrite", 0, 2),
                 ("WholeBlocks", 0, 2),
-                // The append begins in the block that the write before it began.
+                // The append begins in the block in which the preceding write ended.
                 ("InitialisesBlock", 0, 4),
                 ("FillsHole", 0, 1),
                 ("SetsSize", 0, 1),
@@ -113,18 +113,18 @@ fn the_counters_say_what_the_table_says() {
 }
 
 const THREADS: usize = 8;
-/// Blocks that a thread has to itself, in turns with the others', and blocks that all write.
+/// Blocks that belong to one thread, interleaved with the other threads' blocks, and blocks that all threads write.
 const OWN: u64 = 24;
 const SHARED: u64 = 16;
 const FILE: u32 = 1;
 
-/// The file's sectors of one thread, as it has left them, and its appends.
+/// The final contents of one thread's sectors of the file, and its appends.
 struct Worker<'a> {
     file: &'a DirectFile,
     thread: u64,
     rng: Rng,
     sequence: u64,
-    /// Whether it sets the size, to cut off what was appended.
+    /// Whether it sets the size, to truncate appended data.
     cuts: bool,
     model: BTreeMap<u64, Stamp>,
     appends: BTreeMap<u64, Stamp>,
@@ -154,7 +154,7 @@ impl Worker<'_> {
         Stamp { file: FILE, writer: u32::try_from(self.thread).unwrap(), sequence: self.sequence, origin: 0 }
     }
 
-    /// A sector of one of the thread's blocks, and how many from there on, perhaps to the end of the block.
+    /// Returns a sector of one of the thread's blocks, and a number of sectors, at most to the end of the block.
     fn own_place(&mut self) -> (u64, u64) {
         let block = SHARED + self.rng.below(OWN) * THREADS as u64 + self.thread;
         let whole = self.rng.chance(50);
@@ -190,7 +190,7 @@ impl Worker<'_> {
         self.file.write_at(&filled(first, sectors, stamp), first * SECTOR as u64).unwrap();
     }
 
-    /// Whatever is there was written there.
+    /// Asserts that each sector holds data that was written there.
     fn read_shared(&mut self) {
         let (first, sectors) = self.shared_place();
         read(self.file, first, sectors);
@@ -212,7 +212,7 @@ impl Worker<'_> {
     }
 }
 
-/// Where the blocks of the threads end.
+/// The end of the threads' blocks.
 fn fixed_size() -> u64 {
     (SHARED + OWN * THREADS as u64) * BLOCK
 }
@@ -256,11 +256,11 @@ fn many_threads(policy: Policy, cuts: bool) {
     for (sector, stamp) in model {
         assert_eq!(seen[usize::try_from(sector).unwrap()], Seen::Data(stamp), "sector {sector}");
     }
-    // Whatever is in the tail was appended there.
+    // All data in the tail was appended there.
     let (first, end) = (fixed_size() / SECTOR as u64, file.size() / SECTOR as u64);
     for (sector, seen) in (first..).zip(read(&file, first, 1 + end - first)) {
         let appended = appends.get(&sector).map(|stamp| Seen::Data(*stamp));
-        assert!(cuts || Some(seen) == appended, "sector {sector} shows {seen:?}, not {appended:?}");
+        assert!(cuts || Some(seen) == appended, "sector {sector} holds {seen:?}, not {appended:?}");
     }
     assert!(cuts || end - first == appends.len() as u64, "an append is lost");
     drop(file);
@@ -268,7 +268,7 @@ fn many_threads(policy: Policy, cuts: bool) {
     assert_clean(&device, &name);
 }
 
-/// What can be said of any run.
+/// Asserts the properties of every run.
 fn check_stats(volume: &Volume, policy: Policy) {
     let stats = volume.stats();
     let sharing = |reason: Reason| match policy {
@@ -311,7 +311,7 @@ fn many_threads_range() {
     [false, true].into_iter().for_each(|cuts| many_threads(Policy::Range, cuts));
 }
 
-/// A file whose writes take a while, and nothing else does.
+/// Makes a file whose writes are slow, while all other requests are fast.
 fn slow(policy: Policy) -> (Volume, DirectFile) {
     let memory: Arc<MemDevice> = Arc::new(Shape::new(16, 4096, true).make());
     let profile = SimProfile::new(Duration::ZERO, 8).write_latency(Duration::from_millis(5));
@@ -320,7 +320,8 @@ fn slow(policy: Policy) -> (Volume, DirectFile) {
     (volume, file)
 }
 
-/// Writes the two places at once, in fresh blocks, until one has waited for the other. What was said of it.
+/// Writes both ranges at once, in fresh blocks, until one has waited for the other. Returns the explanation of the
+/// wait.
 fn wait_of(policy: Policy, places: [(u64, usize); 2]) -> String {
     let (volume, file) = slow(policy);
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Errors found in a volume are recorded in its superblock, where others' programs read them.
+//! Errors found in a volume are recorded in its superblock, where e2fsprogs and the kernel read them.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use parext4_format::superblock::Superblock;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 use testkit::{Image, tool};
 
-/// What dumpe2fs says of a volume's superblock: the state and the errors on record, in one line each without the gaps.
+/// Returns the lines of dumpe2fs on the state and the recorded errors of a superblock, with single spaces.
 fn record(image: &Path) -> Option<String> {
     let output = tool(Command::new("dumpe2fs").arg("-h").arg(image))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -20,7 +20,7 @@ fn record(image: &Path) -> Option<String> {
     Some(lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect())
 }
 
-/// Runs `e2fsck -p` on a copy of a volume. It must take note of the errors, and find them.
+/// Runs `e2fsck -p` on a copy of a volume. It must notice the recorded errors, and find them.
 fn assert_preening_checks(image: &Path) {
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(image, copy.path()).unwrap();
@@ -29,7 +29,7 @@ fn assert_preening_checks(image: &Path) {
     assert!(text.contains("contains a file system with errors, check forced"), "{text}");
 }
 
-/// A volume in a file, with a directory whose block fails its checksum, and the number of that block.
+/// Makes a volume in a file, with a directory whose block fails its checksum. Returns the number of that block.
 fn damaged() -> Option<(Image, u64)> {
     let image = Image::mke2fs(16, &["-b", "1024"])?;
     let volume = image.open();
@@ -56,14 +56,14 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
             assert!(matches!(volume.metadata("/dir/file"), Err(Error::Corrupt(_))));
         }
     };
-    // Who only reads writes nothing.
+    // A reader of a read-only volume writes nothing.
     let before = std::fs::read(image.path()).unwrap();
     let volume = open(&image, &VolumeOptions::new().read_only(true));
     fails(&volume);
     volume.close().unwrap();
     assert!(std::fs::read(image.path()).unwrap() == before);
 
-    // The thread that commits does not wait for its interval.
+    // The committing thread does not wait for its interval.
     let options = untimed().commit_interval(Duration::from_secs(3600));
     let volume = open(&image, &options);
     fails(&volume);
@@ -90,7 +90,7 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     let Some(recorded) = record(&image.path()) else { return };
     expected(&recorded);
     assert_preening_checks(&image.path());
-    // Neither we nor the kernel forget it.
+    // Neither parext4 nor the kernel clears it.
     image.open().close().unwrap();
     image.with_kernel(|mount| assert!(mount.join("other").exists()));
     expected(&record(&image.path()).unwrap());
@@ -98,9 +98,9 @@ fn damage_is_recorded_once_until_e2fsck_has_repaired_it() {
     assert_eq!(record(&image.path()).unwrap(), "Filesystem state: clean\n");
 }
 
-/// A write fails after a first transaction is in the log, whose superblock knows nothing of that.
+/// A write fails after a first transaction is in the log. That transaction's superblock does not have the error.
 #[test]
-fn a_volume_that_a_failed_write_stopped_says_so() {
+fn a_volume_stopped_by_a_failed_write_records_it() {
     for journal in [true, false] {
         let base = Shape::new(16, 4096, journal).make();
         let run = |fail_at| {
@@ -125,7 +125,7 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
         let (memory, _, free) = run(Some(calls + 1));
         let stopped = superblock(&memory);
         assert_eq!(stopped.error_count(), 1);
-        assert_eq!(stopped.free_blocks(), free, "no counter of what is not durable is on the device");
+        assert_eq!(stopped.free_blocks(), free, "the device has no counter of changes that are not durable");
         let file = tempfile::NamedTempFile::new().unwrap();
         memory.save(file.path()).unwrap();
         let Some(recorded) = record(file.path()) else { return };
@@ -134,7 +134,7 @@ fn a_volume_that_a_failed_write_stopped_says_so() {
             "{recorded}"
         );
         assert_preening_checks(file.path());
-        // The replay brings back a superblock without the record.
+        // The replay restores a superblock without the record.
         let volume = Volume::open_device(Arc::clone(&memory) as Arc<dyn Device>, &untimed()).unwrap();
         volume.metadata("/first").unwrap();
         volume.close().unwrap();

@@ -30,7 +30,7 @@ fn a_sync_that_shares_a_commit_does_not_flush_again() {
         let file = file.clone();
         spawn(move || file.sync_all().expect("sync_all"))
     };
-    // Two syncs that both wait for the commit under way share the next one.
+    // Two syncs that both wait for the running commit share the next one.
     let flushes_of_three_syncs = |mode: u16, wait: Duration| {
         let before = flushes();
         set_mode(&files[0], mode);
@@ -44,7 +44,7 @@ fn a_sync_that_shares_a_commit_does_not_flush_again() {
         [first].into_iter().chain(others).for_each(|thread| thread.join().expect("no sync panics"));
         flushes() - before
     };
-    // A sync that comes late needs a commit or a flush of its own, so they get more and more time.
+    // A sync that is late needs a commit or a flush of its own, so each attempt waits longer.
     let counts: Vec<usize> = (1..10)
         .map(|n| flushes_of_three_syncs(n, Duration::from_millis(5 << n)))
         .take_while(|&n| n > 4)

@@ -1,4 +1,4 @@
-//! Access control lists: what they do to permissions, and what new inodes inherit.
+//! Access control lists: their effect on permissions, and their inheritance by new inodes.
 
 use super::{GROUP, MASK, OTHER, OWNER, USER, assert_fails, file, list, names, new, on_each_kind};
 use parext4::{NewInode, Node, SetAttributes, XattrMode};
@@ -11,7 +11,7 @@ fn permissions(node: &Node) -> u16 {
 }
 
 #[test]
-fn an_access_list_and_the_permissions_go_together() {
+fn an_access_list_and_the_permissions_agree() {
     on_each_kind(|volume| {
         let node = file(volume, "file");
         let acl = list(&[(OWNER, 7), (USER, 6), (GROUP, 5), (MASK, 4), (OTHER, 1)]);
@@ -26,7 +26,7 @@ fn an_access_list_and_the_permissions_go_together() {
         assert_eq!(node.get_xattr(ACCESS).unwrap().unwrap(), changed);
         assert_eq!(permissions(&node), 0o4620);
 
-        // What the permissions say is not stored.
+        // The part that the permissions express is not stored.
         node.set_xattr(ACCESS, &list(&[(OWNER, 6), (GROUP, 4), (OTHER, 0)]), XattrMode::Any).unwrap();
         assert_eq!((node.get_xattr(ACCESS).unwrap(), permissions(&node)), (None, 0o4640));
 
@@ -40,7 +40,7 @@ fn an_access_list_and_the_permissions_go_together() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn an_invalid_list_is_refused() {
     on_each_kind(|volume| {
         let node = file(volume, "file");
         let set = |name, value: &[u8]| node.set_xattr(name, value, XattrMode::Any);
@@ -62,7 +62,7 @@ fn new_inodes_inherit_the_default_list() {
         let dir = volume.root().unwrap().mkdir(b"dir", &new()).unwrap();
         let default = list(&[(OWNER, 7), (USER, 7), (GROUP, 5), (MASK, 6), (OTHER, 0)]);
         dir.set_xattr(DEFAULT, &default, XattrMode::Any).unwrap();
-        assert_eq!(permissions(&dir), 0o644, "a default list says nothing of its own directory");
+        assert_eq!(permissions(&dir), 0o644, "a default list does not apply to its own directory");
         let with_umask = |permissions| NewInode { permissions, umask: 0o077, ..new() };
 
         let child = dir.create(b"file", &with_umask(0o666)).unwrap();
@@ -81,7 +81,7 @@ fn new_inodes_inherit_the_default_list() {
         let link = dir.symlink(b"link", b"file", &new()).unwrap();
         assert_eq!((permissions(&link), names(&link).len()), (0o777, 0));
 
-        // A list that says no more than permissions leaves none behind.
+        // A list that equals the permissions is not stored.
         dir.set_xattr(DEFAULT, &list(&[(OWNER, 7), (GROUP, 5), (OTHER, 4)]), XattrMode::Any).unwrap();
         let child = dir.create(b"plain", &with_umask(0o666)).unwrap();
         assert_eq!((permissions(&child), names(&child).len()), (0o644, 0));

@@ -1,4 +1,4 @@
-//! Each operation, what it refuses, and what others see of it.
+//! Each operation, its errors, and its effects as debugfs and e2fsck see them.
 
 use super::{Image, KINDS, assert_fails, file, names, new, on_each_kind};
 use parext4::XattrMode;
@@ -31,7 +31,7 @@ fn attributes_are_set_replaced_and_removed() {
 }
 
 #[test]
-fn a_block_is_counted_and_given_back() {
+fn an_attribute_block_is_counted_and_freed() {
     on_each_kind(|volume| {
         let node = file(volume, "file");
         let (space, sectors) = (volume.space(), node.metadata().sectors);
@@ -51,7 +51,7 @@ fn a_block_is_counted_and_given_back() {
 }
 
 #[test]
-fn what_linux_refuses_is_refused() {
+fn operations_that_linux_refuses_are_refused() {
     on_each_kind(|volume| {
         let node = file(volume, "file");
         let set = |name: &[u8], value: &[u8]| node.set_xattr(name, value, XattrMode::Any);
@@ -92,7 +92,7 @@ fn a_volume_gets_the_feature_with_its_first_attribute() {
 }
 
 #[test]
-fn debugfs_reads_what_we_write_and_we_what_it_writes() {
+fn debugfs_and_parext4_read_each_others_attributes() {
     for kind in KINDS {
         let Some(image) = Image::mke2fs(8, kind) else { return };
         let volume = image.open();

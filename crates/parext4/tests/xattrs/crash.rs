@@ -1,4 +1,4 @@
-//! Crashes while attributes change: each change is there as a whole or not at all, and what was synced stays.
+//! Crashes during changes of attributes: each change is complete or absent, and synced changes stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn attributes(node: &Node) -> Attributes {
     node.list_xattr().unwrap().into_iter().map(|name| (name.clone(), value(&name))).collect()
 }
 
-/// One random change; some grow out of the inode into a block and back.
+/// Returns one random change. Some move attributes between the inode and a block.
 fn change(node: &Node, rng: &mut Rng) {
     let name = format!("user.{}", rng.below(NAMES));
     if rng.chance(30) {
@@ -43,7 +43,7 @@ fn a_change_is_whole_after_a_crash() {
         let node = file(&volume, "file");
         volume.sync().unwrap();
         let mut rng = Rng::new(seed, 0);
-        // The states in order, each with the events recorded when it began, and those when it was synced.
+        // The states in order, each with the events recorded when it began and when it was synced.
         let mut states: Vec<(usize, Attributes)> = vec![(device.log().len(), Attributes::new())];
         let mut synced: Vec<(usize, usize)> = vec![(device.log().len(), 0)];
         for n in 0..CHANGES {

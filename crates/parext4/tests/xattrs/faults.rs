@@ -1,4 +1,4 @@
-//! The device fails while attributes in a shared block change, in each call once.
+//! The device fails while attributes in a shared block change, at each call once.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use parext4::device::{FaultDevice, FaultPlan};
 use parext4::{Device, MemDevice, Result, Volume, XattrMode};
 use testkit::volume::{assert_clean, assert_recovers, recover, untimed};
 
-/// Takes the block apart in every way.
+/// Unshares the block in every way.
 fn exercise(device: Arc<FaultDevice>) -> Result<()> {
     let volume = Volume::open_device(device, &untimed())?;
     volume.resolve(path(0))?.set_xattr(b"user.own", &[1; 100], XattrMode::Create)?;
@@ -34,7 +34,7 @@ fn each_call_may_fail() {
             assert!(call > 20);
             return;
         }
-        let what = format!("call {call}: {:?}, told as {result:?}", device.failed());
+        let what = format!("call {call}: {:?}, reported as {result:?}", device.failed());
         if call % 3 == 0 {
             assert_recovers(&memory.fork(), &what);
         }

@@ -1,4 +1,4 @@
-//! Flags that users change, and what they forbid.
+//! Flags that users change, and the operations that they forbid.
 
 use super::{assert_fails, file, new, on_each_kind};
 use parext4::{DirectFile, InodeFlags, RenameMode, SetAttributes, XattrMode};
@@ -24,7 +24,7 @@ fn immutable_forbids_every_change() {
         assert_fails!(root.unlink(b"file"), NotPermitted);
         assert_fails!(root.link(b"other", &node), NotPermitted);
         assert_fails!(root.rename(b"file", &root, b"other", RenameMode::Replace), NotPermitted);
-        // While it stays so, the other flags stay.
+        // While it is set, the other flags cannot change.
         assert_fails!(node.set_flags(node.flags() | InodeFlags::NODUMP), NotPermitted);
 
         node.set_flags((node.flags() - InodeFlags::IMMUTABLE) | InodeFlags::NODUMP).unwrap();
@@ -88,7 +88,7 @@ fn flags_suit_the_type_and_are_inherited() {
 }
 
 #[test]
-fn flags_stay_and_others_see_them() {
+fn flags_are_persistent_and_visible_to_debugfs() {
     let Some(image) = super::Image::mke2fs(8, &[]) else { return };
     let volume = image.open();
     let node = file(&volume, "file");

@@ -27,7 +27,7 @@ fn without_free_blocks_nothing_changes() {
         assert!(matches!(dir.create(b"child", &NewInode::default()), Err(Error::NoSpace)));
         assert!(matches!(dir.mkdir(b"child", &NewInode::default()), Err(Error::NoSpace)));
         assert_eq!((names(&node).len(), volume.space()), (0, space));
-        // What has a block can change it.
+        // An inode with an attribute block can change it.
         dir.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
 
         // One block is enough for a directory's attributes, but not for its entries.
@@ -41,7 +41,7 @@ fn without_free_blocks_nothing_changes() {
         assert!(matches!(dir.create(b"two", &NewInode::default()), Err(Error::NoSpace)));
 
         full.set_len(at - 4096).unwrap();
-        // Blocks that are free only with the next commit are waited for.
+        // The operation waits for blocks that the next commit frees.
         node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
         dir.create(b"child", &NewInode::default()).unwrap();
         assert_eq!(names(&dir.lookup(b"child").unwrap()), ["system.posix_acl_access"]);
@@ -52,7 +52,7 @@ fn without_free_blocks_nothing_changes() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_all_as_it_was() {
+fn attributes_that_do_not_fit_change_nothing() {
     super::on_each_kind(|volume| {
         let node = file(volume, "file");
         let value = vec![1; volume.info().block_size as usize / 2];

@@ -1,4 +1,4 @@
-//! Attributes whose bytes are anything: errors, and no panic.
+//! Attributes of arbitrary bytes: operations return errors and do not panic.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parext4::device::MemDevice;
 use parext4::{Error, Node, SetAttributes, Volume, VolumeOptions, XattrMode};
 use testkit::rng::Rng;
 
-/// Does everything to the attributes of an inode, whatever comes of it.
+/// Runs every operation on the attributes of an inode, and ignores the results.
 fn exercise(node: &Node) {
     for name in node.list_xattr().unwrap_or_default() {
         let _ = node.get_xattr(&name);
@@ -20,9 +20,9 @@ fn exercise(node: &Node) {
     let _ = node.create(b"child", &new());
 }
 
-/// Without checksums, so that nothing but the checks of the structures is in the way.
+/// Without checksums, so that only the checks of the structures apply.
 #[test]
-fn any_bytes_in_attributes() {
+fn arbitrary_bytes_in_attributes_cause_no_panic() {
     let options = ["-b", "1024", "-N", "512", "-O", "^metadata_csum"];
     let Some(image) = Image::mke2fs(8, &options) else { return };
     let volume = image.open();
@@ -77,7 +77,7 @@ fn a_block_that_cannot_be_one_is_named() {
         ] {
             assert!(!is_set || matches!(result, Err(Error::Corrupt(_))), "{block}: {result:?}");
         }
-        // Data and names are still there.
+        // Data and names are unchanged.
         assert_eq!(node.metadata().size, 0);
         drop(node);
         volume.close().unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel sets we see, and the other way round.
+//! Attributes that the kernel sets are read here, and vice versa.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn set(path: &Path, name: &str, value: &[u8]) {
 }
 
 #[test]
-fn the_kernel_reads_and_changes_what_we_write() {
+fn the_kernel_reads_and_changes_attributes_of_parext4() {
     for kind in KINDS {
         let Some(image) = Image::mke2fs(8, kind) else { return };
         let volume = image.open();
@@ -87,7 +87,7 @@ fn the_kernel_reads_and_changes_what_we_write() {
     }
 }
 
-/// Blocks that the kernel shares between inodes are taken apart here, and still shared there.
+/// Blocks that the kernel shares between inodes are unshared here, and stay shared there.
 #[test]
 fn blocks_that_the_kernel_shares() {
     for features in ["metadata_csum", "^metadata_csum"] {

@@ -1,4 +1,4 @@
-//! Extended attributes, access control lists and flags, against a model and against others' programs.
+//! Extended attributes, access control lists and flags, against a model, debugfs and the kernel.
 
 mod acl;
 mod basics;
@@ -14,7 +14,7 @@ mod shared;
 use parext4::{NewInode, Node, Volume};
 use testkit::Image;
 
-/// Kinds of volumes that differ in where attributes find room and what is checked: options for mke2fs.
+/// Kinds of volumes that differ in the place and the checks of attributes: options for mke2fs.
 const KINDS: &[&[&str]] = &[
     &["-b", "1024", "-I", "128"],
     &["-b", "1024", "-I", "256"],
@@ -43,12 +43,12 @@ fn new() -> NewInode {
     NewInode::default()
 }
 
-/// A new file in the root directory.
+/// Makes a file in the root directory.
 fn file(volume: &Volume, name: &str) -> Node {
     volume.root().unwrap().create(name.as_bytes(), &new()).unwrap()
 }
 
-/// The names of a node's attributes, sorted.
+/// Returns the names of a node's attributes, sorted.
 fn names(node: &Node) -> Vec<String> {
     let mut names: Vec<_> =
         node.list_xattr().unwrap().into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
@@ -63,7 +63,7 @@ const GROUP: u16 = 4;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// An access control list as programs pass it, of `(tag, permissions)`. The user has number 1000.
+/// Returns an access control list of `(tag, permissions)` in the format of the system call. The user has number 1000.
 fn list(entries: &[(u16, u16)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for &(tag, perm) in entries {
@@ -73,7 +73,7 @@ fn list(entries: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// A list that says more than permissions.
+/// A list that the permissions cannot express.
 fn full_list() -> Vec<u8> {
     list(&[(OWNER, 6), (USER, 6), (GROUP, 4), (MASK, 6), (OTHER, 0)])
 }

@@ -52,7 +52,7 @@ fn apply(model: &mut Model, volume: &Volume, op: &Op) {
                 (Err(Error::Exists(_)), XattrMode::Create) => return assert!(there),
                 (Err(Error::NoAttribute(_)), XattrMode::Replace) => return assert!(!there),
                 (Err(Error::NoSpace), _) => {
-                    // What would fit a block alone with all others is never refused.
+                    // A set of attributes that fits one block alone is never refused.
                     let others: usize =
                         model[f].iter().map(|(name, value)| 16 + 3 + name.len() + 3 + value.len()).sum();
                     let size = others + 16 + 3 + name.len() + 3 + value.len() + 36;

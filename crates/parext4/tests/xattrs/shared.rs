@@ -1,4 +1,4 @@
-//! A block that several inodes share is copied before it changes, and goes with the last of them.
+//! A block that several inodes share is copied before it changes, and freed with its last inode.
 
 use std::process::Command;
 
@@ -9,12 +9,12 @@ use testkit::tool;
 const THREADS: usize = 4;
 const FILES: usize = THREADS * 30;
 
-/// Threads have directories of their own.
+/// Each thread has a directory of its own.
 pub fn path(file: usize) -> String {
     format!("/{}/{file}", file % THREADS)
 }
 
-/// A volume whose files all share the block with `user.test`; `None` without debugfs.
+/// Makes a volume whose files all share the block with `user.test`. Returns `None` without debugfs.
 pub fn shared() -> Option<Image> {
     let image = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"])?;
     let volume = image.open();
@@ -64,7 +64,7 @@ fn a_change_is_seen_by_one_alone() {
     image.fsck();
 }
 
-/// Several threads change, remove and delete what uses the block.
+/// Several threads change, remove and delete the users of the block.
 #[test]
 fn the_last_user_frees_the_block() {
     let Some(image) = shared() else { return };
@@ -86,7 +86,7 @@ fn the_last_user_frees_the_block() {
         }
     });
     volume.sync().unwrap();
-    // Every third has a block of its own now, and that of all is free.
+    // Every third inode has a block of its own now, and the shared block is free.
     assert_eq!(volume.space().free_blocks, before + 1 - FILES as u64 / 3);
     for file in (0..FILES).step_by(3) {
         let node = volume.resolve(path(file)).unwrap();

@@ -1,4 +1,4 @@
-//! Blocks mapped ahead of files that are open and idle are space for others.
+//! Preallocated blocks of files that are open and idle are available to other files.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 const PIECE: usize = 4096;
 
-/// Bytes that are mapped but hold nothing, in all the files.
+/// Returns the bytes of all files that are mapped but not written.
 fn unused(files: &[DirectFile]) -> u64 {
     let surplus = |file: &DirectFile| (512 * file.node().metadata().sectors).saturating_sub(file.size());
     files.iter().map(surplus).sum()
 }
 
-/// Fills the volume with one file, a piece at a time, as `write` does it; returns how many bytes went in.
+/// Fills the volume with one file, a piece at a time, by `write`. Returns the number of bytes written.
 fn fill(volume: &Volume, name: &str, mut write: impl FnMut(&DirectFile) -> parext4::Result<()>) -> u64 {
     let ballast = volume.create_direct(name).unwrap();
     loop {
@@ -37,14 +37,14 @@ fn preallocated_blocks_of_idle_files_are_freed_before_space_runs_out() {
         }
     }
     let ahead = unused(&files);
-    assert!(ahead > 1 << 20, "only {ahead} bytes are mapped ahead");
+    assert!(ahead > 1 << 20, "only {ahead} bytes are preallocated");
     let free = volume.space().available_blocks * 1024;
     let piece = vec![2; PIECE];
     let filled = fill(&volume, "/ballast", |file| file.append(&piece).map(drop));
-    // A leaf of an extent tree may keep some bytes of each file.
-    assert!(unused(&files) < 100 * 2048, "{} bytes are still mapped ahead", unused(&files));
-    assert!(filled > free + ahead / 2, "{filled} bytes went in, {free} were free, {ahead} mapped ahead");
-    // They grow again where there is space.
+    // A leaf of an extent tree may keep bytes of each file.
+    assert!(unused(&files) < 100 * 2048, "{} bytes are still preallocated", unused(&files));
+    assert!(filled > free + ahead / 2, "{filled} bytes went in, {free} were free, {ahead} preallocated");
+    // The files can grow again once there is space.
     volume.remove_file("/ballast").unwrap();
     for file in &files {
         assert_eq!(file.append(&[1; PIECE]).unwrap(), 20 * PIECE as u64);

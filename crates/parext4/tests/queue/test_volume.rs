@@ -1,4 +1,4 @@
-//! Volumes to try queues on, one for each back end.
+//! Volumes for the tests of queues, one for each back end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub enum Kind {
     Uring,
     Threads,
     Sim,
-    /// Native queue of a device that is defined outside the device crate.
+    /// The native queue of a device that is defined outside the device crate.
     Remote,
 }
 
@@ -31,21 +31,21 @@ impl Kind {
     pub const ALL: [Self; 5] = [Self::Inline, Self::Uring, Self::Threads, Self::Sim, Self::Remote];
 }
 
-/// Where the bytes are, for e2fsck.
+/// The contents of the device, for e2fsck.
 enum Store {
     Memory(Arc<MemDevice>),
     File(tempfile::TempDir),
 }
 
-/// A volume on a device that was full of other bytes.
-pub struct Bed {
+/// Makes a volume on a device that was full of stale bytes.
+pub struct TestVolume {
     store: Store,
     device: Arc<dyn Device>,
     pub volume: Volume,
     name: String,
 }
 
-impl Bed {
+impl TestVolume {
     pub fn new(kind: Kind, block_size: u32) -> Self {
         Self::open(kind, block_size, &untimed())
     }
@@ -69,13 +69,13 @@ impl Bed {
         Self::with(Store::Memory(memory), device, options, name)
     }
 
-    /// A volume in memory behind another device.
-    pub fn behind(block_size: u32, wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>) -> Self {
-        Self::behind_with(block_size, &untimed(), wrap)
+    /// Makes a volume in memory under another device.
+    pub fn under(block_size: u32, wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>) -> Self {
+        Self::under_with(block_size, &untimed(), wrap)
     }
 
-    /// As [`behind`](Self::behind), opened in another way.
-    pub fn behind_with(
+    /// Like [`under`](Self::under), with other options.
+    pub fn under_with(
         block_size: u32,
         options: &VolumeOptions,
         wrap: impl FnOnce(Arc<MemDevice>) -> Arc<dyn Device>,
@@ -97,7 +97,7 @@ impl Bed {
         self.volume = Volume::open_device(Arc::clone(&self.device), &options).unwrap();
     }
 
-    /// Closes the volume, which has no queue any more, and asks e2fsck.
+    /// Closes the volume, which has no queue any more, and runs e2fsck.
     pub fn close(self) {
         self.volume.close().unwrap();
         drop(self.device);
@@ -112,7 +112,7 @@ const PROFILE: SimProfile = SimProfile::new(Duration::from_micros(50), 4)
     .write_latency(Duration::from_micros(80))
     .flush_latency(Duration::from_micros(100));
 
-/// A buffer of at least `bytes`.
+/// Returns a buffer of at least `bytes` bytes.
 pub fn buffer(bytes: &[u8]) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(bytes.len().next_multiple_of(512));
     buf[..bytes.len()].copy_from_slice(bytes);
@@ -127,12 +127,12 @@ pub fn append(bytes: &[u8]) -> IoRequest {
     IoRequest::Append { buf: buffer(bytes), len: bytes.len() }
 }
 
-/// A read into a buffer of other bytes.
+/// Returns a read into a buffer of nonzero bytes.
 pub fn read(len: usize, offset: u64) -> IoRequest {
     IoRequest::Read { buf: buffer(&vec![0xee; len.next_multiple_of(512)]), len, offset }
 }
 
-/// Waits for all that is in flight. By token.
+/// Harvests all operations in flight. Returns the completions by token.
 pub fn harvest_all(queue: &mut IoQueue) -> Vec<Completion> {
     let watchdog = Watchdog::start("harvest", 0, 1);
     let mut done = Vec::new();
@@ -145,7 +145,7 @@ pub fn harvest_all(queue: &mut IoQueue) -> Vec<Completion> {
     done
 }
 
-/// Runs one operation to its end, with nothing else in flight.
+/// Runs one operation to its completion, with nothing else in flight.
 pub fn one(queue: &mut IoQueue, file: &DirectFile, request: IoRequest, flags: IoFlags) -> Completion {
     queue.submit(file, request, 1, flags);
     let mut done = harvest_all(queue);
@@ -153,12 +153,12 @@ pub fn one(queue: &mut IoQueue, file: &DirectFile, request: IoRequest, flags: Io
     done.pop().unwrap()
 }
 
-/// The result of one operation that is told not to wait.
+/// Returns the result of one operation with the option not to wait.
 pub fn at_once(queue: &mut IoQueue, file: &DirectFile, request: IoRequest) -> Result<u64, Error> {
     one(queue, file, request, NOWAIT).result
 }
 
-/// What the file holds.
+/// Returns the contents of the file.
 pub fn contents(file: &DirectFile) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(file.size()).unwrap()];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());

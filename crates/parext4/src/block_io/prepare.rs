@@ -11,10 +11,10 @@
 use rangelock::ByteRange;
 
 use crate::allocator::{Allocator, Growth, Reservation};
-use crate::body::{Filling, Mapping, Runs, State, worst_case};
+use crate::body::{FillOptions, Mapping, Runs, State, worst_case};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::inode::Behind;
+use crate::inode::PastEnd;
 use crate::node::Node;
 use crate::policy::SplitAt;
 
@@ -158,7 +158,7 @@ impl Node {
     pub(crate) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
             // Some of them may be there even if not all are.
-            self.engine.note_ahead(&self.inode);
+            self.engine.note_preallocated(&self.inode);
             match self.fill(first, len + ahead, first + len, growth) {
                 Err(Error::NoSpace) => {}
                 other => return other,
@@ -176,7 +176,7 @@ impl Node {
         while done < len {
             let credits = engine.map_credits(inode)?;
             done += engine.transact(credits, |handle| {
-                let filling = Filling { written: false, in_order, growth, claim: None, held };
+                let filling = FillOptions { written: false, in_order, growth, claim: None, held };
                 engine.fill_holes(handle, inode, first + done, len - done, filling)
             })?;
         }
@@ -198,7 +198,7 @@ impl Node {
         let ahead = (first / 4).clamp(AHEAD_FROM, AHEAD_MOST);
         let last = self.engine.map(&self.inode)?.last().map_or(0, |last| last.end());
         let spare = self.engine.counts().free_blocks() / AHEAD_SPARE;
-        let free = self.inode.behind() != Behind::Kept && last <= end.max(claimed);
+        let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
         let together = self.engine.allocator.keeps_together(len);
         let sensible = grows && together && len < ahead && free && u64::from(ahead) <= spare;
         let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;

@@ -1,4 +1,7 @@
-//! Changing an inode's map: adding blocks, converting them, removing them, with all the accounts kept.
+//! Adding blocks to a file and converting them between unwritten and written.
+//!
+//! Responsible for changing the map together with the allocator, the inode's block count and the journal's credits. Not
+//! responsible for data. Invariant: a change either is complete, or stops between two extents with everything accounted for.
 
 use parext4_format::extent::{self, Extent};
 use parext4_format::{FileBlock, FsBlock};
@@ -14,23 +17,23 @@ use crate::sync::Arc;
 
 /// How holes are filled.
 #[derive(Debug)]
-pub(crate) struct Filling<'c, 'a> {
-    /// The blocks count as written at once: the caller owns their contents (metadata).
+pub(crate) struct FillOptions<'c, 'a> {
+    /// True if the blocks are mapped as written, because the caller writes their contents (metadata).
     pub written: bool,
-    /// The file grows by it, maybe by blocks that the caller does not hold. It is done in one step, so that the next ones
-    /// find where to go on, and not that their places are taken.
+    /// True if the request extends the file, maybe by blocks outside the caller's range. The map is then locked throughout, so
+    /// that a concurrent append finds the blocks mapped and not merely allocated.
     pub in_order: bool,
-    /// How the file grows by it.
+    /// The expected growth of the file.
     pub growth: Growth,
-    /// What was claimed for it before, if so.
+    /// The blocks claimed for the request, if any.
     pub claim: Option<&'c mut Reservation<'a>>,
-    /// The end of what the caller holds, in file blocks. What lies behind is mapped, in order, if the file ends before:
-    /// then nobody can hold that and move it, either.
+    /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file ends before it, because then no
+    /// other operation can hold and move them.
     pub held: u32,
 }
 
 impl Engine {
-    /// The inode's map.
+    /// Returns the inode's map.
     ///
     /// # Errors
     /// As [`Inode::map`].
@@ -40,27 +43,27 @@ impl Engine {
         map.map_err(|error| self.health.note(inode.ino(), error))
     }
 
-    /// Credits with which [`add_blocks`](Self::add_blocks) and the like make progress.
+    /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
-        // The tree may grow one level between this look and the handle.
+        // The tree may grow one level before the handle starts.
         let depth = self.map(inode)?.depth() + 1;
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
     }
 
-    /// Credits with which [`convert`](Self::convert) changes a range of `pieces` unwritten runs in one handle,
-    /// if the journal is large enough for that; else it comes as far as it can.
+    /// Returns the credits with which [`convert`](Self::convert) converts `pieces` unwritten runs in one handle, at most the
+    /// maximum of the journal. With fewer credits, `convert` stops early.
     pub(crate) fn conversion_credits(&self, inode: &Inode, pieces: u32) -> Result<u32> {
         let first = self.map_credits(inode)?;
         if pieces <= 1 {
             return Ok(first);
         }
         let map = self.map(inode)?;
-        // The last may be cut as the first is; those between change a path each, in a tree of so many nodes.
+        // The last run may be split like the first. Each run between changes one path of the tree.
         let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
         Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
     }
 
-    /// Where a block of the inode at `logical` should lie.
+    /// Returns the goal for a new block at file block `logical`.
     pub(crate) fn goal(&self, inode: &Inode, map: &ExtentMap, logical: u32) -> Result<FsBlock> {
         if let Some(goal) = map.goal(logical) {
             return Ok(goal);
@@ -69,7 +72,7 @@ impl Engine {
         Ok(self.allocator.goal_in_group(group, inode.ino().get()))
     }
 
-    /// As [`fill_holes`](Self::fill_holes), for blocks of which no more will follow.
+    /// Like [`fill_holes`](Self::fill_holes), for a file of which no further growth is expected.
     pub(crate) fn add_blocks(
         &self,
         handle: &Handle<'_>,
@@ -83,34 +86,34 @@ impl Engine {
             inode,
             start,
             len,
-            Filling { written, in_order: false, growth: Growth::Exact, claim: None, held: start + len },
+            FillOptions { written, in_order: false, growth: Growth::Exact, claim: None, held: start + len },
         )
     }
 
-    /// Maps every hole of `[start, start + len)` to new blocks, all from one allocator call; unwritten, unless
-    /// they count as written at once. Joins the inode.
+    /// Maps every hole of `[start, start + len)` to new blocks from one call of the allocator. The blocks are unwritten unless
+    /// `options.written`. Joins the inode.
     ///
-    /// Returns how far it came, in file blocks from `start`: short of `len` when the transaction is full, the free
-    /// blocks lie too far apart, or somebody else has mapped a part; the caller goes on with a new handle.
+    /// Returns the number of file blocks processed from `start`. It is less than `len` if the transaction is full, if the free
+    /// blocks are too far apart, or if another thread mapped a part; the caller continues with a new handle.
     ///
     /// # Errors
-    /// No space: the map is as before, but for what earlier calls added.
+    /// [`Error::NoSpace`] or [`Error::FileTooLarge`], with the map unchanged. Corruption.
     pub(crate) fn fill_holes<'a>(
         &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         start: u32,
         mut len: u32,
-        mut filling: Filling<'_, 'a>,
+        mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
         let map = self.map(inode)?;
-        // Others look for blocks while the map is free, and may find that some were mapped ahead meanwhile.
-        let mut writer = filling.in_order.then(|| map.lock());
+        // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
+        let mut writer = options.in_order.then(|| map.lock());
         let asked = len;
-        if u64::from(filling.held) * u64::from(self.layout.block_size) < inode.size()
+        if u64::from(options.held) * u64::from(self.layout.block_size) < inode.size()
             && !planted(Fault::AheadWithin)
         {
-            len = len.min(filling.held.saturating_sub(start));
+            len = len.min(options.held.saturating_sub(start));
         }
         let holes: Vec<(u32, u32)> = map
             .runs(start, len)
@@ -123,30 +126,30 @@ impl Engine {
         let goal = self.goal(inode, map, first)?;
         inode.join(handle);
         let request =
-            BlockRequest { growth: filling.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let runs = self.allocator.allocate(handle, &request, filling.claim.as_deref_mut())?;
-        let mut pieces = pair(&holes, &runs, filling.written).peekable();
+            BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
+        let runs = self.allocator.allocate(handle, &request, options.claim.as_deref_mut())?;
+        let mut pieces = pair(&holes, &runs, options.written).peekable();
         let mut done = start;
         while let Some(extent) = pieces.peek().copied() {
-            let stop = match self.add_extent(handle, inode, map, &mut writer, extent, &mut filling) {
+            let stop = match self.add_extent(handle, inode, map, &mut writer, extent, &mut options) {
                 Ok(true) => None,
                 Ok(false) => Some(Ok(())),
-                // Without any progress the caller hears why; of what stops the volume it always hears.
+                // NoSpace and FileTooLarge are reported only without progress. An error that stops the volume is always reported.
                 Err(error @ (Error::NoSpace | Error::FileTooLarge)) => {
                     Some(if done > start { Ok(()) } else { Err(error) })
                 }
                 Err(error) => return Err(error),
             };
             if let Some(stop) = stop {
-                self.give_back(handle, pieces)?;
+                self.free_unmapped(handle, pieces)?;
                 return stop.map(|()| done - start);
             }
             done = extent.logical.get() + extent.len;
             pieces.next();
-            // What did not take the map to itself took no credits, and so those for the first change of a tree that has
-            // grown meanwhile are still there.
+            // A change within one leaf uses no credits. So if only such changes were made, the credits for the first change of a
+            // tree that grew meanwhile are still available.
             if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
-                self.give_back(handle, pieces)?;
+                self.free_unmapped(handle, pieces)?;
                 return Ok(done - start);
             }
         }
@@ -154,16 +157,16 @@ impl Engine {
         Ok(if got == missing { asked } else { done - start })
     }
 
-    /// Frees what was allocated in this handle and not mapped, which takes no more credits.
-    fn give_back(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = Extent>) -> Result<()> {
+    /// Frees blocks that this handle allocated and did not map. Needs no further credits.
+    fn free_unmapped(&self, handle: &Handle<'_>, pieces: impl Iterator<Item = Extent>) -> Result<()> {
         for extent in pieces {
             self.allocator.free_data(handle, extent.physical, extent.len)?;
         }
         Ok(())
     }
 
-    /// Maps `extent`, beside others if that is possible, else as the `writer` of the map. Says whether there was
-    /// a hole for it.
+    /// Maps `extent`, within one leaf if possible, otherwise under the map's exclusive lock. Returns false if its blocks are not
+    /// a hole any more.
     fn add_extent<'a, 'm>(
         &'a self,
         handle: &Handle<'_>,
@@ -171,7 +174,7 @@ impl Engine {
         map: &'m ExtentMap,
         writer: &mut Option<Writer<'m>>,
         extent: Extent,
-        filling: &mut Filling<'_, 'a>,
+        options: &mut FillOptions<'_, 'a>,
     ) -> Result<bool> {
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
             let writer = writer.get_or_insert_with(|| map.lock());
@@ -180,7 +183,7 @@ impl Engine {
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;
             let mut reserved_now;
-            let reservation = match filling.claim.as_deref_mut() {
+            let reservation = match options.claim.as_deref_mut() {
                 Some(claim) => {
                     claim.top_up(plan.blocks)?;
                     claim
@@ -196,7 +199,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Runs one change of the map and settles what it did to the tree's own blocks.
+    /// Runs one change of the map, and accounts for the nodes that it added and removed.
     pub(crate) fn edit(
         &self,
         handle: &Handle<'_>,
@@ -217,12 +220,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Marks what is unwritten in `[start, start + len)` as written, with blocks reserved at submission (I5).
-    /// Joins the inode. Returns how far it came, as [`add_blocks`](Self::add_blocks) does.
+    /// Converts the unwritten blocks of `[start, start + len)` to written ones, with blocks reserved at submission (I5). Joins the
+    /// inode. Returns the number of file blocks processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] in front of the first piece that needs a deeper tree than there is; corruption,
-    /// and the volume then stops.
+    /// [`Error::FileTooLarge`], with nothing converted, if the tree would exceed the maximum depth. Corruption, which stops the
+    /// volume.
     pub(crate) fn convert(
         &self,
         handle: &Handle<'_>,
@@ -239,18 +242,18 @@ impl Engine {
         let mut map = map.lock();
         let (mut at, end) = (start, start + len);
         while at < end {
-            // What is converted whole takes no entry more, so that what was cut for it needs no block (I5).
+            // Converting a whole extent adds no entry, so an extent that was split in advance needs no block (I5).
             let run = map.run_in_extent(at, end - at);
             let State::Unwritten(physical) = run.state else {
                 at += run.len;
                 continue;
             };
-            // Whoever had the lock before us may have made room for a mark.
+            // The thread that held the lock before may have armed a set with room for a mark.
             if map.mark(handle.tid(), at, run.len) == 0 {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
                 let ample = reservation.has(ExtentMap::worst_case(map.depth()));
                 let plan = match map.plan_convert(handle.tid(), extent, ample) {
-                    // What was converted is to be shown in this transaction.
+                    // The blocks converted so far must become visible in this transaction.
                     Err(Error::FileTooLarge) if at > start => return Ok(at - start),
                     plan => plan?,
                 };
@@ -264,11 +267,11 @@ impl Engine {
         Ok(len)
     }
 
-    /// Makes what is written in `[start, start + len)` unwritten. Joins the inode. Returns how far it came, as
-    /// [`add_blocks`](Self::add_blocks) does.
+    /// Converts the written blocks of `[start, start + len)` to unwritten ones. Joins the inode. Returns the number of file blocks
+    /// processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the tree needs a block and there is none; nothing is changed then. Corruption.
+    /// [`Error::NoSpace`], with nothing changed, if the tree needs a block and there is none. Corruption.
     pub(crate) fn make_unwritten(
         &self,
         handle: &Handle<'_>,
@@ -299,8 +302,8 @@ impl Engine {
         Ok(len)
     }
 
-    /// Cuts the unwritten extents that hold `start` and `end - 1` at `start` and `end`, which are pinned. Joins
-    /// the inode.
+    /// Splits the unwritten extents that map `start` and `end - 1` at `start` and `end`. The caller has pinned both. Joins the
+    /// inode.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the tree needs a block and there is none.
@@ -326,8 +329,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Carries out a change after which there is no way back: what is needed was reserved, unless others made
-    /// the tree much deeper since.
+    /// Applies a change that must not fail. Its blocks were reserved, except if other threads made the tree deeper since; then it
+    /// claims the missing ones.
     fn carry_out_reserved(
         &self,
         handle: &Handle<'_>,
@@ -337,15 +340,15 @@ impl Engine {
         plan: Plan,
         reservation: &mut Reservation<'_>,
     ) -> Result<()> {
-        reservation.top_up(plan.blocks).map_err(|_| {
-            Error::corrupt("extent tree: too few blocks reserved to convert what was written")
-        })?;
+        reservation
+            .top_up(plan.blocks)
+            .map_err(|_| Error::corrupt("extent tree: too few blocks reserved for a conversion"))?;
         self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
     }
 }
 
-/// Lays runs of blocks over holes of a file, in order; both are cut where the other ends, and to what one
-/// extent can map.
+/// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at the maximum length of
+/// an extent.
 fn pair(holes: &[(u32, u32)], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
     let mut holes = holes.iter().copied();
     let mut runs = runs.iter().copied();

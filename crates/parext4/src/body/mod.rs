@@ -1,5 +1,7 @@
-//! The body of a file: where its blocks lie. Other modules look runs of blocks up, fill holes, convert, remove, shift and
-//! preallocate through this one. Of them only `inode`, which keeps the map, knows that it is a tree of extents.
+//! The body of a file: the mapping from its blocks to blocks of the volume.
+//!
+//! Responsible for looking up, filling, converting, removing, moving and preallocating blocks. Not responsible for data or
+//! sizes. Other modules use this one instead of the extent map; only `inode`, which owns the map, also names its type.
 
 mod blocks;
 mod preallocation;
@@ -10,7 +12,7 @@ mod unmap;
 use parext4_format::extent::Extent;
 use smallvec::SmallVec;
 
-pub(crate) use blocks::Filling;
+pub(crate) use blocks::FillOptions;
 
 use crate::error::Result;
 use crate::extent_map::ExtentMap;
@@ -18,21 +20,21 @@ pub(crate) use crate::extent_map::{Mapping, Shift, State};
 use crate::layout::Layout;
 use crate::meta::{BlockKind, MetaCache};
 
-/// Runs of blocks; few requests meet more than two.
+/// Runs of blocks. Most requests touch at most two.
 pub(crate) type Runs = SmallVec<[Mapping; 2]>;
 
-/// The most blocks that cutting one extent takes.
+/// Maximum number of blocks that splitting one extent needs.
 pub(crate) const CUT_BLOCKS: u32 = ExtentMap::CUT_BLOCKS;
 
-/// Returns the most blocks that one conversion takes in a map of `depth` levels.
+/// Returns the maximum number of blocks that one conversion needs in a map of `depth` levels.
 pub(crate) fn worst_case(depth: u16) -> u32 {
     ExtentMap::worst_case(depth)
 }
 
-/// Reads the extents of an inode whose map is not in memory, in order; `root` is the inode's `i_block`.
+/// Reads the extents of an inode whose map is not in memory, in ascending order. `root` is the inode's `i_block`.
 ///
 /// # Errors
-/// Corruption, a failed read.
+/// Returns an error for corruption and for a failed read.
 pub(crate) fn read_extents(
     root: &[u8; 60],
     layout: &Layout,

@@ -1,27 +1,30 @@
-//! Freeing the blocks that were mapped ahead of growing files.
+//! Freeing preallocated blocks past the end of files.
+//!
+//! Responsible for unmapping blocks that write requests mapped in advance. Not responsible for mapping them: `block_io` does that.
+//! Invariant: blocks that a user requested past the end of a file stay.
 
 use rangelock::{ByteRange, Mode};
 
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::inode::{Behind, Inode};
+use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Rank, hold};
 
 impl Engine {
-    /// Frees what was mapped ahead of the end of the file. Nobody writes it meanwhile.
-    pub(crate) fn return_ahead(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !self.forget_ahead(inode, Behind::Nothing) {
+    /// Frees the file's preallocated blocks. No thread writes to the file meanwhile.
+    pub(crate) fn free_preallocated(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
         let from = inode.size().div_ceil(self.block_size());
         self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))
     }
 
-    /// As [`return_ahead`](Self::return_ahead), when the last user lets go of the inode; unless there is a new
-    /// one by now.
-    pub(crate) fn return_ahead_of_unused(&self, inode: &Arc<Inode>) {
-        if inode.behind() != Behind::Ahead {
+    /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation
+    /// holds a range of the file.
+    pub(crate) fn free_preallocated_of_unused(&self, inode: &Arc<Inode>) {
+        if inode.past_end() != PastEnd::Preallocated {
             return;
         }
         let _held = hold(Rank::Range);
@@ -29,31 +32,30 @@ impl Engine {
         if alone.is_none() && !planted(Fault::AheadUnheld) {
             return;
         }
-        // Nobody can be told here. The blocks stay where they are, which is no harm.
-        if let Err(error) = self.return_ahead(inode) {
-            tracing::debug!("freeing blocks behind the end of inode {}: {error}", inode.ino());
+        // There is no caller to report an error to. Blocks that stay mapped do no harm.
+        if let Err(error) = self.free_preallocated(inode) {
+            tracing::debug!("freeing preallocated blocks of inode {}: {error}", inode.ino());
         }
     }
 
-    /// Frees the blocks mapped ahead of files that no operation uses at this moment, for a caller that finds no space.
-    /// The caller may hold ranges of other files and any lock before `Rank::Handle`: this waits for no range, so the
-    /// order of the locks does not matter.
-    pub(crate) fn return_ahead_of_idle(&self) -> Result<()> {
+    /// Frees the preallocated blocks of files that no operation uses at this moment, for a caller that finds no space. The caller may
+    /// hold ranges of other files, and any lock before `Rank::Handle`: this call blocks on no range, so the lock order does not matter.
+    pub(crate) fn free_preallocated_of_idle(&self) -> Result<()> {
         let all = self.preallocated.all();
         all.iter().try_for_each(|inode| {
             let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return Ok(()) };
-            self.return_ahead(inode)
+            self.free_preallocated(inode)
         })
     }
 
-    /// Frees what was mapped ahead of any file, when no operation is under way any more.
-    pub(crate) fn return_all_ahead(&self) -> Result<()> {
+    /// Frees the preallocated blocks of all files. No operation is in flight.
+    pub(crate) fn free_all_preallocated(&self) -> Result<()> {
         let all = self.preallocated.all();
         all.iter().try_for_each(|inode| {
             let _held = hold(Rank::Range);
-            // Not while its last user deletes it.
+            // The last user of the inode may be deleting it.
             let Some(_alone) = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive) else { return Ok(()) };
-            self.return_ahead(inode)
+            self.free_preallocated(inode)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Moving what an inode's map holds after a block to other file blocks.
+//! Moving the blocks of a file to other file blocks.
 
 use crate::allocator::{FREE_CREDITS, Reservation};
 use crate::engine::Engine;
@@ -9,8 +9,8 @@ use crate::journal::Handle;
 use crate::sync::Arc;
 
 impl Engine {
-    /// Credits with which the blocks of `[start, start + len)` can be removed and all after them moved in one
-    /// handle, if the journal is large enough for that; else it takes several.
+    /// Returns the credits with which one handle can remove the blocks of `[start, start + len)` and move all blocks after them, if the
+    /// journal has that many. With fewer, it takes several handles.
     pub(crate) fn shift_credits(&self, inode: &Inode, start: u32, len: u32) -> Result<u32> {
         let map = self.map(inode)?;
         let pieces = map.runs(start, len).filter(|run| run.state != State::Hole).count();
@@ -19,7 +19,7 @@ impl Engine {
             let map = map.lock();
             (map.nodes_past(start.into()), map.nodes_past(u64::from(start) + u64::from(len)))
         };
-        // Nodes that go away free a block each; a tree that gets deeper meanwhile gets a few nodes more.
+        // Each removed node frees a block. `spare` covers a tree that grows one level meanwhile.
         let gone = after.saturating_sub(end).saturating_mul(FREE_CREDITS);
         let spare = self.map_credits(inode)? + map.change_credits();
         Ok(spare
@@ -28,13 +28,13 @@ impl Engine {
             .saturating_add(pieces.saturating_mul(FREE_CREDITS)))
     }
 
-    /// Moves extents as `shift` says, under a handle. Joins the inode. Returns whether all is done; else `shift` says
-    /// what is left, and the caller goes on with a new handle.
+    /// Moves extents under a handle. Joins the inode. Returns true if all were moved; otherwise `shift` holds the rest, and the
+    /// caller continues with a new handle.
     ///
-    /// An extent that has to be cut comes last; for that `reservation` has what [`ExtentMap::CUT_BLOCKS`] says.
+    /// An extent that must be split is handled last; `reservation` has [`ExtentMap::CUT_BLOCKS`] blocks for it.
     ///
     /// # Errors
-    /// Corruption; the volume then stops.
+    /// An error means corruption; the volume then stops.
     pub(crate) fn shift(
         &self,
         handle: &Handle<'_>,
@@ -63,6 +63,6 @@ impl Engine {
 }
 
 impl ExtentMap {
-    /// The most blocks that cutting one extent takes, however deep the tree may be by then.
+    /// Maximum number of blocks that splitting one extent needs at any depth of the tree.
     pub(crate) const CUT_BLOCKS: u32 = 6;
 }

@@ -1,14 +1,17 @@
-//! Retrying operations that find no space.
+//! Retrying operations that run out of space.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 impl Engine {
-    /// Runs `operation`; if space runs out, frees the blocks mapped ahead of idle files, commits if freed blocks wait
-    /// for that, and runs it again if blocks became allocatable, also by another thread's commit. It must have changed
-    /// nothing when it fails so.
+    /// Runs `operation` and retries it, up to eight attempts in all, while it fails with [`Error::NoSpace`]. Before a retry, frees the
+    /// preallocated blocks of idle files, and commits if freed blocks wait for that. Gives up if no block became allocatable. A
+    /// failed attempt must have changed nothing.
+    ///
+    /// # Errors
+    /// Returns the error of `operation`, or of the commit.
     pub(crate) fn with_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-        /// Others may take what a commit gives, again and again; on a full volume it ends somewhere.
+        /// Other threads may allocate what each commit frees, so the number of attempts is limited.
         const TRIES: u32 = 8;
         for _ in 1..TRIES {
             let before = self.allocator.releases();
@@ -16,7 +19,7 @@ impl Engine {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
-            self.return_ahead_of_idle()?;
+            self.free_preallocated_of_idle()?;
             if self.allocator.has_held_blocks() {
                 self.journal.commit_all()?;
             }

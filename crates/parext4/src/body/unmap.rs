@@ -1,4 +1,4 @@
-//! Removing blocks from an inode's map, and freeing them.
+//! Unmapping and freeing blocks of a file.
 
 use parext4_format::extent::Extent;
 
@@ -9,29 +9,28 @@ use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::sync::Arc;
 
-/// Metadata blocks, each of which is revoked, that one step of freeing takes; with the tree's own they fit one
-/// revoke block, for which [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit.
+/// Number of metadata blocks freed in one step. Each is revoked; with the nodes of the tree they fit one revoke block, for which
+/// [`change_credits`](crate::extent_map::ExtentMap::change_credits) has a credit.
 const REVOKES_PER_STEP: u32 = 64;
-/// Metadata blocks freed in one handle.
+/// Number of metadata blocks freed in one handle.
 const REVOKES_PER_HANDLE: u32 = 512;
 
 impl Engine {
-    /// Unmaps and frees blocks from the end of the map down to file block `from`. Joins the inode. Returns
-    /// whether all is done; else the caller goes on with a new handle.
+    /// Unmaps and frees the blocks from file block `from` on, the last first. Joins the inode. Returns true if all were freed;
+    /// otherwise the caller continues with a new handle.
     ///
     /// # Errors
-    /// Corruption; the volume then stops.
+    /// An error means corruption; the volume then stops.
     pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
         self.allocator.close_windows(&inode.windows, from);
         self.remove_range(handle, inode, from, 1 << 32)
     }
 
-    /// Unmaps and frees the blocks of `[start, end)`, last ones first; otherwise as
-    /// [`remove_from`](Self::remove_from).
+    /// Like [`remove_from`](Self::remove_from), for the blocks of `[start, end)`.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the range lies within one extent, so that the tree needs a block, and there is none;
-    /// nothing is changed then. Corruption; the volume then stops.
+    /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
+    /// none. Corruption; the volume then stops.
     pub(crate) fn remove_range(
         &self,
         handle: &Handle<'_>,
@@ -45,7 +44,7 @@ impl Engine {
         let (mut changed, mut revoked) = (false, 0);
         let is_inside = |last: &Extent| u64::from(start) < end.min(last.end());
         while let Some(last) = map.last_before(end).filter(is_inside) {
-            // Freeing the extent, and the nodes that go with it.
+            // Credits for freeing the extent and the nodes removed with it.
             let full = revoked >= REVOKES_PER_HANDLE || !handle.ensure(FREE_CREDITS + map.change_credits());
             if full && changed {
                 return Ok(false);
@@ -75,7 +74,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Frees all blocks from file block `from` on, in as many transactions as it takes.
+    /// Frees all blocks from file block `from` on, in as many transactions as needed.
     pub(crate) fn free_blocks_from(&self, inode: &Arc<Inode>, from: u32) -> Result<()> {
         while !self.transact(self.map_credits(inode)?, |handle| self.remove_from(handle, inode, from))? {}
         Ok(())

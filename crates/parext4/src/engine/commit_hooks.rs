@@ -1,4 +1,4 @@
-//! What a commit does besides the objects that joined its transaction.
+//! The work of a commit besides encoding the objects that joined its transaction.
 
 use super::LazyTimes;
 use crate::allocator::Allocator;
@@ -7,8 +7,8 @@ use crate::health::Health;
 use crate::journal::{CommitHooks, Freed, Handle};
 use crate::sync::Arc;
 
-/// What the journal does for the volume at a commit. It holds parts of the volume, not the volume, so that
-/// a commit never is the last to let go of it.
+/// The journal's callbacks into the volume. They hold parts of the volume and not the engine, so a commit never drops the last
+/// reference to it.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     pub allocator: Arc<Allocator>,
@@ -25,7 +25,7 @@ impl CommitHooks for Hooks {
             self.allocator.counts().record_errors(handle, &errors);
         }
         let mut waiting = std::mem::take(&mut *self.lazy.0.lock());
-        // What does not fit this transaction waits for the next.
+        // Inodes that do not fit this transaction wait for the next.
         while let Some(inode) = waiting.pop() {
             if !handle.ensure(1) {
                 waiting.push(inode);

@@ -1,5 +1,5 @@
-//! Commits at intervals, so that changes without a sync become durable, and soon after an error was found, which the
-//! commit records.
+//! The commit thread: commits at intervals, so that changes become durable without a sync, and soon after an error was found,
+//! so that the error is recorded.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
 use crate::threads;
 
-/// The thread that commits at intervals. It holds the journal, not the volume, so the volume's last user
-/// closes it and not this thread.
+/// The commit thread. It holds the journal and not the engine, so the engine is closed by its last user and never by this thread.
 #[derive(Debug)]
 pub(crate) struct CommitTimer {
     timer: Arc<SleepTimer>,
@@ -38,7 +37,7 @@ impl CommitTimer {
         Self { timer, thread: Mutex::new(Rank::Leaf, thread) }
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and joins it.
     pub(crate) fn stop(&self) {
         self.timer.stop();
         let thread = self.thread.lock().take();

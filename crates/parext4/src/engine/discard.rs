@@ -7,7 +7,7 @@ use crate::fault::{Fault, planted};
 use crate::inode::Inode;
 
 impl Engine {
-    /// Drops pages of a file and the space reserved for their data. The caller holds the range of all of them.
+    /// Drops pages of a file and the space reserved for them. The caller holds the range of all of them.
     pub(crate) fn discard_pages(&self, inode: &Inode, pages: Range<u32>) {
         if let Some(cached) = inode.cached() {
             let units = cached.pages.discard(pages);

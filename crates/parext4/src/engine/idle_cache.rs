@@ -1,4 +1,4 @@
-//! Gives the memory of the page cache back when nobody has used it for a while.
+//! Releasing the memory of the page cache after it was idle for a time.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::sleep_timer::SleepTimer;
 use crate::sync::{Arc, Mutex, Rank};
 use crate::threads;
 
-/// The thread that looks, from the first buffered file on.
+/// The thread that checks the cache. It starts with the first buffered file.
 #[derive(Debug)]
 pub(crate) struct IdleCache {
     /// How long the cache must be idle. `None`: it keeps its memory.
@@ -22,7 +22,7 @@ impl IdleCache {
         Self { after, timer: Arc::default(), thread: Mutex::new(Rank::Leaf, None) }
     }
 
-    /// Starts the thread if it does not run. It holds the cache, not the volume.
+    /// Starts the thread unless it runs. It holds the page cache and not the engine.
     pub(crate) fn start(&self, pages: &Arc<PageCache>) {
         let Some(after) = self.after else { return };
         let mut thread = self.thread.lock();
@@ -32,7 +32,7 @@ impl IdleCache {
         }
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and joins it.
     pub(crate) fn stop(&self) {
         self.timer.stop();
         let thread = self.thread.lock().take();
@@ -40,7 +40,7 @@ impl IdleCache {
     }
 }
 
-/// Looks once in each `after`, so the cache has been idle for once to twice as long.
+/// Checks once in each `after`, so the memory is released after the cache was idle for once to twice as long.
 fn watch(timer: &SleepTimer, pages: &PageCache, after: Duration) {
     let mut seen = pages.uses();
     while timer.sleep(after) {

@@ -1,21 +1,21 @@
-//! Operations on file data that are under way, which closing waits for.
+//! The operations on file data in flight, for which closing the volume waits.
 
 use crate::error::{Error, Result};
 use crate::stripes::Stripes;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::yield_now;
 
-/// Counts operations, until it is closed.
+/// Counts operations until it is closed.
 ///
-/// Who enters counts itself and then looks whether the gate is closed; who closes it does so and then looks
-/// at the counts. Both are sequentially consistent, so one of them sees the other.
+/// An operation increments a count and then checks whether the gate is closed. The closing thread closes the gate and then reads
+/// the counts. All accesses are sequentially consistent, so one of the two sees the other.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     closed: AtomicBool,
     counts: Stripes<AtomicU32, 16>,
 }
 
-/// An operation under way, until it is dropped.
+/// An operation in flight. Dropping it ends the operation.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Entered<'a>(&'a AtomicU32);
@@ -28,7 +28,7 @@ impl InFlight {
     /// Begins an operation.
     ///
     /// # Errors
-    /// If the volume is closed.
+    /// Returns an error if the volume is closed.
     pub(crate) fn enter(&self) -> Result<Entered<'_>> {
         let count = self.counts.mine();
         count.fetch_add(1, Ordering::SeqCst);
@@ -37,7 +37,7 @@ impl InFlight {
         Ok(entered)
     }
 
-    /// An error if the volume is closed.
+    /// Returns an error if the volume is closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
             Err(Error::Stopped("the volume is closed".into()))
@@ -46,12 +46,12 @@ impl InFlight {
         }
     }
 
-    /// Lets operations begin again.
+    /// Opens the gate again.
     pub(crate) fn reopen(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// Lets nobody enter any more and waits until all have left. Returns whether it was open.
+    /// Closes the gate and blocks until no operation is in flight. Returns true if it was open.
     pub(crate) fn close(&self) -> bool {
         let was_open = !self.closed.swap(true, Ordering::SeqCst);
         while self.counts.iter().any(|count| count.load(Ordering::SeqCst) > 0) {

@@ -1,6 +1,7 @@
-//! What all operations on an open volume need: its device, geometry, health, caches, journal, allocator and table of inodes.
-//! Changes run in [`Engine::transact`]. Modules above this one add their own operations to [`Engine`]; this one uses none of
-//! them.
+//! The engine of an open volume: its device, geometry, health, caches, journal, allocator and table of inodes.
+//!
+//! Responsible for the parts that all operations need, and for running changes in transactions ([`Engine::transact`]). Not
+//! responsible for operations: modules above this one add their own to [`Engine`], and this one uses none of them.
 
 mod commit_hooks;
 mod commit_timer;
@@ -45,12 +46,12 @@ use crate::stats::VolumeUsage;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 
-/// What all operations on an open volume need.
+/// The parts of an open volume that all operations need.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub device: Arc<dyn Device>,
     pub layout: Arc<Layout>,
-    /// As read at open; what changes of it is in `allocator.counts()`.
+    /// As read at open. Its variable fields are in `allocator.counts()`.
     pub superblock: Arc<Superblock>,
     pub health: Arc<Health>,
     pub cache: Arc<MetaCache>,
@@ -60,42 +61,44 @@ pub(crate) struct Engine {
     pub orphans: Orphans,
     /// Held while a directory moves from one parent to another.
     pub rename: Mutex<()>,
-    /// Why the volume may not be written, if so.
+    /// The reason why the volume is read-only, if it is.
     pub read_only: Option<String>,
-    /// Inodes whose timestamps wait to ride along with a transaction (H25).
+    /// Inodes with pending times, which the next transaction writes (H25).
     pub lazy: Arc<LazyTimes>,
-    /// Inodes with blocks mapped ahead of their end.
+    /// Inodes with preallocated blocks past the end of the file.
     pub preallocated: Preallocated,
-    /// File data in memory.
+    /// The page cache.
     pub pages: Arc<PageCache>,
-    /// Gives the memory of idle file data back.
+    /// Releases the memory of an idle page cache.
     pub idle_cache: IdleCache,
-    /// Files with data that is in memory only.
+    /// Files with dirty pages.
     pub dirty: DirtyFiles,
-    /// When unwritten extents are cut.
+    /// When unwritten extents are split.
     pub split_at: SplitAt,
-    /// How operations on one file keep out of each other's way.
+    /// How operations on one file exclude each other.
     pub policy: Policy,
-    /// What operations on file data did.
+    /// Counters of operations on file data.
     pub usage: VolumeUsage,
-    /// Reads and writes of file data under way.
+    /// Reads and writes of file data in flight.
     pub in_flight: InFlight,
-    /// Queues of operations that are open.
+    /// Number of open I/O queues.
     pub queues: AtomicU32,
     pub generation: AtomicU32,
     pub users: UseCount,
     pub timer: OnceLock<CommitTimer>,
-    /// Records errors when the volume has stopped.
+    /// Records errors after the volume has stopped.
     pub recorder: Arc<ErrorRecorder>,
 }
 
 impl Engine {
-    /// An error if the volume may not be changed.
+    /// Returns an error if the volume may not be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_not_read_only()?;
         self.health.check()
     }
 
+    /// Returns an error if the volume was opened read-only.
+    ///
     /// # Errors
     /// [`Error::ReadOnly`] if the volume was opened read-only.
     pub(crate) fn check_not_read_only(&self) -> Result<()> {
@@ -105,13 +108,13 @@ impl Engine {
         }
     }
 
-    /// Whether the volume was opened read-only.
+    /// Returns true if the volume was opened read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.is_some()
     }
 
-    /// Runs `change` in a handle of `credits` blocks. If it fails half-way on the device or on corruption,
-    /// the volume stops (I8); other errors `change` must have undone.
+    /// Runs `change` under a handle of `credits` blocks. Blocks until the journal has room. If `change` fails with a device error or
+    /// corruption after a change, stops the volume (I8). Before any other error, `change` must have undone its changes.
     #[track_caller]
     pub(crate) fn transact<R>(
         &self,
@@ -121,7 +124,7 @@ impl Engine {
         self.check_writable()?;
         let handle = self.journal.begin(credits.min(self.journal.max_credits()))?;
         let result = change(&handle);
-        // Before the handle ends: a commit may wait for that, and must not take along what was done half-way.
+        // Before the handle ends: a commit may wait for that, and must not include an incomplete change.
         match result {
             Err(error @ (Error::Device { .. } | Error::Corrupt(_))) if handle.has_changes() => {
                 Err(self.health.stop(error))
@@ -131,24 +134,24 @@ impl Engine {
         }
     }
 
-    /// Has the inode's timestamps ride along with the next transaction.
+    /// Sets the inode's modification time, to be written with the next transaction.
     pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
         if inode.touch_lazily() && !planted(Fault::TimesUnlisted) {
             self.lazy.add(inode);
         }
     }
 
-    /// The generation number for a new inode.
+    /// Returns the generation number for a new inode.
     pub(crate) fn next_generation(&self) -> u32 {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The counters of the superblock.
+    /// Returns the counters of the superblock.
     pub(crate) fn counts(&self) -> &Arc<SuperCounts> {
         self.allocator.counts()
     }
 
-    /// Bytes in a block.
+    /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> u64 {
         u64::from(self.layout.block_size)
     }

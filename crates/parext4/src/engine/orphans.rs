@@ -1,8 +1,8 @@
 //! Orphans: inodes that lost their last name while in use, or whose truncation takes several transactions.
-//! Whoever opens the volume after a crash finishes what was begun.
 //!
-//! They are kept in the orphan file if the volume has one and it has room, else in the list that runs from
-//! the superblock through the inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
+//! Responsible for recording them on the device, so that the next open after a crash finishes their deletion or truncation. They are
+//! stored in the orphan file if the volume has one with a free slot, otherwise in the list from the superblock through the
+//! inodes' `i_dtime`. Source: kernel documentation, "Orphan file".
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,14 +23,14 @@ pub(crate) struct Orphans(Mutex<Orphaned>);
 
 #[derive(Debug, Default)]
 struct Orphaned {
-    /// The list on the device, last to first, by numbers that grow: new ones go to its head.
+    /// The list on the device, from the last inode to the head, by ascending numbers. A new orphan becomes the head.
     list: BTreeMap<u64, Arc<Inode>>,
-    /// Which inodes the list has, with their numbers.
+    /// The number of each inode in the list.
     listed: HashMap<InodeNo, u64>,
     file: Option<OrphanFile>,
 }
 
-/// The orphan file: its blocks, and which of their slots are in use.
+/// The orphan file: its blocks, and its used slots.
 #[derive(Debug)]
 pub(crate) struct OrphanFile {
     pub blocks: Vec<Arc<MetaBlock>>,
@@ -40,15 +40,15 @@ pub(crate) struct OrphanFile {
 }
 
 impl Orphans {
-    /// Blocks that adding or removing one orphan registers: the superblock, the inode, its neighbour.
+    /// Maximum number of blocks that adding or removing one orphan registers: the superblock, the inode, its neighbour.
     pub(crate) const CREDITS: u32 = 3;
 
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Rank::Orphans, Orphaned::default()))
     }
 
-    /// Adds an inode within the handle that makes it one. It may be one already: while a truncation goes on the
-    /// last name can go, and the other way round.
+    /// Adds an inode under the handle that makes it an orphan. Does nothing if it is one already: an inode may lose its last name while
+    /// a truncation is in progress, or the reverse.
     pub(crate) fn add(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let mut orphaned = self.0.lock();
         if orphaned.has(inode.ino()) {
@@ -71,23 +71,23 @@ impl Orphans {
         Ok(())
     }
 
-    /// Removes an inode, if it is one, within the handle that finishes with it.
+    /// Removes an inode, if it is an orphan, under the handle that finishes its deletion or truncation.
     pub(crate) fn remove(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         self.0.lock().remove(engine, handle, inode);
     }
 
-    /// As [`remove`](Self::remove), but leaves an inode without a name, which is an orphan on that account.
+    /// Like [`remove`](Self::remove), but keeps an inode without names, whose deletion removes it.
     pub(crate) fn remove_named(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
         let mut orphaned = self.0.lock();
-        // Whoever takes the last name away counts it before he adds the inode. So either that is seen here, or
-        // the inode is added again.
+        // A thread that removes the last name decrements the count before it adds the inode. So either this thread sees the
+        // count, or that thread adds the inode again.
         let links = inode.core().links;
         if links > 0 {
             orphaned.remove(engine, handle, inode);
         }
     }
 
-    /// Sets the list to what was read from the device, the head first.
+    /// Sets the list to the one read from the device, the head first.
     pub(crate) fn set_list(&self, list: &[Arc<Inode>]) {
         let head_last = (0..).zip(list.iter().rev());
         let mut orphaned = self.0.lock();
@@ -100,12 +100,12 @@ impl Orphans {
         self.0.lock().listed.contains_key(&ino)
     }
 
-    /// Sets the orphan file to what was read from the device.
+    /// Sets the orphan file to the one read from the device.
     pub(crate) fn set_file(&self, file: OrphanFile) {
         self.0.lock().file = Some(file);
     }
 
-    /// Whether the orphan file was read and holds nothing.
+    /// Returns true if the orphan file was read and has no used slot.
     pub(crate) fn file_is_empty(&self) -> bool {
         self.0.lock().file.as_ref().is_some_and(|file| file.used.is_empty())
     }
@@ -128,7 +128,7 @@ impl Orphaned {
         }
     }
 
-    /// Takes an inode out of the list.
+    /// Removes an inode from the list.
     fn unlink(&mut self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>, number: u64) {
         self.list.remove(&number);
         let next = self.list.range(..number).next_back().map_or(0, |(_, next)| next.ino().get());
@@ -150,7 +150,7 @@ impl OrphanFile {
         Self { blocks: Vec::new(), slots_per_block, free: Vec::new(), used: HashMap::new() }
     }
 
-    /// Sets a slot; 0 for no inode.
+    /// Sets a slot; 0 means no inode.
     pub(crate) fn set(&self, handle: &Handle<'_>, slot: usize, ino: InodeNo) {
         let block = &self.blocks[slot / self.slots_per_block];
         handle.change(block, |bytes| orphan_file::set_slot(bytes, slot % self.slots_per_block, ino));

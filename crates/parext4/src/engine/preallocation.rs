@@ -1,11 +1,11 @@
-//! Which inodes have blocks mapped ahead of the end of the file.
+//! The list of inodes with preallocated blocks past the end of the file.
 
 use super::Engine;
 use crate::fault::{Fault, planted};
-use crate::inode::{Behind, Inode};
+use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Mutex, Rank};
 
-/// The inodes with blocks behind their end that nobody asked for.
+/// The inodes with blocks past the end of the file that no user requested.
 #[derive(Debug)]
 pub(crate) struct Preallocated(Mutex<Vec<Arc<Inode>>>);
 
@@ -14,52 +14,52 @@ impl Preallocated {
         Self(Mutex::new(Rank::Leaf, Vec::new()))
     }
 
-    /// Returns the inodes that are listed now.
+    /// Returns the inodes in the list.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         self.0.lock().clone()
     }
 }
 
 impl Engine {
-    /// Notes that blocks were mapped ahead of the end of the file.
-    pub(crate) fn note_ahead(&self, inode: &Arc<Inode>) {
-        // Looked at first: most of the time it is noted already.
-        if inode.behind() != Behind::Nothing {
+    /// Records that blocks were preallocated past the end of the file.
+    pub(crate) fn note_preallocated(&self, inode: &Arc<Inode>) {
+        // The load first: usually it is recorded already.
+        if inode.past_end() != PastEnd::Nothing {
             return;
         }
         let mut all = self.preallocated.0.lock();
-        if inode.set_behind(Behind::Nothing, Behind::Ahead) {
+        if inode.set_past_end(PastEnd::Nothing, PastEnd::Preallocated) {
             all.push(Arc::clone(inode));
         }
     }
 
-    /// Notes that what is behind the end of the file is there because somebody asked for it.
-    pub(crate) fn keep_behind(&self, inode: &Arc<Inode>) {
+    /// Records that a user requested the blocks past the end of the file.
+    pub(crate) fn note_requested(&self, inode: &Arc<Inode>) {
         if planted(Fault::KeptAsAhead) {
             return;
         }
-        if !inode.set_behind(Behind::Nothing, Behind::Kept) {
-            self.forget_ahead(inode, Behind::Kept);
+        if !inode.set_past_end(PastEnd::Nothing, PastEnd::Requested) {
+            self.forget_preallocated(inode, PastEnd::Requested);
         }
     }
 
-    /// Notes that nothing is behind the end of the file.
-    pub(crate) fn cut_behind(&self, inode: &Arc<Inode>) {
-        if !inode.set_behind(Behind::Kept, Behind::Nothing) {
-            self.forget_ahead(inode, Behind::Nothing);
+    /// Records that nothing is mapped past the end of the file.
+    pub(crate) fn note_nothing_past_end(&self, inode: &Arc<Inode>) {
+        if !inode.set_past_end(PastEnd::Requested, PastEnd::Nothing) {
+            self.forget_preallocated(inode, PastEnd::Nothing);
         }
     }
 
-    /// Takes the inode off the list, if it is there; says whether it was.
-    pub(crate) fn forget_ahead(&self, inode: &Arc<Inode>, now: Behind) -> bool {
-        if inode.behind() != Behind::Ahead {
+    /// Removes the inode from the list and sets its state to `now`. Returns true if it was in the list.
+    pub(crate) fn forget_preallocated(&self, inode: &Arc<Inode>, now: PastEnd) -> bool {
+        if inode.past_end() != PastEnd::Preallocated {
             return false;
         }
         let mut all = self.preallocated.0.lock();
-        let was_ahead = inode.set_behind(Behind::Ahead, now);
-        if was_ahead {
+        let was_preallocated = inode.set_past_end(PastEnd::Preallocated, now);
+        if was_preallocated {
             all.retain(|other| !Arc::ptr_eq(other, inode));
         }
-        was_ahead
+        was_preallocated
     }
 }

@@ -1,4 +1,4 @@
-//! Who uses a volume: the last user to go closes it, though threads of the volume's own may still be at work in it.
+//! The users of a volume. The last user closes it, even while background threads are running.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use super::Engine;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Counts the users of a volume.
+/// Number of users of a volume.
 #[derive(Debug)]
 pub(crate) struct UseCount(AtomicU32);
 
@@ -20,25 +20,25 @@ impl UseCount {
 #[derive(Debug)]
 pub(crate) struct Use {
     engine: Arc<Engine>,
-    /// Whether it counts: the volume's own threads do not keep it from being closed.
+    /// False for background threads, which do not keep the volume open.
     counts: bool,
 }
 
 impl Use {
-    /// Drops the use. Returns true if it was the last that counts.
+    /// Releases the use. Returns true if it was the last one that counts.
     pub(crate) fn release(&self) -> bool {
-        // AcqRel: who closes sees all that was done through the other uses.
+        // AcqRel: the closing thread sees everything done through the other uses.
         self.counts && self.engine.users.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// A user of the volume.
+    /// Returns a use that counts.
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
-        // Relaxed, as for `Arc`.
+        // Relaxed suffices, as for `Arc`.
         engine.users.0.fetch_add(1, Ordering::Relaxed);
         Self { engine: Arc::clone(engine), counts: true }
     }
 
-    /// One of the volume's own threads, which closing waits for.
+    /// Returns a use for a background thread, which closing the volume joins.
     pub(crate) fn own_thread(engine: &Arc<Engine>) -> Self {
         Self { engine: Arc::clone(engine), counts: false }
     }

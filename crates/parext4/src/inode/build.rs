@@ -18,7 +18,7 @@ use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, Rank, RwLock};
 
-/// What an inode is built of besides its fields.
+/// The parts of an inode besides its fields.
 #[derive(Debug)]
 pub(crate) struct InodeParts {
     pub ino: InodeNo,
@@ -26,7 +26,7 @@ pub(crate) struct InodeParts {
     pub seed: Option<ChecksumSeed>,
     pub superblock: Arc<Superblock>,
     pub table_block: Arc<MetaBlock>,
-    /// Where the inode begins in `table_block`, bytes.
+    /// Offset of the inode in `table_block`, in bytes.
     pub table_offset: usize,
     pub charge: Charge,
 }
@@ -35,7 +35,7 @@ impl Inode {
     /// Builds an inode that is not on the device yet, with an empty map if its type has one.
     ///
     /// # Errors
-    /// Fields that no inode can have.
+    /// Returns an error for fields that no inode can have.
     pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: u32) -> Result<Self> {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
         let mut map = None;
@@ -46,10 +46,10 @@ impl Inode {
         Self::build(parts, raw, map)
     }
 
-    /// Builds an inode of its fields; without `map`, its map is read at first use.
+    /// Builds an inode from its fields. Without `map`, its map is read on first use.
     ///
     /// # Errors
-    /// Fields that no inode can have.
+    /// Returns an error for fields that no inode can have.
     pub(crate) fn build(parts: InodeParts, raw: RawInode, map: Option<ExtentMap>) -> Result<Self> {
         let InodeParts { ino, seed, superblock, table_block, table_offset, charge } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
@@ -89,10 +89,10 @@ impl Inode {
             entries: RwLock::new(Rank::Directory, ()),
             references: AtomicU32::new(0),
             listed: AtomicBool::new(false),
-            // No block is larger, so a size on this boundary leaves no rest of a block.
+            // No block size is larger, so a file whose size is a multiple of this ends at a block boundary.
             tail_clean: AtomicBool::new(raw_size.is_multiple_of(65536)),
             emptied: AtomicBool::new(false),
-            behind: AtomicU8::new(0),
+            past_end: AtomicU8::new(0),
             joined: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
             charge,

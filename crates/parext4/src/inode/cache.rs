@@ -1,7 +1,8 @@
-//! The table of inodes in memory, and the only way to an [`Inode`].
+//! The table of inodes in memory.
 //!
-//! There is never a second copy of an inode: before a thread reads one from the device it puts a mark into the table,
-//! and other threads that need the inode wait until the mark is removed. No lock is held during the read.
+//! Responsible for finding, loading and evicting inodes. Not responsible for their contents. Invariant: an inode is in memory at
+//! most once. Before a thread reads an inode from the device it puts a mark into the table; threads that need the same inode
+//! wait until the mark is removed. No lock is held during the read.
 
 use parext4_format::InodeNo;
 
@@ -51,12 +52,12 @@ impl Loading {
     }
 }
 
-/// What a look-up finds.
+/// The result of a lookup.
 enum Found {
     Present(Arc<Inode>),
-    /// Another thread reads it.
+    /// Another thread is reading it.
     Elsewhere(Arc<Loading>),
-    /// This thread has to read it.
+    /// This thread must read it.
     Missing(Arc<Loading>),
 }
 
@@ -70,19 +71,19 @@ impl InodeCache {
         self.inodes.len()
     }
 
-    /// A charge for an inode, which says itself how much it is.
+    /// Returns a charge of 0 bytes for an inode, which sets the amount itself.
     pub(crate) fn charge(&self) -> Charge {
         self.inodes.budget().charge(0)
     }
 
-    /// The inode, loaded with `load` if it is not in memory.
+    /// Returns the inode. Reads it with `load` if it is not in memory. Blocks while another thread reads it.
     pub(crate) fn get(&self, ino: InodeNo, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
             match self.find(ino) {
                 Found::Present(inode) => return Ok(inode),
                 Found::Elsewhere(loading) => loading.wait(),
                 Found::Missing(loading) => {
-                    let _mark = Mark { cache: self, ino, loading: &loading };
+                    let _mark = LoadMark { cache: self, ino, loading: &loading };
                     let inode = Arc::new(load()?);
                     if let Some(inode) = self.put_loaded(inode, &loading) {
                         return Ok(inode);
@@ -109,8 +110,8 @@ impl InodeCache {
         }
     }
 
-    /// Replaces the mark with the inode that was read. If a new inode of the number has replaced the mark meanwhile, returns
-    /// that one; `None` if that one was deleted again, because what was read may be the deleted inode then.
+    /// Replaces the mark with the inode that was read. If a new inode of the number has replaced the mark meanwhile, returns that one.
+    /// Returns `None` if that one was also deleted again, because the inode that was read may be the deleted one then.
     fn put_loaded(&self, inode: Arc<Inode>, loading: &Arc<Loading>) -> Option<Arc<Inode>> {
         let number = inode.ino().get().into();
         inode.recharge();
@@ -133,7 +134,7 @@ impl InodeCache {
         Some(inode)
     }
 
-    /// Puts a new inode in, in the place of one that had the number before.
+    /// Inserts a new inode. Replaces an earlier inode of the number.
     pub(crate) fn insert(&self, inode: Arc<Inode>) {
         let number = inode.ino().get().into();
         inode.recharge();
@@ -145,7 +146,7 @@ impl InodeCache {
         self.inodes.budget().make_room();
     }
 
-    /// Forgets a deleted inode, unless a new one has its number already.
+    /// Removes a deleted inode, unless a new inode has its number already.
     pub(crate) fn remove(&self, inode: &Arc<Inode>) {
         let number = inode.ino().get().into();
         let is_it =
@@ -156,13 +157,13 @@ impl InodeCache {
 }
 
 /// The mark of an inode that is being read. Dropping this removes the mark if it is still in the table.
-struct Mark<'a> {
+struct LoadMark<'a> {
     cache: &'a InodeCache,
     ino: InodeNo,
     loading: &'a Arc<Loading>,
 }
 
-impl Drop for Mark<'_> {
+impl Drop for LoadMark<'_> {
     fn drop(&mut self) {
         let number = self.ino.get().into();
         let is_it = |entry: &CacheEntry| matches!(entry, CacheEntry::Loading(mark) if Arc::ptr_eq(mark, self.loading));

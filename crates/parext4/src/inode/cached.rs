@@ -1,4 +1,6 @@
-//! What the page cache has of a file.
+//! The page-cache state of a file: its pages, its membership in the list of dirty files, and its write-back failures.
+//!
+//! Invariant: while a page of the file is dirty or being written back, the file is in the list of dirty files.
 
 use crate::error::Error;
 use crate::fault::{Fault, planted};
@@ -7,23 +9,23 @@ use crate::sync::Mutex;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-/// The pages of a file, and what became of writing them back.
+/// The page-cache state of a file.
 #[derive(Debug)]
 pub(crate) struct Cached {
     pub pages: FilePages,
     pub failures: Failures,
-    /// Whether the file is on the list of files with dirty pages: a [`Listing`].
+    /// Whether the file is in the list of dirty files: a [`Listing`].
     listing: AtomicU8,
-    /// Threads that write pages of it back, each of which may have taken some that count as clean meanwhile.
+    /// Number of threads that write back pages of the file. Pages in write-back may count as clean.
     writing: AtomicU32,
-    /// Where the next turn of writing back begins.
+    /// The page at which the next turn of write-back begins.
     pub cursor: AtomicU32,
     /// Blocks that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
     /// so that write-back does not change it.
     delayed: AtomicU64,
 }
 
-/// A file's place on the list of files with dirty pages.
+/// The state of a file with regard to the list of dirty files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Listing {
@@ -51,7 +53,7 @@ impl Cached {
         self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
     }
 
-    /// Counts such blocks no more: they are allocated, or will not be.
+    /// Stops counting blocks that were allocated, or that will not be.
     pub(crate) fn remove_delayed(&self, blocks: u32) {
         let rest = |delayed: u64| Some(delayed.saturating_sub(blocks.into()));
         let _ = self.delayed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
@@ -62,47 +64,47 @@ impl Cached {
         self.delayed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the caller, which has dirtied a page, must [list](Self::list) the file.
+    /// Returns true if the caller, which has dirtied a page, must [list](Self::list) the file.
     pub(crate) fn must_list(&self) -> bool {
         // Pairs with the fence in `unlist`: either `unlist` sees the dirty page, or this load sees `Leaving`.
         fence(Ordering::SeqCst);
         self.listing.load(Ordering::Relaxed) != Listing::Listed as u8
     }
 
-    /// Returns whether the file is on the list. It is while any page is dirty or being written back, also while a thread
-    /// checks whether it can come off the list.
+    /// Returns true if the file is in the list. That is so while any page is dirty or being written back, even while a thread
+    /// checks whether the file can be removed from the list.
     pub(crate) fn is_listed(&self) -> bool {
         self.listing.load(Ordering::Acquire) != Listing::Unlisted as u8
     }
 
-    /// Notes that the file is on the list. The caller holds the list and adds the file.
+    /// Records that the file is in the list. The caller holds the list and adds the file.
     pub(crate) fn list(&self) {
         self.listing.store(Listing::Listed as u8, Ordering::Release);
     }
 
-    /// Notes that a thread writes pages back, until what this returns is dropped.
+    /// Records that this thread writes back pages, until the returned guard is dropped.
     pub(crate) fn writing(&self) -> Writing<'_> {
         self.writing.fetch_add(1, Ordering::SeqCst);
         Writing(&self.writing)
     }
 
-    /// Returns whether any page is dirty or being written back.
+    /// Returns true if any page is dirty or being written back.
     pub(crate) fn has_work(&self) -> bool {
-        // Most dirty pages of a large file follow the place where the next turn begins. The count is loaded last, because a
-        // thread raises it before it takes dirty pages.
+        // Most dirty pages of a large file follow the page at which the next turn begins. The count is loaded last, because a
+        // thread raises it before it begins the write-back of dirty pages.
         let next = self.cursor.load(Ordering::Relaxed);
         let is_dirty = self.pages.has_dirty(next..u32::MAX) || self.pages.has_dirty(0..next);
         is_dirty || self.writing.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes that the file is off the list if none of its pages is dirty or being written back. Returns whether it is off;
-    /// the caller holds the list and removes the file.
+    /// Records that the file is not in the list, if none of its pages is dirty or being written back. Returns true if so. The caller
+    /// holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
         let meanwhile =
             if planted(Fault::UnlistedWhileChecked) { Listing::Unlisted } else { Listing::Leaving };
         self.listing.store(meanwhile as u8, Ordering::Release);
         fence(Ordering::SeqCst);
-        // A thread that dirties a page from here on finds the file leaving, and waits for the list.
+        // A thread that dirties a page from here on sees `Leaving`, and blocks on the list.
         let clean = !self.has_work();
         let listing = if clean { Listing::Unlisted } else { Listing::Listed };
         self.listing.store(listing as u8, Ordering::Release);
@@ -110,7 +112,7 @@ impl Cached {
     }
 }
 
-/// A thread that writes pages back.
+/// A thread that writes back pages of the file.
 #[derive(Debug)]
 pub(crate) struct Writing<'a>(&'a AtomicU32);
 
@@ -120,12 +122,13 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Failures to write data back. Every handle hears of them once, however many there are (the kernel's `errseq_t`).
+/// Failed write-backs of a file. Each handle reports a failure once, however many occurred since its last check (the kernel's
+/// `errseq_t`).
 #[derive(Debug)]
 pub(crate) struct Failures {
-    /// Counts in steps of two. The lowest bit says that somebody has heard of the last one.
+    /// Number of failures, times two. The lowest bit is set if the last failure was reported.
     count: AtomicU32,
-    /// How many of them have left their pages dirty again.
+    /// Number of failures whose pages are dirty again.
     settled: AtomicU32,
     last: Mutex<Option<Error>>,
 }
@@ -137,27 +140,27 @@ impl Failures {
         Self { count: AtomicU32::new(0), settled: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
     }
 
-    /// Notes a failure, and then what makes its pages dirty again.
+    /// Records a failure, then runs `dirties`, which makes its pages dirty again.
     pub(crate) fn add_before(&self, error: Error, dirties: impl FnOnce()) {
         self.add(error);
         dirties();
         self.settled.fetch_add(1, Ordering::Release);
     }
 
-    /// How many there were, if the pages of all are dirty again.
+    /// Returns the number of failures if the pages of all of them are dirty again.
     pub(crate) fn settled(&self) -> Option<u32> {
         let settled = self.settled.load(Ordering::Acquire);
-        // Counted modulo 2^31, as the others.
+        // Counted modulo 2^31, like the failures.
         let settled = settled & (u32::MAX >> 1);
         (self.begun() == settled).then_some(settled)
     }
 
-    /// How many there were.
+    /// Returns the number of failures.
     pub(crate) fn begun(&self) -> u32 {
         self.count.load(Ordering::Acquire) >> 1
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     fn add(&self, error: Error) {
         let mut last = self.last.lock();
         *last = Some(error);
@@ -165,13 +168,13 @@ impl Failures {
         let _ = self.count.fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
-    /// Where a new handle begins to listen: at a failure of which nobody has heard, if there is one.
+    /// Returns the position at which a new handle begins: before the last failure if no handle has reported it, else after it.
     pub(crate) fn now(&self) -> u32 {
         let count = self.count.load(Ordering::Acquire);
         if count & Self::HEARD == 0 && count > 0 { count.wrapping_sub(2) | Self::HEARD } else { count }
     }
 
-    /// What failed since the handle that listens from `since` on has heard of it.
+    /// Returns the last failure if one occurred since the handle with position `since` last checked.
     pub(crate) fn check(&self, since: &AtomicU32) -> Result<(), Error> {
         let count = self.count.load(Ordering::Acquire);
         if count >> 1 == since.load(Ordering::Acquire) >> 1 {
@@ -180,7 +183,7 @@ impl Failures {
         let last = self.last.lock();
         let count = self.count.fetch_or(Self::HEARD, Ordering::AcqRel) | Self::HEARD;
         let before = since.swap(count, Ordering::AcqRel);
-        // Another thread with the same handle may have been first.
+        // Another thread with the same handle may have reported it first.
         if before >> 1 == count >> 1 { Ok(()) } else { last.clone().map_or(Ok(()), Err) }
     }
 }
@@ -191,7 +194,7 @@ mod tests {
     use crate::sync::atomic::AtomicBool;
     use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
-    /// As after a turn of write-back that has left pages dirty, while a rename asks whether there are any.
+    /// Models a turn of write-back that left pages dirty, while a rename checks whether there are any.
     #[test]
     fn a_dirty_file_counts_as_listed_while_a_thread_checks_it() {
         let device = std::sync::Arc::new(MemDevice::new(16 << 20));
@@ -211,7 +214,7 @@ mod tests {
             while !over.load(Ordering::Relaxed) {
                 unlisted += u32::from(!cached.is_listed());
             }
-            assert_eq!(unlisted, 0, "looks found no dirty page");
+            assert_eq!(unlisted, 0, "no check may miss the dirty page");
         });
     }
 
@@ -227,7 +230,7 @@ mod tests {
         let late = handle();
         assert!(hears(&first) && !hears(&first));
         assert!(hears(&second) && !hears(&second));
-        assert!(hears(&late) && !hears(&late), "nobody had heard when it was opened");
+        assert!(hears(&late) && !hears(&late), "no handle had reported the failure when it was opened");
         assert!(!hears(&handle()), "this one came when all was told");
         failures.add(Error::NoSpace);
         assert!(hears(&first) && hears(&second) && hears(&late) && !hears(&first));

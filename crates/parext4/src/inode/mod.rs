@@ -1,7 +1,8 @@
 //! Inodes in memory.
 //!
-//! An [`Inode`] is the truth about its attributes, size and extent map; it is encoded into the inode table
-//! when a transaction that changed it closes. [`Node`](crate::Node) is the counted reference that users hold.
+//! Responsible for the attributes, the size and the extent map of an inode, and for encoding them. Not responsible for data and
+//! names. Invariant: the [`Inode`] in memory is authoritative; it is encoded into the inode table when a transaction that
+//! changed it closes. [`Node`](crate::Node) is the counted reference that users hold.
 
 mod build;
 mod cache;
@@ -37,7 +38,7 @@ use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-/// One inode in memory.
+/// An inode in memory.
 #[derive(Debug)]
 pub(crate) struct Inode {
     ino: InodeNo,
@@ -47,47 +48,46 @@ pub(crate) struct Inode {
     superblock: Arc<Superblock>,
     table_block: Arc<MetaBlock>,
     table_offset: usize,
-    /// `i_flags` for those who do not lock `core`; without what directories change of them.
+    /// `i_flags`, readable without locking `core`. Excludes the flags that only directory operations change.
     flags: AtomicU32,
-    /// Mode, owner, links, times, flags. Its size, blocks and extent root are stale but at commit, its times
-    /// while a newer one waits in `written`.
+    /// Mode, owner, links, times, flags. The size, the blocks and the extent root in it are current only during a commit, and the
+    /// times only while no newer one is pending in `written`.
     core: Mutex<RawInode>,
     written: Written,
-    /// Visible size in bytes. Changes only inside a handle (so that size and map commit together, I3) and
-    /// under a range that covers the change; but for data in the page cache, whose write needs no handle.
+    /// Visible size in bytes. Changes only under a handle (so that size and map commit together, I3) and under a range that covers the
+    /// change, except for data in the page cache, whose write needs no handle.
     size: AtomicU64,
-    /// The size that the next commit writes. Less than `size` while data behind it is only in the page cache.
+    /// The size that the next commit writes. Less than `size` while the data past it is only in the page cache.
     disk_size: AtomicU64,
-    /// Blocks in use by data and map, in 512-byte units.
+    /// Space used by data and map, in units of 512 bytes.
     sectors: AtomicU64,
     map: OnceLock<ExtentMap>,
     map_load: Mutex<()>,
-    /// Free blocks kept for it.
+    /// Free blocks kept for the file.
     pub(crate) windows: FileWindows,
-    /// Ranges of the file's bytes (I2).
+    /// The range lock of the file's bytes (I2).
     pub(crate) ranges: Arc<RangeLock>,
-    /// What operations on the file's data did.
+    /// Counters of operations on the file's data.
     pub(crate) usage: FileUsage,
-    /// Where the next append goes.
+    /// The offset of the next append.
     pub(crate) tail: Mutex<Tail>,
-    /// The file's part of the page cache, from its first buffered use on.
+    /// The file's page-cache state, from its first buffered use on.
     cached: OnceLock<Cached>,
-    /// Whether the rest of the last block, behind the size, is known to be zeros on the device. A volume
-    /// written by others does not promise it (H3).
+    /// True if the bytes of the last block past the size are known to be zeros on the device. A volume written by another driver does
+    /// not guarantee that (H3).
     tail_clean: AtomicBool,
-    /// True if the file was truncated to zero since it was last closed, so that the data written next replaces its
-    /// contents.
+    /// True if the file was truncated to zero since it was last closed, so that the data written next replaces its contents.
     emptied: AtomicBool,
-    /// The extended attributes.
+    /// The lock of the extended attributes.
     pub(crate) xattrs: RwLock<()>,
-    /// The entries of a directory.
+    /// The lock of the entries of a directory.
     pub(crate) entries: RwLock<()>,
-    /// `Node`s that refer to this inode.
+    /// Number of `Node`s that refer to this inode.
     pub(crate) references: AtomicU32,
-    /// Whether the inode is on the list of those whose times ride along with the next transaction (H25).
+    /// True if the inode is in the list of inodes with lazy times, which the next transaction writes (H25).
     listed: AtomicBool,
-    /// What is mapped behind the size: a [`Behind`].
-    behind: AtomicU8,
+    /// The state of the blocks past the end of the file: a [`PastEnd`].
+    past_end: AtomicU8,
     joined: AtomicU64,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
@@ -95,8 +95,8 @@ pub(crate) struct Inode {
     charge: Charge,
 }
 
-/// What an inode takes in memory besides its map: itself, the bytes of its place in the table, the lock of its ranges,
-/// its entry in the cache, and what the memory allocator adds.
+/// Memory of an inode besides its map, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
+/// overhead of the memory allocator.
 const MEMORY: usize = size_of::<Inode>() + size_of::<RangeLock>() + 512;
 
 impl Inode {
@@ -116,83 +116,81 @@ impl Inode {
         self.seed
     }
 
-    /// Visible size in bytes. Acquire pairs with the Release of whoever raised it, so that a reader who
-    /// sees the size sees the map under it.
+    /// Returns the visible size in bytes. Acquire pairs with the Release of the thread that raised it, so a reader that sees the size
+    /// also sees the map below it.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Raises the size to at least `size` (I3). Within a handle whose transaction also carries what the
-    /// size newly covers.
+    /// Raises the size to at least `size` (I3), under a handle whose transaction also includes the newly covered blocks.
     pub(crate) fn raise_size(&self, size: u64) {
         if planted(Fault::SizeLowered) {
             self.set_size(size);
             return;
         }
-        // Before the size that all see: who finds that large enough need not raise this one.
+        // Before the visible size: a thread that finds the visible size large enough does not raise this one.
         if self.disk_size() < size {
             self.disk_size.fetch_max(size, Ordering::AcqRel);
         }
         self.raise_visible_size(size);
     }
 
-    /// Raises the size over data that is in the page cache. What the device knows of it follows when that is written
-    /// back (I3).
+    /// Raises the visible size to at least `size`, for data in the page cache. The size on disk follows when the data is written back
+    /// (I3).
     pub(crate) fn raise_visible_size(&self, size: u64) {
         if self.size() < size {
             self.size.fetch_max(size, Ordering::AcqRel);
         }
     }
 
-    /// The size that the next commit writes.
+    /// Returns the size that the next commit writes.
     pub(crate) fn disk_size(&self) -> u64 {
         self.disk_size.load(Ordering::Acquire)
     }
 
-    /// Sets the size, within a handle. For truncation and directories, whose callers exclude every other
-    /// change of the size.
+    /// Sets the size, under a handle. For truncation and for directories, whose callers exclude every other change of the size.
     pub(crate) fn set_size(&self, size: u64) {
         self.disk_size.store(size, Ordering::Release);
         self.size.store(size, Ordering::Release);
     }
 
-    /// The attributes, to read, or to change inside a handle that the inode has [joined](Self::join).
+    /// Locks the attributes, to read them, or to change them under a handle that the inode has [joined](Self::join).
     pub(crate) fn core(&self) -> MutexGuard<'_, RawInode> {
         self.core.lock()
     }
 
-    /// Adds blocks (of the file system) to what the inode uses.
+    /// Adds blocks of the file system to the space that the inode uses.
     pub(crate) fn add_blocks(&self, blocks: u64, block_size: u32) {
-        // Relaxed: read by `encode`, which the commit orders after the handle.
+        // Relaxed suffices: `encode` reads it, which the commit orders after the handle.
         self.sectors.fetch_add(blocks * u64::from(block_size / 512), Ordering::Relaxed);
     }
 
-    /// Takes blocks away from what the inode uses.
+    /// Subtracts blocks from the space that the inode uses.
     pub(crate) fn sub_blocks(&self, blocks: u64, block_size: u32) {
         let sectors = blocks * u64::from(block_size / 512);
         let sub = |used: u64| Some(used.saturating_sub(sectors));
         let _ = self.sectors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub);
     }
 
-    /// 512-byte units in use, as `st_blocks`.
+    /// Returns the space in use, in units of 512 bytes, as `st_blocks`.
     pub(crate) fn sectors(&self) -> u64 {
         self.sectors.load(Ordering::Relaxed)
     }
 
-    /// Whether the extent map is in memory.
+    /// Returns true if the extent map is in memory.
     pub(crate) fn is_map_loaded(&self) -> bool {
         self.map.get().is_some()
     }
 
-    /// The extent map, read from the device at first use; `disjoint` as for [`ExtentMap::load`].
+    /// Returns the extent map. Reads it from the device on first use, with `disjoint` as for [`ExtentMap::load`].
     ///
     /// # Errors
-    /// Corruption, a failed read, or an inode without an extent map.
+    /// Returns an error for corruption, for a failed read, and for an inode without an extent map.
     pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&ExtentMap> {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        // One thread loads: a second might read nodes that the first's user has changed or freed by then.
+        // Only one thread loads. A second one might read nodes that a user of the first map has changed or freed by then.
         let _loading = self.map_load.lock();
         if let Some(map) = self.map.get() {
             return Ok(map);
@@ -212,28 +210,27 @@ impl Inode {
         Ok(map)
     }
 
-    /// Charges the budget with what the inode takes now.
+    /// Updates the charge to the memory that the inode uses now.
     pub(crate) fn recharge(&self) {
         self.charge.set(MEMORY + self.map.get().map_or(0, ExtentMap::memory));
     }
 
-    /// Makes the inode part of the handle's transaction: it is encoded when that closes.
-    /// Registers one block.
+    /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.
     pub(crate) fn join(self: &Arc<Self>, handle: &Handle<'_>) {
         handle.register(&self.table_block);
         handle.join(self);
-        // Looked at first, for those who share the line.
+        // The load first avoids writing to a cache line that threads share.
         if self.changed_in.load(Ordering::Acquire) < handle.tid() {
             self.changed_in.fetch_max(handle.tid(), Ordering::AcqRel);
         }
     }
 
-    /// The transaction that fsync must wait for.
+    /// Returns the transaction that fsync must wait for.
     pub(crate) fn changed_in(&self) -> u64 {
         self.changed_in.load(Ordering::Acquire)
     }
 
-    /// As [`core`](Self::core), to set times in it: those that wait are set first, so that the newer win.
+    /// Like [`core`](Self::core), for setting times: stores the pending time first, so that newer times replace it.
     pub(crate) fn core_with_times(&self) -> MutexGuard<'_, RawInode> {
         let mut core = self.core();
         if let Some(time) = self.written.take() {
@@ -242,71 +239,71 @@ impl Inode {
         core
     }
 
-    /// Modification and change time; `core` is the inode's own.
+    /// Returns the modification and change times. `core` is the inode's own.
     pub(crate) fn times(&self, core: &RawInode) -> (Timestamp, Timestamp) {
         self.written.get().map_or((core.mtime, core.ctime), |time| (time, time))
     }
 
-    /// Sets modification and change time to now, inside a handle that the inode has joined.
+    /// Sets the modification and change times to now, under a handle that the inode has joined.
     pub(crate) fn touch_modified(&self) {
         self.written.set_now();
     }
 
-    /// Sets the change time to now, inside a handle that the inode has joined.
+    /// Sets the change time to now, under a handle that the inode has joined.
     pub(crate) fn touch_changed(&self) {
         self.core_with_times().ctime = now();
     }
 
-    /// As [`touch_modified`](Self::touch_modified) without a transaction (H25). Returns whether the inode
-    /// must be put on the list of those that ride along with the next one.
+    /// Like [`touch_modified`](Self::touch_modified), without a transaction (H25). Returns true if the caller must add the inode to the
+    /// list of inodes with lazy times.
     pub(crate) fn touch_lazily(&self) -> bool {
-        // If the time waits already, a transaction that is still open takes it, or whoever set it lists it.
+        // If a time is pending already, an open transaction writes it, or the thread that set it lists the inode.
         self.written.set_now()
             && !self.listed.load(Ordering::SeqCst)
             && !self.listed.swap(true, Ordering::SeqCst)
     }
 
-    /// Takes the inode off the list, before a look whether times wait: later ones list it again.
+    /// Records that the inode is not in the list, before the caller checks for pending times. Later times list it again.
     pub(crate) fn unlist(&self) {
         self.listed.store(false, Ordering::SeqCst);
     }
 
-    /// Whether timestamps wait for a transaction.
+    /// Returns true if a time is pending.
     pub(crate) fn has_lazy_times(&self) -> bool {
         self.written.is_waiting()
     }
 
-    /// Adds the waiting timestamps to a transaction.
+    /// Adds the pending time to a transaction.
     pub(crate) fn fold_lazy(self: &Arc<Self>, handle: &Handle<'_>) {
-        // In this order: who finds no times waiting must find the transaction that took them.
+        // Join first: a thread that finds no pending time must find the transaction that includes it.
         self.join(handle);
         drop(self.core_with_times());
     }
 
-    /// The file's pages, if it was ever used through the page cache.
+    /// Returns the page-cache state, or `None` if the file was never used through the page cache.
     pub(crate) fn cached(&self) -> Option<&Cached> {
         self.cached.get()
     }
 
-    /// The file's pages. Whoever calls this first holds all of the file.
+    /// Returns the page-cache state, and creates it with `init` on first use. The first caller holds the whole file's range.
     pub(crate) fn cached_or_init(&self, init: impl FnOnce() -> Cached) -> &Cached {
         self.cached.get_or_init(init)
     }
 
-    /// Whether the rest of the last block is known to be zeros. True as long as a range is held that has the
-    /// end of the file in it.
+    /// Returns true if the bytes of the last block past the size are known to be zeros. Stays true while the caller holds a range that
+    /// contains the end of the file.
     pub(crate) fn is_tail_clean(&self) -> bool {
         self.tail_clean.load(Ordering::Acquire)
     }
 
-    /// Notes that the rest of the last block is zeros.
+    /// Records that the bytes of the last block past the size are zeros.
     pub(crate) fn set_tail_clean(&self) {
         self.tail_clean.store(true, Ordering::Release);
     }
 
-    /// Notes that the file was truncated to zero.
+    /// Records that the file was truncated to zero.
     pub(crate) fn set_emptied(&self) {
-        // Relaxed, here and below: it is looked at when a handle is closed, which the caller orders after the cut.
+        // Relaxed suffices, here and below: the flag is read when a handle is closed, which the caller orders after the truncation.
         self.emptied.store(true, Ordering::Relaxed);
     }
 
@@ -315,26 +312,26 @@ impl Inode {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 
-    /// What may be mapped behind the size.
-    pub(crate) fn behind(&self) -> Behind {
-        match self.behind.load(Ordering::Acquire) {
-            1 => Behind::Ahead,
-            2 => Behind::Kept,
-            _ => Behind::Nothing,
+    /// Returns what may be mapped past the end of the file.
+    pub(crate) fn past_end(&self) -> PastEnd {
+        match self.past_end.load(Ordering::Acquire) {
+            1 => PastEnd::Preallocated,
+            2 => PastEnd::Requested,
+            _ => PastEnd::Nothing,
         }
     }
 
-    /// Notes what may be mapped behind the size, if it was `from` until now; returns whether it was. Whoever
-    /// calls it holds a range behind the size, or is the last user.
-    pub(crate) fn set_behind(&self, from: Behind, to: Behind) -> bool {
+    /// Replaces `from` with `to`. Returns false, without effect, if the state is not `from`. The caller holds a range past the end of
+    /// the file, or is the last user.
+    pub(crate) fn set_past_end(&self, from: PastEnd, to: PastEnd) -> bool {
         let (from, to) = (from as u8, to as u8);
-        self.behind.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.past_end.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
 impl Inode {
-    /// Whether the inode has blocks of its own, which are found through a map. For a file mapped by indirect
-    /// blocks that is so too, though there is no reading its [map](Self::map).
+    /// Returns true if the inode has blocks that are found through a map. Also true for a file mapped by indirect blocks, whose
+    /// [map](Self::map) cannot be read.
     pub(crate) fn has_map(&self) -> bool {
         match self.file_type() {
             FileType::Regular | FileType::Directory => true,
@@ -348,22 +345,22 @@ impl Inode {
         }
     }
 
-    /// Whether the blocks behind the map are metadata: journaled, and revoked when freed.
+    /// Returns true if the mapped blocks are metadata: journaled, and revoked when freed.
     pub(crate) fn holds_metadata(&self) -> bool {
         self.file_type() != FileType::Regular && self.ino() != InodeNo::JOURNAL
     }
 }
 
-/// What may be mapped behind the size of a file.
+/// What may be mapped past the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Behind {
-    /// Nothing of which anybody knows.
+pub(crate) enum PastEnd {
+    /// Nothing, as far as is known.
     Nothing = 0,
-    /// Blocks mapped ahead of need, to be given back.
-    Ahead = 1,
-    /// Blocks that somebody allocated there.
-    Kept = 2,
+    /// Preallocated blocks, to be freed when the file is closed.
+    Preallocated = 1,
+    /// Blocks that a user requested.
+    Requested = 2,
 }
 
 impl Participant for Inode {

@@ -1,25 +1,24 @@
-//! Where the next append goes.
+//! The offset of the next append.
 
 use crate::fault::{Fault, planted};
 
-/// The end of everything that is written or about to be, which appends add to atomically (H27).
+/// The end of all data that is written or will be. Appends extend it atomically (H27).
 ///
-/// Appends *claim* bytes at the end; other operations that extend the file *announce* the end that they will
-/// reach. Either takes its place in the queue of the file's ranges under the same hold of this lock, so the
-/// order of offsets is the order in which overlapping operations are granted.
+/// An append *claims* bytes at the end. Any other operation that extends the file *announces* the end that it will reach. Both
+/// enter the queue of the file's ranges while this lock is held, so overlapping operations are granted in the order of their offsets.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// Bytes. At least the visible size; beyond it while extending operations are under way.
+    /// Offset in bytes. At least the visible size; larger while operations that extend the file are in flight.
     end: u64,
-    /// Claims that are not settled.
+    /// Number of claims that are not settled.
     claims: u32,
-    /// Ends announced and not yet withdrawn.
+    /// The announced ends that are not withdrawn.
     announced: Vec<u64>,
-    /// Raised by every operation that sets the size outright; claims from before are void.
+    /// Incremented by each operation that sets the size. Earlier claims are then void.
     epoch: u64,
 }
 
-/// Bytes handed out to an append.
+/// Bytes claimed by an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub offset: u64,
@@ -32,12 +31,12 @@ impl Tail {
         Self { end: size, claims: 0, announced: Vec::new(), epoch: 0 }
     }
 
-    /// Where the next claim will start.
+    /// Returns the offset of the next claim.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Hands out `len` bytes at the end.
+    /// Claims `len` bytes at the end.
     pub(crate) fn claim(&mut self, len: u64) -> Claim {
         let claim = Claim { offset: self.end, len, epoch: self.epoch };
         self.end = self.end.saturating_add(len);
@@ -45,29 +44,29 @@ impl Tail {
         claim
     }
 
-    /// Whether the claimed bytes still are where the append belongs.
+    /// Returns true if the claim is not void.
     pub(crate) fn holds(&self, claim: Claim) -> bool {
         self.epoch == claim.epoch
     }
 
-    /// Ends a claim. One that was not used is taken back if no other came after it; else it leaves a hole.
+    /// Ends a claim. An unused claim is undone if no other claim follows it; otherwise it leaves a hole.
     pub(crate) fn settle(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
         let last = self.end == claim.offset.saturating_add(claim.len) || planted(Fault::FailedClaimTakesAll);
         if !used && self.holds(claim) && last {
-            // Some of it may show already.
+            // A part of it may be visible already.
             self.end = claim.offset.max(size);
         }
         self.settle_end(size);
     }
 
-    /// Notes that an operation will extend the file to `end`, so that appends go behind it.
+    /// Announces that an operation will extend the file to `end`. Appends then begin at or after `end`.
     pub(crate) fn announce(&mut self, end: u64) {
         self.announced.push(end);
         self.end = self.end.max(end);
     }
 
-    /// Ends an announcement, whether or not the file now reaches to its end.
+    /// Withdraws an announcement, whether or not the file was extended.
     pub(crate) fn withdraw(&mut self, end: u64, size: u64) {
         if let Some(at) = self.announced.iter().position(|&announced| announced == end) {
             self.announced.swap_remove(at);
@@ -75,15 +74,14 @@ impl Tail {
         self.settle_end(size);
     }
 
-    /// With no append under way, the end is the size or what others will extend it to: what failed leaves
-    /// no trace.
+    /// If no append is in flight, sets the end to the size or to the largest announced end, so that a failed append has no effect.
     fn settle_end(&mut self, size: u64) {
         if self.claims == 0 {
             self.end = self.announced.iter().copied().fold(size, u64::max);
         }
     }
 
-    /// The size was set outright: claims that still wait are void.
+    /// Sets the size. All claims become void.
     pub(crate) fn set(&mut self, size: u64) {
         self.epoch += 1;
         self.end = self.announced.iter().copied().fold(size, u64::max);
@@ -115,7 +113,7 @@ mod tests {
         tail.announce(5000);
         assert_eq!(tail.claim(10).offset, 5000);
         tail.withdraw(5000, 100);
-        assert_eq!(tail.end(), 5010, "the append behind it is still under way");
+        assert_eq!(tail.end(), 5010, "the append after it is still in flight");
         tail.settle(Claim { offset: 5000, len: 10, epoch: 0 }, false, 100);
         assert_eq!(tail.end(), 100);
     }

@@ -1,48 +1,48 @@
-//! The time of writes of data, which does not wait for the inode's lock.
+//! The pending modification time of an inode, which writers set without the inode's lock.
 
 use parext4_format::inode::Timestamp;
 
 use crate::clock::{nanoseconds_now, timestamp};
 use crate::sync::atomic::{AtomicI64, Ordering};
 
-/// When data was last written, if the inode's attributes do not say so yet.
+/// The time of the last write of data, until it is stored in the inode's attributes.
 ///
-/// Sequentially consistent: who sets a time and finds the inode on the list of those that ride along (H25) must
-/// be seen by the commit that takes it off and then looks here.
+/// Sequentially consistent: if a thread sets a time and finds the inode already listed (H25), the commit that unlists the inode
+/// must see the time.
 #[derive(Debug)]
 pub(super) struct Written(AtomicI64);
 
 impl Written {
-    /// All is said.
-    const SAID: i64 = -1;
+    /// No time is pending.
+    const NONE: i64 = -1;
 
     pub(super) fn new() -> Self {
-        Self(AtomicI64::new(Self::SAID))
+        Self(AtomicI64::new(Self::NONE))
     }
 
-    /// Notes a write now. Returns `false` if it makes no difference: the same time waits already.
+    /// Sets the time to now. Returns false if the same time or a later one is pending already.
     pub(super) fn set_now(&self) -> bool {
         let now = nanoseconds_now();
-        // Looked at first, so that many writers share the line that says so until the clock ticks.
+        // The load first avoids writing to the cache line, so that many writers share it until the clock ticks.
         self.0.load(Ordering::SeqCst) < now && self.0.fetch_max(now, Ordering::SeqCst) < now
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.0.load(Ordering::SeqCst) != Self::SAID
+        self.0.load(Ordering::SeqCst) != Self::NONE
     }
 
     pub(super) fn get(&self) -> Option<Timestamp> {
         time_of(self.0.load(Ordering::SeqCst))
     }
 
-    /// The time, for the attributes to say it from now on.
+    /// Removes and returns the time. The caller stores it in the attributes.
     pub(super) fn take(&self) -> Option<Timestamp> {
-        time_of(if self.is_waiting() { self.0.swap(Self::SAID, Ordering::SeqCst) } else { Self::SAID })
+        time_of(if self.is_waiting() { self.0.swap(Self::NONE, Ordering::SeqCst) } else { Self::NONE })
     }
 }
 
 fn time_of(nanoseconds: i64) -> Option<Timestamp> {
-    (nanoseconds != Written::SAID).then(|| timestamp(nanoseconds))
+    (nanoseconds != Written::NONE).then(|| timestamp(nanoseconds))
 }
 
 #[cfg(test)]
@@ -60,6 +60,6 @@ mod tests {
         assert!(time >= before && time <= now());
         assert_eq!(written.take(), Some(time));
         assert!(!written.is_waiting());
-        assert!(written.set_now(), "what was taken does not count as waiting");
+        assert!(written.set_now(), "a removed time is not pending");
     }
 }

@@ -1,4 +1,4 @@
-//! Deleting an inode that has no name and no user any more, and cutting one to its size.
+//! Deleting an inode without names and users, and finishing a truncation.
 
 use rangelock::ByteRange;
 
@@ -12,25 +12,24 @@ use crate::sync::Arc;
 use crate::sync::{Rank, hold};
 
 impl Engine {
-    /// Frees the inode's blocks, then the inode. It is on the orphan list, so a crash in between only
-    /// means that the next open goes on.
+    /// Frees the inode's blocks, then the inode. It is on the orphan list, so after a crash the next open finishes the deletion.
     ///
     /// # Errors
-    /// The inode stays an orphan.
+    /// Returns an error if a transaction fails. The inode then stays an orphan.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.check_writable()?;
         let _held = hold(Rank::Range);
-        // Nobody uses the inode any more, but the volume may be returning what was mapped ahead of its end.
+        // No user is left, but a background thread may be freeing its preallocated blocks.
         let _alone = inode.ranges.exclusive(ByteRange::ALL);
         self.discard_pages(inode, 0..u32::MAX);
         if inode.has_map() {
             self.free_blocks_from(inode, 0)?;
         }
-        self.cut_behind(inode);
+        self.note_nothing_past_end(inode);
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
         self.transact(credits, |handle| {
             self.orphans.remove(self, handle, inode);
-            // With the times that wait: they must not be written later, when the number may be another's.
+            // Includes the pending times, which must not be written later, when another inode may have the number.
             inode.fold_lazy(handle);
             self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
@@ -40,15 +39,15 @@ impl Engine {
                 crate::sync::yield_now();
             }
             self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
-            // Only after the number is free: until the transaction closes, the table block says that the inode is in
-            // use, and a look-up must not read that. The number may already belong to a new inode.
+            // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
+            // lookup must not read that. The number may already belong to a new inode.
             self.inodes.remove(inode);
             Ok(())
         })
     }
 
-    /// Frees what lies behind the size of an inode on the orphan list, and takes it off; unless it has lost its
-    /// last name meanwhile, in which case its deletion does that.
+    /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
+    /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.has_map() {
             let from = inode.size().div_ceil(self.block_size());

@@ -1,4 +1,4 @@
-//! The flags of an inode that users see and change.
+//! The inode flags that users read and change.
 
 use parext4_format::inode::InodeFlags;
 
@@ -7,10 +7,10 @@ use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, suitable};
 
-/// What [`Node::flags`] shows (`EXT4_FL_USER_VISIBLE`).
+/// The flags that [`Node::flags`] returns (`EXT4_FL_USER_VISIBLE`).
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
-/// What [`Node::set_flags`] changes. The kernel also has users change what makes it move or journal the data
-/// (`EXT4_FL_USER_MODIFIABLE`).
+/// The flags that [`Node::set_flags`] changes. With the kernel's ext4, users may also change flags that make it move or journal the
+/// data (`EXT4_FL_USER_MODIFIABLE`).
 const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::SECRM)
     .union(InodeFlags::UNRM)
@@ -21,7 +21,7 @@ const SETTABLE: InodeFlags = FIXED
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
-/// What changing is for the kernel alone.
+/// The flags that only the kernel's ext4 can change.
 const KERNEL_SETTABLE: InodeFlags = InodeFlags::JOURNAL_DATA
     .union(InodeFlags::EXTENTS)
     .union(InodeFlags::DAX)
@@ -29,24 +29,23 @@ const KERNEL_SETTABLE: InodeFlags = InodeFlags::JOURNAL_DATA
     .union(InodeFlags::CASEFOLD);
 
 impl Node {
-    /// The flags, as `lsattr` shows them.
+    /// Returns the flags, as `lsattr` prints them.
     #[must_use]
     pub fn flags(&self) -> InodeFlags {
         self.inode.core().flags & VISIBLE
     }
 
-    /// Tells apart the inodes that have had this number.
+    /// Returns the generation number, which distinguishes the inodes that have had this inode number.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.inode.core().generation
     }
 
-    /// Sets the flags that users may change, as `chattr` does; what else `flags` says does not matter. Immutable and
-    /// append-only are heeded by whatever begins afterwards; the others are kept for those who heed them. Who may set
-    /// which is for the caller to decide.
+    /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags in `flags`. Operations that begin afterwards
+    /// respect immutable and append-only; parext4 only stores the remaining flags. The caller checks that the user may set them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the kernel changes;
+    /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the kernel's ext4 can change.
     /// [`Error::NotPermitted`] if the inode is immutable and stays so, and another flag changes.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         let unsupported = |flags| Err(Error::Unsupported(format!("setting the flags {flags:?}")));
@@ -55,7 +54,7 @@ impl Node {
         if !strange.is_empty() {
             return unsupported(strange);
         }
-        // The inode's block.
+        // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
             let mut core = self.inode.core_with_times();

@@ -1,4 +1,4 @@
-//! Names an inode by number, for callers that know many inodes and hold none.
+//! `NodeId`: names an inode by number, for callers that know many inodes and hold none.
 
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode as RawInode;
@@ -45,7 +45,7 @@ impl Engine {
             // The table may still hold the old contents of an inode that is not in use.
             if self.allocator.inode_in_use(ino)? {
                 if planted(Fault::PutUnmarked) {
-                    // Long enough for an inode to be made, committed and deleted.
+                    // Long enough for another thread to create, commit and delete an inode.
                     (0..5000).for_each(|_| yield_now());
                 }
                 self.load_made(ino)?.ok_or_else(unused)
@@ -59,7 +59,7 @@ impl Engine {
             Err(error) => return Err(self.health.note(ino, error)),
         };
         let core = inode.core();
-        // Under the inode's lock, as in the drop of a `Node`: an inode without names and users is being deleted.
+        // Checked under the inode's lock, as in the drop of a `Node`: an inode without names and users is being deleted.
         let alive = core.links > 0 || inode.references.load(Ordering::Acquire) > 0;
         if !alive || !wanted(&core) {
             return Ok(None);

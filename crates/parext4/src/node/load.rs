@@ -1,4 +1,4 @@
-//! Making inodes: from the device, and new ones.
+//! Creating inodes in memory: from the device, and new ones.
 
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode as RawInode;
@@ -10,10 +10,10 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
 impl Engine {
-    /// The inode, from memory or the device.
+    /// Returns the inode, from memory or the device.
     ///
     /// # Errors
-    /// Corruption, a failed read, or a number that is not in use.
+    /// Returns an error for corruption, for a failed read, and for a number that is not in use.
     pub(crate) fn inode(&self, ino: InodeNo) -> Result<Arc<Inode>> {
         let inode = self.inodes.get(ino, || self.load_inode(ino));
         inode.map_err(|error| self.health.note(ino, error))
@@ -21,10 +21,10 @@ impl Engine {
 
     fn load_inode(&self, ino: InodeNo) -> Result<Inode> {
         self.load_made(ino)?
-            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table is zeros")))
+            .ok_or_else(|| Error::corrupt(format_args!("inode {ino}: its place in the table holds zeros")))
     }
 
-    /// Reads the inode from the device. `None` if its place in the table is zeros, as for an inode that is being
+    /// Reads the inode from the device. `None` if its place in the table holds zeros, as for an inode that is being
     /// created, whose number is in use before its transaction closes.
     pub(super) fn load_made(&self, ino: InodeNo) -> Result<Option<Inode>> {
         let place = self.allocator.inode_place(ino)?;
@@ -37,14 +37,14 @@ impl Engine {
             return Ok(None);
         }
         let mut raw = RawInode::parse(raw, &self.superblock, ino)?;
-        // It comes to the device with the first change of the inode.
+        // The larger inode is written with the first change of the inode.
         if !self.is_read_only() {
             raw.expand_extra(self.superblock.want_extra_isize());
         }
         Inode::build(self.inode_parts(ino, raw.generation, block, place.offset), raw, None).map(Some)
     }
 
-    /// A new inode over its zeroed place in the table. It becomes visible with a directory entry.
+    /// Creates a new inode at its zeroed place in the table. It becomes visible with a directory entry.
     pub(crate) fn new_inode(
         &self,
         ino: InodeNo,
@@ -59,7 +59,7 @@ impl Engine {
         Ok(inode)
     }
 
-    /// Returns what an inode is built of besides its fields.
+    /// Returns the parts of an inode besides its fields.
     fn inode_parts(&self, ino: InodeNo, generation: u32, block: Arc<MetaBlock>, offset: usize) -> InodeParts {
         InodeParts {
             ino,

@@ -1,4 +1,7 @@
-//! `Node`: a counted reference to an inode. The last one of an unlinked inode deletes it.
+//! `Node`: a counted reference to an inode.
+//!
+//! Responsible for the life of inodes: loading, creating, referring to and deleting them. Not responsible for names and data.
+//! Invariant: dropping the last `Node` of an inode without names deletes the inode, exactly once.
 
 mod blocks;
 mod delete;
@@ -15,13 +18,13 @@ pub use id::NodeId;
 use crate::engine::{Engine, Use};
 use crate::error::Result;
 use crate::fault::{Fault, planted};
-use crate::inode::{Behind, Inode};
+use crate::inode::{Inode, PastEnd};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
 /// A file, directory, symbolic link or other inode of an open [`Volume`](crate::Volume).
 ///
-/// An inode that has lost its last name lives on until its last `Node` is dropped.
+/// An inode without names exists until its last `Node` is dropped.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) engine: Use,
@@ -29,16 +32,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// Takes a reference. The caller holds what keeps the inode from being deleted meanwhile: the lock of a
-    /// directory that names it, or another `Node`.
+    /// Creates a reference. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
+    /// another `Node`.
     pub(crate) fn new(engine: &Arc<Engine>, inode: Arc<Inode>) -> Self {
-        // Relaxed, as for `Arc`: a new reference comes from an existing one or from under the lock.
+        // Relaxed suffices, as for `Arc`: a new reference is created from an existing one or under the lock.
         inode.references.fetch_add(1, Ordering::Relaxed);
         Self { engine: Use::new(engine), inode }
     }
 
-    /// As [`new`](Self::new), for a thread of the volume's own. `None` if the inode is being deleted: it has neither
-    /// name nor user.
+    /// Like [`new`](Self::new), for a background thread of the volume. Returns `None` if the inode is being deleted: it has neither
+    /// names nor users.
     pub(crate) fn for_own_thread(engine: &Arc<Engine>, inode: &Arc<Inode>) -> Option<Self> {
         let core = inode.core();
         if core.links == 0 && inode.references.load(Ordering::Acquire) == 0 {
@@ -48,23 +51,23 @@ impl Node {
         Some(Self { engine: Use::own_thread(engine), inode: Arc::clone(inode) })
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     #[must_use]
     pub fn ino(&self) -> InodeNo {
         self.inode.ino()
     }
 
-    /// Whether this is the only reference, as long as the inode's core is locked.
+    /// Returns true if this is the only reference. Stays true while the inode's core is locked.
     fn is_only(&self) -> bool {
         self.inode.references.load(Ordering::Acquire) == 1
     }
 
-    /// Whether nobody else may be writing the file, as [`is_only`](Self::is_only).
+    /// Returns true if no other thread can be writing to the file; see [`is_only`](Self::is_only).
     fn is_idle(&self) -> bool {
         self.is_only() || planted(Fault::AheadUnheld)
     }
 
-    /// What kind of inode this is.
+    /// Returns the type of the inode.
     #[must_use]
     pub fn file_type(&self) -> FileType {
         self.inode.file_type()
@@ -72,7 +75,7 @@ impl Node {
 }
 
 impl Engine {
-    /// A reference to inode `ino`, which the caller keeps from being deleted.
+    /// Returns a reference to inode `ino`. The caller prevents a concurrent deletion.
     pub(crate) fn node(self: &Arc<Self>, ino: InodeNo) -> Result<Node> {
         Ok(Node::new(self, self.inode(ino)?))
     }
@@ -80,7 +83,7 @@ impl Engine {
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        // Relaxed, as for `new`.
+        // Relaxed suffices, as in `new`.
         self.inode.references.fetch_add(1, Ordering::Relaxed);
         Self { engine: self.engine.clone(), inode: Arc::clone(&self.inode) }
     }
@@ -88,18 +91,18 @@ impl Clone for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Under the lock, so that of the drops of an inode one alone sees the last reference gone and no link
-        // left: links only go while somebody holds a reference. Between the two looks another thread could
-        // otherwise take a reference, unlink the inode and delete it first.
+        // Under the lock, so that exactly one drop finds both no reference and no link left: links are removed only by a
+        // holder of a reference. Otherwise another thread could, between the two checks, create a reference, unlink the inode
+        // and delete it first.
         let (last, deleted) = {
             let mut core = self.inode.core();
-            if self.inode.behind() == Behind::Ahead && core.links > 0 && self.is_idle() {
-                // While this reference still keeps the inode.
+            if self.inode.past_end() == PastEnd::Preallocated && core.links > 0 && self.is_idle() {
+                // This reference still keeps the inode.
                 drop(core);
-                self.engine.return_ahead_of_unused(&self.inode);
+                self.engine.free_preallocated_of_unused(&self.inode);
                 core = self.inode.core();
             }
-            // AcqRel: whoever sees zero sees all that was done through the other references.
+            // AcqRel: the thread that reads zero sees everything done through the other references.
             let last = self.inode.references.fetch_sub(1, Ordering::AcqRel) == 1;
             (last, last && core.links == 0)
         };
@@ -111,8 +114,8 @@ impl Drop for Node {
             self.engine.allocator.close_windows(&self.inode.windows, 0);
         }
         if deleted {
-            // Nobody can be told here; the orphan list keeps the inode for the next open, and an error of
-            // the device has stopped the volume.
+            // There is no caller to report an error to. The orphan list keeps the inode for the next open, and a device error
+            // has stopped the volume.
             if let Err(error) = self.engine.delete_inode(&self.inode) {
                 tracing::warn!("deleting inode {}: {error}", self.inode.ino());
             }

@@ -4,10 +4,10 @@ use super::Node;
 use crate::error::Result;
 
 impl Node {
-    /// Makes the inode durable, and with it the directory entries that were made before.
+    /// Makes the inode durable, and the directory entries that were created before. Blocks until the commit is durable.
     ///
     /// # Errors
-    /// If the device fails, or has failed before (I8).
+    /// Returns an error if the device fails, or has failed before (I8).
     pub fn sync(&self) -> Result<()> {
         if self.inode.has_lazy_times() {
             self.engine.transact(1, |handle| {
@@ -23,7 +23,7 @@ impl Node {
             return Ok(());
         }
         self.engine.health.check()?;
-        // A commit flushes data that was written before it closed its transaction, ours included.
+        // A commit flushes data that was written before it closed its transaction, including this thread's data.
         let changed_in = self.inode.changed_in();
         if !self.engine.journal.is_committed(changed_in) && self.engine.journal.commit(changed_in)? {
             return Ok(());

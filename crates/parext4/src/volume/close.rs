@@ -104,7 +104,7 @@ impl Engine {
     fn end_changes(&self) -> Result<()> {
         if self.health.check().is_ok() {
             // On an error the blocks stay mapped behind the end, which is no harm.
-            self.return_all_ahead()?;
+            self.free_all_preallocated()?;
         }
         self.journal.shut_down(|| {
             self.mark_closed()?;

@@ -22,7 +22,7 @@ use super::page_runs::{Contents, PageRun, Segments};
 use super::{GAP, Units};
 use crate::allocator::{Growth, Reservation};
 use crate::block_io::Prepared;
-use crate::body::{Filling, State};
+use crate::body::{FillOptions, State};
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
@@ -279,7 +279,7 @@ impl Node {
                     engine.transact(credits, |handle| {
                         let claim = Some(&mut *kept);
                         let (growth, held) = (Growth::Write, segment.end);
-                        let filling = Filling { written: false, in_order: false, growth, claim, held };
+                        let filling = FillOptions { written: false, in_order: false, growth, claim, held };
                         engine.fill_holes(handle, inode, at, segment.end - at, filling)
                     })
                 })?;

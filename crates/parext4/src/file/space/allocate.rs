@@ -27,7 +27,7 @@ impl DirectFile {
             self.zero_tail()?;
         }
         if end > self.size() {
-            self.engine().keep_behind(self.inode());
+            self.engine().note_requested(self.inode());
         }
         self.allocate_blocks(offset, end)?;
         self.finish_allocation(end, keep_size)

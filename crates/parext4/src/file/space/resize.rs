@@ -38,7 +38,7 @@ impl DirectFile {
             self.node.drop_cached(ByteRange::starting_at(size.min(old)));
         }
         if size <= old && result.is_ok() {
-            self.engine().cut_behind(self.inode());
+            self.engine().note_nothing_past_end(self.inode());
         }
         if size == 0 && old > 0 {
             self.inode().set_emptied();

@@ -26,7 +26,7 @@ impl DirectFile {
             self.zero_tail()?;
         }
         if end > self.size() {
-            self.engine().keep_behind(self.inode());
+            self.engine().note_requested(self.inode());
         }
         self.allocate_blocks(offset, end)?;
         self.node.zero_edges(offset, end)?;

@@ -16,7 +16,7 @@ fn write_and_check(image: &Image, volume: Volume, file: DirectFile, len: usize) 
     let volume = image.open();
     let mut back = vec![0; len];
     assert_eq!(volume.direct_file("/a").unwrap().read_at(&mut back, 0).unwrap(), len);
-    assert!(back == data, "what was written comes back");
+    assert!(back == data, "the read returns the written data");
     volume.close().unwrap();
 }
 

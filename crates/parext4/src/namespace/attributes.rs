@@ -12,10 +12,10 @@ use crate::xattr::XattrChange;
 
 /// Set-user-ID.
 const S_ISUID: u16 = 0o4000;
-/// Execution by the group; without it, set-group-ID means something else.
+/// Execution by the group. Without it, set-group-ID has another meaning.
 const S_IXGRP: u16 = 0o0010;
 
-/// `i_extra_isize` from which on all times have their extra bits.
+/// Minimum `i_extra_isize` with which all times have their extra bits.
 const EXTRA_TIMES: u16 = 16;
 
 /// The attributes of an inode at one moment.
@@ -53,7 +53,7 @@ pub struct Metadata {
     pub rdev: Option<(u32, u32)>,
 }
 
-/// Attributes to set; those that are `None` stay.
+/// Attributes to set. A field that is `None` stays unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// The permission bits, `0o7777` at most.
@@ -71,18 +71,18 @@ pub struct SetAttributes {
 }
 
 impl Node {
-    /// The 512-byte units that dirty pages have reserved.
+    /// Returns the space that dirty pages have reserved, in units of 512 bytes.
     fn delayed_sectors(&self) -> u64 {
         let blocks = self.inode.cached().map_or(0, |cached| cached.delayed());
         blocks * (self.engine.block_size() / 512)
     }
 
-    /// The attributes now.
+    /// Returns the current attributes.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let core = self.inode.core();
         let (mtime, ctime) = self.inode.times(&core);
-        // A time in memory may have nanoseconds that the inode on the device has no room for. Returns it as it will be
+        // A pending time may have nanoseconds for which the inode on the device has no room. Returns the time as it will be
         // read later.
         let has_extra = core.extra_isize >= EXTRA_TIMES;
         let held = |time: Timestamp| time.rounded_to_disk(has_extra);
@@ -106,15 +106,15 @@ impl Node {
         }
     }
 
-    /// Sets the times of last access, modification and change to now, as utimensat(2) does without times: also of an
+    /// Sets the times of last access, modification and change to now, as utimensat(2) does without times. Also permitted for an
     /// append-only file, whose times cannot be set otherwise.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; if the volume may not be changed.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if the volume may not be changed.
     pub fn touch(&self) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let now = Some(now());
-        // The inode's block.
+        // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
             self.set_core(&SetAttributes { atime: now, mtime: now, ..SetAttributes::default() });
@@ -122,12 +122,12 @@ impl Node {
         })
     }
 
-    /// Sets attributes, all in one step. As on Linux, a new owner or group takes set-ID bits away from a file
-    /// unless its permissions are set too, and new permissions change the access control list if there is one.
+    /// Sets attributes atomically. As on Linux, a new owner or group clears the set-ID bits of a file unless its permissions are
+    /// set too, and new permissions change the access control list if there is one.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than
-    /// the time of change; corruption.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than the time of
+    /// change; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = SetAttributes { ctime: None, ..*set } == SetAttributes::default();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
@@ -166,13 +166,12 @@ impl Node {
         core.ctime = set.ctime.map_or_else(now, held);
     }
 
-    /// Clears the set-ID bits that `which` names of the permissions, as a change of the contents does. Reads and changes the
-    /// permissions in one step, so that it undoes no concurrent change of them. Which bits are due, and when, is for the
-    /// caller to decide.
+    /// Clears the set-ID bits that `which` returns for the permissions, as a change of the contents does. Reads and changes the
+    /// permissions atomically, so it undoes no concurrent change. The caller decides which bits to clear, and when.
     ///
     /// # Errors
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only with a bit to clear: the
-    /// kernel's ext4 refuses an append that would have to clear one. If the volume may not be changed.
+    /// kernel's ext4 refuses an append that would have to clear one. An error if the volume may not be changed.
     pub fn clear_set_ids(&self, which: impl Fn(u16) -> u16) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let due = |mode: u16| which(mode & PERMISSIONS) & (S_ISUID | S_ISGID) & mode;
@@ -180,7 +179,7 @@ impl Node {
             return Ok(());
         }
         self.inode.check_flags(InodeFlags::APPEND)?;
-        // The inode's block.
+        // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
             let mut core = self.inode.core_with_times();
@@ -190,10 +189,10 @@ impl Node {
         })
     }
 
-    /// Sets the times of modification and change to now, as a write does; they become durable with the next commit.
+    /// Sets the times of modification and change to now, as a write does. They become durable with the next commit.
     ///
     /// # Errors
-    /// If the volume may not be changed.
+    /// Returns an error if the volume may not be changed.
     pub fn touch_modified(&self) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight.enter()?;
@@ -201,12 +200,12 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the time of last access to now. Whether a read does that is for the caller to decide.
+    /// Sets the time of last access to now. The caller decides whether a read does that.
     ///
     /// # Errors
-    /// If the volume may not be changed.
+    /// Returns an error if the volume may not be changed.
     pub fn touch_accessed(&self) -> Result<()> {
-        // The inode's block.
+        // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
             self.inode.core().atime = now();

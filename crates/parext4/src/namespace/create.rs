@@ -1,4 +1,7 @@
-//! Making files, directories, symbolic links and special files.
+//! Creating files, directories, symbolic links and special files.
+//!
+//! Responsible for allocating a new inode and its first block, and for undoing that if space runs out. Not responsible for the
+//! directory entry: [`insert`](super::insert) adds it. Invariant: a failed call leaves no inode and no block allocated.
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::{InodeNo, dir_entry};
@@ -16,30 +19,30 @@ use crate::node::Node;
 use crate::sync::Arc;
 use crate::xattr::{InheritedAcl, XattrChange};
 
-/// Set-group-ID: in a directory, its group goes to what is made in it.
+/// Set-group-ID. In a directory: new inodes in it get its group.
 pub(super) const S_ISGID: u16 = 0o2000;
-/// The permission bits of a mode, set-ID and sticky bits included.
+/// The permission bits of a mode, including the set-ID and sticky bits.
 pub(super) const PERMISSIONS: u16 = 0o7777;
 
-/// Blocks that a new inode's first block registers: where it comes from, and itself. The map of a new inode
+/// Number of blocks that allocating a new inode's first block registers: the allocator's, and the block itself. The map of a new inode
 /// has room in its root.
 const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
 
-/// The attributes of an inode that is to be made.
+/// The attributes of an inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode {
-    /// The permission bits, `0o7777` at most.
+    /// The permission bits, at most `0o7777`.
     pub permissions: u16,
-    /// Bits to take away from these, unless the directory has a default access control list, which says more.
+    /// Bits to clear in the permissions, unless the directory has a default access control list, which replaces the umask.
     pub umask: u16,
     /// The owner.
     pub uid: u32,
-    /// The group; a set-group-ID parent passes on its own instead.
+    /// The group. If the parent directory has the set-group-ID bit, the new inode gets the parent's group instead.
     pub gid: u32,
 }
 
 impl Default for NewInode {
-    /// `0o644`, owned by root; no umask.
+    /// Returns `0o644`, owned by root, without umask.
     fn default() -> Self {
         Self { permissions: 0o644, umask: 0, uid: 0, gid: 0 }
     }
@@ -50,16 +53,16 @@ impl Default for NewInode {
 pub enum Special {
     /// A character device.
     CharDevice {
-        /// Of 12 bits.
+        /// At most 12 bits.
         major: u32,
-        /// Of 20 bits.
+        /// At most 20 bits.
         minor: u32,
     },
     /// A block device.
     BlockDevice {
-        /// Of 12 bits.
+        /// At most 12 bits.
         major: u32,
-        /// Of 20 bits.
+        /// At most 20 bits.
         minor: u32,
     },
     /// A named pipe.
@@ -68,64 +71,64 @@ pub enum Special {
     Socket,
 }
 
-/// An inode that is to be made.
+/// An inode to create.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     raw: RawInode,
     xattrs: XattrChange,
-    body: Body<'a>,
+    contents: Contents<'a>,
 }
 
-/// What a new inode has besides its attributes.
+/// The contents of a new inode besides its attributes.
 #[derive(Clone, Copy, Debug)]
-enum Body<'a> {
+enum Contents<'a> {
     Nothing,
-    /// `.` and `..`.
+    /// The entries `.` and `..`.
     Directory,
     /// The target of a symbolic link that does not fit the inode.
     Target(&'a [u8]),
 }
 
 impl Draft<'_> {
-    /// Blocks that making it registers, the entry for it not included.
+    /// Returns the number of blocks that creating the inode registers, without its entry.
     pub(super) fn credits(&self) -> u32 {
-        INODE_CREDITS + self.body.blocks() * FIRST_BLOCK_CREDITS + self.xattrs.credits()
+        INODE_CREDITS + self.contents.blocks() * FIRST_BLOCK_CREDITS + self.xattrs.credits()
     }
 }
 
-impl Body<'_> {
+impl Contents<'_> {
     fn blocks(self) -> u32 {
         u32::from(!matches!(self, Self::Nothing))
     }
 }
 
 impl Node {
-    /// Makes an empty regular file.
+    /// Creates an empty regular file.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the name is taken, by whatever; [`Error::NoSpace`], [`Error::NoInodes`].
+    /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`].
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
         let draft = self.draft(FileType::Regular, new)?;
         self.make(name, draft)
     }
 
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::TooManyLinks`] if there are 64,998 subdirectories already and the
-    /// volume or the directory cannot go beyond (`dir_nlink`).
+    /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998 subdirectories and the volume or the
+    /// directory does not permit more (`dir_nlink`).
     pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
         let mut draft = self.draft(FileType::Directory, new)?;
         draft.raw.links = 2;
-        draft.body = Body::Directory;
+        draft.contents = Contents::Directory;
         self.make(name, draft)
     }
 
-    /// Makes a symbolic link to `target`. The permissions in `new` do not matter: it gets `0o777`.
+    /// Creates a symbolic link to `target`. Ignores the permissions in `new`: the link gets `0o777`.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL,
-    /// [`Error::NameTooLong`] if it does not fit a block.
+    /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL, [`Error::NameTooLong`] if it does not fit a
+    /// block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
         symlink::check_target(target, self.engine.block_size())?;
         let mut draft = self.draft(FileType::Symlink, &NewInode { permissions: 0o777, ..*new })?;
@@ -135,13 +138,13 @@ impl Node {
             Some(block) => block.copy_from_slice(target),
             None => {
                 raw.flags |= InodeFlags::EXTENTS;
-                draft.body = Body::Target(target);
+                draft.contents = Contents::Target(target);
             }
         }
         self.make(name, draft)
     }
 
-    /// Makes a special file.
+    /// Creates a special file.
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the format.
@@ -162,9 +165,9 @@ impl Node {
         self.make(name, draft)
     }
 
-    /// A new inode in this directory, with one link.
+    /// Returns the draft of a new inode in this directory, with one link.
     fn draft(&self, file_type: FileType, new: &NewInode) -> Result<Draft<'static>> {
-        // For the access control list; that this is a directory is checked again.
+        // Checked here for the access control list. The insertion checks again that this is a directory.
         self.dir()?;
         let (mode, gid, flags) = {
             let parent = self.inode.core();
@@ -185,10 +188,10 @@ impl Node {
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
         let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
         raw.mode = raw.mode & !0o777 | permissions;
-        Ok(Draft { raw, xattrs, body: Body::Nothing })
+        Ok(Draft { raw, xattrs, contents: Contents::Nothing })
     }
 
-    /// What a rename may leave in the old name's place: a character device 0:0.
+    /// Returns the draft of a whiteout, which a rename may put in the place of the old name: a character device 0:0.
     pub(super) fn draft_whiteout(&self, new: &NewInode) -> Result<Draft<'static>> {
         let mut draft = self.draft(FileType::CharDevice, &NewInode { permissions: 0, ..*new })?;
         draft.raw.set_rdev(0, 0);
@@ -204,7 +207,7 @@ impl Node {
         if dir.find(name)?.is_some() {
             return Err(Error::Exists(show(name)));
         }
-        let is_dir = matches!(draft.body, Body::Directory);
+        let is_dir = matches!(draft.contents, Contents::Directory);
         if is_dir {
             dir.check_subdirs()?;
         }
@@ -224,8 +227,7 @@ impl Node {
         Ok(Node::new(&self.engine, inode))
     }
 
-    /// Allocates everything: the inode, its block, and what the entry needs; or, if something is missing,
-    /// nothing.
+    /// Allocates the inode, its first block and the blocks for its entry. Without space, allocates nothing.
     fn new_child(
         &self,
         handle: &Handle<'_>,
@@ -236,21 +238,20 @@ impl Node {
         match self.new_nameless(handle, draft) {
             Ok(inode) => Ok(inode),
             Err(error) => {
-                insertion.give_back(handle)?;
+                insertion.free_blocks(handle)?;
                 Err(error)
             }
         }
     }
 
-    /// Allocates an inode that the caller gives a name in this directory, with its block; or, if something is
-    /// missing, nothing.
+    /// Allocates an inode and its first block, for an entry that the caller adds to this directory. Without space, allocates nothing.
     pub(super) fn new_nameless(&self, handle: &Handle<'_>, draft: &Draft<'_>) -> Result<Arc<Inode>> {
         let engine = &self.engine;
-        let is_dir = matches!(draft.body, Body::Directory);
+        let is_dir = matches!(draft.contents, Contents::Directory);
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
         let inode = engine.new_inode(ino, draft.raw.clone(), table_block)?;
         let attributes = draft.xattrs.apply(engine, handle, &inode);
-        if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, draft.body)) {
+        if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, draft.contents)) {
             self.undo(handle, &inode, is_dir)?;
             return Err(error);
         }
@@ -258,12 +259,11 @@ impl Node {
         Ok(inode)
     }
 
-    /// Gives a new inode its block. Fails for lack of space with nothing changed but that the inode may have
-    /// joined the handle.
-    fn write_contents(&self, handle: &Handle<'_>, inode: &Arc<Inode>, body: Body<'_>) -> Result<()> {
-        match body {
-            Body::Nothing => Ok(()),
-            Body::Directory => {
+    /// Allocates and fills the first block of a new inode. Without space, changes nothing, but the inode may have joined the handle.
+    fn write_contents(&self, handle: &Handle<'_>, inode: &Arc<Inode>, contents: Contents<'_>) -> Result<()> {
+        match contents {
+            Contents::Nothing => Ok(()),
+            Contents::Directory => {
                 let dir = Dir::new(&self.engine, inode);
                 let (tail, ino, parent) = (dir.has_tail(), inode.ino(), self.ino());
                 dir.map_blocks(handle, 0, 1)?;
@@ -272,11 +272,11 @@ impl Node {
                     Ok(())
                 })
             }
-            Body::Target(target) => symlink::write_target(&self.engine, handle, inode, target),
+            Contents::Target(target) => symlink::write_target(&self.engine, handle, inode, target),
         }
     }
 
-    /// Undoes a new inode that got no block. It may have joined the handle, and is then written as deleted.
+    /// Frees a new inode whose first block could not be allocated. If it joined the handle, it is written as deleted.
     fn undo(&self, handle: &Handle<'_>, inode: &Arc<Inode>, is_dir: bool) -> Result<()> {
         let ino: InodeNo = inode.ino();
         self.engine.release_xattr_block(handle, inode)?;

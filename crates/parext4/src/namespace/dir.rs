@@ -1,4 +1,4 @@
-//! A directory as a row of blocks.
+//! A directory as a sequence of blocks.
 
 use parext4_format::features::Compat;
 use parext4_format::hash::DirHash;
@@ -14,8 +14,7 @@ use crate::meta::{BlockKind, MetaBlock};
 use crate::node::Node;
 use crate::sync::Arc;
 
-/// The blocks of a directory. Whoever uses it holds the directory's `entries` lock: shared to read,
-/// exclusive to change.
+/// The blocks of a directory. A user holds the directory's `entries` lock: shared to read, exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
     pub engine: &'a Arc<Engine>,
@@ -23,7 +22,7 @@ pub(super) struct Dir<'a> {
 }
 
 impl Node {
-    /// The node's blocks as a directory.
+    /// Returns the node's blocks as a directory.
     pub(super) fn dir(&self) -> Result<Dir<'_>> {
         self.engine.in_flight.check_open()?;
         if !self.inode.is_dir() {
@@ -34,17 +33,17 @@ impl Node {
 }
 
 impl<'a> Dir<'a> {
-    /// A directory that is just being made.
+    /// Returns a directory that is being created.
     pub(super) fn new(engine: &'a Arc<Engine>, inode: &'a Arc<Inode>) -> Self {
         Self { engine, inode }
     }
 
-    /// Whether the directory was removed; it then has no entries, and gets none.
+    /// Returns true if the directory was removed. It then has no entries, and gets none.
     pub(super) fn is_removed(&self) -> bool {
         self.inode.core().links == 0
     }
 
-    /// An error if the directory was removed.
+    /// Returns an error if the directory was removed.
     pub(super) fn check_alive(&self) -> Result<()> {
         if self.is_removed() {
             return Err(Error::NotFound(format!("directory inode {} was removed", self.inode.ino())));
@@ -52,17 +51,17 @@ impl<'a> Dir<'a> {
         Ok(())
     }
 
-    /// Whether its blocks end in a checksum tail.
+    /// Returns true if its blocks end in a checksum tail.
     pub(super) fn has_tail(&self) -> bool {
         self.engine.layout.has_dir_tail()
     }
 
-    /// Bytes in a block.
+    /// Returns the size of a block in bytes.
     pub(super) fn block_len(&self) -> usize {
         self.engine.layout.block_size as usize
     }
 
-    /// Bytes of a block that entries may take.
+    /// Returns the number of bytes of a block that entries may use.
     pub(super) fn usable_len(&self) -> usize {
         dir_entry::usable_len(self.block_len(), self.has_tail())
     }
@@ -79,7 +78,7 @@ impl<'a> Dir<'a> {
         self.engine.health.note(self.inode.ino(), error)
     }
 
-    /// The result of a parse, with the directory's inode if it failed.
+    /// Returns the result of a parse. An error gets the directory's inode.
     #[track_caller]
     pub(super) fn checked<T>(&self, result: parext4_format::Result<T>) -> Result<T> {
         match result {
@@ -88,7 +87,7 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// How many blocks the directory has: at most as many as the volume, because a directory has no holes.
+    /// Returns the number of blocks: at most as many as the volume has, because a directory has no holes.
     pub(super) fn blocks(&self) -> Result<u32> {
         let (size, block_size) = (self.inode.size(), self.engine.block_size());
         let blocks = size / block_size;
@@ -98,7 +97,7 @@ impl<'a> Dir<'a> {
         u32::try_from(blocks).map_err(|_| self.corrupt(format_args!("i_size {size} is out of range")))
     }
 
-    /// Block `n` of the directory.
+    /// Reads block `n` of the directory.
     pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
         let mapping = self.engine.map(self.inode)?.lookup(n, 1);
         match mapping.state {
@@ -110,28 +109,28 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// Whether the volume makes hash trees of large directories.
+    /// Returns true if the volume creates hash trees for large directories.
     pub(super) fn may_index(&self) -> bool {
         self.engine.superblock.compat().contains(Compat::DIR_INDEX)
     }
 
-    /// Whether the directory is a hash tree.
+    /// Returns true if the directory is a hash tree.
     pub(super) fn is_indexed(&self) -> bool {
         self.may_index() && self.inode.core().flags.contains(InodeFlags::INDEX)
     }
 
-    /// The hash that a directory not yet indexed will get.
+    /// Returns the hash that a directory without an index will use.
     pub(super) fn default_hash(&self) -> Result<DirHash> {
         self.hash(self.engine.superblock.default_hash_version())
     }
 
-    /// The hash of a version as it is on the device.
+    /// Returns the hash of a version as stored on the device.
     pub(super) fn hash(&self, version: u8) -> Result<DirHash> {
         let superblock = &self.engine.superblock;
         self.checked(DirHash::from_disk(version, superblock.hash_is_unsigned(), superblock.hash_seed()))
     }
 
-    /// What `..` names.
+    /// Returns the inode that `..` names.
     pub(super) fn parent(&self) -> Result<InodeNo> {
         let bytes = self.read(0)?.snapshot();
         if self.is_indexed() {
@@ -155,11 +154,11 @@ impl<'a> Dir<'a> {
         self.checked(handle.change(&block, set)).map(drop)
     }
 
-    /// Maps blocks for the `count` file blocks from `first`, all or none. They are beyond the directory's size
-    /// until [`init_block`](Self::init_block) fills them, or [`unmap`](Self::unmap) takes them back.
+    /// Maps the `count` file blocks from `first`, all or none. They are past the directory's size until
+    /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
     pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: u32, count: u32) -> Result<()> {
         let end = u64::from(first) + u64::from(count);
-        // Without `large_dir` a directory's size has 32 bits.
+        // Without `large_dir` the size of a directory has 32 bits.
         if end * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
         }
@@ -171,14 +170,14 @@ impl<'a> Dir<'a> {
         Ok(())
     }
 
-    /// Takes back blocks that [`map_blocks`](Self::map_blocks) mapped from `first` on.
+    /// Unmaps and frees the blocks from `first` on that [`map_blocks`](Self::map_blocks) mapped.
     pub(super) fn unmap(&self, handle: &Handle<'_>, first: u32) -> Result<()> {
         while !self.engine.remove_from(handle, self.inode, first)? {}
         Ok(())
     }
 
-    /// Fills a block mapped by [`map_blocks`](Self::map_blocks) and makes the size cover it. Blocks are filled
-    /// in ascending order. The directory has joined the handle.
+    /// Fills a block mapped by [`map_blocks`](Self::map_blocks), and raises the size to cover it. Blocks are filled in ascending order. The
+    /// directory has joined the handle.
     pub(super) fn init_block(
         &self,
         handle: &Handle<'_>,

@@ -1,4 +1,4 @@
-//! Finding, changing and removing an entry.
+//! Finding, changing and removing an entry of a directory.
 
 use parext4_format::InodeNo;
 use parext4_format::dir_entry::{self, EntryPosition};
@@ -13,7 +13,7 @@ use crate::meta::MetaBlock;
 use crate::node::Node;
 use crate::sync::Arc;
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Debug)]
 pub(super) struct Found {
     pub ino: InodeNo,
@@ -22,7 +22,7 @@ pub(super) struct Found {
 }
 
 impl Dir<'_> {
-    /// The entry `name`, which is neither `.` nor `..`.
+    /// Returns the place of the entry `name`, which is neither `.` nor `..`.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         if self.is_indexed() { self.find_hashed(name) } else { self.find_linear(name) }
     }
@@ -52,14 +52,14 @@ impl Dir<'_> {
             if let Some(found) = self.find_in(walk.leaf()?, name)? {
                 return Ok(Some(found));
             }
-            // Names of one hash may go on in the next leaf, which then says so in bit 0.
+            // Names of one hash may continue in the next leaf. Bit 0 of its hash is then set.
             if walk.advance()? != Some(major | 1) {
                 return Ok(None);
             }
         }
     }
 
-    /// The inode that an entry names. The caller holds the directory's lock, so the entry keeps it alive.
+    /// Returns the inode that an entry names. The caller holds the directory's lock, so the entry keeps the inode.
     pub(super) fn node(&self, ino: InodeNo) -> Result<Node> {
         let superblock = &self.engine.superblock;
         let own = (ino.get() < self.engine.layout.first_inode && ino != InodeNo::ROOT)
@@ -79,7 +79,7 @@ impl Dir<'_> {
         self.remove_found(handle, name, &self.expect(name)?)
     }
 
-    /// As [`remove`](Self::remove), of what was found under the same lock. No other block has got the entry since.
+    /// Like [`remove`](Self::remove), for an entry found under the same lock. The entry has not moved since.
     pub(super) fn remove_found(&self, handle: &Handle<'_>, name: &[u8], found: &Found) -> Result<()> {
         let tail = self.has_tail();
         let remove = |bytes: &mut [u8]| dir_entry::remove_at(bytes, tail, found.position, name);
@@ -100,12 +100,12 @@ impl Dir<'_> {
         self.checked(handle.change(&found.block, set)).map(drop)
     }
 
-    /// An entry that was there a moment ago, under the same lock.
+    /// Returns the place of an entry that was found before under the same lock.
     fn expect(&self, name: &[u8]) -> Result<Found> {
         self.find(name)?.ok_or_else(|| self.corrupt(format_args!("the entry {:?} is lost", show(name))))
     }
 
-    /// Whether the directory has no entries but `.` and `..`.
+    /// Returns true if the directory has no entries except `.` and `..`.
     pub(super) fn is_empty(&self) -> Result<bool> {
         let tail = self.has_tail();
         if !self.is_indexed() {
@@ -131,11 +131,10 @@ impl Dir<'_> {
 }
 
 impl Node {
-    /// The inode that `name` names in this directory; `.` and `..` too.
+    /// Returns the inode that `name` names in this directory. `.` and `..` are permitted.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry
-    /// could have that name.
+    /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry can have that name.
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
         let dir = self.dir()?;
         let special = matches!(name, b"." | b"..");

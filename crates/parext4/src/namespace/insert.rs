@@ -1,10 +1,14 @@
 //! Adding an entry to a directory.
 //!
-//! An insertion is planned before the journal handle begins: what must be read is read, and the blocks it
-//! needs are counted. In the handle all of them are allocated at once, which may fail for lack of space and
-//! then has changed nothing; what follows cannot fail but on corruption.
-//! As `ext4_add_entry`: a full leaf splits at a median hash, a full node in the middle, a full root grows a
-//! level; a directory that outgrows its one block becomes a hash tree.
+//! Responsible for planning and applying an insertion. Not responsible for the inode. Invariant: without space, an insertion changes
+//! nothing.
+//!
+//! 1. The insertion is planned before the journal handle begins: the directory's blocks are read, and new blocks are counted.
+//! 2. Under the handle, all new blocks are allocated at once. If that fails, nothing has changed.
+//! 3. The entry is added. This can fail only because of corruption.
+//!
+//! As in `ext4_add_entry`: a full leaf splits at a median hash, a full node in the middle, a full root grows one level, and a directory
+//! that outgrows one block becomes a hash tree.
 
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::inode::{FileType, InodeFlags};
@@ -18,30 +22,30 @@ use crate::journal::Handle;
 use crate::meta::MetaBlock;
 use crate::sync::Arc;
 
-/// Directory blocks that an insertion changes at most: two leaves, two nodes, the root.
+/// Maximum number of directory blocks that an insertion changes: two leaves, two nodes, the root.
 const INSERT_BLOCKS: u32 = 5;
 
-/// A planned insertion. It stays good while the directory's lock is held and nothing else changes it.
+/// A planned insertion. Valid while the directory's lock is held and no other change is made.
 #[derive(Debug)]
 pub(super) struct Insertion<'a> {
     dir: Dir<'a>,
     name: &'a [u8],
     place: InsertAt,
-    /// The file block behind the directory's last one.
+    /// The file block after the directory's last one.
     end: u32,
 }
 
 #[derive(Debug)]
 enum InsertAt {
-    /// There is room in this block, behind or in the entry with this offset.
+    /// The block has room after or in the entry at this offset.
     Room(Arc<MetaBlock>, usize),
-    /// There is room in this leaf once its entries are packed.
+    /// The leaf has room once its entries are packed.
     Repack(Arc<MetaBlock>, Vec<Named>),
-    /// A linear directory gets one more block.
+    /// A linear directory gets another block.
     Append,
     /// A linear directory of one block becomes a hash tree.
     Convert { block: Arc<MetaBlock>, parent: InodeNo, leaves: Leaves },
-    /// A leaf of a hash tree becomes two.
+    /// A leaf of a hash tree is split.
     Split { leaf: Arc<MetaBlock>, halves: Halves, root: Frame, node: Option<Frame>, index: IndexChange },
 }
 
@@ -51,10 +55,10 @@ enum Leaves {
     Two(Halves),
 }
 
-/// Where the index entry of a new leaf goes.
+/// The place of the index entry of a new leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IndexChange {
-    /// Above the leaf is room.
+    /// The index block above the leaf has room.
     Room,
     /// The root is full: its entries move to a new node.
     Deepen,
@@ -63,7 +67,7 @@ enum IndexChange {
 }
 
 impl<'a> Dir<'a> {
-    /// Plans the insertion of `name`, which the directory does not have.
+    /// Plans the insertion of `name`. The directory has no entry of that name.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
         Ok(Insertion { dir: self, name, place, end: self.blocks()? })
@@ -87,7 +91,7 @@ impl<'a> Dir<'a> {
     fn place_converted(&self, name: &[u8]) -> Result<InsertAt> {
         let (block, hash) = (self.read(0)?, self.default_hash()?);
         let bytes = block.snapshot();
-        // The root keeps nothing but the two, and keeps them first.
+        // The root contains only `.` and `..`, and they come first.
         for (at, expected) in [&b"."[..], b".."].into_iter().enumerate() {
             let entry = dir_entry::entries(&bytes, self.has_tail()).nth(at).transpose();
             if self.checked(entry)?.is_none_or(|entry| entry.ino.get() == 0 || entry.name != expected) {
@@ -125,7 +129,7 @@ impl<'a> Dir<'a> {
             None => IndexChange::Deepen,
             Some(node) if node.entries.len() < node.limit => IndexChange::Room,
             Some(_) if walk.root.entries.len() < walk.root.limit => IndexChange::SplitNode,
-            // A third level needs `large_dir`; like Linux, the directory is full.
+            // A third level needs `large_dir`. Like Linux, report that the directory is full.
             Some(_) => return Err(Error::NoSpace),
         };
         let Walk { root, node, .. } = walk;
@@ -148,7 +152,7 @@ fn new_entry(hash: u32, name: &[u8]) -> Named {
 }
 
 impl Insertion<'_> {
-    /// Blocks that the directory grows by.
+    /// Returns the number of blocks by which the directory grows.
     fn new_blocks(&self) -> u32 {
         match &self.place {
             InsertAt::Room(..) | InsertAt::Repack(..) => 0,
@@ -158,14 +162,14 @@ impl Insertion<'_> {
         }
     }
 
-    /// Blocks that the insertion registers, the directory's inode included.
+    /// Returns the number of blocks that the insertion registers, including the directory's inode.
     pub(super) fn credits(&self) -> Result<u32> {
         let grows = self.new_blocks() > 0;
         let map = if grows { self.dir.engine.map_credits(self.dir.inode)? } else { 0 };
         Ok(INSERT_BLOCKS + 1 + map)
     }
 
-    /// Allocates what the insertion needs, or nothing.
+    /// Allocates the blocks of the insertion, all or none.
     pub(super) fn allocate(&self, handle: &Handle<'_>) -> Result<()> {
         match self.new_blocks() {
             0 => Ok(()),
@@ -173,19 +177,19 @@ impl Insertion<'_> {
         }
     }
 
-    /// Gives back what [`allocate`](Self::allocate) allocated.
-    pub(super) fn give_back(&self, handle: &Handle<'_>) -> Result<()> {
+    /// Frees the blocks that [`allocate`](Self::allocate) allocated.
+    pub(super) fn free_blocks(&self, handle: &Handle<'_>) -> Result<()> {
         match self.new_blocks() {
             0 => Ok(()),
             _ => self.dir.unmap(handle, self.end),
         }
     }
 
-    /// Puts the entry in. Joins the directory.
+    /// Adds the entry. Joins the directory.
     pub(super) fn apply(&self, handle: &Handle<'_>, ino: InodeNo, file_type: FileType) -> Result<()> {
         self.dir.inode.join(handle);
         if !self.dir.may_index() {
-            // The index, if there was one, does not know the new entry.
+            // An existing index would not include the new entry.
             self.dir.inode.core().flags.remove(InodeFlags::INDEX);
         }
         let new = (ino, file_type.dirent_type());
@@ -240,7 +244,7 @@ impl Insertion<'_> {
         self.dir.init_block(handle, n, |bytes| pack(bytes, tail, list, new.0, new.1))
     }
 
-    /// Makes block 0 the root of a hash tree (`make_indexed_dir`).
+    /// Converts block 0 to the root of a hash tree (`make_indexed_dir`).
     fn convert(
         &self,
         handle: &Handle<'_>,
@@ -267,7 +271,7 @@ impl Insertion<'_> {
         Ok(())
     }
 
-    /// Adds a new leaf behind the one that the index went to.
+    /// Adds a new leaf after the one that the index led to.
     fn add_to_index(
         &self,
         handle: &Handle<'_>,
@@ -311,7 +315,7 @@ impl Insertion<'_> {
     }
 }
 
-/// The entries of an index block with one more behind the current one.
+/// Returns the entries of an index block with `new` inserted after the current one.
 fn with_entry(frame: &Frame, new: DxEntry) -> Vec<DxEntry> {
     let mut entries = frame.entries.clone();
     entries.insert((frame.at + 1).min(entries.len()), new);

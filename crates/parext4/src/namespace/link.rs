@@ -7,12 +7,12 @@ use crate::node::Node;
 use crate::sync::Arc;
 
 impl Node {
-    /// Gives `target` another name, in this directory.
+    /// Adds another name of `target` to this directory.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the name is taken; [`Error::NotPermitted`] if `target` is a directory, immutable or
-    /// append-only; [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`];
-    /// [`Error::NoSpace`]; [`Error::Invalid`] if it is on another volume.
+    /// [`Error::Exists`] if an entry of that name exists; [`Error::NotPermitted`] if `target` is a directory, immutable or append-only;
+    /// [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::Invalid`] if it is on
+    /// another volume.
     pub fn link(&self, name: &[u8], target: &Node) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
@@ -34,7 +34,7 @@ impl Node {
         let _links = lock_links(target);
         self.engine.with_space(|| {
             self.engine.transact(credits, |handle| {
-                // The link first: another thread may be removing what is now the last name.
+                // The link first: another thread may be removing the target's last name.
                 add_link(handle, &target.inode)?;
                 if let Err(error) = insertion.allocate(handle) {
                     drop_link(&self.engine, handle, &target.inode)?;

@@ -17,10 +17,10 @@ use crate::node::Node;
 use crate::sync::{Arc, WriteGuard};
 use crate::xattr::XattrEdit;
 
-/// The most links of an inode (`EXT4_LINK_MAX`).
+/// Maximum number of links of an inode (`EXT4_LINK_MAX`).
 const MAX_LINKS: u16 = 65_000;
 
-/// Blocks that [`drop_link`] or [`drop_all_links`] registers, the inode's own included.
+/// Maximum number of blocks that [`drop_link`] or [`drop_all_links`] registers, including the inode's own.
 pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
@@ -43,7 +43,7 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<Option<WriteGuard<'_, ()>>
 }
 
 impl Engine {
-    /// Fails if the blocks that an inode refers to cannot be freed. The caller has locked the inode's attributes.
+    /// Returns an error if the inode's blocks cannot be freed. The caller has locked the inode's attributes.
     fn check_deletable(&self, inode: &Inode) -> Result<()> {
         if inode.has_map() {
             self.map(inode)?;
@@ -53,10 +53,10 @@ impl Engine {
     }
 }
 
-/// Adds a name to a file.
+/// Counts another name of a file.
 ///
-/// Joins the inode first, and checks and counts in one step, because its other names may be removed at the
-/// same time under other directories' locks.
+/// Joins the inode first, and checks and increments the count atomically, because other names may be removed at the same time under
+/// the locks of other directories.
 pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     inode.join(handle);
     let mut core = inode.core_with_times();
@@ -71,12 +71,12 @@ pub(super) fn add_link(handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Takes a name away from a file; with the last one it becomes an orphan, which the last `Node` deletes.
+/// Counts one name of a file less. If it was the last, the inode becomes an orphan, which its last `Node` deletes.
 pub(super) fn drop_link(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     drop_to(engine, handle, inode, |links| links.saturating_sub(1))
 }
 
-/// Takes the only name away from a directory.
+/// Removes the only name of a directory from its link count.
 pub(super) fn drop_all_links(engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     drop_to(engine, handle, inode, |_| 0)
 }
@@ -98,7 +98,7 @@ fn drop_to(
 }
 
 impl Dir<'_> {
-    /// An error if the directory may not get another subdirectory (`EXT4_DIR_LINK_MAX`).
+    /// Returns an error if the directory may not get another subdirectory (`EXT4_DIR_LINK_MAX`).
     pub(super) fn check_subdirs(&self) -> Result<()> {
         let unbounded = self.is_indexed() && self.engine.superblock.ro_compat().contains(RoCompat::DIR_NLINK);
         if self.inode.core().links < MAX_LINKS || unbounded {
@@ -107,8 +107,8 @@ impl Dir<'_> {
         Err(Error::TooManyLinks(format!("directory inode {}", self.inode.ino())))
     }
 
-    /// Counts a new subdirectory. A count that grew too large is 1 from then on, with `dir_nlink`
-    /// (`ext4_inc_count`). The directory has joined the handle.
+    /// Counts a new subdirectory. With `dir_nlink`, a count that becomes too large is 1 from then on (`ext4_inc_count`). The directory has
+    /// joined the handle.
     pub(super) fn add_subdir(&self) {
         let indexed = self.is_indexed();
         let mut core = self.inode.core();
@@ -116,7 +116,7 @@ impl Dir<'_> {
         core.links = if indexed && overflows { 1 } else { core.links.saturating_add(1) };
     }
 
-    /// Counts a subdirectory less (`ext4_dec_count`). The directory has joined the handle.
+    /// Counts one subdirectory less (`ext4_dec_count`). The directory has joined the handle.
     pub(super) fn drop_subdir(&self) {
         let mut core = self.inode.core();
         if core.links > 2 {

@@ -1,21 +1,22 @@
-//! Names: directories (linear and htree), paths, and the operations that make, move and remove entries.
+//! The namespace: directories (linear and hash trees), paths, and the operations that add, move and remove entries.
+//!
+//! Responsible for names, link counts and attributes. Not responsible for data. Invariant: all changes of one call are in one journal
+//! handle, so after a crash either all of them or none are on the device.
 //!
 //! # Locking
-//! - A directory's entries are read under its `Inode::entries` lock shared and changed under it exclusive.
-//! - An operation that needs several directories (rename, rmdir) first looks its names up, one lock at a time,
-//!   then takes all the locks in ascending inode number ([`lock::lock_all`]), then checks that the names still
-//!   mean the same inodes, and starts over if not. So no order between parents and children is needed, and
-//!   nobody can wait in a circle.
-//! - A directory that moves from one parent to another also holds [`Engine::rename`](crate::engine::Engine), taken before any
-//!   directory. Only such moves change who is whose ancestor, so the check that a directory does not end up
-//!   below itself stays true until the move is done.
-//! - The number of names of an inode that is not a directory changes under the lock of its attributes, which comes after
-//!   the directories' and before the handle ([`links::lock_losing_link`]).
-//! - Directory locks come before the journal handle. All that one call changes is in one handle, so that a
-//!   crash leaves all of it or nothing; what a user's mistake can forbid is checked before the first change,
-//!   and the blocks an insertion needs are all allocated before any entry moves.
-//! - A [`Node`](crate::Node) found on the way is declared before the locks, so that it is dropped after them:
-//!   dropping the last one of an unlinked inode deletes it.
+//! - A directory's entries are read under its `Inode::entries` lock shared and changed under it exclusively.
+//! - An operation that needs several directories (rename, rmdir) looks up its names first, one lock at a time. Then it acquires all the
+//!   locks in ascending inode number ([`lock::lock_all`]), checks that the names still name the same inodes, and starts over if not.
+//!   Because all threads acquire the locks in one order, they cannot deadlock.
+//! - A directory that moves from one parent to another also holds [`Engine::rename`](crate::engine::Engine), acquired before any
+//!   directory. Only such moves change ancestors, so the check that a directory does not become its own descendant stays true until
+//!   the move is done.
+//! - The link count of an inode that is not a directory changes under the lock of its attributes, which is acquired after the
+//!   directories and before the handle ([`links::lock_losing_link`]).
+//! - Directories are locked before the journal handle begins. All errors that a caller can cause are checked before the first change,
+//!   and the blocks of an insertion are allocated before any entry moves.
+//! - A [`Node`](crate::Node) that is found on the way is declared before the locks, so that it is dropped after them: dropping the last
+//!   one of an inode without names deletes the inode.
 
 mod attributes;
 mod create;
@@ -43,7 +44,7 @@ use parext4_format::dir_entry;
 
 use crate::error::{Error, Result};
 
-/// Checks a name that is to be made, moved or removed.
+/// Checks a name to be added, moved or removed.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > dir_entry::MAX_NAME {
         return Err(Error::NameTooLong(show(name)));
@@ -54,7 +55,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A name for people.
+/// Returns a name in a form that can be printed.
 pub(crate) fn show(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

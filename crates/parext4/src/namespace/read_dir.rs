@@ -1,8 +1,8 @@
-//! Listing a directory while others change it.
+//! Listing a directory while other threads change it.
 //!
-//! A cookie says where to go on. Where the volume has `dir_index`, hash trees and directories of one block are
-//! listed in the order of their names' hashes, and the cookie is the hash: it survives splits, and the step
-//! from one block to a tree. Linear directories are listed by offset, where entries never move.
+//! A cookie is the position after an entry. If the volume has `dir_index`, hash trees and directories of one block are listed in the
+//! order of the hashes of their names, and the cookie is the hash. So it stays valid when a leaf splits, and when one block becomes a
+//! tree. Linear directories are listed by offset, because their entries never move.
 
 use parext4_format::hash::DirHash;
 use parext4_format::inode::FileType;
@@ -13,12 +13,12 @@ use super::htree::Walk;
 use crate::error::Result;
 use crate::node::Node;
 
-/// The cookies of `.` and `..` in hash order; those of names are above.
+/// The cookies of `.` and `..` in hash order. The cookies of names are larger.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// Limit of leaves, with only names that were listed before, that one batch skips. A sound tree has one; a hostile one
-/// could lead every batch through all leaves.
+/// Maximum number of leaves with only names that were listed before that one batch skips. A valid tree has one. A malicious tree could
+/// lead every batch through all leaves.
 const MAX_LISTED_LEAVES: u32 = 64;
 
 /// One entry of a directory.
@@ -26,20 +26,20 @@ const MAX_LISTED_LEAVES: u32 = 64;
 pub struct DirItem {
     /// The name: 1 to 255 bytes.
     pub name: Vec<u8>,
-    /// The inode it names.
+    /// The inode that it names.
     pub ino: InodeNo,
-    /// What kind of inode that is.
+    /// The type of that inode.
     pub file_type: FileType,
-    /// For [`Node::read_dir`], to go on behind this entry.
+    /// The cookie with which [`Node::read_dir`] continues after this entry.
     pub cookie: u64,
 }
 
 impl Node {
-    /// Some entries of a directory, `.` and `..` included, from the start (`after` 0) or behind the entry with
-    /// the cookie `after`. Nothing at the end, and of a removed directory.
+    /// Returns a batch of entries of a directory, including `.` and `..`: from the start (`after` 0), or after the entry with the
+    /// cookie `after`. Returns an empty batch at the end, and for a removed directory.
     ///
-    /// Going on with the last cookie of each batch, one gets every entry that is there all along exactly once,
-    /// whatever else is added or removed meanwhile.
+    /// If the caller continues with the last cookie of each batch, it gets each entry that exists throughout exactly once, whatever else is
+    /// added or removed meanwhile.
     ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads.
@@ -54,7 +54,7 @@ impl Node {
     }
 }
 
-/// The place of a name in hash order. Names whose hashes are equal in all bits share it, and are in one batch.
+/// Returns the cookie of a name in hash order. Names with equal hashes have the same cookie, and are in one batch.
 fn position(hash: &DirHash, name: &[u8]) -> u64 {
     let (major, minor) = hash.hash(name);
     (u64::from(major) << 32 | u64::from(minor)).max(DOT_DOT + 1)
@@ -76,7 +76,7 @@ impl Dir<'_> {
             let start = u64::from(n) * block_size;
             let bytes = self.read(n)?.snapshot();
             let mut items = Vec::new();
-            // From the start of the block: what began at `after` may have been merged since.
+            // From the start of the block, because the entry at `after` may have been merged since.
             for entry in dir_entry::entries(&bytes, self.has_tail()) {
                 let entry = self.checked(entry)?;
                 let offset = start + entry.offset as u64;
@@ -120,7 +120,7 @@ impl Dir<'_> {
         Ok(items)
     }
 
-    /// Lists the first leaf that has names behind `after`, and those that go on with its last hash.
+    /// Lists the first leaf that has names after `after`, and the leaves that continue its last hash.
     fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
         let major = u32::try_from(after >> 32).unwrap_or(u32::MAX);
         let mut walk = Walk::to(*self, |_| major)?;
@@ -143,7 +143,7 @@ impl Dir<'_> {
         }
     }
 
-    /// Adds the names of a leaf after the cookie `after`. Returns how many names the leaf has in all.
+    /// Adds the names of a leaf after the cookie `after`. Returns the number of all names in the leaf.
     fn list_leaf(&self, hash: &DirHash, bytes: &[u8], after: u64, items: &mut Vec<DirItem>) -> Result<u32> {
         let mut names = 0;
         for entry in dir_entry::entries(bytes, self.has_tail()) {

@@ -10,31 +10,31 @@ use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
-/// The directory's block and inode.
+/// Credits for the directory's block and inode.
 const ENTRY_CREDITS: u32 = 2;
 
 impl Dir<'_> {
-    /// An error if no entry may be added.
+    /// Returns an error if no entry may be added.
     pub(super) fn check_insertable(&self) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)
     }
 
-    /// An error if no entry may be removed or changed.
+    /// Returns an error if no entry may be removed or changed.
     pub(super) fn check_changeable(&self) -> Result<()> {
         self.inode.check_fixed()
     }
 }
 
 impl Node {
-    /// Removes the name of anything but a directory. The inode goes with its last name and its last `Node`.
+    /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `Node` is dropped.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only
-    /// inodes; [`Error::Corrupt`] if it is the last name of an inode that could not be deleted, which then keeps it.
+    /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::Corrupt`] if it
+    /// is the last name of an inode that cannot be deleted. The name then stays.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let dir = self.dir()?;
-        // Dropped after the lock: it may be the last.
+        // Dropped after the lock, because it may be the last reference.
         let victim;
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
@@ -57,15 +57,14 @@ impl Node {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for
-    /// `.`; [`Error::NotPermitted`] for immutable and append-only directories; [`Error::Corrupt`] as
-    /// [`unlink`](Self::unlink).
+    /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for `.`;
+    /// [`Error::NotPermitted`] for immutable and append-only directories; [`Error::Corrupt`] as for [`unlink`](Self::unlink).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
         if name == b".." {
             return Err(Error::NotEmpty(show(name)));
         }
         check_name(name)?;
-        // Until the name means the same before and after the locks are taken.
+        // Retries until the name means the same inode before and after the locks are acquired.
         while !self.try_rmdir(name)? {}
         Ok(())
     }

@@ -1,4 +1,10 @@
-//! Renaming.
+//! Renaming and exchanging entries.
+//!
+//! 1. Look up both names. A rename within one directory acquires its lock first and holds it throughout, unless more locks are
+//!    needed. Any other rename looks up one name at a time, without keeping a lock.
+//! 2. If a dirty file replaces another file, write it back without a lock. A rename within one directory then starts over.
+//! 3. Acquire all locks, and check that the names still mean the same inodes. If not, start over.
+//! 4. Change the entries, the link counts and `..` in one transaction.
 
 mod written;
 
@@ -16,37 +22,35 @@ use written::{DirtyFiles, Written};
 
 use std::collections::HashSet;
 
-/// Blocks that a rename registers besides the insertion's: two entries, two `..`, and four inodes.
+/// Maximum number of blocks that a rename registers besides the insertion's: two entries, two `..`, and four inodes.
 const RENAME_CREDITS: u32 = 8;
 
-/// What happens if the new name is taken.
+/// The effect of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced: a directory only if it is empty, and only by a directory.
+    /// The entry is replaced. A directory only replaces an empty directory.
     #[default]
     Replace,
-    /// [`Error::Exists`].
+    /// The rename fails with [`Error::Exists`].
     NoReplace,
-    /// The two change places; it must be taken.
+    /// The two entries are exchanged. The new name must exist.
     Exchange,
 }
 
 impl Node {
-    /// Renames the entry `name` of this directory to `new_name` of `new_dir`, in one step: whoever looks, and
-    /// whoever opens the volume after a crash, sees one name or the other. If both name the same inode,
-    /// nothing happens.
+    /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a concurrent lookup, and the next open after a
+    /// crash, find one name or the other. If both names mean the same inode, nothing changes.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would end up below itself;
-    /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced;
-    /// [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::TooManyLinks`];
-    /// [`Error::NoSpace`].
+    /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its own descendant;
+    /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for
+    /// immutable and append-only inodes; [`Error::TooManyLinks`]; [`Error::NoSpace`].
     pub fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8], mode: RenameMode) -> Result<()> {
-        self.rename_leaving(name, new_dir, new_name, mode, None)
+        self.rename_impl(name, new_dir, new_name, mode, None)
     }
 
-    /// As [`rename`](Self::rename), and in the same step puts a *whiteout* in the place of the old name: a character
-    /// device 0:0 without permissions, by which overlay file systems know what was removed. `owner` says whose it is.
+    /// Like [`rename`](Self::rename), and atomically puts a *whiteout* in the place of the old name: a character device 0:0 without
+    /// permissions, with which overlay file systems record a removed name. `owner` is the whiteout's owner.
     ///
     /// # Errors
     /// As [`rename`](Self::rename); [`Error::Invalid`] for an exchange, [`Error::NoInodes`].
@@ -61,10 +65,10 @@ impl Node {
         if mode == RenameMode::Exchange {
             return Err(Error::invalid("an exchange that leaves a whiteout"));
         }
-        self.rename_leaving(name, new_dir, new_name, mode, Some(owner))
+        self.rename_impl(name, new_dir, new_name, mode, Some(owner))
     }
 
-    fn rename_leaving(
+    fn rename_impl(
         &self,
         name: &[u8],
         new_dir: &Node,
@@ -78,16 +82,16 @@ impl Node {
             return Err(Error::invalid("a rename to another volume"));
         }
         let mut written = Written::default();
-        // Tries again if a name changed before the locks were acquired, or if data had to be written back first.
+        // Retries if a name changed before the locks were acquired, or if data had to be written back first.
         loop {
             if self.ino() == new_dir.ino() {
-                match self.rename_inside(name, new_dir, new_name, mode, whiteout, &written)? {
-                    Inside::Done => return Ok(()),
-                    Inside::Dirty(files) => {
+                match self.rename_within(name, new_dir, new_name, mode, whiteout, &written)? {
+                    SingleLockOutcome::Done => return Ok(()),
+                    SingleLockOutcome::Dirty(files) => {
                         written.write_back(files)?;
                         continue;
                     }
-                    Inside::NeedsMoreLocks => {}
+                    SingleLockOutcome::NeedsMoreLocks => {}
                 }
             }
             let old = self.lookup(name)?;
@@ -107,7 +111,7 @@ impl Node {
 
 impl Node {
     /// Renames within this directory. Its lock is held throughout, so the names cannot change.
-    fn rename_inside(
+    fn rename_within(
         &self,
         name: &[u8],
         new_dir: &Node,
@@ -115,9 +119,9 @@ impl Node {
         mode: RenameMode,
         whiteout: Option<&NewInode>,
         written: &Written,
-    ) -> Result<Inside> {
+    ) -> Result<SingleLockOutcome> {
         let dir = self.dir()?;
-        // Dropped after the lock: the reference to what was replaced may be the last.
+        // Dropped after the lock, because it may be the last reference to the replaced inode.
         let rename;
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
@@ -125,27 +129,27 @@ impl Node {
         let Some(old) = find(name)? else { return Err(Error::NotFound(show(name))) };
         let new = find(new_name)?;
         if new.as_ref().is_some_and(|new| new.inode.is_dir()) {
-            return Ok(Inside::NeedsMoreLocks);
+            return Ok(SingleLockOutcome::NeedsMoreLocks);
         }
         rename = Rename { old_dir: self, new_dir, name, new_name, old, new, mode, whiteout };
         let dirty = rename.dirty(written);
         if !dirty.is_empty() {
-            return Ok(Inside::Dirty(dirty));
+            return Ok(SingleLockOutcome::Dirty(dirty));
         }
-        rename.carry_out().map(|()| Inside::Done)
+        rename.carry_out().map(|()| SingleLockOutcome::Done)
     }
 }
 
-/// The outcome of a rename that holds the lock of one directory.
-enum Inside {
+/// The result of a rename that holds the lock of one directory.
+enum SingleLockOutcome {
     Done,
-    /// These must be written back first, without the lock.
+    /// These files must be written back first, without the lock.
     Dirty(DirtyFiles),
     /// The new name is a directory.
     NeedsMoreLocks,
 }
 
-/// A rename and the inodes that the names meant when they were looked up.
+/// A rename, and the inodes that the names meant when they were looked up.
 struct Rename<'a> {
     old_dir: &'a Node,
     new_dir: &'a Node,
@@ -154,12 +158,12 @@ struct Rename<'a> {
     old: Node,
     new: Option<Node>,
     mode: RenameMode,
-    /// Who owns the whiteout that is left behind, if one is.
+    /// The owner of the whiteout, if the rename creates one.
     whiteout: Option<&'a NewInode>,
 }
 
 impl Rename<'_> {
-    /// Takes the locks and renames; `false` if the names mean something else by then.
+    /// Acquires the locks and renames. Returns false if the names mean other inodes by then.
     fn run(&self) -> Result<bool> {
         let engine = &self.old_dir.engine;
         let _tree = self.moves_directory().then(|| engine.rename.lock());
@@ -175,7 +179,7 @@ impl Rename<'_> {
         Ok(true)
     }
 
-    /// Renames. The locks are held, and the names mean what they meant.
+    /// Renames. The locks are held, and the names mean the same inodes as before.
     fn carry_out(&self) -> Result<()> {
         match (&self.new, self.mode) {
             (Some(_), RenameMode::NoReplace) => return Err(Error::Exists(show(self.new_name))),
@@ -203,28 +207,29 @@ impl Rename<'_> {
         replaced.chain([&self.old]).filter(is_dirty).cloned().collect()
     }
 
-    fn crosses(&self) -> bool {
+    fn changes_parent(&self) -> bool {
         self.old_dir.ino() != self.new_dir.ino()
     }
 
-    /// The directory that the new name would bring back in exchange.
+    /// Returns the inode that gets the old name in an exchange.
     fn exchanged(&self) -> Option<&Node> {
         self.new.as_ref().filter(|_| self.mode == RenameMode::Exchange)
     }
 
-    /// Whether a directory gets another parent.
+    /// Returns true if a directory gets another parent.
     fn moves_directory(&self) -> bool {
-        self.crosses() && (self.old.inode.is_dir() || self.exchanged().is_some_and(|new| new.inode.is_dir()))
+        self.changes_parent()
+            && (self.old.inode.is_dir() || self.exchanged().is_some_and(|new| new.inode.is_dir()))
     }
 
-    /// The directories whose entries are looked at or changed.
+    /// Returns the directories whose entries are read or changed.
     fn directories(&self) -> impl Iterator<Item = &Node> {
-        let moved = Some(&self.old).filter(|_| self.crosses());
+        let moved = Some(&self.old).filter(|_| self.changes_parent());
         let others = moved.into_iter().chain(&self.new).filter(|node| node.inode.is_dir());
         [self.old_dir, self.new_dir].into_iter().chain(others)
     }
 
-    /// Whether the names still mean what they meant. The locks are held.
+    /// Returns true if the names still mean the same inodes. The locks are held.
     fn is_current(&self) -> Result<bool> {
         let (old_dir, new_dir) = (self.old_dir.dir()?, self.new_dir.dir()?);
         old_dir.check_alive()?;
@@ -234,8 +239,8 @@ impl Rename<'_> {
         Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(Node::ino))
     }
 
-    /// Whether a directory would be its own ancestor. [`Engine::rename`](crate::engine::Engine) is held, so that nobody else
-    /// changes who is below whom.
+    /// Returns true if a directory would become its own ancestor. The caller holds [`Engine::rename`](crate::engine::Engine), so no other
+    /// thread changes ancestors.
     fn makes_cycle(&self) -> Result<bool> {
         if let Some(new) = self.exchanged()
             && is_below(self.old_dir, new)?
@@ -271,7 +276,7 @@ impl Rename<'_> {
                 let whiteout = match self.make_whiteout(handle, whiteout.as_ref()) {
                     Ok(whiteout) => whiteout,
                     Err(error) => {
-                        insertion.give_back(handle)?;
+                        insertion.free_blocks(handle)?;
                         return Err(error);
                     }
                 };
@@ -310,7 +315,7 @@ impl Rename<'_> {
                 if !victim.inode.is_dir() {
                     return drop_link(engine, handle, &victim.inode);
                 }
-                // The new parent loses the victim's `..` and gets the moved directory's.
+                // The new parent loses the `..` of the replaced directory and gets the `..` of the moved one.
                 self.old_dir.dir()?.drop_subdir();
                 drop_all_links(engine, handle, &victim.inode)
             })
@@ -325,8 +330,8 @@ impl Rename<'_> {
         draft.map(|draft| self.old_dir.new_nameless(handle, draft)).transpose()
     }
 
-    /// Removes the old name, or gives it to the whiteout, after the new one was made, and points a moved directory's
-    /// `..` at its new parent.
+    /// Removes the old name, or replaces it with the whiteout, after the new one was added. Points a moved directory's `..` at its new
+    /// parent.
     fn remove_old(&self, handle: &Handle<'_>, whiteout: Option<&Inode>) -> Result<()> {
         let old_dir = self.old_dir.dir()?;
         match whiteout {
@@ -342,17 +347,17 @@ impl Rename<'_> {
     fn exchange(&self, new: &Node) -> Result<()> {
         let (old_dir, new_dir) = (self.old_dir.dir()?, self.new_dir.dir()?);
         let (old_is_dir, new_is_dir) = (self.old.inode.is_dir(), new.inode.is_dir());
-        if self.crosses() && old_is_dir && !new_is_dir {
+        if self.changes_parent() && old_is_dir && !new_is_dir {
             new_dir.check_subdirs()?;
         }
-        if self.crosses() && new_is_dir && !old_is_dir {
+        if self.changes_parent() && new_is_dir && !old_is_dir {
             old_dir.check_subdirs()?;
         }
         self.old_dir.engine.transact(RENAME_CREDITS, |handle| {
             self.join_all(handle);
             new_dir.replace(handle, self.new_name, self.old.ino(), self.old.file_type())?;
             old_dir.replace(handle, self.name, new.ino(), new.file_type())?;
-            if self.crosses() {
+            if self.changes_parent() {
                 if old_is_dir {
                     self.old.dir()?.set_parent(handle, self.new_dir.ino())?;
                 }
@@ -396,7 +401,7 @@ fn credits_of(whiteout: Option<&Draft<'_>>) -> u32 {
     whiteout.map_or(0, Draft::credits)
 }
 
-/// Whether `dir` is `ancestor` or below it.
+/// Returns true if `dir` is `ancestor` or below it.
 fn is_below(dir: &Node, ancestor: &Node) -> Result<bool> {
     if !ancestor.inode.is_dir() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Entries taken out of their block, to be sorted by hash and packed into one block or two.
+//! The entries of a leaf, sorted by hash and packed into one block or two.
 
 use parext4_format::hash::DirHash;
 use parext4_format::{InodeNo, dir_entry};
@@ -6,7 +6,7 @@ use parext4_format::{InodeNo, dir_entry};
 use super::dir::Dir;
 use crate::error::Result;
 
-/// An entry of a leaf with the hash of its name.
+/// An entry of a leaf, with the hash of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub hash: u32,
@@ -17,22 +17,22 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Bytes that the entry needs.
+    /// Returns the bytes that the entry needs.
     fn size(&self) -> usize {
         dir_entry::entry_size(self.name.len())
     }
 }
 
-/// The entries of two leaves that are made of one.
+/// The entries of two leaves that one leaf is split into.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Halves {
     pub low: Vec<Named>,
     pub high: Vec<Named>,
-    /// Where the second leaf starts, with bit 0 set if names of that hash are in the first one too.
+    /// The hash at which the second leaf starts, with bit 0 set if names of that hash are also in the first leaf.
     pub hash: u32,
 }
 
-/// The entries in use of a linear block, without `.` and `..`.
+/// Returns the entries in use of a linear block, without `.` and `..`.
 pub(super) fn collect(dir: &Dir<'_>, bytes: &[u8], hash: &DirHash) -> Result<Vec<Named>> {
     let mut list = Vec::new();
     for entry in dir_entry::entries(bytes, dir.has_tail()) {
@@ -45,15 +45,15 @@ pub(super) fn collect(dir: &Dir<'_>, bytes: &[u8], hash: &DirHash) -> Result<Vec
     Ok(list)
 }
 
-/// Bytes that the entries need together.
+/// Returns the bytes that the entries need in total.
 pub(super) fn total_size(list: &[Named]) -> usize {
     list.iter().map(Named::size).sum()
 }
 
-/// Halves a list of at least two entries: by bytes, at a median hash (`do_split`).
+/// Halves a list of at least two entries by bytes, at a median hash (`do_split`).
 ///
-/// Each half has at most half of the bytes and half of one entry more. So if one entry more than a block holds
-/// is halved, both halves fit a block, of which the longest entry is about a quarter at most.
+/// Each half has at most half of the bytes plus half of one entry. So if one entry more than a block holds is halved, both halves fit a
+/// block, because the longest entry is about a quarter of a block.
 pub(super) fn halve(mut list: Vec<Named>) -> Halves {
     debug_assert!(list.len() >= 2, "one entry cannot be split");
     list.sort_by_key(|entry| entry.hash);
@@ -71,7 +71,7 @@ pub(super) fn halve(mut list: Vec<Named>) -> Halves {
     Halves { low: list, high, hash: hash | u32::from(continued) }
 }
 
-/// Writes a leaf with just these entries; the one without an inode becomes `ino`.
+/// Writes a leaf with exactly these entries. The entry without an inode gets `ino`.
 pub(super) fn pack(
     bytes: &mut [u8],
     has_tail: bool,

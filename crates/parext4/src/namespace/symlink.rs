@@ -11,9 +11,9 @@ use crate::meta::BlockKind;
 use crate::node::Node;
 use crate::sync::Arc;
 
-/// Bytes of `i_block`, which also holds a NUL behind the target.
+/// Size of `i_block` in bytes, which also contains a NUL after the target.
 const INLINE: usize = 60;
-/// The longest path of Linux, without its NUL.
+/// Maximum length of a path on Linux, without its NUL.
 const MAX_TARGET: u64 = 4095;
 
 /// Checks the target of a new link.
@@ -27,12 +27,12 @@ pub(super) fn check_target(target: &[u8], block_size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether the target fits the inode.
+/// Returns true if the target fits the inode.
 pub(super) fn is_short(target: &[u8]) -> bool {
     target.len() < INLINE
 }
 
-/// Writes a target into a block of its own.
+/// Writes a target into a new block.
 pub(super) fn write_target(
     engine: &Engine,
     handle: &Handle<'_>,
@@ -54,10 +54,10 @@ pub(super) fn write_target(
 }
 
 impl Node {
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this is none; corruption.
+    /// [`Error::Invalid`] if this is not a symbolic link; corruption.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         self.engine.in_flight.check_open()?;
         if self.file_type() != FileType::Symlink {

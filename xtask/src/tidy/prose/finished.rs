@@ -30,7 +30,7 @@ const FINISHED: &[&str] = &[
     "crates/parext4/src/memory/",
     "crates/parext4/src/meta/",
     "crates/parext4/src/mkfs/",
-    "crates/parext4/src/namespace/rename/",
+    "crates/parext4/src/namespace/",
     "crates/parext4/src/node/",
     "crates/parext4/src/page_cache/",
     "crates/parext4/src/writeback/",

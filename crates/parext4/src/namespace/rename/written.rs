@@ -1,4 +1,4 @@
-//! The files that a rename writes back before it begins, so that a crash leaves a name with the old or the new
+//! The files that a rename writes back before it changes the names, so that after a crash a name has the old or the new
 //! contents.
 
 use parext4_format::InodeNo;
@@ -10,7 +10,7 @@ use crate::node::Node;
 /// Files with dirty pages that get the name of another file: one, or both of an exchange.
 pub(super) type DirtyFiles = SmallVec<[Node; 2]>;
 
-/// The files that this rename has written back. Later writes to them are not waited for.
+/// The files that this rename has written back. The rename does not wait for later writes to them.
 #[derive(Default)]
 pub(super) struct Written(SmallVec<[InodeNo; 2]>);
 
@@ -18,7 +18,7 @@ impl Written {
     /// Writes files back. The caller holds no lock of a directory.
     ///
     /// # Errors
-    /// If data cannot be written.
+    /// Returns an error if data cannot be written.
     pub(super) fn write_back(&mut self, files: DirtyFiles) -> Result<()> {
         for file in files {
             file.write_back_data()?;

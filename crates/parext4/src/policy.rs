@@ -129,6 +129,7 @@ impl ResearchOptions {
 
 /// When a write into part of an unwritten extent splits the extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SplitAt {
     /// After its data is on the device, with reserved blocks. Several splits may become one change of the map.
     #[default]

@@ -157,9 +157,11 @@ impl Server {
 
     /// Returns the volume's space for statfs(2).
     pub fn space(&self) -> Space {
-        let space = self.volume.space();
-        let overhead = if self.options.minix_df { 0 } else { space.overhead_blocks };
-        Space { blocks: space.blocks.saturating_sub(overhead), ..space }
+        let mut space = self.volume.space();
+        if !self.options.minix_df {
+            space.blocks = space.blocks.saturating_sub(space.overhead_blocks);
+        }
+        space
     }
 
     /// Makes a change of a directory durable if the mount has the option `sync` or `dirsync`.

@@ -42,7 +42,7 @@ impl Server {
     }
 
     fn metadata_facts(&self) -> MetadataFacts {
-        let MetadataCacheStats { budget, bytes, inodes, blocks } = self.volume.metadata_cache_stats();
+        let MetadataCacheStats { budget, bytes, inodes, blocks, .. } = self.volume.metadata_cache_stats();
         MetadataFacts { budget, bytes, inodes, blocks, known_inodes: self.lookup_counts.len() as u64 }
     }
 

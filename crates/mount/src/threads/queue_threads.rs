@@ -161,7 +161,7 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers) {
             tracing::error!("the device queue of the mount failed: {error}");
             return;
         }
-        for Completion { token, result, buf } in completions.drain(..) {
+        for Completion { token, result, buf, .. } in completions.drain(..) {
             let on_done = usize::try_from(token).ok().and_then(|key| in_flight.try_remove(key));
             if let Some(on_done) = on_done {
                 on_done(result.map_err(Into::into), buf.as_ref());

@@ -7,6 +7,7 @@ use crate::sync::atomic::Ordering;
 
 /// What [`Volume::empty_journal`](crate::Volume::empty_journal) does to the blocks of the emptied log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EmptiedLog {
     /// The blocks keep their contents.
     Kept,

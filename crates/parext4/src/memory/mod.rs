@@ -11,6 +11,7 @@ pub(crate) use shards::Shards;
 
 /// Metadata that a volume has in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MetadataCacheStats {
     /// The budget, in bytes ([`VolumeOptions::metadata_cache`](crate::VolumeOptions)).
     pub budget: u64,

@@ -86,6 +86,7 @@ impl Default for MkfsOptions {
 
 /// A new volume, as returned by [`mkfs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// Block size in bytes.
     pub block_size: u32,

@@ -50,6 +50,7 @@ impl Default for NewInode {
 
 /// A special file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Special {
     /// A character device.
     CharDevice {

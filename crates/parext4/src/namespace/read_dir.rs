@@ -23,6 +23,7 @@ const MAX_LISTED_LEAVES: u32 = 64;
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DirItem {
     /// The name: 1 to 255 bytes.
     pub name: Vec<u8>,

@@ -27,6 +27,7 @@ const RENAME_CREDITS: u32 = 8;
 
 /// The effect of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RenameMode {
     /// The entry is replaced. A directory only replaces an empty directory.
     #[default]

@@ -8,6 +8,7 @@ pub use reason::Reason;
 
 /// An operation on a file, with its range in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Operation {
     /// Reads `offset..end`.
     Read {

@@ -5,6 +5,7 @@ use std::fmt;
 /// Why an operation needs the range, or the file, that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Reason {
     /// It reads. Reads share with each other.
     Read,

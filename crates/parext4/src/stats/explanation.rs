@@ -10,6 +10,7 @@ use crate::operation::{Operation, Reason};
 
 /// Why operations for one reason waited for operations for another. Describes the longest of these waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The inode of the file.
     pub ino: InodeNo,
@@ -30,6 +31,7 @@ pub struct Explanation {
 
 /// An operation, with the reason and the mode of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Party {
     /// The operation.
     pub operation: Operation,

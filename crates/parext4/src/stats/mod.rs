@@ -23,6 +23,7 @@ use units::{About, Time};
 
 /// Counters of operations on file data: of a volume since it was opened, or of a file since it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// The volume's policy.
     pub policy: Policy,
@@ -54,6 +55,7 @@ pub struct Stats {
 
 /// Numbers of admitted operations, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Admissions {
     /// Operations that held their range shared.
     pub shared: u64,

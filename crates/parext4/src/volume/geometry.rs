@@ -8,6 +8,7 @@ use crate::findings::ErrorPlace;
 
 /// What a volume is.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Info {
     /// The label, without the padding.
     pub label: String,
@@ -47,6 +48,7 @@ pub enum OnError {
 
 /// Space of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Space {
     /// Bytes in a block, the unit of the following.
     pub block_size: u32,

@@ -30,6 +30,7 @@ pub(super) struct JournalPlace {
 
 /// What [`replay_journal`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Replayed {
     /// Transactions that were in the journal.
     pub transactions: u32,

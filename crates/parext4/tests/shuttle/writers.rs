@@ -18,7 +18,7 @@ fn come_and_go() {
             let (writers, at_work) = (Arc::clone(&writers), Arc::clone(&at_work));
             spawn(move || {
                 for _ in 0..2 {
-                    let _at_work = writers.enter();
+                    let _at_work = writers.acquire();
                     assert!(at_work.fetch_add(1, Ordering::Relaxed) < 2, "more writers than the limit");
                     yield_now();
                     at_work.fetch_sub(1, Ordering::Relaxed);

@@ -9,3 +9,4 @@ mod mkfs_device;
 mod policies;
 mod recorded;
 mod shared_commits;
+mod threads;

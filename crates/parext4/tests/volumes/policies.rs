@@ -23,7 +23,7 @@ fn open(device: Arc<dyn Device>, policy: Policy, explain: bool) -> Volume {
 /// Counts by reason: shared, exclusive.
 fn admissions(stats: &Stats) -> BTreeMap<String, (u64, u64)> {
     let of = |reason: Reason| {
-        let Admissions { shared, exclusive } = stats.admissions(reason);
+        let Admissions { shared, exclusive, .. } = stats.admissions(reason);
         (format!("{reason:?}"), (shared, exclusive))
     };
     Reason::ALL.into_iter().map(of).filter(|(_, counts)| *counts != (0, 0)).collect()

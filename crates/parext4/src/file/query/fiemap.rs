@@ -10,6 +10,7 @@ use crate::file::DirectFile;
 
 /// Bytes of a file that lie together on the device, in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileExtent {
     /// Where in the file, bytes.
     pub offset: u64,

@@ -28,6 +28,7 @@ use transfer::Padding;
 
 /// What to do. A buffer belongs to the queue until it comes back with the [`Completion`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum IoRequest {
     /// As [`DirectFile::read_at`], into the first `len` bytes of `buf`.
     Read {
@@ -72,6 +73,7 @@ pub struct IoFlags {
 
 /// An operation that is over.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Completion {
     /// As given with the request.
     pub token: u64,

@@ -20,7 +20,7 @@ fn refused(volume: &Volume, queue: &mut IoQueue, file: &DirectFile, request: IoR
         IoRequest::Read { buf, .. } | IoRequest::Write { buf, .. } | IoRequest::Append { buf, .. } => {
             buf.to_vec()
         }
-        IoRequest::SyncData | IoRequest::SyncAll => Vec::new(),
+        _ => Vec::new(),
     };
     let done = one(queue, file, request, NOWAIT);
     assert!(matches!(done.result, Err(Error::WouldBlock(_))), "{what}: {:?}", done.result);

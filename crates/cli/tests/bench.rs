@@ -1,4 +1,4 @@
-//! The benchmark: that it runs and says what it should, not how fast anything is.
+//! The benchmark: that it runs and reports correct fields, not how fast anything is.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,72 +6,72 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::command::{Bench, text};
+use testkit::command::{ScratchImage, text};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A short job on a small file.
-fn job(bench: &Bench, target: &str, options: &[&str]) -> Value {
+/// Runs a short job on a small file. Returns its report.
+fn job(scratch: &ScratchImage, target: &str, options: &[&str]) -> Value {
     let mut arguments = vec!["bench", "--json", "--size=4m", "--runtime=50ms", "--numjobs=2", "--iodepth=2"];
     let target = format!("--target={target}");
     arguments.push(&target);
     arguments.extend(options);
-    json(&bench.ok(&arguments))
+    json(&scratch.ok(&arguments))
 }
 
 #[test]
 fn every_target_is_measured() {
-    let bench = Bench::new(&[]);
-    let dir = bench.path("dir");
+    let scratch = ScratchImage::new(&[]);
+    let dir = scratch.path("dir");
     std::fs::create_dir(&dir).unwrap();
-    let fresh = bench.path("fresh.img");
+    let fresh = scratch.path("fresh.img");
     let targets = [
         "mem".to_owned(),
         "sim:50us,4".to_owned(),
-        format!("lib:{}", text(&bench.image())),
+        format!("lib:{}", text(&scratch.image())),
         format!("lib:{}", text(&fresh)),
         format!("raw:{}", text(&fresh)),
         format!("dir:{}", text(&dir)),
     ];
     for target in &targets {
-        let report = job(&bench, target, &["--direct=0"]);
+        let report = job(&scratch, target, &["--direct=0"]);
         assert_eq!((&report["target"], &report["rw"]), (&Value::from(&**target), &"randwrite".into()));
         assert!(report["iops"].as_f64().unwrap() > 0.0 && report["mib_s"].as_f64().unwrap() > 0.0);
         let latency = |name: &str| report["latency_us"][name].as_f64().unwrap();
         assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
     }
     assert!(!fresh.exists() && std::fs::read_dir(&dir).unwrap().next().is_none());
-    assert_eq!(bench.ok(&["ls", &bench.inside("/")]), "lost+found\n");
-    bench.fsck();
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "lost+found\n");
+    scratch.fsck();
 }
 
 #[test]
 fn fresh_files_are_filled_once() {
-    let bench = Bench::new(&[]);
+    let scratch = ScratchImage::new(&[]);
     for layout in ["unwritten", "hole"] {
-        let report = job(&bench, "mem", &["--runtime=60s", "--layout", layout]);
+        let report = job(&scratch, "mem", &["--runtime=60s", "--layout", layout]);
         assert_eq!(report["ops"], 1024, "{layout}");
     }
-    let report = job(&bench, "mem", &["--runtime=60s", "--rw=append", "--bs=4k-16k", "--files=per-job"]);
+    let report = job(&scratch, "mem", &["--runtime=60s", "--rw=append", "--bs=4k-16k", "--files=per-job"]);
     assert_eq!((&report["files"], &report["bs"]), (&"per-job".into(), &"4k-16k".into()));
     assert!(report["extents"].as_u64() >= report["extents_ideal"].as_u64());
     for rw in ["read", "write", "randread", "randrw"] {
-        job(&bench, "mem", &["--rw", rw, "--policy=exclusive"]);
+        job(&scratch, "mem", &["--rw", rw, "--policy=exclusive"]);
     }
 }
 
 #[test]
 fn page_faults_are_measured() {
-    let bench = Bench::new(&[]);
-    let image = format!("lib:{}", text(&bench.image()));
-    let dir = format!("dir:{}", text(bench.image().parent().unwrap()));
+    let scratch = ScratchImage::new(&[]);
+    let image = format!("lib:{}", text(&scratch.image()));
+    let dir = format!("dir:{}", text(scratch.image().parent().unwrap()));
     for target in ["mem", &image, &dir] {
         for options in [&["--rw=read", "--pre-read"][..], &["--rw=randrw"], &["--rw=write", "--layout=hole"]]
         {
             let mapped = ["--ioengine=mmap", "--direct=0", "--loops=3", "--runtime=60s"];
-            let report = job(&bench, target, &[&mapped, options].concat());
+            let report = job(&scratch, target, &[&mapped, options].concat());
             let passes = if options.contains(&"--layout=hole") { 1 } else { 3 };
             assert_eq!(
                 (&report["ioengine"], &report["ops"]),
@@ -80,13 +80,13 @@ fn page_faults_are_measured() {
             );
         }
     }
-    bench.fsck();
+    scratch.fsck();
 }
 
 #[test]
 fn a_job_that_cannot_be_done_is_refused() {
-    let bench = Bench::new(&[]);
-    let fails = |options: &[&str]| bench.fails(&[&["bench"], options].concat());
+    let scratch = ScratchImage::new(&[]);
+    let fails = |options: &[&str]| scratch.fails(&[&["bench"], options].concat());
     assert!(fails(&["--size=1k"]).contains("--size"));
     assert!(fails(&["--rw=append", "--layout=hole"]).contains("--layout=append"));
     assert!(fails(&["--rw=randread", "--layout=append"]).contains("nothing to read"));
@@ -94,20 +94,20 @@ fn a_job_that_cannot_be_done_is_refused() {
     assert!(fails(&["--loops=0"]).contains("--loops"));
     let copies = ["--target=copy", "--rw=randread", "--direct=0", "--iodepth=1", "--size=4m"];
     assert!(fails(&[&copies[..], &["--ioengine=mmap"]].concat()).contains("no page faults"));
-    let raw = format!("raw:{}", text(&bench.image()));
+    let raw = format!("raw:{}", text(&scratch.image()));
     assert!(fails(&["--target", &raw, "--size=4m"]).contains("ext4 file system"));
-    bench.fsck();
+    scratch.fsck();
     assert!(fails(&["--target", "dir:/nowhere"]).contains("/nowhere"));
 }
 
 #[test]
 fn the_sources_are_measured() {
-    let bench = Bench::new(&[]);
-    let out = text(&bench.path("out"));
+    let scratch = ScratchImage::new(&[]);
+    let out = text(&scratch.path("out"));
     let only = "--only=written-unwritten-4k-mem,unaligned-overwrite-2k-qd256x8-sim";
-    let table = bench.ok(&["bench", "sources", "--quick", only, "--out", &out]);
+    let table = scratch.ok(&["bench", "sources", "--quick", only, "--out", &out]);
     assert!(table.contains("S3 unaligned-overwrite-2k-qd256x8-sim"), "{table}");
-    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let lines = json(&std::fs::read_to_string(scratch.path("out/results.json")).unwrap());
     let policies: Vec<&str> =
         lines.as_array().unwrap().iter().filter_map(|line| line["policy"].as_str()).collect();
     assert_eq!(policies, ["range", "range", "exclusive", "shared-overwrite", "range"]);
@@ -123,29 +123,29 @@ fn the_sources_are_measured() {
         assert!(line["case"].is_string());
     }
     for picture in ["out/results.svg", "out/results.png"] {
-        assert!(std::fs::metadata(bench.path(picture)).unwrap().len() > 1000);
+        assert!(std::fs::metadata(scratch.path(picture)).unwrap().len() > 1000);
     }
-    assert!(bench.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
+    assert!(scratch.fails(&["bench", "sources", "--only=S9"]).contains("--list"));
 }
 
-/// The comparison of the sources or cases `only`, whose images and mounts come under `temporary`.
-fn sources(bench: &Bench, only: &str, temporary: &Path) -> Command {
+/// Returns the command that compares the sources or cases `only`, with images and mounts below `temporary`.
+fn sources(scratch: &ScratchImage, only: &str, temporary: &Path) -> Command {
     std::fs::create_dir(temporary).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_parext4"));
-    command.args(["bench", "sources", "--quick", "--only", only, "--out"]).arg(bench.path("out"));
+    command.args(["bench", "sources", "--quick", "--only", only, "--out"]).arg(scratch.path("out"));
     command.env("TMPDIR", temporary).stdout(Stdio::piped());
     command
 }
 
-/// Whether something is mounted below `temporary`.
+/// Returns true if a file system is mounted below `temporary`.
 fn has_mounts(temporary: &Path) -> bool {
     std::fs::read_to_string("/proc/self/mounts").unwrap().contains(temporary.to_str().unwrap())
 }
 
-/// Nothing is left that the comparison made: no directory, image, mount or loop device.
+/// Asserts that no directory, image, mount or loop device of the comparison is left.
 fn assert_clean(temporary: &Path) {
     assert!(!has_mounts(temporary) && std::fs::read_dir(temporary).unwrap().next().is_none());
-    // What looks at every new device keeps it for a moment.
+    // Programs that examine every new device, such as udev, keep it open for a moment.
     let deadline = Instant::now() + Duration::from_secs(60);
     while is_attached(temporary) {
         assert!(Instant::now() < deadline, "a loop device is left");
@@ -153,7 +153,7 @@ fn assert_clean(temporary: &Path) {
     }
 }
 
-/// Whether a loop device has an image below `temporary`.
+/// Returns true if a loop device is attached to an image below `temporary`.
 fn is_attached(temporary: &Path) -> bool {
     std::fs::read_dir("/sys/block").into_iter().flatten().any(|device| {
         let image = std::fs::read_to_string(device.unwrap().path().join("loop/backing_file"));
@@ -176,13 +176,13 @@ fn names_and_small_files_are_measured() {
     if is_fuse_missing() {
         return;
     }
-    let bench = Bench::new(&[]);
-    let temporary = bench.path("temporary");
-    let output = sources(&bench, "metadata", &temporary).output().unwrap();
+    let scratch = ScratchImage::new(&[]);
+    let temporary = scratch.path("temporary");
+    let output = sources(&scratch, "metadata", &temporary).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("metadata create: 2 jobs, a directory each"));
-    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let lines = json(&std::fs::read_to_string(scratch.path("out/results.json")).unwrap());
     let mounted: Vec<&Value> =
         lines.as_array().unwrap().iter().filter(|line| line["target"] == "parext4 mounted").collect();
     let cases: Vec<&str> = mounted.iter().map(|line| line["case"].as_str().unwrap()).collect();
@@ -205,29 +205,29 @@ fn nothing_is_left_of_an_interrupted_comparison() {
     if is_fuse_missing() {
         return;
     }
-    let bench = Bench::new(&[]);
-    let temporary = bench.path("temporary");
-    let mut running = sources(&bench, "metadata", &temporary).stderr(Stdio::null()).spawn().unwrap();
+    let scratch = ScratchImage::new(&[]);
+    let temporary = scratch.path("temporary");
+    let mut running = sources(&scratch, "metadata", &temporary).stderr(Stdio::null()).spawn().unwrap();
     while !has_mounts(&temporary) {
         assert!(running.try_wait().unwrap().is_none(), "it has not mounted anything");
         std::thread::sleep(Duration::from_millis(1));
     }
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert!(!running.wait().unwrap().success());
-    assert!(!bench.path("out").exists());
+    assert!(!scratch.path("out").exists());
     assert_clean(&temporary);
 }
 
 #[test]
 fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
-    let bench = Bench::new(&[]);
-    let temporary = bench.path("temporary");
-    let output = sources(&bench, "pressure-overwrite-4k-4x", &temporary).output().unwrap();
+    let scratch = ScratchImage::new(&[]);
+    let temporary = scratch.path("temporary");
+    let output = sources(&scratch, "pressure-overwrite-4k-4x", &temporary).output().unwrap();
     let (table, said) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned());
     assert!(output.status.success(), "{said}");
     assert!(table.contains("8 jobs x 1, in step, cache of 8.00 MiB"), "{table}");
-    let lines = json(&std::fs::read_to_string(bench.path("out/results.json")).unwrap());
+    let lines = json(&std::fs::read_to_string(scratch.path("out/results.json")).unwrap());
     let lines = lines.as_array().unwrap();
     for line in lines {
         assert_eq!((&line["failure"], &line["in_step"]), (&Value::Null, &true.into()), "{line}");
@@ -237,7 +237,7 @@ fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
         assert!(line["latency_max_us"].as_f64() >= line["latency_p99_9_us"].as_f64(), "{line}");
     }
     let has = |target: &str| lines.iter().any(|line| line["target"] == target);
-    // Where one is missing, the program has said why.
+    // If a peer is missing, the program has printed the reason.
     assert!(
         has("lib") && ["ext4", "xfs"].iter().all(|peer| has(peer) || said.contains("parext4: ")),
         "{said}"
@@ -247,9 +247,9 @@ fn files_larger_than_the_cache_are_measured_by_jobs_in_step() {
 
 #[test]
 fn no_control_group_is_left_of_an_interrupted_comparison() {
-    let bench = Bench::new(&[]);
-    let temporary = bench.path("temporary");
-    let mut command = sources(&bench, "pressure-randrw-4k-4x", &temporary);
+    let scratch = ScratchImage::new(&[]);
+    let temporary = scratch.path("temporary");
+    let mut command = sources(&scratch, "pressure-randrw-4k-4x", &temporary);
     let mut running = command.stderr(Stdio::null()).spawn().unwrap();
     let name = format!("parext4-bench-{}", running.id());
     let groups = format!("/proc/{}/cgroup", running.id());
@@ -257,7 +257,8 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
         if running.try_wait().unwrap().is_some() {
             return eprintln!("SKIPPED: no memory control group can be made here");
         }
-        // Mounted, so a run has begun, and not only a look whether there are groups.
+        // The mount shows that a run has begun. Without it, the program may only be testing whether groups can be
+        // made.
         let line = std::fs::read_to_string(&groups).unwrap_or_default();
         if let Some(line) = line.lines().find(|line| has_mounts(&temporary) && line.ends_with(&name)) {
             break line.rsplit(':').next().unwrap().trim_start_matches('/').to_owned();
@@ -270,6 +271,6 @@ fn no_control_group_is_left_of_an_interrupted_comparison() {
     assert!(exists());
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert!(!running.wait().unwrap().success());
-    assert!(!exists() && !bench.path("out").exists());
+    assert!(!exists() && !scratch.path("out").exists());
     assert_clean(&temporary);
 }

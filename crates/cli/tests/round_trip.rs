@@ -1,4 +1,4 @@
-//! A tree put into an image and got back is the tree it was.
+//! A tree that is copied into an image and out again is unchanged.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -8,11 +8,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
-use testkit::command::{Bench, text};
+use testkit::command::{ScratchImage, text};
 
 const MIB: u64 = 1 << 20;
 
-/// A tree with one of everything that an ordinary user can make.
+/// Makes a tree with one of everything that an ordinary user can make.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("a/b/empty")).unwrap();
     fs::write(root.join("empty"), "").unwrap();
@@ -34,7 +34,7 @@ fn make_tree(root: &Path) {
         fs::write(root.join(format!("a/b/file-{n}")), n.to_string()).unwrap();
     }
     for n in 0..300_u32 {
-        // Around the sizes of sectors, blocks, buffers and of what counts as small.
+        // Around the sizes of sectors, blocks, buffers and of small files.
         let len = [511, 512, 4095, 4096, 4097, 16_384, 40_000, 131_071, 131_072, 131_073][n as usize % 10];
         let bytes: Vec<u8> = (0..len).map(|at: u32| (at / 512 * 31 + at + n) as u8).collect();
         fs::write(root.join(format!("a/b/sized-{n}")), bytes).unwrap();
@@ -56,7 +56,7 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// The extended attributes as text.
+/// Returns the extended attributes as text.
 fn attributes(path: &Path) -> String {
     let mut names = vec![0; 65536];
     let len = llistxattr(path, &mut names[..]).unwrap();
@@ -73,7 +73,7 @@ fn attributes(path: &Path) -> String {
     lines.concat()
 }
 
-/// All below `root`, sorted, with attributes and contents as text.
+/// Describes all files below `root`, sorted, with attributes and contents.
 fn describe(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -100,15 +100,15 @@ fn describe(root: &Path) -> Vec<String> {
 }
 
 fn round_trip(mkfs_options: &[&str], threads: &str) {
-    let bench = Bench::new(mkfs_options);
-    let (source, dest) = (bench.path("source"), bench.path("dest"));
+    let scratch = ScratchImage::new(mkfs_options);
+    let (source, dest) = (scratch.path("source"), scratch.path("dest"));
     make_tree(&source);
     let before = describe(&source);
-    // Reading has set times of access.
+    // Reading has changed the times of access.
     let small = source.join("a/small").metadata().unwrap();
-    bench.ok(&["put", "--threads", threads, &text(&source), &bench.inside("/tree")]);
-    bench.fsck();
-    bench.ok(&["get", "--threads", threads, &bench.inside("/tree"), &text(&dest)]);
+    scratch.ok(&["put", "--threads", threads, &text(&source), &scratch.inside("/tree")]);
+    scratch.fsck();
+    scratch.ok(&["get", "--threads", threads, &scratch.inside("/tree"), &text(&dest)]);
     let copy = dest.join("a/small").metadata().unwrap();
     assert_eq!(describe(&dest), before);
     assert_eq!((copy.mtime(), copy.mtime_nsec()), (small.mtime(), small.mtime_nsec()));
@@ -117,23 +117,23 @@ fn round_trip(mkfs_options: &[&str], threads: &str) {
 
     // Holes are holes, in the volume and outside.
     assert!(dest.join("sparse").metadata().unwrap().blocks() < 1024);
-    let list = bench.ok(&["ls", "--json", &bench.inside("/tree/sparse")]);
+    let list = scratch.ok(&["ls", "--json", &scratch.inside("/tree/sparse")]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     assert!(list[0]["sectors"].as_u64().unwrap() < 1024, "{list}");
 
-    // Once more over what is there, and it is the same.
-    bench.ok(&["put", &text(&source.join(".")), &bench.inside("/tree")]);
-    bench.fsck();
-    bench.ok(&["get", &bench.inside("/tree/."), &text(&dest)]);
+    // Copying again over the existing files changes nothing.
+    scratch.ok(&["put", &text(&source.join(".")), &scratch.inside("/tree")]);
+    scratch.fsck();
+    scratch.ok(&["get", &scratch.inside("/tree/."), &text(&dest)]);
     assert_eq!(describe(&dest), before);
 
-    bench.ok(&["rm", "-r", &bench.inside("/tree")]);
-    bench.fsck();
-    assert_eq!(bench.ok(&["ls", &bench.inside("/")]), "lost+found\n");
+    scratch.ok(&["rm", "-r", &scratch.inside("/tree")]);
+    scratch.fsck();
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/")]), "lost+found\n");
 }
 
 #[test]
-fn trees_come_back_as_they_were() {
+fn trees_are_unchanged_after_a_round_trip() {
     round_trip(&[], "4");
 }
 
@@ -142,11 +142,11 @@ fn with_small_blocks_and_no_journal() {
     round_trip(&["--block-size", "1024", "--no-journal"], "1");
 }
 
-/// Files that wait to be written together must not stay open: 500 of them are copied with room for 48.
+/// Files that wait to be written together must not stay open: 500 of them are copied with a limit of 48 open files.
 #[test]
-fn small_files_are_put_with_few_open_files() {
-    let bench = Bench::new(&[]);
-    let source = bench.path("source");
+fn small_files_are_copied_with_few_open_files() {
+    let scratch = ScratchImage::new(&[]);
+    let source = scratch.path("source");
     fs::create_dir(&source).unwrap();
     for n in 0..500 {
         fs::write(source.join(n.to_string()), n.to_string()).unwrap();
@@ -161,79 +161,79 @@ fn small_files_are_put_with_few_open_files() {
             "--threads",
             "2",
         ])
-        .args([text(&source), bench.inside("/tree")])
+        .args([text(&source), scratch.inside("/tree")])
         .output()
         .unwrap();
     assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
-    assert_eq!(bench.ok(&["ls", &bench.inside("/tree")]).lines().count(), 500);
-    bench.fsck();
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/tree")]).lines().count(), 500);
+    scratch.fsck();
 }
 
 #[test]
 fn every_file_is_reported_once_it_is_durable() {
-    let bench = Bench::new(&[]);
-    let source = bench.path("source");
+    let scratch = ScratchImage::new(&[]);
+    let source = scratch.path("source");
     make_tree(&source);
     let files = describe(&source).iter().filter(|line| line.contains(" size ")).count();
-    let out = bench.ok(&["put", "--report", "--sync-every", "16", &text(&source), &bench.inside("/")]);
+    let out = scratch.ok(&["put", "--report", "--sync-every", "16", &text(&source), &scratch.inside("/")]);
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     lines.dedup();
     assert_eq!(lines.len(), files);
     assert!(lines.contains(&"synced /source/a/small") && lines.contains(&"synced /source/again"));
-    bench.fsck();
+    scratch.fsck();
 }
 
 #[test]
-fn copies_go_where_cp_would_put_them() {
-    let bench = Bench::new(&[]);
-    let (one, two) = (bench.path("one"), bench.path("two"));
+fn copies_have_the_same_targets_as_with_cp() {
+    let scratch = ScratchImage::new(&[]);
+    let (one, two) = (scratch.path("one"), scratch.path("two"));
     fs::write(&one, "1").unwrap();
     fs::write(&two, "2").unwrap();
-    bench.ok(&["mkdir", &bench.inside("/dir")]);
-    bench.ok(&["put", &text(&one), &text(&two), &bench.inside("/dir")]);
-    bench.ok(&["put", &text(&one), &bench.inside("/dir/renamed")]);
-    bench.ok(&["put", &text(&two), &bench.inside("/dir/one")]);
-    assert_eq!(bench.ok(&["ls", &bench.inside("/dir")]), "one\nrenamed\ntwo\n");
-    assert_eq!(bench.ok(&["cat", &bench.inside("/dir/one"), &bench.inside("/dir/renamed")]), "21");
-    let error = bench.fails(&["put", &text(&one), &text(&two), &bench.inside("/new")]);
+    scratch.ok(&["mkdir", &scratch.inside("/dir")]);
+    scratch.ok(&["put", &text(&one), &text(&two), &scratch.inside("/dir")]);
+    scratch.ok(&["put", &text(&one), &scratch.inside("/dir/renamed")]);
+    scratch.ok(&["put", &text(&two), &scratch.inside("/dir/one")]);
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/dir")]), "one\nrenamed\ntwo\n");
+    assert_eq!(scratch.ok(&["cat", &scratch.inside("/dir/one"), &scratch.inside("/dir/renamed")]), "21");
+    let error = scratch.fails(&["put", &text(&one), &text(&two), &scratch.inside("/new")]);
     assert!(error.contains("not a directory"), "{error}");
-    bench.fails(&["put", &text(&one), &bench.inside("/nowhere/new")]);
-    // A file is no replacement for a directory, nor the reverse.
-    bench.ok(&["mkdir", "-p", &bench.inside("/dir/sub/one")]);
-    let error = bench.fails(&["put", &text(&one), &bench.inside("/dir/sub")]);
+    scratch.fails(&["put", &text(&one), &scratch.inside("/nowhere/new")]);
+    // A file does not replace a directory, nor the reverse.
+    scratch.ok(&["mkdir", "-p", &scratch.inside("/dir/sub/one")]);
+    let error = scratch.fails(&["put", &text(&one), &scratch.inside("/dir/sub")]);
     assert!(error.contains("is a directory"), "{error}");
-    fs::create_dir(bench.path("tree")).unwrap();
-    fs::create_dir(bench.path("tree/one")).unwrap();
-    let error = bench.fails(&["put", &text(&bench.path("tree/.")), &bench.inside("/dir")]);
+    fs::create_dir(scratch.path("tree")).unwrap();
+    fs::create_dir(scratch.path("tree/one")).unwrap();
+    let error = scratch.fails(&["put", &text(&scratch.path("tree/.")), &scratch.inside("/dir")]);
     assert!(error.contains("is not a directory"), "{error}");
-    bench.ok(&["put", "/dev/null", &bench.inside("/dir")]);
-    assert!(bench.ok(&["ls", "-l", &bench.inside("/dir/null")]).contains(" 1, 3 "));
-    bench.fsck();
+    scratch.ok(&["put", "/dev/null", &scratch.inside("/dir")]);
+    assert!(scratch.ok(&["ls", "-l", &scratch.inside("/dir/null")]).contains(" 1, 3 "));
+    scratch.fsck();
 
-    fs::create_dir(bench.path("out")).unwrap();
-    bench.ok(&["get", &bench.inside("/dir/two"), &text(&bench.path("out"))]);
-    bench.ok(&["get", &bench.inside("/dir/two"), &text(&bench.path("out/three"))]);
-    assert_eq!(fs::read(bench.path("out/two")).unwrap(), b"2");
-    assert_eq!(fs::read(bench.path("out/three")).unwrap(), b"2");
+    fs::create_dir(scratch.path("out")).unwrap();
+    scratch.ok(&["get", &scratch.inside("/dir/two"), &text(&scratch.path("out"))]);
+    scratch.ok(&["get", &scratch.inside("/dir/two"), &text(&scratch.path("out/three"))]);
+    assert_eq!(fs::read(scratch.path("out/two")).unwrap(), b"2");
+    assert_eq!(fs::read(scratch.path("out/three")).unwrap(), b"2");
 }
 
 #[test]
 fn getting_never_leads_through_a_link() {
-    let bench = Bench::new(&[]);
-    let (source, dest, outside) = (bench.path("source"), bench.path("dest"), bench.path("outside"));
+    let scratch = ScratchImage::new(&[]);
+    let (source, dest, outside) = (scratch.path("source"), scratch.path("dest"), scratch.path("outside"));
     fs::create_dir_all(source.join("sub")).unwrap();
     fs::write(source.join("sub/file"), "new").unwrap();
     fs::write(source.join("target"), "new").unwrap();
-    bench.ok(&["put", &text(&source.join(".")), &bench.inside("/")]);
+    scratch.ok(&["put", &text(&source.join(".")), &scratch.inside("/")]);
     fs::create_dir_all(&dest).unwrap();
     fs::create_dir_all(&outside).unwrap();
     fs::write(outside.join("file"), "old").unwrap();
     symlink(outside.join("file"), dest.join("target")).unwrap();
-    bench.ok(&["get", &bench.inside("/target"), &text(&dest)]);
+    scratch.ok(&["get", &scratch.inside("/target"), &text(&dest)]);
     assert_eq!(fs::read(outside.join("file")).unwrap(), b"old");
     assert!(dest.join("target").symlink_metadata().unwrap().is_file());
     symlink(&outside, dest.join("sub")).unwrap();
-    bench.fails(&["get", &bench.inside("/sub"), &text(&dest)]);
+    scratch.fails(&["get", &scratch.inside("/sub"), &text(&dest)]);
     assert_eq!(fs::read(outside.join("file")).unwrap(), b"old");
 }

@@ -7,11 +7,11 @@ use std::process::{Command, Output};
 use crate::tool;
 
 /// A temporary directory with an image.
-pub struct Bench {
+pub struct ScratchImage {
     dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl ScratchImage {
     /// Makes the directory without an image.
     pub fn empty() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
@@ -19,12 +19,12 @@ impl Bench {
 
     /// Makes an image with an empty volume by `parext4 mkfs`.
     pub fn new(mkfs_options: &[&str]) -> Self {
-        let bench = Self::empty();
-        let image = text(&bench.image());
+        let scratch = Self::empty();
+        let image = text(&scratch.image());
         let mut arguments = vec!["mkfs", &image, "--size", "64M"];
         arguments.extend(mkfs_options);
-        bench.ok(&arguments);
-        bench
+        scratch.ok(&arguments);
+        scratch
     }
 
     /// Returns a path in the directory.

@@ -162,7 +162,7 @@ impl DurabilityModel {
     }
 }
 
-/// Returns true if the names found, and their kinds, are those of `state`.
+/// Returns true if the names found, and their kinds, agree with `state`.
 fn same_names(state: &State, found: &BTreeMap<String, Option<DirectFile>>) -> bool {
     state.names.len() == found.len()
         && state.names.iter().zip(found).all(|((path, name), (found_path, file))| {
@@ -180,7 +180,7 @@ pub fn read(file: &DirectFile) -> Result<Vec<Seen>, String> {
     identify_all(&bytes[..count], FILE, 0)
 }
 
-/// Adds all names below `directory`; those of files with the open file.
+/// Adds all names below `directory`; for files, with the open file.
 fn walk(
     volume: &Volume,
     directory: &str,

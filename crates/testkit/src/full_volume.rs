@@ -8,8 +8,8 @@ use crate::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 1024;
-/// Blocks allocated ahead in a file that uses up free blocks. The file needs one more block, for its extent tree, once every
-/// other block is written.
+/// Preallocated blocks in a file that uses up free blocks. The file needs one more block, for its extent tree, once
+/// every other block is written.
 const ABSORBER_BLOCKS: u64 = 12;
 
 /// Blocks allocated past the end of the empty file `/behind`.
@@ -77,7 +77,7 @@ impl FullVolume {
         Self { device, volume, file, model }
     }
 
-    /// Asserts that the file holds what the model says.
+    /// Asserts that the file has the contents of the model.
     pub fn check(&self, what: &str) {
         let mut bytes = vec![0; self.model.len()];
         assert_eq!(self.file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{what}");

@@ -6,41 +6,41 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::command::{Bench, program, run, text};
+use crate::command::{ScratchImage, program, run, text};
 use crate::skipped;
 
 /// Calls on a mount that take longer count as hung.
 const HANG: Duration = Duration::from_secs(60);
 
 /// An image, and a directory on which it can be mounted; unmounted when dropped.
-pub struct Bed {
-    bench: Bench,
+pub struct FuseMount {
+    scratch: ScratchImage,
     dir: PathBuf,
 }
 
-impl Bed {
+impl FuseMount {
     /// Makes an image. `None`, after a call of [`skipped`], if FUSE cannot be used.
     pub fn new(mkfs_options: &[&str]) -> Option<Self> {
         if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
             skipped("/dev/fuse cannot be used");
             return None;
         }
-        let bench = Bench::new(mkfs_options);
-        let dir = bench.path("mount");
+        let scratch = ScratchImage::new(mkfs_options);
+        let dir = scratch.path("mount");
         std::fs::create_dir(&dir).unwrap();
-        Some(Self { bench, dir })
+        Some(Self { scratch, dir })
     }
 
     /// Makes an image and mounts it with the given options.
     pub fn mounted(mkfs_options: &[&str], options: &str) -> Option<Self> {
-        let bed = Self::new(mkfs_options)?;
-        bed.mount(options);
-        Some(bed)
+        let fuse = Self::new(mkfs_options)?;
+        fuse.mount(options);
+        Some(fuse)
     }
 
     /// Returns the image.
-    pub fn bench(&self) -> &Bench {
-        &self.bench
+    pub fn scratch(&self) -> &ScratchImage {
+        &self.scratch
     }
 
     /// Returns the directory.
@@ -55,12 +55,12 @@ impl Bed {
 
     /// Returns the arguments of the command that mounts the image.
     pub fn mount_command(&self, options: &str) -> Vec<String> {
-        ["mount", "-o", options, &text(&self.bench.image()), &text(&self.dir)].map(str::to_owned).to_vec()
+        ["mount", "-o", options, &text(&self.scratch.image()), &text(&self.dir)].map(str::to_owned).to_vec()
     }
 
     /// Mounts the image.
     pub fn mount(&self, options: &str) {
-        self.bench.ok(&self.mount_command(options));
+        self.scratch.ok(&self.mount_command(options));
     }
 
     /// Starts the server in the foreground and waits until it has mounted.
@@ -115,11 +115,11 @@ impl Bed {
     /// Unmounts the image, and asserts that e2fsck finds no error.
     pub fn finish(self) {
         self.umount();
-        self.bench.fsck();
+        self.scratch.fsck();
     }
 }
 
-impl Drop for Bed {
+impl Drop for FuseMount {
     fn drop(&mut self) {
         if self.is_mounted() {
             let output = run(&["umount", "--lazy", &text(&self.dir)]);

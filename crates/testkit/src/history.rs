@@ -1,4 +1,4 @@
-//! The record of what threads did to one file: every change and every read, with the times between which it
+//! The record of the operations of threads on one file: every change and every read, with the times between which it
 //! took effect. Offsets and sizes are in sectors.
 
 #![allow(missing_docs, reason = "the fields and variants explain themselves")]

@@ -84,7 +84,8 @@ impl Image {
         tool(Command::new("debugfs").args(["-w", "-R", request]).arg(self.path()));
     }
 
-    /// Mounts the volume with the kernel and calls `look` with the directory. Skips it if the kernel cannot mount images.
+    /// Mounts the volume with the kernel and calls `look` with the directory. Returns without a call if the kernel
+    /// cannot mount images.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
         let Some(mount) = Mount::new(&self.path(), &self.dir.path().join("mount")) else {
             return skipped("the kernel does not mount images here");

@@ -1,4 +1,4 @@
-//! Mounts an image with the kernel's ext4, to compare with.
+//! Mounts an image with the kernel's ext4, as the reference of comparisons.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,12 +8,12 @@ use crate::fuse_mount::{tool, until};
 use crate::skipped;
 
 /// A volume that the kernel has mounted; unmounted when dropped.
-pub struct Kernel {
+pub struct KernelMount {
     dir: tempfile::TempDir,
     options: String,
 }
 
-impl Kernel {
+impl KernelMount {
     /// Makes a volume and mounts it. `None`, after a call of [`skipped`], if the kernel cannot mount images here.
     pub fn mounted(mke2fs_options: &[&str], options: &str) -> Option<Self> {
         let kernel = Self::new(options);
@@ -76,7 +76,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for KernelMount {
     fn drop(&mut self) {
         self.umount();
     }

@@ -3,18 +3,18 @@
 //! Every operation on a file holds its range from its first lookup to its last change. So one order of all operations
 //! explains every read. The rules below follow from that. Only rule 6 builds the order:
 //!
-//! 1. a sector holds zeros, or what an operation wrote there that began before the read ended;
-//! 2. not stale: nothing that wrote the sector after that operation ended was over before the read began;
-//! 3. not torn: a read that shows an operation in one sector shows nothing older than it in another;
-//! 4. the size that a read met is the end of an operation, and no older than the read;
-//! 5. an append went to the end of the file, and where no other went;
-//! 6. all "was overwritten by" that the reads showed, and all "was over before the other began", form no cycle.
+//! 1. a sector holds zeros, or data that an operation wrote there which began before the read ended;
+//! 2. not stale: no other write of the sector began after that operation ended and was over before the read began;
+//! 3. not torn: a read that returns an operation's data in one sector returns nothing older in another sector;
+//! 4. the size that a read found is the end of an operation, and no older than the read;
+//! 5. an append went to the end of the file, and no two appends overlap;
+//! 6. the relations "was overwritten by", as reads returned it, and "was over before the other began" form no cycle.
 //!
-//! An operation is over when it returns, or when a read that shows it returns.
+//! An operation is over when it returns, or when a read that returns its data returns.
 //!
-//! Where overwrites share the file with reads and each other, as under the policies that lock whole files, only
-//! what holds for each sector remains: rules 3 and 6 do not, and a read that shows an operation does not mean that
-//! it is over.
+//! Where overwrites share the file with reads and with each other, as under the policies that lock whole files, only
+//! rules about single sectors apply: rules 3 and 6 do not, and a read that returns an operation's data does not mean
+//! that the operation is over.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -34,7 +34,7 @@ pub enum Overwrites {
 /// Checks a history that began with a file of the sectors `base`.
 ///
 /// # Errors
-/// What has no explanation.
+/// The read or change that no order explains.
 pub fn explain(base: &[Seen], log: &Log, overwrites: Overwrites) -> Result<(), String> {
     let mut checker = Checker::new(base, log, overwrites);
     for (number, read) in log.reads.iter().enumerate() {
@@ -55,12 +55,12 @@ struct Checker<'a> {
     overwrites: Overwrites,
     /// `end` is when the change was over.
     changes: Vec<Change>,
-    /// Which changes wrote a sector.
+    /// By sector: the changes that wrote it.
     writers: HashMap<u64, Vec<usize>>,
-    /// Which changes set the size.
+    /// The changes that set the size.
     cuts: Vec<usize>,
     by_stamp: HashMap<Stamp, usize>,
-    /// The last read that showed a change.
+    /// By change: the last read that returned its data.
     shown_in: Vec<Option<usize>>,
     /// The first change was overwritten by the second.
     edges: HashSet<(usize, usize)>,
@@ -98,7 +98,7 @@ impl<'a> Checker<'a> {
         checker
     }
 
-    /// Before any rule is applied: a change is over once a read has shown it.
+    /// Before any rule is applied: a change is over once a read has returned its data.
     fn tighten(&mut self, read: &Read) {
         for run in &read.runs {
             if let Seen::Data(stamp) = run.seen
@@ -123,7 +123,7 @@ impl<'a> Checker<'a> {
         format!("{} {:?} between {} and {}", change.way, change.effect, change.start, change.end)
     }
 
-    /// Notes which changes the read shows, after rule 1 for each.
+    /// Notes the changes whose data the read returned, after rule 1 for each.
     fn mark(&mut self, number: usize, read: &Read) -> Result<(), String> {
         for run in &read.runs {
             let Seen::Data(stamp) = run.seen else { continue };
@@ -132,7 +132,7 @@ impl<'a> Checker<'a> {
             let Effect::Write { first, end, .. } = change.effect else { continue };
             if run.first < first || end < run.end || change.start > read.end {
                 return Err(format!(
-                    "{run:?} shown between {} and {} was never written by {}",
+                    "{run:?} returned between {} and {} was never written by {}",
                     read.start,
                     read.end,
                     self.describe(index)
@@ -156,13 +156,13 @@ impl<'a> Checker<'a> {
                     (Seen::Data(_), Some(source)) => self.written(number, read, sector, source),
                     (seen, None) => self.kept(number, read, sector, seen),
                 };
-                result.map_err(|e| format!("sector {sector} shows {:?}: {e}", run.seen))?;
+                result.map_err(|e| format!("sector {sector} holds {:?}: {e}", run.seen))?;
             }
         }
         Ok(())
     }
 
-    /// What changed the sector and took effect before the read.
+    /// Returns the changes of the sector that took effect before the read.
     fn known<'b>(&'b self, number: usize, read: &'b Read, sector: u64) -> impl Iterator<Item = usize> + 'b {
         let writers = self.writers.get(&sector).map_or(&[][..], Vec::as_slice);
         let shown =
@@ -179,7 +179,7 @@ impl<'a> Checker<'a> {
         self.cuts.iter().copied().filter(before)
     }
 
-    /// A sector that shows a change of this round.
+    /// Checks a sector with data of a change of this round.
     fn written(&mut self, number: usize, read: &Read, sector: u64, source: usize) -> Result<(), String> {
         let over = self.changes[source].end;
         let mut edges = Vec::new();
@@ -190,7 +190,9 @@ impl<'a> Checker<'a> {
             }
             if over < change.start {
                 let (index, source) = (self.describe(index), self.describe(source));
-                return Err(format!("{source} is older than {index}, which the read shows or began after"));
+                return Err(format!(
+                    "{source} is older than {index}, which the read returned or began after"
+                ));
             }
             if change.end >= self.changes[source].start {
                 edges.push((index, source));
@@ -200,20 +202,20 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// A sector that shows what the round began with.
+    /// Checks a sector with its contents from before the round.
     fn kept(&self, number: usize, read: &Read, sector: u64, seen: Seen) -> Result<(), String> {
         if self.base_at(sector) != seen {
             return Err(format!("it held {:?} when the round began", self.base_at(sector)));
         }
         match self.known(number, read, sector).chain(self.known_cuts(read, sector)).next() {
             Some(index) => {
-                Err(format!("older than {}, which the read shows or began after", self.describe(index)))
+                Err(format!("older than {}, which the read returned or began after", self.describe(index)))
             }
             None => Ok(()),
         }
     }
 
-    /// A sector of zeros: never written, or cut off or zeroed since.
+    /// Checks a sector of zeros: never written, or truncated or zeroed since.
     fn zero(&self, number: usize, read: &Read, sector: u64) -> Result<(), String> {
         let newest = self.known(number, read, sector).max_by_key(|&index| self.changes[index].start);
         let Some(newest) = newest else {
@@ -226,12 +228,12 @@ impl<'a> Checker<'a> {
             return Ok(());
         }
         Err(format!(
-            "nothing cut it off since {}, which the read shows or began after",
+            "no truncation removed it since {}, which the read returned or began after",
             self.describe(newest)
         ))
     }
 
-    /// Whether the sector was cut off, or zeroed.
+    /// Returns true if the sector was truncated or zeroed.
     fn cut_since(&self, moment: u64, read: &Read, sector: u64) -> bool {
         let in_time = |change: &Change| change.start < read.end && change.end >= moment;
         let cut = |change: &Change| change.effect.end() <= sector && in_time(change);
@@ -241,7 +243,7 @@ impl<'a> Checker<'a> {
             || writers.iter().any(|&index| zeroes(&self.changes[index]))
     }
 
-    /// Whether a size below `size` was set at some moment from `since` to `until`.
+    /// Returns true if a size below `size` was set at a moment from `since` to `until`.
     fn shrunk(&self, size: u64, since: u64, until: u64) -> bool {
         self.cuts.iter().any(|&index| {
             let cut = &self.changes[index];
@@ -253,7 +255,7 @@ impl<'a> Checker<'a> {
     fn size(&self, number: usize, read: &Read) -> Result<(), String> {
         let end = read.end_of_data;
         if end < read.wanted {
-            // The file ended at `end`, or if nothing was read anywhere before it.
+            // The file ended at `end`, or before it if nothing was read.
             if self.base_size() > end && !self.shrunk(self.base_size(), 0, read.end) {
                 return Err(format!(
                     "it ended at {end}, but the file never shrank below {}",
@@ -274,11 +276,11 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// That the size may have been at least `end`, and exactly that if the read stopped there.
+    /// Checks that the size may have been at least `end`, and exactly that if the read stopped there.
     fn covered(&self, read: &Read, end: u64) -> Result<(), String> {
         let exact = end < read.wanted;
         let fits = |size: u64| if exact { size == end } else { size >= end };
-        // Whether a smaller size was set after `since` and before the read.
+        // True if a smaller size was set after `since` and before the read.
         let undone = |since: u64| {
             self.cuts.iter().any(|&index| {
                 let cut = &self.changes[index];
@@ -290,7 +292,7 @@ impl<'a> Checker<'a> {
         if (fits(self.base_size()) && !undone(0)) || self.changes.iter().any(grown) {
             return Ok(());
         }
-        Err(format!("it ended at {end}, where no operation had the file end"))
+        Err(format!("it ended at {end}, which is the end of no operation"))
     }
 
     /// Rule 5.
@@ -304,7 +306,7 @@ impl<'a> Checker<'a> {
         for (nth, &(index, first, end)) in appends.iter().enumerate() {
             let append = &self.changes[index];
             let is_end = |other: &Change| other.effect.end() == first && other.start < append.end;
-            // An append that claimed what lies before this one may have had to go elsewhere when the size was set.
+            // An append that claimed the range before this one may have moved when the size was set.
             let voided = self.cuts.iter().any(|&index| self.changes[index].end >= append.start);
             if self.base_size() != first && !voided && !self.changes.iter().any(is_end) {
                 return Err(format!("{}: nothing ended there", self.describe(index)));
@@ -319,7 +321,11 @@ impl<'a> Checker<'a> {
             for (earlier, other) in self.changes.iter().enumerate() {
                 let passed = other.effect.end() > first && other.end < append.start;
                 if passed && !self.shrunk(first + 1, other.start, append.end) {
-                    return Err(format!("{} is not behind {}", self.describe(index), self.describe(earlier)));
+                    return Err(format!(
+                        "{} does not begin at the end of {}",
+                        self.describe(index),
+                        self.describe(earlier)
+                    ));
                 }
             }
             for &(other, other_first, other_end) in &appends[nth + 1..] {
@@ -333,7 +339,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Rule 6: sorts the changes by what is known of their order.
+    /// Rule 6: sorts the changes by their known order.
     fn order(&self) -> Result<(), String> {
         let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut waits = vec![0_u32; self.changes.len()];

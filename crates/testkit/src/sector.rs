@@ -15,7 +15,7 @@ pub struct Stamp {
     pub file: u32,
     /// Number of the thread.
     pub writer: u32,
-    /// Number of the operation among those of the thread.
+    /// Number of the operation within its thread.
     pub sequence: u64,
     /// For an append, the sector of the file at which it begins; otherwise 0.
     pub origin: u64,

@@ -1,8 +1,8 @@
-//! Runs other programs, such as those of e2fsprogs.
+//! Runs other programs, such as e2fsck and debugfs.
 
 use std::process::{Command, Output};
 
-/// Prints that something was not tested, and why.
+/// Prints what was not tested, and the reason.
 pub fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
 }

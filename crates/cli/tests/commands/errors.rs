@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
-use testkit::command::{Bench, run, text};
+use testkit::command::{ScratchImage, run, text};
 
 /// The arguments of a command, and the error that it prints after `parext4: `. `@` stands for the temporary directory with
 /// a slash.
 type Case = (&'static str, &'static str);
 
-/// Images that cannot be opened, and why. Each command that opens an image says the same.
+/// Images that cannot be opened, and the error, which all commands that open an image share.
 const IMAGES: &[Case] = &[
     ("missing.img", "no such file or directory"),
     ("dir", "is neither a regular file nor a block device"),
@@ -98,63 +98,63 @@ const PATHS: &[Case] = &[
 ];
 
 /// The temporary directory with all images and files that the tables name, and a file that locks one of them.
-fn provisions() -> (Bench, File) {
-    let bench = Bench::empty();
+fn provisions() -> (ScratchImage, File) {
+    let scratch = ScratchImage::empty();
     for (name, size) in
         [("a.img", "32M"), ("damaged.img", "4M"), ("scratched.img", "32M"), ("full.img", "4M")]
     {
-        bench.ok(&["mkfs", &text(&bench.path(name)), "--size", size]);
+        scratch.ok(&["mkfs", &text(&scratch.path(name)), "--size", size]);
     }
-    fs::create_dir(bench.path("dir")).unwrap();
-    fs::write(bench.path("outside"), "outside").unwrap();
-    fs::write(bench.path("large"), vec![7; 8 << 20]).unwrap();
-    fs::write(bench.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
-    fs::write(bench.path("empty.img"), "").unwrap();
+    fs::create_dir(scratch.path("dir")).unwrap();
+    fs::write(scratch.path("outside"), "outside").unwrap();
+    fs::write(scratch.path("large"), vec![7; 8 << 20]).unwrap();
+    fs::write(scratch.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
+    fs::write(scratch.path("empty.img"), "").unwrap();
     let mut swap = vec![0; 1 << 20];
     swap[4086..4096].copy_from_slice(b"SWAPSPACE2");
-    fs::write(bench.path("swap.img"), swap).unwrap();
+    fs::write(scratch.path("swap.img"), swap).unwrap();
     // The number of inodes: the checksum of the superblock is wrong then.
-    File::options().write(true).open(bench.path("damaged.img")).unwrap().write_all_at(b"x", 1024).unwrap();
+    File::options().write(true).open(scratch.path("damaged.img")).unwrap().write_all_at(b"x", 1024).unwrap();
 
-    let tree = bench.path("tree");
+    let tree = scratch.path("tree");
     fs::create_dir_all(tree.join("d")).unwrap();
     fs::write(tree.join("f"), "f").unwrap();
     fs::write(tree.join("d/in-a-scratched-block"), "x").unwrap();
     symlink("nowhere", tree.join("dangling")).unwrap();
     for image in ["a.img", "scratched.img"] {
-        bench.ok(&["put", &text(&tree.join(".")), &text(&bench.path(image))]);
+        scratch.ok(&["put", &text(&tree.join(".")), &text(&scratch.path(image))]);
     }
-    scratch(&bench, b"in-a-scratched-block");
-    assert!(!run(&["put", &text(&bench.path("large")), &text(&bench.path("full.img"))]).status.success());
+    corrupt_name(&scratch, b"in-a-scratched-block");
+    assert!(!run(&["put", &text(&scratch.path("large")), &text(&scratch.path("full.img"))]).status.success());
 
-    fs::copy(bench.path("a.img"), bench.path("locked.img")).unwrap();
-    let locked = File::open(bench.path("locked.img")).unwrap();
+    fs::copy(scratch.path("a.img"), scratch.path("locked.img")).unwrap();
+    let locked = File::open(scratch.path("locked.img")).unwrap();
     flock(&locked, FlockOperation::LockExclusive).unwrap();
-    (bench, locked)
+    (scratch, locked)
 }
 
 /// Changes the name wherever it lies in `scratched.img`: the checksum of its block is wrong then.
-fn scratch(bench: &Bench, name: &[u8]) {
-    let mut bytes = fs::read(bench.path("scratched.img")).unwrap();
+fn corrupt_name(scratch: &ScratchImage, name: &[u8]) {
+    let mut bytes = fs::read(scratch.path("scratched.img")).unwrap();
     let places: Vec<_> =
         bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name).collect();
     let places: Vec<usize> = places.into_iter().map(|(place, _)| place).collect();
     assert!(!places.is_empty());
     places.into_iter().for_each(|place| bytes[place] = b'I');
-    fs::write(bench.path("scratched.img"), bytes).unwrap();
+    fs::write(scratch.path("scratched.img"), bytes).unwrap();
 }
 
 /// Replaces `@` by the temporary directory.
-fn filled_in(bench: &Bench, text: &str) -> String {
-    text.replace('@', &format!("{}/", bench.path("").display().to_string().trim_end_matches('/')))
+fn filled_in(scratch: &ScratchImage, text: &str) -> String {
+    text.replace('@', &format!("{}/", scratch.path("").display().to_string().trim_end_matches('/')))
 }
 
 /// Runs a command, which must fail with one line that begins with `expected`. Returns what is wrong.
-fn mismatch(bench: &Bench, command: &str, expected: &str) -> Option<String> {
-    let command = filled_in(bench, command);
+fn mismatch(scratch: &ScratchImage, command: &str, expected: &str) -> Option<String> {
+    let command = filled_in(scratch, command);
     let output = run(&command.split(' ').collect::<Vec<_>>());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    let expected = format!("parext4: {}", filled_in(bench, expected));
+    let expected = format!("parext4: {}", filled_in(scratch, expected));
     let is_one_line = error.lines().count() == 1 && !error.contains("os error");
     let is_advised = error.ends_with("; run e2fsck on the image\n") == error.contains("corrupt volume");
     let as_expected = error.starts_with(&expected) && is_one_line && is_advised;
@@ -164,12 +164,12 @@ fn mismatch(bench: &Bench, command: &str, expected: &str) -> Option<String> {
 
 #[test]
 fn images_that_cannot_be_opened_are_named() {
-    let (bench, _locked) = provisions();
+    let (scratch, _locked) = provisions();
     let all = COMMANDS.iter().flat_map(|command| IMAGES.iter().map(move |image| (command, image)));
     let mismatches: Vec<_> = all
         .filter_map(|(command, (image, error))| {
             let command = command.replace("IMAGE", &format!("@{image}"));
-            mismatch(&bench, &command, &format!("@{image}: {error}"))
+            mismatch(&scratch, &command, &format!("@{image}: {error}"))
         })
         .collect();
     assert!(mismatches.is_empty(), "{}", mismatches.concat());
@@ -177,21 +177,21 @@ fn images_that_cannot_be_opened_are_named() {
 
 #[test]
 fn paths_are_named() {
-    let (bench, _locked) = provisions();
+    let (scratch, _locked) = provisions();
     let mismatches: Vec<_> =
-        PATHS.iter().filter_map(|(command, error)| mismatch(&bench, command, error)).collect();
+        PATHS.iter().filter_map(|(command, error)| mismatch(&scratch, command, error)).collect();
     assert!(mismatches.is_empty(), "{}", mismatches.concat());
-    let image = bench.path("a.img");
+    let image = scratch.path("a.img");
     let output = Command::new("e2fsck").args(["-f", "-n"]).arg(image).output();
     assert!(output.is_err() || output.unwrap().status.success());
 }
 
 #[test]
 fn permission_is_denied_by_name() {
-    let (bench, _locked) = provisions();
-    let image = bench.path("a.img");
+    let (scratch, _locked) = provisions();
+    let image = scratch.path("a.img");
     fs::set_permissions(&image, Permissions::from_mode(0o444)).unwrap();
-    fs::set_permissions(bench.path(""), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.path(""), Permissions::from_mode(0o755)).unwrap();
     let as_nobody = |arguments: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
@@ -211,9 +211,9 @@ fn permission_is_denied_by_name() {
     assert!(as_nobody(&["ls", &name]).unwrap().status.success());
     denied(&["rm", &format!("{name}:/f")], &name);
     denied(&["recover", &name], &name);
-    let new = text(&bench.path("new.img"));
+    let new = text(&scratch.path("new.img"));
     denied(&["mkfs", &new, "--size", "4M"], &new);
-    let out = text(&bench.path("out"));
+    let out = text(&scratch.path("out"));
     denied(&["get", &format!("{name}:/f"), &out], &out);
     fs::set_permissions(&image, Permissions::from_mode(0o600)).unwrap();
     denied(&["ls", &name], &name);
@@ -221,8 +221,8 @@ fn permission_is_denied_by_name() {
 
 #[test]
 fn a_volume_that_cannot_be_written_is_named() {
-    let bench = Bench::empty();
-    let image = bench.path("quota.img");
+    let scratch = ScratchImage::empty();
+    let image = scratch.path("quota.img");
     File::create(&image).unwrap().set_len(32 << 20).unwrap();
     let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "quota"]).arg(&image).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -231,16 +231,16 @@ fn a_volume_that_cannot_be_written_is_named() {
     for command in
         ["mkdir @quota.img:/x", "rm @quota.img:/x", "put @quota.img @quota.img:/x", "mount @quota.img @"]
     {
-        assert_eq!(mismatch(&bench, command, "@quota.img: the volume is read-only: "), None);
+        assert_eq!(mismatch(&scratch, command, "@quota.img: the volume is read-only: "), None);
     }
-    bench.ok(&["ls", &text(&image)]);
+    scratch.ok(&["ls", &text(&image)]);
 }
 
 #[test]
 fn a_full_standard_output_is_named() {
-    let (bench, _locked) = provisions();
+    let (scratch, _locked) = provisions();
     for command in ["info @a.img", "ls @a.img", "cat @a.img:/f", "fiemap @a.img:/f", "completions bash"] {
-        let command = filled_in(&bench, command);
+        let command = filled_in(&scratch, command);
         let mut program = Command::new(env!("CARGO_BIN_EXE_parext4"));
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = program.args(command.split(' ')).stdout(full).stderr(Stdio::piped()).output().unwrap();

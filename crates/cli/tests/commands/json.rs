@@ -7,9 +7,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::symlink;
 
 use serde_json::Value;
-use testkit::command::{Bench, run, text};
+use testkit::command::{ScratchImage, run, text};
 
-/// Runs a command and parses what it prints.
+/// Runs a command and parses its output.
 fn json(arguments: &[impl AsRef<OsStr>]) -> Value {
     let output = run(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -17,8 +17,8 @@ fn json(arguments: &[impl AsRef<OsStr>]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The fields that the tables below the headings of docs/json.md list for a command: of its value, and of what that
-/// contains.
+/// Returns the fields that the tables below the headings of docs/json.md list for a command: of its value, and of the
+/// objects in it.
 fn documented(command: &str) -> Vec<BTreeSet<String>> {
     let text = include_str!("../../../../docs/json.md");
     let is_of_command = |section: &&str| {
@@ -42,15 +42,15 @@ fn fields(value: &Value) -> BTreeSet<String> {
 
 #[test]
 fn all_fields_are_documented() {
-    let bench = Bench::new(&[]);
-    let (image, file) = (text(&bench.image()), bench.path("file"));
+    let scratch = ScratchImage::new(&[]);
+    let (image, file) = (text(&scratch.image()), scratch.path("file"));
     fs::write(&file, vec![7; 5000]).unwrap();
-    let inside = bench.inside("/file");
+    let inside = scratch.inside("/file");
 
     let put = json(&["put", "--json", &text(&file), &image]);
     assert_eq!((&put["files"], &put["bytes"], &put["warnings"]), (&1.into(), &5000.into(), &0.into()));
     assert_eq!((&put["image"], &put["path"]), (&image.clone().into(), &"/".into()));
-    let get = json(&["get", "--json", &inside, &text(&bench.path("out"))]);
+    let get = json(&["get", "--json", &inside, &text(&scratch.path("out"))]);
     assert_eq!((&get["files"], &get["bytes"], &get["path"]), (&1.into(), &5000.into(), &"/file".into()));
     let map = json(&["fiemap", "--json", &inside]);
     assert_eq!((&map["size"], &map["extents"][0]["offset"]), (&5000.into(), &0.into()));
@@ -62,7 +62,7 @@ fn all_fields_are_documented() {
         (&list[0]["name"], &list[0]["path"], &list[0]["target"]),
         (&"file".into(), &"/file".into(), &Value::Null)
     );
-    let made = json(&["mkfs", "--json", "--size", "4M", &text(&bench.path("new.img"))]);
+    let made = json(&["mkfs", "--json", "--size", "4M", &text(&scratch.path("new.img"))]);
     assert_eq!(made["size"], 4 << 20);
     let info = json(&["info", "--json", &image]);
     let values = [("put", &put), ("get", &get), ("fiemap", &map), ("recover", &recovered), ("ls", &list[0])];
@@ -73,10 +73,10 @@ fn all_fields_are_documented() {
 
 #[test]
 fn names_lose_no_bytes() {
-    let bench = Bench::empty();
-    let mut image = bench.path("a").into_os_string().into_vec();
+    let scratch = ScratchImage::empty();
+    let mut image = scratch.path("a").into_os_string().into_vec();
     image.extend(b"\xff.img");
-    let (image, tree) = (OsString::from_vec(image), bench.path("tree"));
+    let (image, tree) = (OsString::from_vec(image), scratch.path("tree"));
     fs::create_dir(&tree).unwrap();
     let name = OsStr::from_bytes(b"n\xe4me\xff");
     symlink(OsStr::from_bytes(b"t\xe4rget"), tree.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! The commands: what they print, and how they fail.
+//! The commands: their output and their errors.
 
 mod errors;
 mod json;
@@ -8,39 +8,39 @@ mod mkfs;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use testkit::command::{Bench, run, text};
+use testkit::command::{ScratchImage, run, text};
 
 #[test]
 fn directories_are_listed() {
-    let bench = Bench::new(&[]);
-    bench.ok(&["mkdir", "-p", &bench.inside("/dir/sub"), &bench.inside("/dir/.hidden")]);
-    let file = bench.path("file");
+    let scratch = ScratchImage::new(&[]);
+    scratch.ok(&["mkdir", "-p", &scratch.inside("/dir/sub"), &scratch.inside("/dir/.hidden")]);
+    let file = scratch.path("file");
     fs::write(&file, "x").unwrap();
-    bench.ok(&["put", &text(&file), &bench.inside("/dir")]);
-    assert_eq!(bench.ok(&["ls", &bench.inside("/dir")]), "file\nsub\n");
-    assert_eq!(bench.ok(&["ls", "-a", &bench.inside("/dir")]), ".hidden\nfile\nsub\n");
-    assert_eq!(bench.ok(&["ls", "-R", &bench.inside("/dir")]), "/dir:\nfile\nsub\n\n/dir/sub:\n");
-    assert_eq!(bench.ok(&["ls", &bench.inside("/dir/file")]), "/dir/file\n");
-    let long = bench.ok(&["ls", "-l", &bench.inside("/dir")]);
+    scratch.ok(&["put", &text(&file), &scratch.inside("/dir")]);
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/dir")]), "file\nsub\n");
+    assert_eq!(scratch.ok(&["ls", "-a", &scratch.inside("/dir")]), ".hidden\nfile\nsub\n");
+    assert_eq!(scratch.ok(&["ls", "-R", &scratch.inside("/dir")]), "/dir:\nfile\nsub\n\n/dir/sub:\n");
+    assert_eq!(scratch.ok(&["ls", &scratch.inside("/dir/file")]), "/dir/file\n");
+    let long = scratch.ok(&["ls", "-l", &scratch.inside("/dir")]);
     let lines: Vec<&str> = long.lines().collect();
     assert!(lines[0].starts_with("-rw") && lines[0].ends_with(" file"), "{long}");
     assert!(lines[1].starts_with("drwxr-xr-x 2 ") && lines[1].ends_with(" sub"), "{long}");
     let list: serde_json::Value =
-        serde_json::from_str(&bench.ok(&["ls", "--json", &bench.inside("/dir")])).unwrap();
+        serde_json::from_str(&scratch.ok(&["ls", "--json", &scratch.inside("/dir")])).unwrap();
     assert_eq!((&list[0]["path"], &list[0]["type"]), (&"/dir/file".into(), &"file".into()));
     assert_eq!((&list[1]["mode"], &list[0]["size"]), (&"0755".into(), &1.into()));
 }
 
 #[test]
 fn an_image_alone_means_its_root() {
-    let bench = Bench::new(&[]);
-    let (image, file) = (text(&bench.image()), bench.path("file"));
+    let scratch = ScratchImage::new(&[]);
+    let (image, file) = (text(&scratch.image()), scratch.path("file"));
     fs::write(&file, "x").unwrap();
-    bench.ok(&["put", &text(&file), &image]);
-    assert_eq!(bench.ok(&["ls", &image]), "file\nlost+found\n");
-    assert_eq!(bench.ok(&["ls", "-l", &image]), bench.ok(&["ls", "-l", &bench.inside("/")]));
-    bench.ok(&["get", &image, &text(&bench.path("out"))]);
-    assert_eq!(fs::read(bench.path("out/file")).unwrap(), b"x");
+    scratch.ok(&["put", &text(&file), &image]);
+    assert_eq!(scratch.ok(&["ls", &image]), "file\nlost+found\n");
+    assert_eq!(scratch.ok(&["ls", "-l", &image]), scratch.ok(&["ls", "-l", &scratch.inside("/")]));
+    scratch.ok(&["get", &image, &text(&scratch.path("out"))]);
+    assert_eq!(fs::read(scratch.path("out/file")).unwrap(), b"x");
     for command in ["cat", "rm", "mkdir", "fiemap"] {
         let output = run(&[command, &image]);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -50,39 +50,39 @@ fn an_image_alone_means_its_root() {
     let output = run(&["ls", &format!("{image}:file")]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains(&format!("such as {image}:/file")), "{errors}");
-    bench.fsck();
+    scratch.fsck();
 }
 
 #[test]
 fn a_recursive_listing_ends_at_paths_that_are_too_long() {
-    let bench = Bench::new(&[]);
+    let scratch = ScratchImage::new(&[]);
     let deep = format!("/{}", "d".repeat(250)).repeat(17);
-    bench.ok(&["mkdir", "-p", &bench.inside(&deep)]);
-    assert!(bench.fails(&["ls", "-R", &bench.inside("/")]).contains("longer than 4096 bytes"));
+    scratch.ok(&["mkdir", "-p", &scratch.inside(&deep)]);
+    assert!(scratch.fails(&["ls", "-R", &scratch.inside("/")]).contains("longer than 4096 bytes"));
 }
 
 #[test]
 fn failures_are_one_line_with_a_reason() {
-    let bench = Bench::new(&[]);
-    let error = bench.fails(&["cat", &bench.inside("/missing")]);
+    let scratch = ScratchImage::new(&[]);
+    let error = scratch.fails(&["cat", &scratch.inside("/missing")]);
     assert!(error.contains("/missing: no such file"), "{error}");
-    assert!(bench.fails(&["cat", &bench.inside("/lost+found")]).contains("is a directory"));
-    assert!(bench.fails(&["rm", &bench.inside("/lost+found")]).contains("-r"));
-    bench.fails(&["rm", "-r", &bench.inside("/")]);
-    assert!(bench.fails(&["mkdir", &bench.inside("/lost+found")]).contains("exists"));
-    bench.ok(&["mkdir", "-p", &bench.inside("/lost+found")]);
-    bench.fails(&["info", &text(&bench.path("missing.img"))]);
-    fs::write(bench.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
-    bench.fails(&["info", &text(&bench.path("noise.img"))]);
-    fs::write(bench.path("short.img"), "x").unwrap();
-    bench.fails(&["info", &text(&bench.path("short.img"))]);
-    bench.fsck();
+    assert!(scratch.fails(&["cat", &scratch.inside("/lost+found")]).contains("is a directory"));
+    assert!(scratch.fails(&["rm", &scratch.inside("/lost+found")]).contains("-r"));
+    scratch.fails(&["rm", "-r", &scratch.inside("/")]);
+    assert!(scratch.fails(&["mkdir", &scratch.inside("/lost+found")]).contains("exists"));
+    scratch.ok(&["mkdir", "-p", &scratch.inside("/lost+found")]);
+    scratch.fails(&["info", &text(&scratch.path("missing.img"))]);
+    fs::write(scratch.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
+    scratch.fails(&["info", &text(&scratch.path("noise.img"))]);
+    fs::write(scratch.path("short.img"), "x").unwrap();
+    scratch.fails(&["info", &text(&scratch.path("short.img"))]);
+    scratch.fsck();
 }
 
 #[test]
 fn unknown_schemes_are_refused_by_name() {
-    let bench = Bench::empty();
-    let (url, dir) = ("tape://host/disk", text(&bench.path("dir")));
+    let scratch = ScratchImage::empty();
+    let (url, dir) = ("tape://host/disk", text(&scratch.path("dir")));
     fs::create_dir(&dir).unwrap();
     let inside = format!("{url}:/file");
     let commands: &[&[&str]] = &[
@@ -103,12 +103,12 @@ fn unknown_schemes_are_refused_by_name() {
         &["bench", "--size=1m", "--target", &format!("lib:{url}")],
     ];
     for command in commands {
-        let errors = bench.fails(command);
+        let errors = scratch.fails(command);
         let refusal = format!("{url}: unknown scheme \"tape\"; if it is the name of a file, type ./{url}");
         assert!(errors.contains(&refusal), "{command:?}: {errors}");
     }
-    // A path is never read as a URL once a slash comes before its colon.
-    assert!(bench.fails(&["info", "./tape:disk"]).contains("./tape:disk: no such file"));
+    // A path with a slash before its first colon is never parsed as a URL.
+    assert!(scratch.fails(&["info", "./tape:disk"]).contains("./tape:disk: no such file"));
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn wrong_usage_is_exit_code_2() {
 
 #[test]
 fn a_reader_that_leaves_is_no_failure() {
-    let bench = Bench::new(&[]);
-    let file = bench.path("file");
+    let scratch = ScratchImage::new(&[]);
+    let file = scratch.path("file");
     fs::write(&file, vec![0; 8 << 20]).unwrap();
-    bench.ok(&["put", &text(&file), &bench.inside("/")]);
+    scratch.ok(&["put", &text(&file), &scratch.inside("/")]);
     let mut cat = Command::new(env!("CARGO_BIN_EXE_parext4"))
-        .args(["cat", &bench.inside("/file")])
+        .args(["cat", &scratch.inside("/file")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -139,18 +139,18 @@ fn a_reader_that_leaves_is_no_failure() {
 
 #[test]
 fn recover_has_nothing_to_do_on_a_clean_volume() {
-    let bench = Bench::new(&[]);
-    let image = text(&bench.image());
-    assert_eq!(bench.ok(&["recover", "--journal-only", &image]), "replayed 0 transactions, 0 blocks\n");
-    assert_eq!(bench.ok(&["recover", &image]), "replayed 0 transactions, 0 blocks\n");
-    bench.fsck();
+    let scratch = ScratchImage::new(&[]);
+    let image = text(&scratch.image());
+    assert_eq!(scratch.ok(&["recover", "--journal-only", &image]), "replayed 0 transactions, 0 blocks\n");
+    assert_eq!(scratch.ok(&["recover", &image]), "replayed 0 transactions, 0 blocks\n");
+    scratch.fsck();
 }
 
 #[test]
-fn the_demo_leaves_nothing_behind() {
-    let bench = Bench::new(&[]);
-    let image = bench.path("demo.img");
-    let out = bench.ok(&["demo", "--image", &text(&image), "--size", "64M", "--seconds", "1", "--json"]);
+fn the_demo_removes_its_files() {
+    let scratch = ScratchImage::new(&[]);
+    let image = scratch.path("demo.img");
+    let out = scratch.ok(&["demo", "--image", &text(&image), "--size", "64M", "--seconds", "1", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["blocks_wrong"], 0);
     assert!(report["blocks_verified"].as_u64().unwrap() >= 8192);
@@ -158,12 +158,12 @@ fn the_demo_leaves_nothing_behind() {
 }
 
 #[test]
-fn put_takes_a_policy_and_explains_itself() {
-    let bench = Bench::new(&[]);
-    let file = bench.path("file");
+fn put_accepts_a_policy_and_explains_its_waits() {
+    let scratch = ScratchImage::new(&[]);
+    let file = scratch.path("file");
     fs::write(&file, vec![7; 12 << 20]).unwrap();
     for policy in ["exclusive", "shared-overwrite", "range"] {
-        let dest = bench.inside(&format!("/{policy}"));
+        let dest = scratch.inside(&format!("/{policy}"));
         let output =
             run(&["put", "--quiet", "--threads", "4", "--policy", policy, "--explain", &text(&file), &dest]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -174,30 +174,30 @@ fn put_takes_a_policy_and_explains_itself() {
         let waits = said.lines().filter(|line| line.starts_with("* write of ")).count();
         assert_eq!(waits == 0, said.contains("waits for other operations: 0,"), "{said}");
     }
-    bench.fsck();
-    let refused = run(&["put", "--policy", "none", &text(&file), &bench.inside("/none")]);
+    scratch.fsck();
+    let refused = run(&["put", "--policy", "none", &text(&file), &scratch.inside("/none")]);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains("[possible values: exclusive, shared-overwrite, range]"), "{said}");
 }
 
 #[test]
-fn fallocate_changes_what_fiemap_shows() {
-    let bench = Bench::new(&["--block-size", "4096"]);
-    let file = bench.path("file");
+fn fallocate_changes_the_extents_that_fiemap_prints() {
+    let scratch = ScratchImage::new(&["--block-size", "4096"]);
+    let file = scratch.path("file");
     fs::write(&file, vec![7; 64 << 10]).unwrap();
-    bench.ok(&["put", &text(&file), &bench.inside("/file")]);
-    let path = bench.inside("/file");
+    scratch.ok(&["put", &text(&file), &scratch.inside("/file")]);
+    let path = scratch.inside("/file");
     let fallocate = |arguments: &[&str]| {
         let mut all = vec!["fallocate", path.as_str()];
         all.extend(arguments);
-        bench.ok(&all)
+        scratch.ok(&all)
     };
     fallocate(&["--punch-hole", "--offset", "4K", "--length", "4K"]);
     fallocate(&["-z", "-o", "16K", "-l", "8K"]);
     fallocate(&["--insert-range", "--offset", "32K", "--length", "8K"]);
     fallocate(&["--collapse-range", "--offset", "0", "--length", "4K"]);
     fallocate(&["--keep-size", "--offset", "68K", "--length", "4K"]);
-    let shown = bench.ok(&["fiemap", &path]);
+    let shown = scratch.ok(&["fiemap", &path]);
     assert!(shown.starts_with("Filesystem type is: ef53\nFile size of /file is 69632 (17 blocks"), "{shown}");
     let rows: Vec<(&str, bool)> =
         shown.lines().skip(3).filter_map(|row| Some((row.get(6..24)?, row.contains("unwritten")))).collect();
@@ -205,7 +205,7 @@ fn fallocate_changes_what_fiemap_shows() {
     assert_eq!(rows[..4], [(places[0], false), (places[1], true), (places[2], false), (places[3], false)]);
     assert_eq!(rows[4], ("      17..      17", true), "{shown}");
     assert!(shown.lines().nth(7).unwrap().ends_with("last,unwritten,eof"), "{shown}");
-    assert!(bench.fails(&["fallocate", &path, "-c", "-o", "1", "-l", "4K"]).contains("block size"));
+    assert!(scratch.fails(&["fallocate", &path, "-c", "-o", "1", "-l", "4K"]).contains("block size"));
     assert_eq!(run(&["fallocate", &path, "-c", "-p", "-l", "4K"]).status.code(), Some(2));
-    bench.fsck();
+    scratch.fsck();
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::command::{Bench, text};
+use testkit::command::{ScratchImage, text};
 
-/// Runs a program on `path`. Returns what it prints, `None` if it is not installed.
+/// Runs a program on `path`. Returns its output, or `None` if it is not installed.
 fn checked_by(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
     let output = Command::new(program).args(arguments).arg(path).stdin(Stdio::null()).output();
     let Ok(output) = output else {
@@ -20,12 +20,12 @@ fn checked_by(program: &str, arguments: &[&str], path: &Path) -> Option<String> 
 
 #[test]
 fn every_command_has_a_page_that_renders() {
-    let bench = Bench::empty();
-    let dir = bench.path("man/pages");
-    bench.ok(&["man", "--dir", &text(&dir)]);
+    let scratch = ScratchImage::empty();
+    let dir = scratch.path("man/pages");
+    scratch.ok(&["man", "--dir", &text(&dir)]);
     let pages = |section| fs::read_dir(dir.join(section)).unwrap().map(|entry| entry.unwrap().path());
     let pages: Vec<_> = pages("man1").chain(pages("man8")).collect();
-    let help = bench.ok(&["--help"]);
+    let help = scratch.ok(&["--help"]);
     let commands = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
         assert!(
@@ -48,12 +48,12 @@ fn every_command_has_a_page_that_renders() {
 
 #[test]
 fn shells_accept_the_completions() {
-    let bench = Bench::empty();
+    let scratch = ScratchImage::empty();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = bench.ok(&["completions", shell]);
+        let script = scratch.ok(&["completions", shell]);
         assert!(script.contains("fallocate") && script.contains("inode-ratio"), "{shell}");
         if matches!(shell, "bash" | "zsh" | "fish") {
-            let path = bench.path(shell);
+            let path = scratch.path(shell);
             fs::write(&path, script).unwrap();
             checked_by(shell, &["-n"], &path);
         }

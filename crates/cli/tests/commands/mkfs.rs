@@ -1,13 +1,14 @@
-//! `mkfs`: what it makes, and what it refuses to overwrite.
+//! `mkfs`: the volumes that it makes, and the contents that it refuses to overwrite.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testkit::command::{Bench, text};
+use testkit::command::{ScratchImage, text};
 
-/// A program that makes what `mkfs` must recognise, its arguments before the image, and the name that `mkfs` prints.
+/// A program that makes contents that `mkfs` must recognise, its arguments before the image, and the name that `mkfs`
+/// prints.
 type Maker = (&'static str, &'static [&'static str], &'static str);
 
 const MAKERS: &[Maker] = &[
@@ -33,42 +34,42 @@ const TABLES: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_volume_is_made_as_asked_for() {
-    let bench = Bench::new(&["--label", "first", "--block-size", "1024", "--inode-ratio", "32K"]);
-    bench.fsck();
-    let image = text(&bench.image());
-    let info: serde_json::Value = serde_json::from_str(&bench.ok(&["info", "--json", &image])).unwrap();
+fn a_volume_has_the_requested_options() {
+    let scratch = ScratchImage::new(&["--label", "first", "--block-size", "1024", "--inode-ratio", "32K"]);
+    scratch.fsck();
+    let image = text(&scratch.image());
+    let info: serde_json::Value = serde_json::from_str(&scratch.ok(&["info", "--json", &image])).unwrap();
     assert_eq!((&info["label"], &info["block_size"]), (&"first".into(), &1024.into()));
     assert_eq!((&info["blocks"], &info["inodes"]), (&65536.into(), &2048.into()));
 
-    let error = bench.fails(&["mkfs", &image, "--size", "64M"]);
+    let error = scratch.fails(&["mkfs", &image, "--size", "64M"]);
     assert!(error.contains("ext4") && error.contains("--force"), "{error}");
     let uuid = "01234567-89ab-cdef-0123-456789abcdef";
-    let summary = bench.ok(&["mkfs", &image, "--force", "--no-journal", "--uuid", uuid, "--json"]);
+    let summary = scratch.ok(&["mkfs", &image, "--force", "--no-journal", "--uuid", uuid, "--json"]);
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
     assert_eq!((&summary["uuid"], &summary["journal_blocks"]), (&uuid.into(), &0.into()));
     assert_eq!(summary["size"], 64 << 20);
-    bench.fsck();
-    assert!(bench.ok(&["info", &image]).contains("journal   none"));
+    scratch.fsck();
+    assert!(scratch.ok(&["info", &image]).contains("journal   none"));
 }
 
 #[test]
-fn a_failure_leaves_no_file() {
-    let bench = Bench::new(&[]);
-    let new = bench.path("new.img");
-    assert!(bench.fails(&["mkfs", &text(&new)]).contains("--size"));
-    bench.fails(&["mkfs", &text(&new), "--size", "64M", "--block-size", "3000"]);
+fn a_failed_mkfs_leaves_no_file() {
+    let scratch = ScratchImage::new(&[]);
+    let new = scratch.path("new.img");
+    assert!(scratch.fails(&["mkfs", &text(&new)]).contains("--size"));
+    scratch.fails(&["mkfs", &text(&new), "--size", "64M", "--block-size", "3000"]);
     assert!(!new.exists());
 }
 
 #[test]
 fn volumes_of_other_programs_are_overwritten_only_with_force() {
-    let bench = Bench::empty();
+    let scratch = ScratchImage::empty();
     for &(program, arguments, name) in MAKERS {
-        let image = sparse(&bench, program);
+        let image = sparse(&scratch, program);
         let mut maker = Command::new(program_path(program));
         if made(maker.args(arguments).arg(&image), program) {
-            refuses_without_force(&bench, &image, name);
+            refuses_without_force(&scratch, &image, name);
         }
         fs::remove_file(image).unwrap();
     }
@@ -76,26 +77,26 @@ fn volumes_of_other_programs_are_overwritten_only_with_force() {
 
 #[test]
 fn partition_tables_are_overwritten_only_with_force() {
-    let bench = Bench::empty();
+    let scratch = ScratchImage::empty();
     for (table, name) in TABLES {
-        let (image, script) = (sparse(&bench, "disk"), bench.path("table"));
+        let (image, script) = (sparse(&scratch, "disk"), scratch.path("table"));
         fs::write(&script, table).unwrap();
         let mut sfdisk = Command::new(program_path("sfdisk"));
         if made(sfdisk.arg("-q").arg(&image).stdin(File::open(script).unwrap()), "sfdisk") {
-            refuses_without_force(&bench, &image, name);
+            refuses_without_force(&scratch, &image, name);
         }
         fs::remove_file(image).unwrap();
     }
 }
 
-/// Only the copy at the end of the disk is left of the table.
+/// Only the table's copy at the end of the disk is left.
 #[test]
 fn a_backup_partition_table_is_found() {
-    let bench = Bench::empty();
-    let image = sparse(&bench, "disk");
+    let scratch = ScratchImage::empty();
+    let image = sparse(&scratch, "disk");
     File::options().write(true).open(&image).unwrap().write_all_at(b"EFI PART", SIZE - 512).unwrap();
     refuses_without_force(
-        &bench,
+        &scratch,
         &image,
         &format!("a GUID partition table (signature at byte {})", SIZE - 512),
     );
@@ -103,18 +104,18 @@ fn a_backup_partition_table_is_found() {
 
 #[test]
 fn a_device_in_use_is_not_overwritten() {
-    let bench = Bench::empty();
-    let image = sparse(&bench, "disk");
+    let scratch = ScratchImage::empty();
+    let image = sparse(&scratch, "disk");
     let Some(device) = Loop::attach(&image) else { return };
     let refused = |target: &Path, user: &str| {
-        let error = bench.fails(&["mkfs", "--force", &text(target)]);
+        let error = scratch.fails(&["mkfs", "--force", &text(target)]);
         assert_eq!(error, format!("parext4: {}: in use: {user}\n", target.display()));
     };
     let attached = format!("attached to {}", device.0.display());
     refused(&image, &attached);
-    bench.ok(&["mkfs", &text(&device.0)]);
+    scratch.ok(&["mkfs", &text(&device.0)]);
 
-    let dir = bench.path("mount point");
+    let dir = scratch.path("mount point");
     fs::create_dir(&dir).unwrap();
     if !made(Command::new("mount").arg(&device.0).arg(&dir), "mount") {
         return;
@@ -128,13 +129,13 @@ fn a_device_in_use_is_not_overwritten() {
 const SIZE: u64 = 512 << 20;
 
 /// Makes a sparse image named `name`.
-fn sparse(bench: &Bench, name: &str) -> PathBuf {
-    let image = bench.path(name);
+fn sparse(scratch: &ScratchImage, name: &str) -> PathBuf {
+    let image = scratch.path(name);
     File::create(&image).unwrap().set_len(SIZE).unwrap();
     image
 }
 
-/// Runs a program of the system. Returns false if it is not installed or cannot do its work here.
+/// Runs a program of the system. Returns false if it is not installed or fails here.
 fn made(command: &mut Command, program: &str) -> bool {
     let output = command.stdout(Stdio::null()).output();
     let is_made = output.as_ref().is_ok_and(|output| output.status.success());
@@ -152,18 +153,19 @@ fn program_path(program: &str) -> PathBuf {
     dirs.map(|dir| dir.join(program)).find(|path| path.exists()).unwrap_or_else(|| program.into())
 }
 
-/// `mkfs` names what the image holds, and leaves it as it is; with `--force`, a volume takes its place.
-fn refuses_without_force(bench: &Bench, image: &Path, name: &str) {
+/// Asserts that `mkfs` names the contents of the image and does not change them, and that `--force` replaces them by
+/// a volume.
+fn refuses_without_force(scratch: &ScratchImage, image: &Path, name: &str) {
     let image = text(image);
-    let error = bench.fails(&["mkfs", &image]);
+    let error = scratch.fails(&["mkfs", &image]);
     assert_eq!(error, format!("parext4: {image}: holds {name}; use --force to overwrite it\n"));
-    assert_eq!(bench.fails(&["mkfs", &image]), error);
-    bench.ok(&["mkfs", "--force", &image]);
-    let error = bench.fails(&["mkfs", &image]);
+    assert_eq!(scratch.fails(&["mkfs", &image]), error);
+    scratch.ok(&["mkfs", "--force", &image]);
+    let error = scratch.fails(&["mkfs", &image]);
     assert!(error.contains("holds an ext2, ext3 or ext4 file system (signature at byte 1080);"), "{error}");
 }
 
-/// A loop device, detached in the end.
+/// A loop device, detached when dropped.
 struct Loop(PathBuf);
 
 impl Loop {

@@ -10,14 +10,14 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utim
 use rustix::io::Errno;
 
 use crate::user::as_unprivileged;
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 #[test]
 fn an_append_only_file_is_read_at_any_length_and_touched() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
-        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-        let path = bed.path("log");
+        let Some(fuse) = FuseMount::mounted(&[], &format!("allow_other,{options}")) else { return };
+        std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+        let path = fuse.path("log");
         let contents: Vec<u8> = (0..70_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
         std::fs::write(&path, &contents).unwrap();
         chown(&path, Some(65534), Some(65534)).unwrap();
@@ -51,7 +51,7 @@ fn an_append_only_file_is_read_at_any_length_and_touched() {
             assert!(File::open(&path).unwrap().set_times(times).is_err());
         });
         tool(Command::new("chattr").arg("-a").arg(&path));
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -84,11 +84,11 @@ assert os.stat(path).st_size == 8192 + 12, os.stat(path).st_size
 fn older_handles_append_to_a_file_that_becomes_append_only() {
     // With `cache=writeback` fsync(2) fails here: the kernel sets the time of modification, which is refused.
     for options in ["cache=kernel", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = bed.path("log");
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("log");
         std::fs::write(&path, [b'x'; 8192]).unwrap();
         let run = || tool(Command::new("python3").args(["-c", HELD_FROM_BEFORE]).arg(&path));
-        if bed.watched(run).is_none() {
+        if fuse.watched(run).is_none() {
             return;
         }
         let mut expected = vec![b'x'; 8192];
@@ -96,6 +96,6 @@ fn older_handles_append_to_a_file_that_becomes_append_only() {
         expected[..5].copy_from_slice(b"later");
         expected.extend_from_slice(b"linelineline");
         assert_eq!(std::fs::read(&path).unwrap(), expected, "{options}");
-        bed.finish();
+        fuse.finish();
     }
 }

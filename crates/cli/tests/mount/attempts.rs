@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::fuse_mount::{Bed, tool, until};
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::{FuseMount, tool, until};
+use testkit::kernel_mount::KernelMount;
 
 const SCRIPT: &str = include_str!("attempts.py");
 
-/// Maps each attempt and its user to the error, and to what has changed afterwards.
+/// Maps each attempt and its user to the error and the changes.
 type Attempts = BTreeMap<String, (String, String)>;
 
 fn attempts(dir: &Path, subject: &str) -> Option<Attempts> {
@@ -32,13 +32,13 @@ fn succeeds(error: &str) -> bool {
 
 /// Runs the attempts of a subject on both, and compares the results.
 fn compare(subject: &str, least: usize) {
-    let Some(kernel) = Kernel::mounted(&[], "noatime") else { return };
-    let Some(bed) = Bed::mounted(&[], "allow_other,suid,dev") else { return };
-    for dir in [bed.bench().path("."), kernel.path().join("..")] {
+    let Some(kernel) = KernelMount::mounted(&[], "noatime") else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "allow_other,suid,dev") else { return };
+    for dir in [fuse.scratch().path("."), kernel.path().join("..")] {
         std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     }
     let (ours, theirs) = std::thread::scope(|scope| {
-        let ours = scope.spawn(|| attempts(bed.dir(), subject));
+        let ours = scope.spawn(|| attempts(fuse.dir(), subject));
         let theirs = attempts(&kernel.path(), subject);
         (ours.join().unwrap(), theirs)
     });
@@ -51,21 +51,21 @@ fn compare(subject: &str, least: usize) {
     });
     let differing: Vec<_> = differing.collect();
     assert!(differing.is_empty(), "{}", differing.join("\n"));
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
-fn contents_are_changed_by_whom_ext4_lets_change_them() {
+fn contents_are_changed_by_the_users_that_ext4_permits() {
     compare("contents", 400);
 }
 
 #[test]
-fn names_are_changed_by_whom_ext4_lets_change_them() {
+fn names_are_changed_by_the_users_that_ext4_permits() {
     compare("names", 900);
 }
 
 #[test]
-fn attributes_are_changed_by_whom_ext4_lets_change_them() {
+fn attributes_are_changed_by_the_users_that_ext4_permits() {
     compare("attributes", 700);
 }
 
@@ -92,17 +92,17 @@ except OSError as error:
 
 #[test]
 fn protected_files_are_not_overwritten_through_a_mapping() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
     let contents = vec![b'x'; 4096];
     let append = libc::O_APPEND.to_string();
     for (name, before, flags, later) in [("log", "+a", &append[..], ""), ("fixed", "-i", "0", "+i")] {
-        let path = bed.path(name);
+        let path = fuse.path(name);
         std::fs::write(&path, &contents).unwrap();
         if tool(Command::new("chattr").arg(before).arg(&path)).is_none() {
             return;
         }
         let stored =
-            bed.watched(|| tool(Command::new("python3").args(["-c", MAP]).arg(&path).args([flags, later])));
+            fuse.watched(|| tool(Command::new("python3").args(["-c", MAP]).arg(&path).args([flags, later])));
         let Some(stored) = stored else { return };
         assert_eq!(stored, "1\n", "{name}: EPERM");
         // The kernel drops the page shortly afterwards.
@@ -110,5 +110,5 @@ fn protected_files_are_not_overwritten_through_a_mapping() {
         tool(Command::new("chattr").arg("-ai").arg(&path));
         assert_eq!(std::fs::read(&path).unwrap(), contents, "{name}");
     }
-    bed.finish();
+    fuse.finish();
 }

@@ -1,4 +1,4 @@
-//! The attributes that the kernel caches are those in the volume.
+//! The attributes that the kernel caches agree with the volume.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use rustix::fs::{
     fallocate, ioctl_getflags, ioctl_setflags, setxattr, statx, utimensat,
 };
 
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Returns the attributes of a path from statx(2). With `FORCE_SYNC` the kernel asks the server first.
 fn attributes(path: &Path, flags: AtFlags) -> String {
@@ -70,8 +70,8 @@ fn attributes_that_the_server_changes_are_not_cached() {
         ("unlinked", |path| std::fs::remove_file(path.with_extension("link")).unwrap()),
     ];
     for options in ["cache=kernel", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let (dir, path) = (bed.path("dir"), bed.path("dir/file"));
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let (dir, path) = (fuse.path("dir"), fuse.path("dir/file"));
         std::fs::create_dir(&dir).unwrap();
         std::fs::write(&path, "contents").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
@@ -89,7 +89,7 @@ fn attributes_that_the_server_changes_are_not_cached() {
                 assert_eq!(kept, seen, "{options}, {what}: {}", path.display());
             }
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -99,8 +99,8 @@ fn direct(path: &Path) -> File {
 
 #[test]
 fn pages_stay_in_memory_when_the_file_is_opened_to_bypass_them() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    let path = bed.path("file");
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let path = fuse.path("file");
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let pages = || {
         std::fs::read(&path).unwrap();
@@ -121,5 +121,5 @@ fn pages_stay_in_memory_when_the_file_is_opened_to_bypass_them() {
     for pages in pages().into_iter().flatten() {
         assert_eq!(pages.trim(), "256");
     }
-    bed.finish();
+    fuse.finish();
 }

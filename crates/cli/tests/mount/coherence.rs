@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use testkit::command::text;
-use testkit::fuse_mount::{Bed, tool, until};
+use testkit::fuse_mount::{FuseMount, tool, until};
 
 const MODES: [&str; 3] = ["cache=kernel", "cache=writeback", "cache=direct"];
 
@@ -23,9 +23,9 @@ fn python(program: &str, path: &Path) -> Option<String> {
 #[test]
 fn write_reports_a_full_volume() {
     for options in ["rw", "cache=direct", "threads=1"] {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        bed.watched(|| {
-            let file = File::create_new(bed.path("file")).unwrap();
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        fuse.watched(|| {
+            let file = File::create_new(fuse.path("file")).unwrap();
             let chunk = vec![7; 1 << 20];
             let mut len = 0;
             let error = loop {
@@ -37,12 +37,12 @@ fn write_reports_a_full_volume() {
             };
             assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{options}");
             assert_eq!(file.metadata().unwrap().len(), len, "{options}");
-            let space = rustix::fs::statvfs(bed.dir()).unwrap();
+            let space = rustix::fs::statvfs(fuse.dir()).unwrap();
             assert!(space.f_bavail < 16, "{options}: {} blocks are left", space.f_bavail);
             file.sync_all().unwrap();
-            assert!(std::fs::read(bed.path("file")).unwrap().iter().all(|&byte| byte == 7), "{options}");
+            assert!(std::fs::read(fuse.path("file")).unwrap().iter().all(|&byte| byte == 7), "{options}");
         });
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -51,9 +51,9 @@ fn write_reports_a_full_volume() {
 #[test]
 fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
     for options in MODES {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = text(&bed.path("file"));
-        let touched = bed.watched(|| {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = text(&fuse.path("file"));
+        let touched = fuse.watched(|| {
             let writer = File::create(&path).unwrap();
             writer.write_all_at(&[b'x'; 100], 0).unwrap();
             let commands = ["-d", "-c", "mmap -rw 0 100", "-c", "mwrite -S 0x79 0 5", "-c", "mread -v 0 10"];
@@ -62,7 +62,7 @@ fn a_page_of_a_file_opened_for_direct_access_can_be_touched() {
         let Some(said) = touched else { return };
         assert!(said.contains("79 79 79 79 79 78 78"), "{options}: {said}");
         assert_eq!(std::fs::read(&path).unwrap(), [&[b'y'; 5][..], &[b'x'; 95]].concat(), "{options}");
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -96,13 +96,13 @@ os.kill(server, signal.SIGCONT)
 [thread.join() for thread in threads]
 print(failed)";
     for options in ["cache=kernel,threads=2", "cache=writeback"] {
-        let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-        let mut server = bed.serve(options);
-        let asked = bed.watched(|| {
-            let arguments = ["-c", program, &text(bed.dir()), &server.id().to_string()];
+        let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+        let mut server = fuse.serve(options);
+        let asked = fuse.watched(|| {
+            let arguments = ["-c", program, &text(fuse.dir()), &server.id().to_string()];
             tool(Command::new("python3").args(arguments))
         });
-        bed.finish();
+        fuse.finish();
         assert!(server.wait().unwrap().success(), "{options}");
         let Some(failed) = asked else { return };
         assert_eq!(failed.trim(), "[]", "{options}");
@@ -113,7 +113,7 @@ print(failed)";
 /// for the kernel to write back a page after their range, and the kernel must be able to send that page. The server is
 /// stopped until all reads are submitted.
 #[test]
-fn asynchronous_direct_reads_leave_the_kernel_room_to_write_back() {
+fn asynchronous_direct_reads_do_not_block_the_kernels_write_back() {
     let program = r#"
 import ctypes, mmap, os, platform, signal, struct, sys
 path, server, count = sys.argv[1], int(sys.argv[2]), 1024
@@ -144,11 +144,11 @@ events = ctypes.create_string_buffer(32 * count)
 assert call(getevents, context, ctypes.c_long(count), ctypes.c_long(count), events, None) == count
 results = [struct.unpack_from("<QQqq", events, 32 * n)[2] for n in range(count)]
 assert set(results) <= {4096, -11} and results.count(4096) > 0, set(results)"#;
-    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-    let mut server = bed.serve("cache=writeback");
-    let arguments = ["-c", program, &text(&bed.path("file")), &server.id().to_string()].map(str::to_owned);
-    bed.watched(|| tool(Command::new("python3").args(arguments)));
-    bed.umount();
+    let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+    let mut server = fuse.serve("cache=writeback");
+    let arguments = ["-c", program, &text(&fuse.path("file")), &server.id().to_string()].map(str::to_owned);
+    fuse.watched(|| tool(Command::new("python3").args(arguments)));
+    fuse.umount();
     server.wait().unwrap();
 }
 
@@ -180,12 +180,12 @@ subprocess.run(['chattr', '-i', path], check=True)
 #[test]
 fn a_mapping_does_not_keep_the_data_of_a_refused_write() {
     for options in ["cache=kernel", "cache=kernel,threads=1"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = bed.path("file");
-        if bed.watched(|| python(REFUSED, &path)).is_none() {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("file");
+        if fuse.watched(|| python(REFUSED, &path)).is_none() {
             return;
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -206,30 +206,30 @@ threading.stack_size(1 << 16)
 threads = [threading.Thread(target=ask, args=(n,)) for n in range(100)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]";
-    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-    let mut server = bed.serve("cache=writeback");
-    bed.watched(|| {
+    let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+    let mut server = fuse.serve("cache=writeback");
+    fuse.watched(|| {
         std::thread::scope(|scope| {
-            let asking = scope.spawn(|| python(program, bed.dir()));
-            let begun = until(|| bed.path("99").exists() || asking.is_finished());
+            let asking = scope.spawn(|| python(program, fuse.dir()));
+            let begun = until(|| fuse.path("99").exists() || asking.is_finished());
             std::thread::sleep(Duration::from_millis(300));
             server.kill().unwrap();
             server.wait().unwrap();
             let asked = asking.join().unwrap();
             assert!(begun || asked.is_none());
         });
-        assert!(File::open(bed.path("1")).is_err());
+        assert!(File::open(fuse.path("1")).is_err());
     });
-    bed.umount();
+    fuse.umount();
 }
 
 /// A page that is filled during a direct write must not keep the old data.
 #[test]
 fn a_buffered_reader_sees_asynchronous_direct_writes() {
     for options in ["cache=kernel,threads=1", "cache=writeback"] {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        let path = bed.path("file");
-        let written = bed.watched(|| {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let path = fuse.path("file");
+        let written = fuse.watched(|| {
             std::fs::write(&path, vec![7; 16 << 20]).unwrap();
             let mut fio = Command::new("fio");
             fio.args([
@@ -252,7 +252,7 @@ fn a_buffered_reader_sees_asynchronous_direct_writes() {
         }
         // Before the file is opened for direct access, because that drops the kernel's pages.
         let seen = std::fs::read(&path).unwrap();
-        let direct = bed.bench().path("direct");
+        let direct = fuse.scratch().path("direct");
         let copy = [format!("if={}", text(&path)), format!("of={}", text(&direct))];
         if tool(Command::new("dd").args(copy).args(["iflag=direct", "bs=1M"])).is_none() {
             return;
@@ -261,6 +261,6 @@ fn a_buffered_reader_sees_asynchronous_direct_writes() {
         let stale =
             seen.chunks(4096).zip(stored.chunks(4096)).filter(|(seen, stored)| seen != stored).count();
         assert_eq!((seen.len(), stale), (stored.len(), 0), "{options}: stale pages");
-        bed.finish();
+        fuse.finish();
     }
 }

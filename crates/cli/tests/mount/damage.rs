@@ -1,4 +1,4 @@
-//! What users learn of a volume that has stopped or is damaged.
+//! Errors that users get from a volume that has stopped or is damaged.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -9,8 +9,8 @@ use rustix::fs::{XattrFlags, setxattr};
 
 use crate::options::Needle;
 use testkit::command::{run, text};
-use testkit::fuse_mount::{Bed, errors, until};
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::{FuseMount, errors, until};
+use testkit::kernel_mount::KernelMount;
 
 /// Runs a program that finds the directory `dir` corrupt and then tries every kind of change. Returns the error numbers of
 /// the changes, 0 for success.
@@ -44,11 +44,11 @@ fn changes_after_damage(dir: &Path) -> Vec<(&'static str, i32)> {
 
 #[test]
 fn a_stopped_volume_refuses_changes_as_the_kernels_ext4() {
-    let Some(bed) = Bed::new(&[]) else { return };
-    let needle = Needle::hide(&bed);
-    let kernel = Kernel::with_copy_of(&bed.bench().image(), "errors=remount-ro");
-    bed.mount("cache=direct,errors=remount-ro");
-    let ours = changes_after_damage(bed.dir());
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let needle = Needle::hide(&fuse);
+    let kernel = KernelMount::with_copy_of(&fuse.scratch().image(), "errors=remount-ro");
+    fuse.mount("cache=direct,errors=remount-ro");
+    let ours = changes_after_damage(fuse.dir());
     for &(what, number) in &ours {
         let expected = if what.starts_with("read") { 0 } else { 30 };
         assert_eq!(number, expected, "EROFS: {what}");
@@ -56,21 +56,21 @@ fn a_stopped_volume_refuses_changes_as_the_kernels_ext4() {
     if let Some(kernel) = kernel {
         assert_eq!(ours, changes_after_damage(&kernel.path()));
     }
-    let file = File::open(bed.path("file")).unwrap();
+    let file = File::open(fuse.path("file")).unwrap();
     assert!(file.sync_all().is_err(), "the file is not durable");
     drop(file);
-    let error = bed.bench().fails(&["umount", &text(bed.dir())]);
-    assert!(error.contains("what was not synced before may be lost: corrupt volume"), "{error}");
-    assert!(!bed.is_mounted());
-    needle.put_back(&bed);
-    bed.bench().ok(&["recover", &text(&bed.bench().image())]);
-    bed.bench().fsck();
+    let error = fuse.scratch().fails(&["umount", &text(fuse.dir())]);
+    assert!(error.contains("data that was not synced may be lost: corrupt volume"), "{error}");
+    assert!(!fuse.is_mounted());
+    needle.put_back(&fuse);
+    fuse.scratch().ok(&["recover", &text(&fuse.scratch().image())]);
+    fuse.scratch().fsck();
 }
 
 #[test]
 fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
-    let Some(bed) = Bed::new(&[]) else { return };
-    let image = text(&bed.bench().image());
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let image = text(&fuse.scratch().image());
     let set = |field: &str, value: &str| {
         let request = format!("set_super_value {field} {value}");
         let mut debugfs = std::process::Command::new("/usr/sbin/debugfs");
@@ -89,18 +89,18 @@ fn a_volume_with_recorded_errors_is_mounted_with_a_warning() {
     }
     let text_of_errors = "2 errors on record, the last on ";
     for options in ["rw", "ro"] {
-        let output = run(&bed.mount_command(options));
+        let output = run(&fuse.mount_command(options));
         let said = errors(&output);
         assert!(output.status.success(), "{said}");
         assert!(said.starts_with("parext4: warning: ") && said.contains(text_of_errors), "{said}");
         assert!(said.contains("ext4_find_extent:944, inode 12; run e2fsck"), "{said}");
-        assert!(bed.is_mounted());
-        bed.umount();
+        assert!(fuse.is_mounted());
+        fuse.umount();
     }
-    assert!(bed.bench().ok(&["info", &image]).contains(text_of_errors));
+    assert!(fuse.scratch().ok(&["info", &image]).contains(text_of_errors));
     // Only e2fsck clears the recorded errors.
     let mut e2fsck = std::process::Command::new("/usr/sbin/e2fsck");
     e2fsck.args(["-f", "-p", &image]).output().unwrap();
-    bed.bench().ok(&bed.mount_command("rw"));
-    bed.finish();
+    fuse.scratch().ok(&fuse.mount_command("rw"));
+    fuse.finish();
 }

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, s
 use rustix::io::Errno;
 
 use testkit::command::text;
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Options for each page cache, and for a server with a single thread.
 const OPTIONS: [&str; 3] = ["cache=kernel", "cache=direct", "cache=writeback,threads=1"];
@@ -40,7 +40,7 @@ fn fio(dir: &Path, name: &str, arguments: &[&str]) -> bool {
 }
 
 #[test]
-fn fio_finds_what_it_wrote() {
+fn fio_verifies_its_data() {
     let jobs: [&[&str]; 6] = [
         &["--rw=randwrite", "--bs=4k", "--numjobs=4", "--direct=1", "--ioengine=libaio", "--iodepth=16"],
         &["--rw=randwrite", "--bs=4k", "--numjobs=4", "--fsync=100"],
@@ -57,26 +57,26 @@ fn fio_finds_what_it_wrote() {
         ],
     ];
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
         for (nth, job) in jobs.iter().enumerate() {
-            if !fio(bed.dir(), &format!("job{nth}"), job) {
+            if !fio(fuse.dir(), &format!("job{nth}"), job) {
                 return;
             }
-            for entry in std::fs::read_dir(bed.dir()).unwrap().map(Result::unwrap) {
+            for entry in std::fs::read_dir(fuse.dir()).unwrap().map(Result::unwrap) {
                 if entry.path().is_file() {
                     std::fs::remove_file(entry.path()).unwrap();
                 }
             }
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn buffered_direct_and_mapped_use_see_each_other() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        let path = bed.path("file");
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let path = fuse.path("file");
         let cached = both_ways(OpenOptions::new(), &path);
         let past = both_ways(OpenOptions::new().custom_flags(direct()).clone(), &path);
         let mut buf = aligned(8192);
@@ -91,7 +91,7 @@ fn buffered_direct_and_mapped_use_see_each_other() {
             assert!(seen == [round + 100; 8192], "{options}: written past the cache");
         }
         drop((cached, past));
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -102,8 +102,8 @@ fn aligned(len: usize) -> parext4::device::AlignedBuf {
 
 #[test]
 fn direct_requests_are_of_whole_sectors() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    let file = both_ways(OpenOptions::new().custom_flags(direct()).clone(), &bed.path("file"));
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let file = both_ways(OpenOptions::new().custom_flags(direct()).clone(), &fuse.path("file"));
     let buf = aligned(4096);
     file.write_all_at(&buf, 0).unwrap();
     for (len, offset) in [(100, 0), (4096, 100)] {
@@ -111,14 +111,14 @@ fn direct_requests_are_of_whole_sectors() {
         assert_eq!(error.raw_os_error(), Some(Errno::INVAL.raw_os_error()), "{len} bytes at {offset}");
     }
     drop(file);
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn space_is_allocated_punched_and_zeroed() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&["--block-size", "1024"], options) else { return };
-        let file = both_ways(OpenOptions::new(), &bed.path("file"));
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], options) else { return };
+        let file = both_ways(OpenOptions::new(), &fuse.path("file"));
         file.write_all_at(&[7; 65536], 0).unwrap();
         fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4000, 8000).unwrap();
         fallocate(&file, FallocateFlags::ZERO_RANGE, 20000, 1000).unwrap();
@@ -142,22 +142,22 @@ fn space_is_allocated_punched_and_zeroed() {
         assert_eq!((hole, seek(&file, SeekFrom::Data(hole)).unwrap()), (4096, 11264), "{options}");
         assert!(file.metadata().unwrap().blocks() * 512 > 70000, "{options}");
         drop(file);
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn data_is_found_before_it_is_written_back() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        let file = both_ways(OpenOptions::new(), &bed.path("file"));
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let file = both_ways(OpenOptions::new(), &fuse.path("file"));
         file.set_len(1 << 20).unwrap();
         file.write_all_at(&[1; 4096], 65536).unwrap();
         assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(65536), "{options}");
         assert_eq!(seek(&file, SeekFrom::Hole(65536)), Ok(69632), "{options}");
         assert_eq!(seek(&file, SeekFrom::Data(69632)), Err(Errno::NXIO), "{options}");
         drop(file);
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -165,8 +165,8 @@ fn data_is_found_before_it_is_written_back() {
 #[test]
 fn an_end_of_file_that_is_not_written_back_is_found() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        let path = bed.path("file");
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        let path = fuse.path("file");
         let cached = both_ways(OpenOptions::new(), &path);
         let past = both_ways(OpenOptions::new().custom_flags(direct()).clone(), &path);
         cached.write_all_at(&[1; 4096], 1 << 20).unwrap();
@@ -175,19 +175,19 @@ fn an_end_of_file_that_is_not_written_back_is_found() {
         assert_eq!(past.read_at(&mut buf, 65536).unwrap(), 8192, "{options}");
         assert!(buf.iter().all(|&byte| byte == 0), "{options}");
         cached.write_all_at(&[2; 4096], 2 << 20).unwrap();
-        let copy = both_ways(OpenOptions::new(), &bed.path("copy"));
+        let copy = both_ways(OpenOptions::new(), &fuse.path("copy"));
         let mut from = (1 << 20) + 4096;
         assert_eq!(copy_file_range(&cached, Some(&mut from), &copy, None, 8192), Ok(8192), "{options}");
         drop((cached, past, copy));
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn ranges_are_copied_by_the_server() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
     let (from, to) =
-        (both_ways(OpenOptions::new(), &bed.path("from")), both_ways(OpenOptions::new(), &bed.path("to")));
+        (both_ways(OpenOptions::new(), &fuse.path("from")), both_ways(OpenOptions::new(), &fuse.path("to")));
     let bytes: Vec<u8> = (0..3 << 20).map(|n: u32| u8::try_from(n % 251).unwrap()).collect();
     from.write_all_at(&bytes, 0).unwrap();
     let (mut at, mut put) = (1000, 77);
@@ -196,39 +196,39 @@ fn ranges_are_copied_by_the_server() {
     (&to).read_to_end(&mut seen).unwrap();
     assert!(seen[..77] == [0; 77] && seen[77..] == bytes[1000..]);
     drop((from, to));
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn an_unlinked_file_lives_until_it_is_closed() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let free = |bed: &Bed| rustix::fs::statvfs(bed.dir()).unwrap().f_bfree;
-        let before = free(&bed);
-        let mut file = both_ways(OpenOptions::new(), &bed.path("file"));
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let free = |fuse: &FuseMount| rustix::fs::statvfs(fuse.dir()).unwrap().f_bfree;
+        let before = free(&fuse);
+        let mut file = both_ways(OpenOptions::new(), &fuse.path("file"));
         file.write_all(&[5; 1 << 20]).unwrap();
-        std::fs::remove_file(bed.path("file")).unwrap();
+        std::fs::remove_file(fuse.path("file")).unwrap();
         file.write_all(&[6; 1 << 20]).unwrap();
         file.sync_all().unwrap();
-        assert!(free(&bed) < before);
+        assert!(free(&fuse) < before);
         file.seek(StdSeekFrom::Start(0)).unwrap();
         let mut seen = Vec::new();
         file.read_to_end(&mut seen).unwrap();
         assert!(seen[..1 << 20] == [5; 1 << 20] && seen[1 << 20..] == [6; 1 << 20]);
         drop(file);
-        bed.umount();
-        bed.bench().fsck();
-        bed.mount(options);
-        assert_eq!(free(&bed), before, "{options}");
-        bed.finish();
+        fuse.umount();
+        fuse.scratch().fsck();
+        fuse.mount(options);
+        assert_eq!(free(&fuse), before, "{options}");
+        fuse.finish();
     }
 }
 
 #[test]
 fn appends_of_many_processes_are_all_there() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = text(&bed.path("log"));
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = text(&fuse.path("log"));
         let script = format!("for n in $(seq 200); do echo $0 >> {path}; done");
         let writers: Vec<_> = (0..6)
             .map(|n| Command::new("sh").args(["-c", &script, &n.to_string()]).spawn().unwrap())
@@ -240,15 +240,15 @@ fn appends_of_many_processes_are_all_there() {
         for n in 0..6 {
             assert_eq!(log.lines().filter(|line| *line == n.to_string()).count(), 200, "{options}");
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn flags_take_effect() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = text(&bed.path("file"));
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = text(&fuse.path("file"));
         std::fs::write(&path, "first").unwrap();
         let chattr = |flag: &str| tool(Command::new("chattr").args([flag, &path])).is_some();
         let denied = |result: std::io::Result<()>| result.unwrap_err().raw_os_error() == Some(1);
@@ -264,16 +264,16 @@ fn flags_take_effect() {
         assert!(listed.starts_with("----i"), "{listed}");
         assert!(chattr("-i"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "first second");
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn a_write_clears_set_id_bits() {
     for options in OPTIONS {
-        let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
-        std::fs::set_permissions(bed.bench().path("."), PermissionsExt::from_mode(0o755)).unwrap();
-        let path = text(&bed.path("file"));
+        let Some(fuse) = FuseMount::mounted(&[], &format!("allow_other,{options}")) else { return };
+        std::fs::set_permissions(fuse.scratch().path("."), PermissionsExt::from_mode(0o755)).unwrap();
+        let path = text(&fuse.path("file"));
         for script in ["echo x >> $0", "echo x > $0", "truncate -s 3 $0", "echo x | dd of=$0 conv=notrunc"] {
             std::fs::write(&path, "contents").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
@@ -284,6 +284,6 @@ fn a_write_clears_set_id_bits() {
             }
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{options}: {script}");
         }
-        bed.finish();
+        fuse.finish();
     }
 }

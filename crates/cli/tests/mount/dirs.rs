@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use testkit::fuse_mount::Bed;
+use testkit::fuse_mount::FuseMount;
 
 fn names(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -12,8 +12,8 @@ fn names(dir: &Path) -> Vec<String> {
 #[test]
 fn a_large_directory_has_each_name_once() {
     for (block_size, options) in [("1024", "cache=kernel"), ("4096", "cache=direct,threads=1")] {
-        let Some(bed) = Bed::mounted(&["--block-size", block_size], options) else { return };
-        let dir = bed.path("dir");
+        let Some(fuse) = FuseMount::mounted(&["--block-size", block_size], options) else { return };
+        let dir = fuse.path("dir");
         std::fs::create_dir(&dir).unwrap();
         let expected: BTreeSet<String> = (0..3000).map(|n| format!("{n}-{}", "x".repeat(n % 100))).collect();
         for name in &expected {
@@ -23,19 +23,19 @@ fn a_large_directory_has_each_name_once() {
             let seen = names(&dir);
             assert_eq!(seen.len(), expected.len(), "{options}");
             assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected, "{options}");
-            bed.umount();
-            bed.bench().fsck();
-            bed.mount(options);
+            fuse.umount();
+            fuse.scratch().fsck();
+            fuse.mount(options);
         }
         std::fs::remove_dir_all(&dir).unwrap();
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
-fn names_that_stay_are_seen_while_others_come_and_go() {
-    let Some(bed) = Bed::mounted(&["--block-size", "1024"], "rw") else { return };
-    let dir = bed.path("dir");
+fn a_listing_has_all_names_that_exist_throughout() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], "rw") else { return };
+    let dir = fuse.path("dir");
     std::fs::create_dir(&dir).unwrap();
     for n in 0..400 {
         std::fs::write(dir.join(format!("stays{n}")), "").unwrap();
@@ -57,13 +57,13 @@ fn names_that_stay_are_seen_while_others_come_and_go() {
             assert_eq!(stays.len(), 400);
         }
     });
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn a_removed_directory_that_is_open_is_empty() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    let path = bed.path("dir");
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let path = fuse.path("dir");
     std::fs::create_dir(&path).unwrap();
     let open = std::fs::File::open(&path).unwrap();
     std::fs::remove_dir(&path).unwrap();
@@ -71,5 +71,5 @@ fn a_removed_directory_that_is_open_is_empty() {
     assert_eq!(listed.map_or(0, Iterator::count), 0);
     assert_eq!(std::os::unix::fs::MetadataExt::nlink(&open.metadata().unwrap()), 0);
     drop(open);
-    bed.finish();
+    fuse.finish();
 }

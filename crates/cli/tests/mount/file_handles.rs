@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::fuse_mount::{Bed, tool};
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::{FuseMount, tool};
+use testkit::kernel_mount::KernelMount;
 
 /// `name DIR PATH...` prints a handle for each path in DIR; `open DIR HANDLE...` opens each and prints its path in DIR, if
 /// it is a directory, or its contents.
@@ -91,13 +91,13 @@ fn lives(top: &Path, mount_again: &dyn Fn()) -> BTreeMap<&'static str, Vec<Strin
 }
 
 #[test]
-fn handles_mean_what_they_mean_on_ext4() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    let Some(kernel) = Kernel::mounted(&["-b", "4096"], "rw") else { return };
-    let ours = bed.watched(|| {
-        lives(bed.dir(), &|| {
-            bed.umount();
-            bed.mount("rw");
+fn handles_open_the_same_files_as_on_ext4() {
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let Some(kernel) = KernelMount::mounted(&["-b", "4096"], "rw") else { return };
+    let ours = fuse.watched(|| {
+        lives(fuse.dir(), &|| {
+            fuse.umount();
+            fuse.mount("rw");
         })
     });
     assert_eq!(ours, lives(&kernel.path(), &|| kernel.mount_again()));
@@ -106,7 +106,7 @@ fn handles_mean_what_they_mean_on_ext4() {
     for (when, expected) in [("forgotten", opened), ("mounted again", opened), ("reused", left)] {
         assert_eq!(ours[when], expected, "{when}");
     }
-    bed.finish();
+    fuse.finish();
 }
 
 /// Returns a handle as the kernel makes it for FUSE: of type `FILEID_INO64_GEN`, with the upper half of the number first.
@@ -118,23 +118,23 @@ fn made_up(ino: u64, generation: u32) -> String {
 
 #[test]
 fn handles_of_no_file_are_stale() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    std::fs::write(bed.path("file"), "contents").unwrap();
-    let handle = &script("name", bed.dir(), &["file"])[0];
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    std::fs::write(fuse.path("file"), "contents").unwrap();
+    let handle = &script("name", fuse.dir(), &["file"])[0];
     let number = u64::from(u32::from_str_radix(&handle[24..32], 16).unwrap().swap_bytes());
     let generation = u32::from_str_radix(&handle[32..40], 16).unwrap().swap_bytes();
     assert_eq!(*handle, made_up(number, generation));
-    bed.umount();
-    bed.mount("rw");
-    bed.watched(|| {
+    fuse.umount();
+    fuse.mount("rw");
+    fuse.watched(|| {
         // Reserved inodes, from the root under its number in the volume to the journal; 0; free numbers; too large numbers.
         let numbers = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, number + 1, u64::from(u32::MAX), (1 << 32) + number];
         let mut handles: Vec<_> = numbers.iter().map(|&ino| made_up(ino, 0)).collect();
         handles.push(made_up(number, generation ^ 1));
-        let seen = script("open", bed.dir(), &handles);
+        let seen = script("open", fuse.dir(), &handles);
         assert!(seen.iter().all(|seen| seen == ESTALE), "{handles:?}: {seen:?}");
         let good = [made_up(1, 0), made_up(11, 0), made_up(number, generation)];
-        assert_eq!(script("open", bed.dir(), &good), ["dir .", "dir lost+found", "file contents"]);
+        assert_eq!(script("open", fuse.dir(), &good), ["dir .", "dir lost+found", "file contents"]);
     });
-    bed.finish();
+    fuse.finish();
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::fuse_mount::{Bed, until};
+use testkit::fuse_mount::{FuseMount, until};
 
 /// A server whose main thread ends at the end of its input, while another thread runs until the guard has ended. Prints
 /// the process id of the guard.
@@ -38,9 +38,9 @@ fn has_opened_abort(process: &str) -> bool {
 
 #[test]
 fn a_guard_leaves_a_later_mount_with_the_same_number_alone() {
-    let Some(bed) = Bed::mounted(&[], "defaults") else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "defaults") else { return };
     for _ in 0..ATTEMPTS {
-        let number = connection(bed.dir());
+        let number = connection(fuse.dir());
         let mut command = Command::new("python3");
         command.args(["-c", SERVER, env!("CARGO_BIN_EXE_parext4"), &number.to_string()]);
         let Ok(mut server) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
@@ -50,15 +50,15 @@ fn a_guard_leaves_a_later_mount_with_the_same_number_alone() {
         let mut guard = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut guard).unwrap();
         let guards = until(|| has_opened_abort(guard.trim()));
-        bed.umount();
-        bed.mount("defaults");
-        let is_same = connection(bed.dir()) == number;
+        fuse.umount();
+        fuse.mount("defaults");
+        let is_same = connection(fuse.dir()) == number;
         drop(server.stdin.take());
-        bed.watched(|| server.wait()).unwrap();
+        fuse.watched(|| server.wait()).unwrap();
         assert!(guards, "the guard has not opened its connection");
-        assert!(bed.is_mounted() && bed.path("lost+found").exists(), "another mount was aborted");
+        assert!(fuse.is_mounted() && fuse.path("lost+found").exists(), "another mount was aborted");
         if is_same {
-            return bed.finish();
+            return fuse.finish();
         }
     }
     eprintln!("SKIPPED: other mounts took the connection's number each time");

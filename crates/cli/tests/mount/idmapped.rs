@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use testkit::fuse_mount::{Bed, errors};
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::{FuseMount, errors};
+use testkit::kernel_mount::KernelMount;
 
 const SCRIPT: &str = include_str!("idmapped.py");
 
@@ -28,8 +28,8 @@ fn is_documented(line: &str) -> bool {
 }
 
 #[test]
-fn a_mapped_mount_shows_and_keeps_owners_as_ext4_does() {
-    let Some(kernel) = Kernel::mounted(&[], "noatime") else { return };
+fn a_mapped_mount_translates_owners_as_ext4_does() {
+    let Some(kernel) = KernelMount::mounted(&[], "noatime") else { return };
     std::fs::set_permissions(kernel.path().join(".."), Permissions::from_mode(0o755)).unwrap();
     let Some(theirs) = operate(&kernel.path()) else { return };
     if errors(&theirs).starts_with("idmap: ") {
@@ -40,23 +40,23 @@ fn a_mapped_mount_shows_and_keeps_owners_as_ext4_does() {
     let theirs = String::from_utf8(theirs.stdout).unwrap();
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
         let options = format!("allow_other,suid,idmap,{cache}");
-        let Some(bed) = Bed::mounted(&[], &options) else { return };
-        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-        let Some(ours) = bed.watched(|| operate(bed.dir())) else { return };
+        let Some(fuse) = FuseMount::mounted(&[], &options) else { return };
+        std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+        let Some(ours) = fuse.watched(|| operate(fuse.dir())) else { return };
         assert!(ours.status.success(), "{cache}: {}", errors(&ours));
         let ours = String::from_utf8(ours.stdout).unwrap();
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{cache}");
         let differing = ours.lines().zip(theirs.lines()).filter(|(ours, theirs)| ours != theirs);
         let undocumented: Vec<_> = differing.filter(|(ours, _)| !is_documented(ours)).collect();
         assert_eq!(undocumented, [], "{cache}");
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn a_mount_without_the_option_refuses_to_be_mapped() {
-    let Some(bed) = Bed::mounted(&[], "allow_other") else { return };
-    let Some(output) = operate(bed.dir()) else { return };
+    let Some(fuse) = FuseMount::mounted(&[], "allow_other") else { return };
+    let Some(output) = operate(fuse.dir()) else { return };
     assert_eq!(errors(&output).trim_end(), format!("idmap: {}", libc::EINVAL));
-    bed.finish();
+    fuse.finish();
 }

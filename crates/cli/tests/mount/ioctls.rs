@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use testkit::fuse_mount::{Bed, tool, until};
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::{FuseMount, tool, until};
+use testkit::kernel_mount::KernelMount;
 
 const OWNER: u32 = 1000;
 const UNPRIVILEGED: u32 = 65534;
@@ -85,19 +85,19 @@ fn sent(user: u32, commands: &[&str], paths: &[String]) -> Option<String> {
 }
 
 /// Returns a mount and the kernel's ext4, both accessible to all users.
-fn both() -> Option<(Bed, Kernel)> {
-    let kernel = Kernel::mounted(&[], "noatime")?;
-    let bed = Bed::mounted(&[], "allow_other")?;
-    for dir in [bed.bench().path("."), kernel.path().join("..")] {
+fn both() -> Option<(FuseMount, KernelMount)> {
+    let kernel = KernelMount::mounted(&[], "noatime")?;
+    let fuse = FuseMount::mounted(&[], "allow_other")?;
+    for dir in [fuse.scratch().path("."), kernel.path().join("..")] {
         std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     }
-    Some((bed, kernel))
+    Some((fuse, kernel))
 }
 
 #[test]
 fn flags_change_for_the_same_users_as_with_the_kernel() {
-    let Some((bed, kernel)) = both() else { return };
-    let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
+    let Some((fuse, kernel)) = both() else { return };
+    let (ours, theirs) = (prepare(fuse.dir()), prepare(&kernel.path()));
     for user in [UNPRIVILEGED, OWNER, 0] {
         let Some(printed) = sent(user, &SET_FLAGS, &ours) else { return };
         assert_eq!(printed, sent(user, &SET_FLAGS, &theirs).unwrap(), "user {user}");
@@ -106,13 +106,13 @@ fn flags_change_for_the_same_users_as_with_the_kernel() {
     for path in ours.iter().chain(&theirs) {
         tool(Command::new("chattr").arg("-ia").arg(path));
     }
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn free_space_is_discarded_for_root_alone() {
-    let Some((bed, kernel)) = both() else { return };
-    let (ours, theirs) = (prepare(bed.dir()), prepare(&kernel.path()));
+    let Some((fuse, kernel)) = both() else { return };
+    let (ours, theirs) = (prepare(fuse.dir()), prepare(&kernel.path()));
     // FITRIM of the whole volume.
     let command = ["c0185879:0000000000000000ffffffffffffffff0000000000000000"];
     for user in [UNPRIVILEGED, OWNER, 0] {
@@ -122,7 +122,7 @@ fn free_space_is_discarded_for_root_alone() {
     for path in ours.iter().chain(&theirs) {
         tool(Command::new("chattr").arg("-i").arg(path));
     }
-    bed.finish();
+    fuse.finish();
 }
 
 /// A script that sends a command to a directory as root, and prints the result in hexadecimal or the error number.
@@ -144,25 +144,25 @@ fn ask(dir: &Path, command: &str, argument: &str) -> Option<String> {
 
 #[test]
 fn the_label_is_read_and_set() {
-    let Some((bed, kernel)) = both() else { return };
+    let Some((fuse, kernel)) = both() else { return };
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     let name = |text: &str| format!("{}00", hex(text));
     // FS_IOC_SETFSLABEL and FS_IOC_GETFSLABEL.
     for label in [name("sixteen bytes ok"), name("seventeen bytes !"), name("short"), "ff00".to_owned()] {
-        let Some(set) = ask(bed.dir(), "41009432", &label) else { return };
+        let Some(set) = ask(fuse.dir(), "41009432", &label) else { return };
         assert_eq!(Some(set), ask(&kernel.path(), "41009432", &label), "{label}");
-        assert_eq!(ask(bed.dir(), "81009431", ""), ask(&kernel.path(), "81009431", ""), "{label}");
+        assert_eq!(ask(fuse.dir(), "81009431", ""), ask(&kernel.path(), "81009431", ""), "{label}");
     }
     let command = ["41009432:6e6f00"];
-    let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
+    let dirs = [fuse.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
     for user in [UNPRIVILEGED, OWNER] {
         assert_eq!(sent(user, &command, &dirs[0]), sent(user, &command, &dirs[1]), "user {user}");
     }
-    let image = bed.bench().image();
-    assert_eq!(ask(bed.dir(), "41009432", &name("final")), Some(hex("final")));
-    bed.umount();
+    let image = fuse.scratch().image();
+    assert_eq!(ask(fuse.dir(), "41009432", &name("final")), Some(hex("final")));
+    fuse.umount();
     assert_eq!(tool(Command::new("e2label").arg(image)).unwrap_or("final\n".into()), "final\n");
-    bed.bench().fsck();
+    fuse.scratch().fsck();
 }
 
 /// `EXT4_IOC_CHECKPOINT` with each combination of its flags (discard 1, zeros 2, dry run 4) and with unknown ones.
@@ -192,69 +192,69 @@ fn journal(image: &Path) -> Option<(usize, String)> {
 
 #[test]
 fn the_journal_is_emptied() {
-    let Some((bed, kernel)) = both() else { return };
-    let dirs = [bed.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
+    let Some((fuse, kernel)) = both() else { return };
+    let dirs = [fuse.dir(), &kernel.path()].map(|dir| [dir.to_str().unwrap().to_owned()]);
     for user in [UNPRIVILEGED, OWNER, 0] {
         let Some(ours) = sent(user, &CHECKPOINT, &dirs[0]) else { return };
         // The directory's name and the flags of its inode differ.
         assert_eq!(ours, sent(user, &CHECKPOINT, &dirs[1]).unwrap(), "user {user}");
     }
-    let copy = bed.bench().path("copy.img");
+    let copy = fuse.scratch().path("copy.img");
     for (nth, flags) in ["00000000", "01000000", "02000000"].into_iter().enumerate() {
-        let name = bed.path(&format!("file{nth}"));
+        let name = fuse.path(&format!("file{nth}"));
         std::fs::write(&name, "contents").unwrap();
         std::fs::File::open(&name).unwrap().sync_all().unwrap();
-        assert_eq!(ask(bed.dir(), "4004662b", flags).as_deref(), Some(flags.trim_end_matches('0')));
-        std::fs::copy(bed.bench().image(), &copy).unwrap();
+        assert_eq!(ask(fuse.dir(), "4004662b", flags).as_deref(), Some(flags.trim_end_matches('0')));
+        std::fs::copy(fuse.scratch().image(), &copy).unwrap();
         let Some((left, log)) = journal(&copy) else { return };
         assert!(!log.contains("Found expected sequence"), "{log}");
         assert_eq!(left == 0, nth > 0, "{flags}");
         tool(Command::new("e2fsck").args(["-f", "-n"]).arg(&copy));
     }
     // The journal still works: recovery finds what is synced from now on.
-    std::fs::write(bed.path("last"), "contents").unwrap();
-    std::fs::File::open(bed.path("last")).unwrap().sync_all().unwrap();
-    std::fs::copy(bed.bench().image(), &copy).unwrap();
-    bed.bench().ok(&["recover", copy.to_str().unwrap()]);
-    assert_eq!(bed.bench().ok(&["cat", &format!("{}:/last", copy.display())]), "contents");
-    bed.finish();
+    std::fs::write(fuse.path("last"), "contents").unwrap();
+    std::fs::File::open(fuse.path("last")).unwrap().sync_all().unwrap();
+    std::fs::copy(fuse.scratch().image(), &copy).unwrap();
+    fuse.scratch().ok(&["recover", copy.to_str().unwrap()]);
+    assert_eq!(fuse.scratch().ok(&["cat", &format!("{}:/last", copy.display())]), "contents");
+    fuse.finish();
 }
 
 #[test]
 fn a_volume_without_a_journal_has_none_to_empty() {
-    let Some(kernel) = Kernel::mounted(&["-O", "^has_journal"], "noatime") else { return };
-    let Some(bed) = Bed::mounted(&["--no-journal"], "rw") else { return };
+    let Some(kernel) = KernelMount::mounted(&["-O", "^has_journal"], "noatime") else { return };
+    let Some(fuse) = FuseMount::mounted(&["--no-journal"], "rw") else { return };
     for flags in ["00000000", "03000000", "06000000"] {
-        let Some(ours) = ask(bed.dir(), "4004662b", flags) else { return };
+        let Some(ours) = ask(fuse.dir(), "4004662b", flags) else { return };
         assert_eq!(Some(ours), ask(&kernel.path(), "4004662b", flags), "{flags}");
     }
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
-fn a_volume_that_is_shut_down_keeps_what_was_synced() {
-    let Some((bed, _)) = both() else { return };
-    std::fs::write(bed.path("synced"), "contents").unwrap();
-    std::fs::File::open(bed.path("synced")).unwrap().sync_all().unwrap();
-    let Some(sent) = sent(OWNER, &["8004587d:02000000"], &[bed.dir().to_str().unwrap().to_owned()]) else {
+fn a_volume_that_is_shut_down_keeps_synced_data() {
+    let Some((fuse, _)) = both() else { return };
+    std::fs::write(fuse.path("synced"), "contents").unwrap();
+    std::fs::File::open(fuse.path("synced")).unwrap().sync_all().unwrap();
+    let Some(sent) = sent(OWNER, &["8004587d:02000000"], &[fuse.dir().to_str().unwrap().to_owned()]) else {
         return;
     };
     assert!(
         sent.lines().all(|line| line.contains(" 1 ") || line.contains("open") || line.contains(" 9 ")),
         "{sent}"
     );
-    std::fs::write(bed.path("still"), "writable").unwrap();
-    assert_eq!(ask(bed.dir(), "8004587d", "02000000").as_deref(), Some("02"));
-    assert!(std::fs::write(bed.path("late"), "refused").is_err());
-    tool(Command::new("umount").arg(bed.dir()));
-    assert!(until(|| !bed.is_mounted()));
-    let image = bed.bench().image();
+    std::fs::write(fuse.path("still"), "writable").unwrap();
+    assert_eq!(ask(fuse.dir(), "8004587d", "02000000").as_deref(), Some("02"));
+    assert!(std::fs::write(fuse.path("late"), "refused").is_err());
+    tool(Command::new("umount").arg(fuse.dir()));
+    assert!(until(|| !fuse.is_mounted()));
+    let image = fuse.scratch().image();
     let recover = || testkit::command::run(&["recover", image.to_str().unwrap()]);
     // The server closes the image shortly afterwards.
     assert!(until(|| recover().status.success()));
-    bed.bench().fsck();
-    bed.mount("rw");
-    assert_eq!(std::fs::read(bed.path("synced")).unwrap(), b"contents");
-    assert!(bed.path("still").exists() && !bed.path("late").exists());
-    bed.finish();
+    fuse.scratch().fsck();
+    fuse.mount("rw");
+    assert_eq!(std::fs::read(fuse.path("synced")).unwrap(), b"contents");
+    assert!(fuse.path("still").exists() && !fuse.path("late").exists());
+    fuse.finish();
 }

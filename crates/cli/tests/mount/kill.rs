@@ -16,7 +16,7 @@ use testkit::rng::Rng;
 use testkit::settings;
 
 use testkit::command::text;
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Number of writers of each kind.
 const WRITERS: usize = 2;
@@ -24,7 +24,7 @@ const RECORD: usize = 4096;
 /// Number of records that each writer overwrites repeatedly.
 const SLOTS: usize = 16;
 
-/// What is certainly durable, by writer.
+/// The data that is certainly durable, by writer.
 #[derive(Default)]
 struct Synced {
     /// Number of appended records.
@@ -159,35 +159,35 @@ fn check(dir: &Path, synced: &Synced) {
 }
 
 /// Recovers the journal with one of parext4, e2fsck and the kernel.
-fn recover(bed: &Bed, round: u64) {
-    let image = text(&bed.bench().image());
+fn recover(fuse: &FuseMount, round: u64) {
+    let image = text(&fuse.scratch().image());
     match round % 3 {
-        0 => drop(bed.bench().ok(&["recover", &image])),
+        0 => drop(fuse.scratch().ok(&["recover", &image])),
         // The next mount replays the journal.
         1 => return,
         _ => {
             let mut mount = Command::new("mount");
-            let mounted = mount.args(["-t", "ext4", "-o", "loop", &image, &text(bed.dir())]).output();
+            let mounted = mount.args(["-t", "ext4", "-o", "loop", &image, &text(fuse.dir())]).output();
             if !mounted.is_ok_and(|output| output.status.success()) {
                 eprintln!("SKIPPED: the kernel does not mount images here");
                 return;
             }
-            tool(Command::new("umount").arg(bed.dir()));
+            tool(Command::new("umount").arg(fuse.dir()));
         }
     }
-    bed.bench().fsck();
+    fuse.scratch().fsck();
 }
 
 #[test]
-fn what_was_synced_survives_the_server() {
+fn synced_data_survives_the_death_of_the_server() {
     for round in 0..settings::kill_rounds() {
-        let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
+        let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
         let options = ["cache=kernel", "cache=writeback", "cache=direct"]
             [usize::try_from((round + round / 3) % 3).unwrap()];
-        let mut server = bed.serve(options);
+        let mut server = fuse.serve(options);
         let synced = Synced::default();
         std::thread::scope(|scope| {
-            let (dir, synced) = (bed.dir(), &synced);
+            let (dir, synced) = (fuse.dir(), &synced);
             for writer in 0..WRITERS {
                 scope.spawn(move || append(dir, writer, synced).unwrap_err());
                 scope.spawn(move || overwrite(dir, writer, synced).unwrap_err());
@@ -198,10 +198,10 @@ fn what_was_synced_survives_the_server() {
             server.kill().unwrap();
             server.wait().unwrap();
         });
-        bed.umount();
-        recover(&bed, round);
-        bed.mount(options);
-        check(bed.dir(), &synced);
+        fuse.umount();
+        recover(&fuse, round);
+        fuse.mount(options);
+        check(fuse.dir(), &synced);
         let sum = |of: &[AtomicU64]| of.iter().map(|number| number.load(Ordering::SeqCst)).sum::<u64>();
         println!(
             "round {round}: {} records appended, {} rounds of slots, {} files replaced",
@@ -209,29 +209,29 @@ fn what_was_synced_survives_the_server() {
             synced.slots.iter().flatten().map(|slot| slot.load(Ordering::SeqCst)).max().unwrap_or(0),
             sum(&synced.replaced)
         );
-        bed.finish();
+        fuse.finish();
     }
 }
 
 /// syncfs(2) sends all data to the server, and syncing the root makes it durable, including files that were never synced.
 #[test]
 fn syncing_the_root_makes_everything_durable() {
-    let Some(bed) = Bed::new(&["--block-size", "4096"]) else { return };
-    let mut server = bed.serve("cache=writeback");
+    let Some(fuse) = FuseMount::new(&["--block-size", "4096"]) else { return };
+    let mut server = fuse.serve("cache=writeback");
     let contents = |nth: u8| vec![nth + 1; 3000 * usize::from(nth)];
-    let path = |nth: u8| bed.path(&format!("dir-{}/{nth}", nth % 3));
+    let path = |nth: u8| fuse.path(&format!("dir-{}/{nth}", nth % 3));
     for nth in 0..20 {
         std::fs::create_dir_all(path(nth).parent().unwrap()).unwrap();
         std::fs::write(path(nth), contents(nth)).unwrap();
     }
-    let root = File::open(bed.dir()).unwrap();
+    let root = File::open(fuse.dir()).unwrap();
     rustix::fs::syncfs(&root).unwrap();
     root.sync_all().unwrap();
     drop(root);
     server.kill().unwrap();
     server.wait().unwrap();
-    bed.umount();
-    bed.mount("cache=writeback");
+    fuse.umount();
+    fuse.mount("cache=writeback");
     assert!((0..20).all(|nth| std::fs::read(path(nth)).unwrap() == contents(nth)));
-    bed.finish();
+    fuse.finish();
 }

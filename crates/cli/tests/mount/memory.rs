@@ -9,10 +9,11 @@ use rustix::fs::{Mode, OFlags, fstat, open, openat};
 use serde_json::Value;
 
 use testkit::command::text;
-use testkit::fuse_mount::Bed;
+use testkit::fuse_mount::FuseMount;
 
-fn metadata_facts(bed: &Bed) -> Value {
-    let report: Value = serde_json::from_str(&bed.bench().ok(&["stat", "--json", &text(bed.dir())])).unwrap();
+fn metadata_facts(fuse: &FuseMount) -> Value {
+    let report: Value =
+        serde_json::from_str(&fuse.scratch().ok(&["stat", "--json", &text(fuse.dir())])).unwrap();
     report["metadata"].clone()
 }
 
@@ -22,51 +23,51 @@ fn directories_that_the_kernel_knows_stay_within_the_budget() {
     const BUDGET: u64 = 1 << 20;
     // Updates of the times of last access would pin each directory until a commit.
     let options = "metadata_cache=1M,noatime";
-    let Some(bed) = Bed::mounted(&["--block-size", "1024"], options) else { return };
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], options) else { return };
     for nth in 0..COUNT {
-        fs::create_dir(bed.path(&nth.to_string())).unwrap();
+        fs::create_dir(fuse.path(&nth.to_string())).unwrap();
     }
     // Blocks that the journal still has to checkpoint count as in use.
-    bed.umount();
-    bed.mount(options);
+    fuse.umount();
+    fuse.mount(options);
     let mut found = 0;
-    for entry in fs::read_dir(bed.dir()).unwrap() {
+    for entry in fs::read_dir(fuse.dir()).unwrap() {
         let entry = entry.unwrap();
         found += u64::from(entry.metadata().unwrap().is_dir() && entry.file_name() != "lost+found");
         assert_eq!(fs::read_dir(entry.path()).unwrap().count(), 0);
     }
     assert_eq!(found, COUNT);
-    let facts = metadata_facts(&bed);
+    let facts = metadata_facts(&fuse);
     let number = |name: &str| facts[name].as_u64().unwrap();
     assert_eq!(number("budget"), BUDGET);
     // The kernel forgets inodes only when memory is short.
     assert!(number("known_inodes") > number("inodes"), "{facts}");
     assert!(number("bytes") < 2 * BUDGET, "{facts}");
-    let said = bed.bench().ok(&["stat", &text(bed.dir())]);
+    let said = fuse.scratch().ok(&["stat", &text(fuse.dir())]);
     assert!(said.contains("inodes known to the kernel"), "{said}");
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn an_unlinked_inode_stays_until_the_kernel_forgets_it() {
     // A budget of 0, so that only metadata in use stays in memory.
-    let Some(bed) = Bed::mounted(&[], "metadata_cache=0") else { return };
-    let old = b"what the file held";
+    let Some(fuse) = FuseMount::mounted(&[], "metadata_cache=0") else { return };
+    let old = b"contents of the file";
     for name in ["unlinked", "replaced", "new"] {
-        fs::write(bed.path(name), old).unwrap();
+        fs::write(fuse.path(name), old).unwrap();
     }
-    fs::create_dir(bed.path("removed")).unwrap();
-    let known = |name: &str| open(bed.path(name), OFlags::PATH, Mode::empty()).unwrap();
+    fs::create_dir(fuse.path("removed")).unwrap();
+    let known = |name: &str| open(fuse.path(name), OFlags::PATH, Mode::empty()).unwrap();
     // Not open on the server: only the kernel knows them.
     let (unlinked, replaced, removed) = (known("unlinked"), known("replaced"), known("removed"));
-    fs::remove_file(bed.path("unlinked")).unwrap();
-    fs::rename(bed.path("new"), bed.path("replaced")).unwrap();
-    fs::remove_dir(bed.path("removed")).unwrap();
+    fs::remove_file(fuse.path("unlinked")).unwrap();
+    fs::rename(fuse.path("new"), fuse.path("replaced")).unwrap();
+    fs::remove_dir(fuse.path("removed")).unwrap();
     // New files get these inode numbers if they are free.
     for nth in 0..50 {
-        fs::write(bed.path(&format!("other{nth}")), b"other").unwrap();
+        fs::write(fuse.path(&format!("other{nth}")), b"other").unwrap();
     }
-    fs::File::open(bed.dir()).unwrap().sync_all().unwrap();
+    fs::File::open(fuse.dir()).unwrap().sync_all().unwrap();
     for file in [&unlinked, &replaced] {
         let number = std::os::fd::AsRawFd::as_raw_fd(file);
         assert_eq!(fs::read(format!("/proc/self/fd/{number}")).unwrap(), old);
@@ -75,13 +76,13 @@ fn an_unlinked_inode_stays_until_the_kernel_forgets_it() {
     assert!(openat(&removed, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).is_err());
     assert_eq!(fstat(&removed).unwrap().st_nlink, 0);
     drop((unlinked, replaced, removed));
-    assert_eq!(fs::metadata(bed.path("replaced")).unwrap().nlink(), 1);
+    assert_eq!(fs::metadata(fuse.path("replaced")).unwrap().nlink(), 1);
     // Inodes are deleted at once, not by the next mount.
-    bed.umount();
-    let header = Command::new("/usr/sbin/dumpe2fs").arg("-h").arg(bed.bench().image()).output();
+    fuse.umount();
+    let header = Command::new("/usr/sbin/dumpe2fs").arg("-h").arg(fuse.scratch().image()).output();
     if let Ok(header) = header {
         let header = String::from_utf8_lossy(&header.stdout).into_owned();
         assert!(!header.contains("First orphan inode") && !header.contains("orphan_present"), "{header}");
     }
-    bed.bench().fsck();
+    fuse.scratch().fsck();
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use testkit::fuse_mount::{Bed, errors};
+use testkit::fuse_mount::{FuseMount, errors};
 
 /// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing outside, and a private /run
 /// for the files of mount(8). Defines `clean`, which runs a command with a PATH without the program.
@@ -22,7 +22,7 @@ has() { grep -q " $dir fuse.parext4 $1[, ]" /proc/mounts || fail "not $1: $(grep
 "#;
 
 /// Runs a script after [`PREPARE`]. Prints a notice and returns `None` if that is not possible here.
-fn run(bed: &Bed, script: &str) -> Option<String> {
+fn run(fuse: &FuseMount, script: &str) -> Option<String> {
     let nested = ["--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"];
     let is_possible =
         Command::new("unshare").args(nested).output().is_ok_and(|output| output.status.success());
@@ -33,7 +33,7 @@ fn run(bed: &Bed, script: &str) -> Option<String> {
     }
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]);
-    command.arg(bed.bench().path(".")).arg(bed.bench().image()).arg(bed.dir());
+    command.arg(fuse.scratch().path(".")).arg(fuse.scratch().image()).arg(fuse.dir());
     let output = command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     Some(String::from_utf8(output.stdout).unwrap())
@@ -41,7 +41,7 @@ fn run(bed: &Bed, script: &str) -> Option<String> {
 
 #[test]
 fn a_line_of_fstab_mounts_remounts_and_unmounts() {
-    let Some(bed) = Bed::new(&[]) else { return };
+    let Some(fuse) = FuseMount::new(&[]) else { return };
     let script = r#"
         "$parext4" install-helper | grep -c already
         options=defaults,noatime,errors=remount-ro,data=ordered,commit=30,nofail,x-systemd.device-timeout=9
@@ -68,14 +68,14 @@ fn a_line_of_fstab_mounts_remounts_and_unmounts() {
         # The image is closed by then.
         "$parext4" cat "$image:/two"
     "#;
-    let Some(printed) = run(&bed, script) else { return };
+    let Some(printed) = run(&fuse, script) else { return };
     assert!(printed.ends_with("\n3\none\ntwo\n"), "{printed}");
-    bed.bench().fsck();
+    fuse.scratch().fsck();
 }
 
 #[test]
-fn a_read_only_mount_says_why_it_stays_so() {
-    let Some(bed) = Bed::new(&[]) else { return };
+fn a_read_only_mount_explains_why_it_cannot_be_remounted() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
     let script = r#"
         clean mount -t parext4 -o ro "$image" "$dir"
         has ro
@@ -88,27 +88,27 @@ fn a_read_only_mount_says_why_it_stays_so() {
         "$parext4" install-helper --remove
         refused "install" sh -c 'rm -f /sbin/mount.parext4; touch /sbin/mount.parext4; "$1" install-helper' sh "$parext4"
     "#;
-    let Some(printed) = run(&bed, script) else { return };
+    let Some(printed) = run(&fuse, script) else { return };
     assert!(printed.contains("unknown mount option \"frobnicate\" is left out"), "{printed}");
     assert!(printed.contains("remove /sbin/umount.fuse.parext4"), "{printed}");
 }
 
 #[test]
 fn umount_8_fails_if_changes_may_be_lost() {
-    let Some(bed) = Bed::new(&[]) else { return };
-    let needle = crate::options::Needle::hide(&bed);
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let needle = crate::options::Needle::hide(&fuse);
     let script = r#"
         clean mount -t fuse.parext4 -o errors=remount-ro,uhelper=fuse.parext4 "$image" "$dir"
         refused "Structure needs cleaning" ls "$dir/dir/file"
         refused "changes are refused because of an earlier error: corrupt volume" clean mount -o remount,rw "$dir"
-        refused "what was not synced before may be lost: corrupt volume" clean umount "$dir"
+        refused "data that was not synced may be lost: corrupt volume" clean umount "$dir"
         grep -q " $dir " /proc/mounts && fail "still mounted"
         true
     "#;
-    if run(&bed, script).is_none() {
+    if run(&fuse, script).is_none() {
         return;
     }
-    needle.put_back(&bed);
-    bed.bench().ok(&["recover", &testkit::command::text(&bed.bench().image())]);
-    bed.bench().fsck();
+    needle.put_back(&fuse);
+    fuse.scratch().ok(&["recover", &testkit::command::text(&fuse.scratch().image())]);
+    fuse.scratch().fsck();
 }

@@ -14,8 +14,8 @@ use rustix::fs::{
 use testkit::rng::Rng;
 use testkit::settings;
 
-use testkit::fuse_mount::Bed;
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::FuseMount;
+use testkit::kernel_mount::KernelMount;
 
 /// An operation below a root.
 #[derive(Clone, Debug)]
@@ -253,10 +253,10 @@ fn same(ours: &Side, theirs: &Side, when: &str) {
 }
 
 fn same_as_the_kernel(block_size: &str, options: &str, seed: u64) {
-    let Some(bed) = Bed::mounted(&["--block-size", block_size], options) else { return };
-    let Some(kernel) = Kernel::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
+    let Some(fuse) = FuseMount::mounted(&["--block-size", block_size], options) else { return };
+    let Some(kernel) = KernelMount::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
     let mut rng = Rng::new(seed, 0);
-    let (mut ours, mut theirs) = (Side::new(bed.dir()), Side::new(&kernel.path()));
+    let (mut ours, mut theirs) = (Side::new(fuse.dir()), Side::new(&kernel.path()));
     for nth in 0..4000 {
         let op = Op::random(&mut rng);
         let (got, expected) = (ours.run(&op), theirs.run(&op));
@@ -266,11 +266,11 @@ fn same_as_the_kernel(block_size: &str, options: &str, seed: u64) {
         }
     }
     drop(ours.held);
-    bed.umount();
-    bed.bench().fsck();
-    bed.mount(options);
-    same(&Side::new(bed.dir()), &Side::new(&kernel.path()), &format!("{options}, mounted again"));
-    bed.finish();
+    fuse.umount();
+    fuse.scratch().fsck();
+    fuse.mount(options);
+    same(&Side::new(fuse.dir()), &Side::new(&kernel.path()), &format!("{options}, mounted again"));
+    fuse.finish();
 }
 
 #[test]
@@ -301,10 +301,10 @@ fn in_parallel(root: &Path, seed: u64) -> (Vec<Vec<Result<(), i32>>>, Vec<Side>)
 }
 
 fn trees_of_many_threads(block_size: &str, options: &str, seed: u64) {
-    let Some(bed) = Bed::mounted(&["--block-size", block_size], options) else { return };
-    let Some(kernel) = Kernel::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
+    let Some(fuse) = FuseMount::mounted(&["--block-size", block_size], options) else { return };
+    let Some(kernel) = KernelMount::mounted(&["-b", block_size], "noatime,nodev,nosuid") else { return };
     let (expected, theirs) = in_parallel(&kernel.path(), seed);
-    let (got, ours) = in_parallel(bed.dir(), seed);
+    let (got, ours) = in_parallel(fuse.dir(), seed);
     let when = format!("{options}, blocks of {block_size}, seed {seed}");
     for (thread, (got, expected)) in got.iter().zip(&expected).enumerate() {
         let differs = got.iter().zip(expected).position(|(got, expected)| got != expected);
@@ -321,11 +321,11 @@ fn trees_of_many_threads(block_size: &str, options: &str, seed: u64) {
         same(ours, theirs, &when);
     }
     drop((ours, theirs));
-    bed.umount();
-    bed.bench().fsck();
-    bed.mount(options);
-    same(&Side::new(bed.dir()), &Side::new(&kernel.path()), &format!("{when}, mounted again"));
-    bed.finish();
+    fuse.umount();
+    fuse.scratch().fsck();
+    fuse.mount(options);
+    same(&Side::new(fuse.dir()), &Side::new(&kernel.path()), &format!("{when}, mounted again"));
+    fuse.finish();
 }
 
 #[test]

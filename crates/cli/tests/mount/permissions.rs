@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use testkit::fuse_mount::Bed;
+use testkit::fuse_mount::FuseMount;
 
 const UNPRIVILEGED: u32 = 65534;
 const OWNER: u32 = 1000;
@@ -25,10 +25,10 @@ fn can(user: u32, script: &str, path: &Path) -> Option<bool> {
 }
 
 /// Returns a mount that all users may use.
-fn open_to_others() -> Option<Bed> {
-    let bed = Bed::mounted(&[], "allow_other")?;
-    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-    Some(bed)
+fn open_to_others() -> Option<FuseMount> {
+    let fuse = FuseMount::mounted(&[], "allow_other")?;
+    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+    Some(fuse)
 }
 
 /// Returns an access control list in the form of the system call: read and write for the owner, read for the group,
@@ -47,8 +47,8 @@ fn list(user: u32, permissions: u16) -> Vec<u8> {
 
 #[test]
 fn access_control_lists_are_enforced_and_inherited() {
-    let Some(bed) = open_to_others() else { return };
-    let dir = bed.path("dir");
+    let Some(fuse) = open_to_others() else { return };
+    let dir = fuse.path("dir");
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("file"), "contents").unwrap();
     std::fs::set_permissions(dir.join("file"), Permissions::from_mode(0o640)).unwrap();
@@ -68,13 +68,13 @@ fn access_control_lists_are_enforced_and_inherited() {
     let mut value = [0_u8; 256];
     let len = getxattr(dir.join("sub"), "system.posix_acl_default", &mut value[..]).unwrap();
     assert_eq!(value[..len], list(UNPRIVILEGED, 6));
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn a_sticky_directory_keeps_names_for_their_owners() {
-    let Some(bed) = open_to_others() else { return };
-    let dir = bed.path("tmp");
+    let Some(fuse) = open_to_others() else { return };
+    let dir = fuse.path("tmp");
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, Permissions::from_mode(0o1777)).unwrap();
     let Some(made) = can(OWNER, "umask 0; echo x > $0", &dir.join("file")) else { return };
@@ -86,13 +86,13 @@ fn a_sticky_directory_keeps_names_for_their_owners() {
         assert_eq!(can(UNPRIVILEGED, script, &dir.join("file")), Some(false), "{script}");
     }
     assert_eq!(can(OWNER, "rm $0", &dir.join("file")), Some(true));
-    bed.finish();
+    fuse.finish();
 }
 
 #[test]
 fn trusted_attributes_are_for_root() {
-    let Some(bed) = open_to_others() else { return };
-    let path = bed.path("file");
+    let Some(fuse) = open_to_others() else { return };
+    let path = fuse.path("file");
     std::fs::write(&path, "contents").unwrap();
     for name in ["trusted.secret", "user.open"] {
         setxattr(&path, name, b"value", XattrFlags::empty()).unwrap();
@@ -100,5 +100,5 @@ fn trusted_attributes_are_for_root() {
     let list = "import os,sys; sys.exit(os.listxattr(sys.argv[1]) != ['user.open'])";
     let Some(only_open) = can(UNPRIVILEGED, &format!("python3 -c \"{list}\" $0"), &path) else { return };
     assert!(only_open);
-    bed.finish();
+    fuse.finish();
 }

@@ -9,18 +9,18 @@ use std::process::Command;
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags, copy_file_range, fallocate, setxattr};
 
 use crate::user::as_unprivileged;
-use testkit::fuse_mount::{Bed, as_user, errors, tool, until};
+use testkit::fuse_mount::{FuseMount, as_user, errors, tool, until};
 
 /// Returns a mount that all users may use and on which set-ID bits take effect.
-fn trusting(cache: &str) -> Option<Bed> {
-    let bed = Bed::mounted(&[], &format!("allow_other,suid,{cache}"))?;
-    std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-    Some(bed)
+fn trusting(cache: &str) -> Option<FuseMount> {
+    let fuse = FuseMount::mounted(&[], &format!("allow_other,suid,{cache}"))?;
+    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+    Some(fuse)
 }
 
 /// Creates a program of root that all users may write, and that prints its effective user. The kernel has cached its mode.
-fn program(bed: &Bed, name: &str) -> Option<std::path::PathBuf> {
-    let path = bed.path(name);
+fn program(fuse: &FuseMount, name: &str) -> Option<std::path::PathBuf> {
+    let path = fuse.path(name);
     std::fs::copy("/usr/bin/id", &path).unwrap();
     std::fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o6777);
@@ -71,15 +71,15 @@ fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
         }),
     ];
     for cache in ["cache=kernel", "cache=writeback", "cache=direct", "idmap"] {
-        let Some(bed) = trusting(cache) else { return };
+        let Some(fuse) = trusting(cache) else { return };
         for (what, change) in changes {
-            let Some(path) = program(&bed, what) else { return };
+            let Some(path) = program(&fuse, what) else { return };
             as_unprivileged(|| change(&path));
             // Before any stat(2), after which the kernel would have the new mode.
             assert_eq!(effective(&path).unwrap(), "65534", "{cache}, {what}");
             assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{cache}, {what}");
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -87,8 +87,8 @@ fn set_id_bits_do_not_outlive_a_change_of_the_contents() {
 #[test]
 fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = trusting(cache) else { return };
-        let path = bed.path("file");
+        let Some(fuse) = trusting(cache) else { return };
+        let path = fuse.path("file");
         std::fs::write(&path, [1; 4096]).unwrap();
         for flags in [OFlags::empty(), OFlags::DIRECT] {
             let file = open(&path, flags);
@@ -101,7 +101,7 @@ fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
             let left = tool(Command::new("getcap").arg(&path)).unwrap_or_default();
             assert_eq!(left, "", "{cache}, {flags:?}");
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -110,8 +110,8 @@ fn capabilities_do_not_outlive_a_write_by_an_old_handle() {
 #[test]
 fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
     for cache in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = trusting(cache) else { return };
-        let Some(path) = program(&bed, "log") else { return };
+        let Some(fuse) = trusting(cache) else { return };
+        let Some(path) = program(&fuse, "log") else { return };
         let value = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         setxattr(&path, "security.capability", &value, XattrFlags::empty()).unwrap();
         let before = std::fs::metadata(&path).unwrap();
@@ -141,6 +141,6 @@ fn an_append_that_would_clear_set_id_bits_of_an_append_only_file_is_refused() {
         as_unprivileged(|| nix::unistd::truncate(&path, 0).unwrap_err());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o4777, "{cache}");
         tool(Command::new("chattr").arg("-i").arg(&path));
-        bed.finish();
+        fuse.finish();
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::command::text;
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Runs a shell script in a directory. Prints a notice and returns `None` if a program that it needs is not installed.
 fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
@@ -20,11 +20,11 @@ fn run(dir: &Path, needs: &[&str], script: &str) -> Option<String> {
 
 fn with_each_cache(needs: &[&str], script: &str) {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], options) else { return };
-        if run(bed.dir(), needs, script).is_none() {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], options) else { return };
+        if run(fuse.dir(), needs, script).is_none() {
             return;
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
@@ -42,7 +42,7 @@ fn git_keeps_a_repository() {
 }
 
 #[test]
-fn tar_extracts_what_it_archived() {
+fn tar_extracts_its_archive() {
     with_each_cache(
         &["tar"],
         "mkdir a; cd a; for n in $(seq 300); do seq $n > f$n; ln f$n h$n; ln -s f$n s$n; done; mkfifo p
@@ -85,23 +85,23 @@ fn many_processes_change_the_same_names() {
             ls -lR > /dev/null 2>&1
         done; true";
     for options in ["cache=kernel", "cache=direct,threads=1"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
         let start = |n: u32| {
-            Command::new("sh").args(["-c", script, &n.to_string()]).current_dir(bed.dir()).spawn().unwrap()
+            Command::new("sh").args(["-c", script, &n.to_string()]).current_dir(fuse.dir()).spawn().unwrap()
         };
         let processes: Vec<_> = (0..8).map(start).collect();
         for mut process in processes {
             assert!(process.wait().unwrap().success());
         }
-        bed.umount();
-        bed.bench().fsck();
-        bed.mount(options);
+        fuse.umount();
+        fuse.scratch().fsck();
+        fuse.mount(options);
         tool(Command::new("rm").args([
             "-rf",
-            &text(&bed.path("d0")),
-            &text(&bed.path("d1")),
-            &text(&bed.path("d2")),
+            &text(&fuse.path("d0")),
+            &text(&fuse.path("d1")),
+            &text(&fuse.path("d2")),
         ]));
-        bed.finish();
+        fuse.finish();
     }
 }

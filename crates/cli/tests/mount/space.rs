@@ -7,13 +7,13 @@ use std::process::Command;
 use rustix::fs::{CWD, RenameFlags, renameat_with, statvfs};
 
 use testkit::command::text;
-use testkit::fuse_mount::{Bed, as_user, errors, tool};
+use testkit::fuse_mount::{FuseMount, as_user, errors, tool};
 
 const UNPRIVILEGED: u32 = 65534;
 
 /// Fills a file until a write or the final sync fails with `ENOSPC`: the kernel's cache accepts any amount of data.
-fn fill(bed: &Bed, name: &str) -> Option<String> {
-    let to = format!("of={}", text(&bed.path(name)));
+fn fill(fuse: &FuseMount, name: &str) -> Option<String> {
+    let to = format!("of={}", text(&fuse.path(name)));
     let dd = ["dd", "if=/dev/zero", "bs=64k", "count=1200", "conv=fsync", &to];
     let output = as_user(UNPRIVILEGED, &dd).env("LC_ALL", "C").output();
     let Ok(output) = output else {
@@ -25,83 +25,84 @@ fn fill(bed: &Bed, name: &str) -> Option<String> {
 }
 
 /// Returns the free blocks, and the free blocks that all users may use.
-fn space(bed: &Bed) -> (u64, u64) {
-    let space = statvfs(bed.dir()).unwrap();
+fn space(fuse: &FuseMount) -> (u64, u64) {
+    let space = statvfs(fuse.dir()).unwrap();
     (space.f_bfree, space.f_bavail)
 }
 
 #[test]
 fn reserved_blocks_are_for_root() {
     for options in ["cache=direct", "cache=kernel,threads=1", "cache=writeback"] {
-        let Some(bed) = Bed::mounted(&["--block-size", "4096"], &format!("allow_other,{options}")) else {
+        let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], &format!("allow_other,{options}"))
+        else {
             return;
         };
-        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-        std::fs::set_permissions(bed.dir(), Permissions::from_mode(0o777)).unwrap();
-        let (free, available) = space(&bed);
+        std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(fuse.dir(), Permissions::from_mode(0o777)).unwrap();
+        let (free, available) = space(&fuse);
         let kept = free - available;
         // 5 % of 64 MiB, and the blocks kept for metadata.
         assert!(kept > 800, "{kept}");
-        let Some(said) = fill(&bed, "his") else { return };
+        let Some(said) = fill(&fuse, "his") else { return };
         assert!(said.contains("No space left"), "{options}: {said}");
-        let (free, available) = space(&bed);
+        let (free, available) = space(&fuse);
         // A write request of the kernel, of up to 1 MiB, is stored as a whole or not at all.
         assert!(free + 64 >= kept && available < 256, "{options}: {free}, {available}");
         // Only root can still write.
-        fill(&bed, "his too").unwrap();
-        std::fs::write(bed.path("roots"), vec![7; 1 << 20]).unwrap();
-        std::fs::File::open(bed.path("roots")).unwrap().sync_all().unwrap();
-        assert!(space(&bed).0 + 200 < free, "{options}");
+        fill(&fuse, "his too").unwrap();
+        std::fs::write(fuse.path("roots"), vec![7; 1 << 20]).unwrap();
+        std::fs::File::open(fuse.path("roots")).unwrap().sync_all().unwrap();
+        assert!(space(&fuse).0 + 200 < free, "{options}");
         // With write-back caching, the first sync of the mount reports the lost data once more.
-        let _ = rustix::fs::syncfs(std::fs::File::open(bed.dir()).unwrap());
-        bed.umount();
-        bed.bench().fsck();
+        let _ = rustix::fs::syncfs(std::fs::File::open(fuse.dir()).unwrap());
+        fuse.umount();
+        fuse.scratch().fsck();
 
         // The user named by the options can, too.
-        bed.mount(&format!("allow_other,resuid={UNPRIVILEGED},{options}"));
-        fill(&bed, "his third").unwrap();
-        assert!(space(&bed).0 + 400 < free, "{options}");
-        let _ = rustix::fs::syncfs(std::fs::File::open(bed.dir()).unwrap());
-        bed.finish();
+        fuse.mount(&format!("allow_other,resuid={UNPRIVILEGED},{options}"));
+        fill(&fuse, "his third").unwrap();
+        assert!(space(&fuse).0 + 400 < free, "{options}");
+        let _ = rustix::fs::syncfs(std::fs::File::open(fuse.dir()).unwrap());
+        fuse.finish();
     }
 }
 
 #[test]
 fn fstrim_punches_holes_in_the_image() {
     for options in ["cache=kernel", "cache=direct,threads=1"] {
-        let Some(bed) = Bed::mounted(&[], &format!("allow_other,{options}")) else { return };
-        std::fs::set_permissions(bed.bench().path("."), Permissions::from_mode(0o755)).unwrap();
-        let occupied = || std::fs::metadata(bed.bench().image()).unwrap().blocks() * 512;
-        std::fs::write(bed.path("kept"), vec![7; 1 << 20]).unwrap();
-        std::fs::write(bed.path("gone"), vec![8; 16 << 20]).unwrap();
-        std::fs::File::open(bed.path("gone")).unwrap().sync_all().unwrap();
+        let Some(fuse) = FuseMount::mounted(&[], &format!("allow_other,{options}")) else { return };
+        std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+        let occupied = || std::fs::metadata(fuse.scratch().image()).unwrap().blocks() * 512;
+        std::fs::write(fuse.path("kept"), vec![7; 1 << 20]).unwrap();
+        std::fs::write(fuse.path("gone"), vec![8; 16 << 20]).unwrap();
+        std::fs::File::open(fuse.path("gone")).unwrap().sync_all().unwrap();
         let before = occupied();
-        std::fs::remove_file(bed.path("gone")).unwrap();
-        let refused = as_user(UNPRIVILEGED, &["fstrim", &text(bed.dir())]).output();
+        std::fs::remove_file(fuse.path("gone")).unwrap();
+        let refused = as_user(UNPRIVILEGED, &["fstrim", &text(fuse.dir())]).output();
         assert!(refused.is_err() || !refused.unwrap().status.success());
         assert_eq!(occupied(), before);
-        let Some(said) = tool(Command::new("fstrim").arg("-v").arg(bed.dir())) else { return };
+        let Some(said) = tool(Command::new("fstrim").arg("-v").arg(fuse.dir())) else { return };
         assert!(said.contains("trimmed"), "{said}");
         assert!(occupied() + (14 << 20) < before, "{options}: {} of {before}", occupied());
-        assert_eq!(std::fs::read(bed.path("kept")).unwrap(), vec![7; 1 << 20]);
-        bed.finish();
+        assert_eq!(std::fs::read(fuse.path("kept")).unwrap(), vec![7; 1 << 20]);
+        fuse.finish();
     }
 }
 
 #[test]
 fn a_rename_leaves_a_whiteout() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    std::fs::write(bed.path("old"), "contents").unwrap();
-    let rename = |flags| renameat_with(CWD, bed.path("old"), CWD, bed.path("new"), flags);
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    std::fs::write(fuse.path("old"), "contents").unwrap();
+    let rename = |flags| renameat_with(CWD, fuse.path("old"), CWD, fuse.path("new"), flags);
     rename(RenameFlags::WHITEOUT).unwrap();
-    assert_eq!(std::fs::read_to_string(bed.path("new")).unwrap(), "contents");
+    assert_eq!(std::fs::read_to_string(fuse.path("new")).unwrap(), "contents");
     for _ in 0..2 {
-        let whiteout = std::fs::symlink_metadata(bed.path("old")).unwrap();
+        let whiteout = std::fs::symlink_metadata(fuse.path("old")).unwrap();
         assert_eq!((whiteout.mode(), whiteout.rdev(), whiteout.nlink()), (0o20000, 0, 1));
-        bed.umount();
-        bed.bench().fsck();
-        bed.mount("rw");
+        fuse.umount();
+        fuse.scratch().fsck();
+        fuse.mount("rw");
     }
-    std::fs::remove_file(bed.path("old")).unwrap();
-    bed.finish();
+    std::fs::remove_file(fuse.path("old")).unwrap();
+    fuse.finish();
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 
-use testkit::fuse_mount::{Bed, tool};
+use testkit::fuse_mount::{FuseMount, tool};
 
 /// Sets the time of last access, reads the file, and returns true if the read has changed the time.
 fn read_is_noted(path: &Path, atime: SystemTime) -> bool {
@@ -28,20 +28,20 @@ fn reads_update_the_time_of_last_access_as_the_options_say() {
         [("noatime", [false, false]), ("relatime", [true, false]), ("strictatime", [true, true])]
     {
         let options = format!("cache=direct,{options}");
-        let Some(bed) = Bed::mounted(&[], &options) else { return };
-        std::fs::write(bed.path("file"), "contents").unwrap();
+        let Some(fuse) = FuseMount::mounted(&[], &options) else { return };
+        std::fs::write(fuse.path("file"), "contents").unwrap();
         for (atime, noted) in [long_ago, future].into_iter().zip(noted) {
-            assert_eq!(read_is_noted(&bed.path("file"), atime), noted, "{options}");
+            assert_eq!(read_is_noted(&fuse.path("file"), atime), noted, "{options}");
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn times_survive_to_the_nanosecond_beyond_2038() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
-        let path = bed.path("file");
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        let path = fuse.path("file");
         let file = File::create(&path).unwrap();
         (&file).write_all(b"contents").unwrap();
         let mtime = UNIX_EPOCH + Duration::new(5_000_000_000, 123_456_789);
@@ -51,41 +51,41 @@ fn times_survive_to_the_nanosecond_beyond_2038() {
             let metadata = std::fs::metadata(&path).unwrap();
             assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (5_000_000_000, 123_456_789), "{options}");
             assert_eq!((metadata.atime(), metadata.atime_nsec()), (5_000_000_000, 123_456_789), "{options}");
-            bed.umount();
-            bed.mount(options);
+            fuse.umount();
+            fuse.mount(options);
         }
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn a_write_sets_the_time_of_the_write() {
     for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
-        let Some(bed) = Bed::mounted(&[], options) else { return };
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
         let before = SystemTime::now() - Duration::from_millis(20);
-        std::fs::write(bed.path("file"), "contents").unwrap();
-        let seen = std::fs::metadata(bed.path("file")).unwrap().modified().unwrap();
+        std::fs::write(fuse.path("file"), "contents").unwrap();
+        let seen = std::fs::metadata(fuse.path("file")).unwrap().modified().unwrap();
         assert!(before <= seen && seen <= SystemTime::now() + Duration::from_millis(20), "{options}");
-        bed.umount();
-        bed.mount(options);
-        let again = std::fs::metadata(bed.path("file")).unwrap().modified().unwrap();
+        fuse.umount();
+        fuse.mount(options);
+        let again = std::fs::metadata(fuse.path("file")).unwrap().modified().unwrap();
         assert_eq!(again, seen, "{options}");
-        bed.finish();
+        fuse.finish();
     }
 }
 
 /// The kernel's write-back may arrive after the time of modification that the kernel has sent, also through a direct handle.
 #[test]
 fn late_write_back_does_not_change_the_time() {
-    let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
-    let files: Vec<_> = (0..200).map(|number| bed.path(&format!("file{number}"))).collect();
+    let Some(fuse) = FuseMount::mounted(&[], "cache=writeback") else { return };
+    let files: Vec<_> = (0..200).map(|number| fuse.path(&format!("file{number}"))).collect();
     let times = || -> Vec<_> {
         files.iter().map(|path| std::fs::metadata(path).unwrap().modified().unwrap()).collect()
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let root = File::open(bed.dir()).unwrap();
+            let root = File::open(fuse.dir()).unwrap();
             while !over.load(Ordering::Relaxed) {
                 // Starts write-back of all pages before it waits for any.
                 rustix::fs::syncfs(&root).unwrap();
@@ -104,20 +104,20 @@ fn late_write_back_does_not_change_the_time() {
         over.store(true, Ordering::Relaxed);
     });
     let seen = times();
-    bed.umount();
-    bed.mount("cache=writeback");
+    fuse.umount();
+    fuse.mount("cache=writeback");
     let again = times();
     let other = (0..files.len()).filter(|&file| again[file] != seen[file]).count();
     assert_eq!(other, 0, "files have another date than before");
-    bed.finish();
+    fuse.finish();
 }
 
 /// The kernel sends the time of modification after the file has become immutable.
 #[test]
 fn a_file_that_becomes_immutable_during_a_write_gets_the_time() {
     for flag in [IFlags::APPEND, IFlags::IMMUTABLE] {
-        let Some(bed) = Bed::mounted(&[], "cache=writeback") else { return };
-        let path = bed.path("file");
+        let Some(fuse) = FuseMount::mounted(&[], "cache=writeback") else { return };
+        let path = fuse.path("file");
         let mut file = File::create(&path).unwrap();
         file.set_modified(UNIX_EPOCH).unwrap();
         file.sync_all().unwrap();
@@ -125,20 +125,20 @@ fn a_file_that_becomes_immutable_during_a_write_gets_the_time() {
         file.write_all(b"contents").unwrap();
         ioctl_setflags(&file, ioctl_getflags(&file).unwrap() | flag).unwrap();
         drop(file);
-        bed.umount();
-        bed.mount("cache=writeback");
+        fuse.umount();
+        fuse.mount("cache=writeback");
         assert!(std::fs::metadata(&path).unwrap().modified().unwrap() >= before);
         let file = File::open(&path).unwrap();
         ioctl_setflags(&file, ioctl_getflags(&file).unwrap() - flag).unwrap();
         drop(file);
-        bed.finish();
+        fuse.finish();
     }
 }
 
 #[test]
 fn a_reused_inode_number_has_another_generation() {
-    let Some(bed) = Bed::mounted(&[], "rw") else { return };
-    let path = bed.path("file");
+    let Some(fuse) = FuseMount::mounted(&[], "rw") else { return };
+    let path = fuse.path("file");
     let inode = || {
         std::fs::write(&path, "contents").unwrap();
         let generation = tool(Command::new("lsattr").arg("-v").arg(&path))?;
@@ -154,7 +154,7 @@ fn a_reused_inode_number_has_another_generation() {
         inode().filter(|(again, _)| *again == number)
     });
     assert_ne!(again.expect("the number is used again").1, generation);
-    bed.finish();
+    fuse.finish();
 }
 
 /// The kernel rounds times that it sets and that it gets from the server, so a time does not change when the kernel asks
@@ -162,12 +162,12 @@ fn a_reused_inode_number_has_another_generation() {
 #[test]
 fn times_of_small_inodes_have_no_nanoseconds() {
     for options in ["cache=kernel", "cache=direct"] {
-        let Some(bed) = Bed::new(&[]) else { return };
+        let Some(fuse) = FuseMount::new(&[]) else { return };
         let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "128"]).arg(bed.bench().image());
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-I", "128"]).arg(fuse.scratch().image());
         let Some(_) = tool(&mut mke2fs) else { return };
-        bed.mount(options);
-        let path = bed.path("file");
+        fuse.mount(options);
+        let path = fuse.path("file");
         std::fs::write(&path, "contents").unwrap();
         let set = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
         File::open(&path).unwrap().set_times(FileTimes::new().set_accessed(set)).unwrap();
@@ -182,9 +182,9 @@ fn times_of_small_inodes_have_no_nanoseconds() {
             (Duration::from_secs(1_000_000_000), 0, 0),
             "{options}"
         );
-        bed.umount();
-        bed.mount(options);
+        fuse.umount();
+        fuse.mount(options);
         assert_eq!(times(), seen, "{options}");
-        bed.finish();
+        fuse.finish();
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::mapping::Mapping;
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
-use testkit::fuse_mount::Bed;
+use testkit::fuse_mount::FuseMount;
 
 /// Number of last operations that a failure prints.
 const SHOWN: usize = 40;
@@ -21,7 +21,7 @@ const SECTOR: u64 = 512;
 
 /// A file, its expected contents, and its last operations.
 pub struct Tested {
-    bed: Bed,
+    fuse: FuseMount,
     options: String,
     block_size: u64,
     open: Option<Open>,
@@ -45,7 +45,7 @@ struct Open {
     mapping: Mapping,
 }
 
-/// Index of the handles for writes at any offset, and of those for appends.
+/// Index of the handles for writes at any offset, and of the append handles.
 const ANYWHERE: usize = 0;
 const AT_THE_END: usize = 1;
 
@@ -75,9 +75,9 @@ impl Open {
 }
 
 impl Tested {
-    pub fn new(bed: Bed, options: &str, block_size: u64) -> Self {
+    pub fn new(fuse: FuseMount, options: &str, block_size: u64) -> Self {
         let mut tested = Self {
-            bed,
+            fuse,
             options: options.to_owned(),
             block_size,
             open: None,
@@ -90,8 +90,8 @@ impl Tested {
     }
 
     fn open(&mut self) {
-        self.bed.mount(&self.options);
-        self.open = Some(Open::new(self.bed.path("file")).unwrap());
+        self.fuse.mount(&self.options);
+        self.open = Some(Open::new(self.fuse.path("file")).unwrap());
     }
 
     fn ways(&self) -> &Open {
@@ -308,8 +308,8 @@ impl Tested {
 
     fn shut(&mut self) {
         self.open = None;
-        self.bed.umount();
-        self.bed.bench().fsck();
+        self.fuse.umount();
+        self.fuse.scratch().fsck();
     }
 
     fn store(&mut self, offset: u64, data: &[u8]) {

@@ -9,7 +9,7 @@ mod mapping;
 use file::Tested;
 use mapping::Mapping;
 use testkit::file_op::Op;
-use testkit::fuse_mount::Bed;
+use testkit::fuse_mount::FuseMount;
 use testkit::rng::Rng;
 use testkit::settings;
 
@@ -19,12 +19,12 @@ const CLOSE: u64 = 20_000;
 
 fn run(block_size: u64, options: &str) {
     let what = format!("{options}, blocks of {block_size}");
-    let Some(bed) = Bed::new(&["--block-size", &block_size.to_string()]) else { return };
+    let Some(fuse) = FuseMount::new(&["--block-size", &block_size.to_string()]) else { return };
     if !Mapping::is_possible() {
         return;
     }
     let mut rng = Rng::new(settings::seed(&what), block_size);
-    let mut tested = Tested::new(bed, options, block_size);
+    let mut tested = Tested::new(fuse, options, block_size);
     for nth in 1..=settings::fsx_ops() {
         let op = Op::random(&mut rng, &tested.shape());
         tested.apply(nth, op, rng.chance(40));

@@ -7,31 +7,31 @@ use std::process::Command;
 
 use crate::watch::Connection;
 use testkit::command::text;
-use testkit::fuse_mount::Bed;
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::FuseMount;
+use testkit::kernel_mount::KernelMount;
 
 /// A mounted volume.
 pub enum Side {
-    Kernel(Kernel),
-    Ours(Bed, Connection),
+    Kernel(KernelMount),
+    Ours(FuseMount, Connection),
 }
 
 /// Mounts the volume for all users.
-fn mount(bed: &Bed, options: &str) {
-    bed.mount(&format!("allow_other,suid,noatime,log={},{options}", text(&log(bed))));
+fn mount(fuse: &FuseMount, options: &str) {
+    fuse.mount(&format!("allow_other,suid,noatime,log={},{options}", text(&log(fuse))));
 }
 
 /// Returns the path of the server's log file.
-fn log(bed: &Bed) -> PathBuf {
-    bed.bench().path("server.log")
+fn log(fuse: &FuseMount) -> PathBuf {
+    fuse.scratch().path("server.log")
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        if let Self::Ours(bed, _) = self
+        if let Self::Ours(fuse, _) = self
             && std::thread::panicking()
         {
-            eprint!("{}", std::fs::read_to_string(log(bed)).unwrap_or_default());
+            eprint!("{}", std::fs::read_to_string(log(fuse)).unwrap_or_default());
         }
     }
 }
@@ -50,12 +50,12 @@ impl Side {
     pub fn mounted(kind: Kind, block_size: u32) -> Option<Self> {
         let block_size = block_size.to_string();
         let side = match kind {
-            Kind::Kernel => Self::Kernel(Kernel::mounted(&["-b", &block_size], "noatime")?),
+            Kind::Kernel => Self::Kernel(KernelMount::mounted(&["-b", &block_size], "noatime")?),
             Kind::Ours(options) => {
-                let bed = Bed::new(&["--block-size", &block_size])?;
-                mount(&bed, options);
-                let connection = Connection::of(bed.dir());
-                Self::Ours(bed, connection)
+                let fuse = FuseMount::new(&["--block-size", &block_size])?;
+                mount(&fuse, options);
+                let connection = Connection::of(fuse.dir());
+                Self::Ours(fuse, connection)
             }
         };
         let all_users = Permissions::from_mode(0o755);
@@ -68,7 +68,7 @@ impl Side {
     pub fn dir(&self) -> PathBuf {
         match self {
             Self::Kernel(kernel) => kernel.path(),
-            Self::Ours(bed, _) => bed.dir().to_owned(),
+            Self::Ours(fuse, _) => fuse.dir().to_owned(),
         }
     }
 
@@ -80,14 +80,14 @@ impl Side {
         }
     }
 
-    /// Unmounts, has e2fsck look, and mounts again: what is read then is on the device.
+    /// Unmounts, runs e2fsck, and mounts again, so that later reads return what is on the device.
     pub fn mount_again(&mut self, kind: Kind) {
         match (self, kind) {
-            (Self::Ours(bed, connection), Kind::Ours(options)) => {
-                bed.umount();
-                bed.bench().fsck();
-                mount(bed, options);
-                *connection = Connection::of(bed.dir());
+            (Self::Ours(fuse, connection), Kind::Ours(options)) => {
+                fuse.umount();
+                fuse.scratch().fsck();
+                mount(fuse, options);
+                *connection = Connection::of(fuse.dir());
             }
             (Self::Kernel(kernel), _) => kernel.mount_again(),
             (Self::Ours(..), Kind::Kernel) => unreachable!("a side stays what it is"),
@@ -96,9 +96,9 @@ impl Side {
 
     /// Unmounts, and checks the volume with e2fsck.
     pub fn finish(self) {
-        if let Self::Ours(bed, _) = &self {
-            bed.umount();
-            bed.bench().fsck();
+        if let Self::Ours(fuse, _) = &self {
+            fuse.umount();
+            fuse.scratch().fsck();
         }
     }
 

@@ -48,7 +48,7 @@ impl Connection {
         say(&format!("aborting the connection of {}: {aborted:?}\n", self.dir.display()));
     }
 
-    /// Leaves no mount behind when the process ends without cleaning up.
+    /// Unmounts when the process ends without cleaning up.
     fn detach(&self) {
         let _ = Command::new("umount").arg("--lazy").arg(&self.dir).output();
     }
@@ -121,7 +121,7 @@ impl Shared {
                 }
                 Some(_) if hung.is_empty() => None,
                 Some(0) => {
-                    say(&format!("{}: calls stay away although the connection is aborted\n", self.name));
+                    say(&format!("{}: calls do not return although the connection is aborted\n", self.name));
                     self.connections.iter().for_each(Connection::detach);
                     std::process::abort();
                 }
@@ -132,7 +132,7 @@ impl Shared {
 
     /// Prints which calls hang, and what the threads of this process and of the servers wait for.
     fn tell(&self, hung: &[usize]) {
-        let mut text = format!("\n{}: calls have not come back for {:?}:\n", self.name, INTERVAL * LIMIT);
+        let mut text = format!("\n{}: calls have not returned for {:?}:\n", self.name, INTERVAL * LIMIT);
         for &nth in hung {
             let _ = writeln!(text, "  thread {nth}: {}", self.slots[nth].call.lock());
         }

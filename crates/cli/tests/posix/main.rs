@@ -18,8 +18,8 @@ use rustix::process::umask;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use snapshot::Snapshot;
 use table::Case;
-use testkit::fuse_mount::Bed;
-use testkit::kernel_mount::Kernel;
+use testkit::fuse_mount::FuseMount;
+use testkit::kernel_mount::KernelMount;
 
 /// The user that runs the tested operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,8 @@ impl Done {
         self.before[nth].compare(&Snapshot::take(&self.dir(nth)))
     }
 
-    /// Prints each difference from the kernel's ext4, and returns the number of those that FUSE does not explain.
+    /// Prints each difference from the kernel's ext4, and returns the number of differences that FUSE does not
+    /// explain.
     fn differences(&self, kernel: &Self, cases: &[Case], when: &str) -> usize {
         let differs = |(nth, case): (usize, &Case)| {
             let (left, expected) = (self.left(nth), kernel.left(nth));
@@ -108,22 +109,22 @@ impl Done {
 /// Returns the number of differences, at once and after mounting again.
 fn differences(options: &str, cases: &[Case]) -> usize {
     let options = format!("allow_other,dev,suid,noatime,{options}");
-    let Some(kernel) = Kernel::mounted(&["-b", "1024"], "noatime") else { return 0 };
-    let Some(bed) = Bed::mounted(&["--block-size", "1024"], &options) else { return 0 };
-    for dir in [bed.bench().path("."), kernel.path().join("..")] {
+    let Some(kernel) = KernelMount::mounted(&["-b", "1024"], "noatime") else { return 0 };
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "1024"], &options) else { return 0 };
+    for dir in [fuse.scratch().path("."), kernel.path().join("..")] {
         run_as_root("chmod . 755", &dir);
     }
     let done =
-        ACTORS.map(|actor| (Done::new(bed.dir(), cases, actor), Done::new(&kernel.path(), cases, actor)));
+        ACTORS.map(|actor| (Done::new(fuse.dir(), cases, actor), Done::new(&kernel.path(), cases, actor)));
     let count = |when: &str| -> usize {
         done.iter().map(|(ours, kernel)| ours.differences(kernel, cases, when)).sum()
     };
     let mut differences = count(&options);
-    bed.umount();
-    bed.bench().fsck();
-    bed.mount(&options);
+    fuse.umount();
+    fuse.scratch().fsck();
+    fuse.mount(&options);
     differences += count(&format!("{options}, mounted again"));
-    bed.finish();
+    fuse.finish();
     println!("{options}: {} cases, {differences} differences", cases.len() * ACTORS.len());
     differences
 }

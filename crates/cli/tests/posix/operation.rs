@@ -141,7 +141,8 @@ fn number(word: &str) -> u64 {
     word.parse::<i64>().unwrap().cast_unsigned()
 }
 
-/// Parses a user or group: `r` is root, `u` the user, `g` the user's supplementary group, `o` another one, `-` no change.
+/// Parses a user or group: `r` is root, `u` the user, `g` the user's supplementary group, `o` another user, `-` no
+/// change.
 fn id(word: &str) -> Option<u32> {
     match word {
         "r" => Some(0),
@@ -149,7 +150,7 @@ fn id(word: &str) -> Option<u32> {
         "g" => Some(ALSO_GROUP),
         "o" => Some(1001),
         "-" => None,
-        _ => panic!("nobody is called {word}"),
+        _ => panic!("no user is called {word}"),
     }
 }
 

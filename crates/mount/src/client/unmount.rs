@@ -26,7 +26,7 @@ pub enum UnmountError {
     #[error("{0} is in use")]
     InUse(String),
     /// The directory is unmounted, but earlier changes may be lost.
-    #[error("{dir} is unmounted, but what was not synced before may be lost: {why}")]
+    #[error("{dir} is unmounted, but data that was not synced may be lost: {why}")]
     NotDurable {
         /// The directory.
         dir: String,

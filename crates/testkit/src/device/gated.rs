@@ -74,7 +74,7 @@ impl GatedDevice {
         self.state.lock().to_catch_at = Some(offset);
     }
 
-    /// Lets the write go that was caught first.
+    /// Lets the write pass that was caught first.
     pub fn let_first_go(&self) {
         self.state.lock().caught.pop_front();
         self.news.notify_all();

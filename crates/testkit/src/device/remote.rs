@@ -75,7 +75,7 @@ struct RemoteQueue {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the connection has answered.
+/// The answers of the connection.
 #[derive(Debug, Default)]
 struct Replies {
     state: Mutex<State>,

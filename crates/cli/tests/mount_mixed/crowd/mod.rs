@@ -1,5 +1,5 @@
-//! A crowd: many threads, of several users, use the same files by every kind of handle at once, each with many transfers
-//! under way. What they read is checked against what was written, see [`versions`].
+//! A crowd: many threads, of several users, use the same files through every kind of handle at once, each with many
+//! transfers in flight. The reads are checked against the writes, see [`versions`].
 
 mod versions;
 mod worker;
@@ -21,20 +21,20 @@ use crate::mapping::Mapping;
 use crate::side::{Kind, Side};
 use crate::watch::Watch;
 
-/// How large the crowd is, and what it uses.
+/// The size of the crowd, and the interfaces that it uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub workers: usize,
-    /// Transfers that each has under way at most.
+    /// Limit of the transfers in flight of each worker.
     pub depth: usize,
     pub files: usize,
-    /// Sectors of a file that each worker owns, whole pages.
+    /// Sectors of a file that each worker owns, in whole pages.
     pub region: u64,
-    /// Bytes that are left free on the volume once the files are made, which have no blocks yet.
+    /// Bytes that stay free on the volume after the files, which have no blocks yet, are made.
     pub free: Option<u64>,
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Arena<'a> {
     kind: Kind,
     shape: Shape,
@@ -44,7 +44,7 @@ struct Arena<'a> {
     deadline: Instant,
     /// Set when a worker has failed.
     stop: AtomicBool,
-    /// Operations done.
+    /// Number of completed operations.
     done: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl Arena<'_> {
         Instant::now() < self.deadline && !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether writes may find no space.
+    /// Returns true if writes may find no space.
     fn is_full(&self) -> bool {
         self.shape.free.is_some_and(|free| free < self.size() * self.files.len() as u64)
     }
@@ -70,16 +70,16 @@ impl Arena<'_> {
         let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
         let mut options = File::options();
         options.read(true).write(writes).custom_flags(flags.bits().cast_signed());
-        options.open(self.path(file)).expect("everybody may open the files")
+        options.open(self.path(file)).expect("all users may open the files")
     }
 
-    /// Whether blocks are allocated ahead of writes. Not on a full volume of the kernel's ext4: Linux 6.18 shows old
-    /// contents of blocks there, when it cannot split an extent of unwritten ones.
+    /// Returns true if blocks are preallocated. Not on a full volume of the kernel's ext4: there, Linux 6.18 returns
+    /// stale contents of blocks if it cannot split an unwritten extent.
     fn preallocates(&self) -> bool {
         self.kind != Kind::Kernel || !self.is_full()
     }
 
-    /// Makes the files, all holes.
+    /// Makes the files, which are all holes.
     fn make_files(&self) {
         for file in 0..self.files.len() {
             let made = File::create(self.path(file)).unwrap();
@@ -88,7 +88,7 @@ impl Arena<'_> {
         }
     }
 
-    /// Reads all files in every way; each shows every change that is over.
+    /// Reads all files in every way. Each read must return every completed change.
     fn look(&self, when: &str) {
         for (nth, versions) in self.files.iter().enumerate() {
             let oldest = versions.oldest(0, versions.len());
@@ -108,10 +108,11 @@ impl Arena<'_> {
     }
 }
 
-/// Runs a crowd for so long; `name` is what repeats its choices. `None`, with a loud word, if nothing can be mounted here.
+/// Runs a crowd for the duration `time`. `name` repeats its choices. Prints a notice and returns `None` if nothing
+/// can be mounted here.
 ///
 /// # Panics
-/// If a read shows what it must not, or a call fails that must not.
+/// If a read returns a version that it must not, or a call fails unexpectedly.
 pub fn run(name: &str, seed: u64, kind: Kind, block_size: u32, shape: Shape, time: Duration) -> Option<()> {
     let mut side = Side::mounted(kind, block_size)?;
     let watch = Watch::start(name, side.connection().cloned().into_iter().collect(), shape.workers + 1);
@@ -138,9 +139,9 @@ pub fn run(name: &str, seed: u64, kind: Kind, block_size: u32, shape: Shape, tim
             scope.spawn(move || Worker::new(arena, nth, seed).work());
         }
     });
-    watch.call(shape.workers, || "looking at the files".to_owned(), || arena.look("after the crowd"));
+    watch.call(shape.workers, || "comparing the files".to_owned(), || arena.look("after the crowd"));
     watch.call(shape.workers, || "mounting again".to_owned(), || side.mount_again(kind));
-    // The watch knows the connection from before, so this is not watched.
+    // Not watched: the watch has looked up the connection before.
     arena.look("mounted again");
     println!("{kind:?}, {shape:?}: {} operations", arena.done.load(Ordering::Relaxed));
     drop(watch);

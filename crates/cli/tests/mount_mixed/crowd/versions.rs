@@ -1,16 +1,18 @@
-//! Which version of each sector a read may show.
+//! The versions of each sector that a read may return.
 //!
-//! Each region of a file has one owner, who alone changes it, and numbers the changes. A change is *begun* before it is
-//! asked for and *over* when it has returned: a read that began after that shows it or a later one, and no read shows what
+//! Each region of a file has one owner. Only the owner changes the region, and it numbers the changes. A change has
+//! *begun* before its call and is *over* when the call has returned. A read that began after a change was over must
+//! return it or a later one. No read may return a change that had not begun when the read ended. This holds for every
+//! kind of handle.
 //! was not begun when it ended. That holds for every kind of handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use testkit::sector::{SECTOR, Seen, Stamp, fill, identify};
 
-/// Versions that are multiples of this are zeros: holes and zeroed ranges. Version 0 is what a new file holds.
+/// Multiples of this number are versions of zeros: holes and zeroed ranges. Version 0 is the content of a new file.
 const ZEROS: u64 = 8;
-/// A read concurrent with more changes of a sector than this is not checked word by word.
+/// A read that is concurrent with more than this number of changes of a sector is not checked word by word.
 const MOST: u64 = 64;
 
 /// The versions of the sectors of one file.
@@ -22,7 +24,7 @@ pub struct Versions {
     over: Vec<AtomicU64>,
 }
 
-/// The oldest versions that a read may show.
+/// The oldest versions that a read may return.
 #[derive(Debug)]
 pub struct Oldest {
     first: u64,
@@ -36,7 +38,7 @@ impl Versions {
         Self { file, region, begun: zeros(), over: zeros() }
     }
 
-    /// The version that comes after `last`: of zeros or of data.
+    /// Returns the version after `last`: of zeros or of data.
     pub fn next(last: u64, zeros: bool) -> u64 {
         let next = last + 1;
         match (zeros, next.is_multiple_of(ZEROS)) {
@@ -50,31 +52,32 @@ impl Versions {
         self.begun.len() as u64
     }
 
-    /// The owner of a sector.
+    /// Returns the owner of a sector.
     fn owner(&self, sector: u64) -> u32 {
         u32::try_from(sector / self.region).expect("few regions")
     }
 
     /// Notes that sectors are about to change.
     pub fn begin(&self, first: u64, sectors: u64, version: u64) {
-        // SeqCst: a read that shows the change finds it begun.
+        // SeqCst: a read that returns the change also finds that it has begun.
         self.slice(&self.begun, first, sectors)
             .iter()
             .for_each(|begun| begun.store(version, Ordering::SeqCst));
     }
 
-    /// Notes that the change has returned. Without this, sectors may hold any version since the last one that is over.
+    /// Notes that the change has returned. Without this, sectors may hold any version since the last one that is
+    /// over.
     pub fn end(&self, first: u64, sectors: u64, version: u64) {
         self.slice(&self.over, first, sectors).iter().for_each(|over| over.store(version, Ordering::SeqCst));
     }
 
-    /// What a read that begins now shows at least.
+    /// Returns the oldest versions for a read that begins now.
     pub fn oldest(&self, first: u64, sectors: u64) -> Oldest {
         let load = |over: &AtomicU64| over.load(Ordering::SeqCst);
         Oldest { first, versions: self.slice(&self.over, first, sectors).iter().map(load).collect() }
     }
 
-    /// Whether all these sectors hold data, and no change of them is under way.
+    /// Returns true if all these sectors hold data and no change of them is in flight.
     pub fn are_data(&self, first: u64, sectors: u64) -> bool {
         let begun = self.slice(&self.begun, first, sectors).iter().map(|begun| begun.load(Ordering::SeqCst));
         let over = self.slice(&self.over, first, sectors).iter().map(|over| over.load(Ordering::SeqCst));
@@ -95,10 +98,10 @@ impl Versions {
         Stamp { file: self.file, writer: self.owner(sector), sequence: version, origin: 0 }
     }
 
-    /// Checks what a read shows that began when `oldest` was taken and has just ended.
+    /// Checks the data of a read that has just ended. `oldest` was determined when it began.
     ///
     /// # Errors
-    /// What it must not show.
+    /// A description of the wrong version.
     pub fn check(&self, bytes: &[u8], oldest: &Oldest) -> Result<(), String> {
         for ((sector, bytes), &low) in (oldest.first..).zip(bytes.chunks_exact(SECTOR)).zip(&oldest.versions)
         {
@@ -115,7 +118,7 @@ impl Versions {
             Ok(Seen::Data(stamp)) => {
                 stamp.writer == self.owner(sector) && (low..=high).contains(&stamp.sequence)
             }
-            // Torn: neither reads nor writes are atomic, so beside a change each word may be old or new.
+            // Torn: neither reads nor writes are atomic, so during a change each word may be old or new.
             Err(_) => low != high && self.are_words_of(bytes, sector, low, high),
         };
         if is_allowed {
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_show_what_is_over_or_newer() {
+    fn reads_return_completed_changes_or_newer_ones() {
         let versions = Versions::new(1, 16, 4);
         let (first, second) = (Versions::next(0, false), Versions::next(Versions::next(0, false), false));
         versions.begin(5, 1, first);

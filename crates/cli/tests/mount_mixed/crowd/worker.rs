@@ -44,7 +44,7 @@ impl Place {
         usize::try_from(self.sectors).unwrap() * SECTOR
     }
 
-    /// With the pages that it lies in.
+    /// The range rounded out to whole pages.
     fn pages(self) -> Self {
         let first = self.first / PAGE * PAGE;
         Self { first, sectors: (self.first + self.sectors).next_multiple_of(PAGE) - first, ..self }
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// By what a call is made.
+/// The interface by which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Buffered,
@@ -72,11 +72,11 @@ impl Way {
     }
 }
 
-/// How asynchronous writes that are not direct are sent to the server as such. Where a part of one finds space, the kernel
-/// makes an error of the short count.
+/// Determines how the server gets asynchronous writes that are not direct. If only a part of one finds space, the
+/// kernel turns the short count into an error.
 const CUTS: side::Kind = side::Kind::Ours("cache=direct");
 
-/// A transfer under way.
+/// A transfer in flight.
 #[derive(Debug)]
 enum Pending {
     Write { way: Way, place: Place, version: u64 },
@@ -97,7 +97,7 @@ pub struct Worker<'a> {
     user: User,
     rng: Rng,
     files: Vec<Handles>,
-    /// A file of its own.
+    /// A file that no other worker uses.
     own: File,
     engines: [Engine; 2],
     pending: HashMap<u64, Pending>,
@@ -128,7 +128,7 @@ impl<'a> Worker<'a> {
             let files = (0..arena.files.len()).map(handles).collect();
             let own =
                 File::options().read(true).write(true).create(true).truncate(true).open(own_path(arena, nth));
-            (files, own.expect("everybody may make files"))
+            (files, own.expect("all users may make files"))
         };
         let (files, own) = arena.watch.call(nth, || "opening files".to_owned(), open);
         Self {
@@ -147,7 +147,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Until the time is over; then all that is under way is over, and nothing failed that is still in memory.
+    /// Runs until the time is over, then waits for all transfers, and syncs, so that no failure is left to the page
+    /// cache.
     pub fn work(mut self) {
         while self.arena.goes_on() {
             self.operation();
@@ -207,7 +208,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A place within a region.
+    /// Returns a range within a region.
     fn place_in(&mut self, region: u64) -> Place {
         let len = self.arena.shape.region;
         let (mut first, mut sectors) = (self.rng.below(len), self.rng.log_uniform(LONGEST));
@@ -217,7 +218,7 @@ impl<'a> Worker<'a> {
         Place { file: self.file(), first: region * len + first, sectors: sectors.min(len - first) }
     }
 
-    /// A place that the worker owns, none of whose pages is being written.
+    /// Returns a range of the worker's own region of which no page is being written.
     fn own_place(&mut self) -> Option<Place> {
         let place = self.place_in(self.nth as u64);
         let is_busy = |pending: &Pending| match pending {
@@ -249,7 +250,7 @@ impl<'a> Worker<'a> {
 
     fn write(&mut self) {
         let (way, Some(place)) = (self.way(), self.own_place()) else { return };
-        // Where blocks are missing, space may be, and only write(2) can say so.
+        // Where blocks are missing, space may be missing too, and only write(2) can report that.
         let pages = place.pages();
         if way == Way::Mapped
             && self.arena.is_full()
@@ -278,7 +279,7 @@ impl<'a> Worker<'a> {
         self.written(way, place, version, written);
     }
 
-    /// Heeds what a write came to.
+    /// Handles the result of a write.
     fn written(&self, way: Way, place: Place, version: u64, written: Result<usize, Errno>) {
         let count = match written {
             Ok(count) if count == place.bytes() || self.arena.is_full() => count,
@@ -292,7 +293,7 @@ impl<'a> Worker<'a> {
     fn read(&mut self) {
         let region = self.rng.below(self.arena.shape.workers as u64);
         let (way, place) = (self.way(), self.place_in(region));
-        // The last region is cut, and what is mapped past the end cannot be read.
+        // The last region is truncated, and a mapping past the end cannot be read.
         if way == Way::Mapped && region + 1 == self.arena.shape.workers as u64 {
             return;
         }
@@ -319,7 +320,7 @@ impl<'a> Worker<'a> {
         self.was_read(way, place, &oldest, read, &buf);
     }
 
-    /// Checks what was read.
+    /// Checks the data of a read.
     fn was_read(&self, way: Way, place: Place, oldest: &Oldest, read: Result<usize, Errno>, buf: &[u8]) {
         let is_cut = place.first / self.arena.shape.region + 1 == self.arena.shape.workers as u64;
         let count = match read {
@@ -378,7 +379,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Makes a range zeros.
+    /// Zeroes a range.
     fn zero(&mut self) {
         let Some(place) = self.own_place() else { return };
         let version = self.begin(place, true);
@@ -409,7 +410,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What was written is data, wherever it is.
+    /// Asserts that written sectors are found as data, wherever they are.
     fn seek(&mut self) {
         let Some(place) = self.own_place() else { return };
         if !self.versions(place).are_data(place.first, place.sectors) {
@@ -426,7 +427,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Writes to the file that nobody else uses, and searches for that at once.
+    /// Writes to the worker's own file, and searches for the data at once.
     fn use_own_file(&mut self) {
         let (offset, byte) = (self.rng.below(64) * 4096, u8::try_from(1 + self.rng.below(255)).unwrap());
         let own = &self.own;
@@ -449,7 +450,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Copies what others may be writing, and looks at the copy.
+    /// Copies a range that other workers may be writing, and checks the copy.
     fn copy(&mut self) {
         let region = self.rng.below(self.arena.shape.workers as u64);
         let place = self.place_in(region);
@@ -474,7 +475,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// An attribute of its own on a shared file: what it set last is there.
+    /// Sets an attribute of its own on a shared file, and asserts that the last value is there.
     fn attributes(&mut self) {
         let name = format!("user.worker{}", self.nth % 16);
         if self.nth >= 16 {
@@ -497,7 +498,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// On its own file, which keeps its permissions.
+    /// Changes its own file, which keeps its permissions.
     fn set_acl(&mut self) {
         let mut value = 2_u32.to_le_bytes().to_vec();
         for (tag, permissions, id) in [
@@ -520,7 +521,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Flags of a file that only root may change.
+    /// Changes flags of a file that only root may change.
     fn flags(&mut self) {
         let (file, nodump) = (self.file(), self.rng.chance(50));
         let handle = &self.either_handle(file);
@@ -545,7 +546,7 @@ impl<'a> Worker<'a> {
         self.call(|| format!("forgetting {place:?}"), forget).expect("advice is taken");
     }
 
-    /// The owner of the last region cuts the file within it, and makes it as long as before.
+    /// The owner of the last region truncates the file within it, and extends it to its former size.
     fn cut(&mut self) {
         if self.nth + 1 != self.arena.shape.workers {
             return;
@@ -577,7 +578,7 @@ impl<'a> Worker<'a> {
         self.files[file] = self.call(|| "opening files".to_owned(), open);
     }
 
-    /// Nothing is left to go wrong then: what found no space was refused before.
+    /// Cannot fail: writes that found no space were refused before.
     fn sync(&mut self, file: usize, data_only: bool) {
         let handle = &self.either_handle(file);
         let sync = || if data_only { fdatasync(handle) } else { fsync(handle) };

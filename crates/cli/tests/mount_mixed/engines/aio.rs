@@ -1,4 +1,4 @@
-//! Linux's native asynchronous I/O, by system calls of which the C library has none.
+//! Linux's native asynchronous I/O, by raw system calls, because the C library has no functions for it.
 
 #![allow(unsafe_code, reason = "the kernel is given addresses")]
 
@@ -40,7 +40,7 @@ struct Event {
     result2: i64,
 }
 
-/// A context of transfers. What is under way is waited for when it is dropped.
+/// A context of transfers. Dropping it waits for the transfers in flight.
 #[derive(Debug)]
 pub struct Aio {
     context: libc::c_ulong,
@@ -74,8 +74,8 @@ impl Aio {
             ..Iocb::default()
         };
         let mut list = [&raw mut iocb];
-        // SAFETY: the kernel reads the list and the control block, and has no use for them once the call returns. The
-        // buffer has `len` bytes, and is kept, with the file, until the transfer is over.
+        // SAFETY: the kernel reads the list and the control block, and does not use them once the call has returned.
+        // The buffer has `len` bytes, and is kept, with the file, until the transfer is over.
         let result = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1_i64, list.as_mut_ptr()) };
         match result {
             1 => {
@@ -94,7 +94,7 @@ impl Aio {
         let most = i64::try_from(events.len()).expect("few are under way");
         let least = i64::try_from(least).expect("few are under way").min(most);
         let count = loop {
-            // SAFETY: the kernel writes at most as many events as there is room for.
+            // SAFETY: the kernel writes at most as many events as the list has room for.
             let result = unsafe {
                 let none = std::ptr::null::<libc::timespec>();
                 libc::syscall(libc::SYS_io_getevents, self.context, least, most, events.as_mut_ptr(), none)
@@ -115,7 +115,8 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // SAFETY: the context is this value's; the call returns when all transfers are over, before their buffers go.
+        // SAFETY: this value owns the context. The call returns when all transfers are over, before their buffers are
+        // dropped.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

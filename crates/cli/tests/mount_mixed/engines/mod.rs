@@ -12,14 +12,14 @@ use parext4::device::AlignedBuf;
 use self::aio::Aio;
 use self::ring::Ring;
 
-/// Which interface.
+/// The interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Aio,
     Ring,
 }
 
-/// What is submitted. The buffer is as long as the transfer or longer.
+/// A request. The buffer is at least as long as the transfer.
 #[derive(Debug)]
 pub struct Transfer {
     pub file: Arc<File>,
@@ -29,7 +29,7 @@ pub struct Transfer {
     pub len: usize,
 }
 
-/// A transfer that is over, with what the kernel said: bytes, or a negative error number.
+/// A completed transfer, with the kernel's result: bytes, or a negative error number.
 #[derive(Debug)]
 pub struct Done {
     pub id: u64,
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Submits a transfer, whose `id` no other one under way has. An error means that it is not under way.
+    /// Submits a transfer. No other transfer in flight has its `id`. After an error, it is not in flight.
     pub fn submit(&mut self, id: u64, transfer: Transfer) -> Result<(), Done> {
         match self {
             Self::Aio(aio) => aio.submit(id, transfer),
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Waits for at least `least` transfers, which must be under way, and returns all that are over.
+    /// Waits for at least `least` transfers, which must be in flight, and returns all that are over.
     pub fn reap(&mut self, least: usize) -> io::Result<Vec<Done>> {
         match self {
             Self::Aio(aio) => aio.reap(least),
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Transfers under way.
+    /// Returns the number of transfers in flight.
     pub fn under_way(&self) -> usize {
         match self {
             Self::Aio(aio) => aio.under_way(),

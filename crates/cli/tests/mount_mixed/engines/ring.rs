@@ -10,7 +10,7 @@ use io_uring::{IoUring, opcode, types};
 
 use super::{Done, Transfer};
 
-/// A ring. What is under way is waited for when it is dropped.
+/// A ring. Dropping it waits for the transfers in flight.
 pub struct Ring {
     ring: IoUring,
     under_way: HashMap<u64, Transfer>,

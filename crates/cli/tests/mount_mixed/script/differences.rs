@@ -1,4 +1,4 @@
-//! Where a mount may come to something else than the kernel's ext4, and is as good.
+//! Documented differences: results of a mount that may differ from ext4 in the kernel.
 
 use rustix::fs::IFlags;
 use rustix::io::Errno;
@@ -6,18 +6,19 @@ use rustix::io::Errno;
 use super::hands::{Outcome, Value};
 use super::op::Op;
 
-/// Whether FUSE gives a server no way to come to the same. `flags` are those of the inode.
+/// Returns true if FUSE does not let a server have the same result. `flags` are the flags of the inode.
 pub fn is_of_fuse(op: &Op, wanted: &Outcome, found: &Outcome, flags: IFlags) -> bool {
     let is_fixed = flags.intersects(IFlags::APPEND | IFlags::IMMUTABLE);
     match (wanted, found) {
-        // The kernel does not know of these flags, so it first finds what else is wrong.
+        // The kernel does not know these flags, so it finds other errors first.
         (Err(Errno::PERM), Err(_) | Ok(Value::Number(0))) => is_fixed && !matches!(op, Op::SetFlags { .. }),
         _ => false,
     }
 }
 
-/// Whether a search for data or a hole came to something as good: both outcomes agree with what the file holds, and the
-/// second finds no data before the first does, and no hole after. The kernel's ext4 takes zeros in its cache for data.
+/// Returns true if the result of a search for data or a hole is also correct: both results agree with the contents of
+/// the file, and the second finds no data before the first does, and no hole after it. The kernel's ext4 counts zeros
+/// in its cache as data.
 pub fn is_as_sparse(op: &Op, offset: u64, contents: &[u8], wanted: &Outcome, found: &Outcome) -> bool {
     let place = |outcome: &Outcome| match outcome {
         Ok(Value::Number(place)) => Some(*place),

@@ -1,4 +1,4 @@
-//! Does steps on one side.
+//! Runs steps on one side.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +20,7 @@ use crate::engines::{Engine, Kind, Transfer};
 use crate::mapping::Mapping;
 use crate::users::User;
 
-/// What an operation came to.
+/// The result of an operation.
 pub type Outcome = Result<Value, Errno>;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub enum Value {
     Number(u64),
     Bytes(Vec<u8>),
     Text(String),
-    /// Of each transfer in the order of submission: bytes or a negative error number, and what a read brought.
+    /// By transfer in the order of submission: bytes or a negative error number, and the data of a read.
     Reaped(Vec<(i64, Vec<u8>)>),
 }
 
-/// Shows the beginning of bytes.
+/// Formats the beginning of a buffer.
 impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = |bytes: &[u8]| format!("{} bytes {:02x?}...", bytes.len(), &bytes[..bytes.len().min(8)]);
@@ -87,12 +87,12 @@ impl Hands {
         open(self.path(file), OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, mode).map(drop)
     }
 
-    /// The size that a name has now.
+    /// Returns the current size of the file with a name.
     pub fn size(&self, file: usize) -> u64 {
         std::fs::metadata(self.path(file)).map_or(0, |metadata| metadata.len())
     }
 
-    /// What a name looks like, but for times and, if `with_blocks`, with the space that it takes.
+    /// Describes the file with a name, without times; if `with_blocks`, with its space.
     pub fn describe(&self, file: usize) -> String {
         match std::fs::metadata(self.path(file)) {
             Ok(found) => format!(
@@ -107,14 +107,14 @@ impl Hands {
         }
     }
 
-    /// The same of what a handle has open.
+    /// Like `describe`, for the file of a handle.
     pub fn describe_open(&self, slot: usize) -> String {
         let Some(open) = &self.slots[slot] else { return String::new() };
         let found = open.file.metadata().unwrap();
         format!("mode {:o}, {} links, {} bytes", found.mode(), found.nlink(), found.len())
     }
 
-    /// All that a name holds, read past the page cache if `direct`.
+    /// Returns the contents of the file with a name, read by direct I/O if `direct`.
     pub fn contents(&mut self, file: usize, direct: bool) -> Outcome {
         self.become_user(User::Root);
         let flags = OFlags::RDONLY | if direct { OFlags::DIRECT } else { OFlags::empty() };
@@ -130,7 +130,7 @@ impl Hands {
         }
     }
 
-    /// All that a handle's file holds.
+    /// Returns the contents of a handle's file.
     pub fn contents_of(&mut self, slot: usize) -> Outcome {
         self.become_user(User::Root);
         let file = File::open(format!("/proc/self/fd/{}", self.file(slot)?.as_raw_fd()));
@@ -146,7 +146,7 @@ impl Hands {
         }
     }
 
-    /// Does a step; `nth` makes its data differ from that of others.
+    /// Runs a step. Its data differs by `nth`.
     pub fn run(&mut self, nth: u64, step: &Step) -> Outcome {
         self.become_user(step.user);
         self.try_run(nth, &step.op)
@@ -218,7 +218,7 @@ impl Hands {
             }
             Op::SetFlags { slot, flags } => {
                 let file = self.file(slot)?;
-                // What the kernel keeps for itself stays.
+                // Bits that the kernel sets by itself are unchanged.
                 let kept = ioctl_getflags(file)? & rustix::fs::IFlags::from_bits_retain(0x0008_0000);
                 ioctl_setflags(file, kept | flags).map(done)
             }
@@ -350,7 +350,7 @@ fn allocation(what: Allocation) -> FallocateFlags {
     }
 }
 
-/// As programs give it to setxattr(2): user, one more user, group, mask, others.
+/// In the form of setxattr(2): user, one more user, group, mask, other users.
 fn acl(group: u16, other_user: u16, mask: u16) -> Vec<u8> {
     let entries = [
         (0x01_u16, 6, u32::MAX),
@@ -372,7 +372,7 @@ fn buffer(len: u64) -> AlignedBuf {
     AlignedBuf::zeroed(at(len).next_multiple_of(4096).max(4096))
 }
 
-/// Bytes that differ from place to place and from step to step, never 0.
+/// Returns bytes that differ by offset and by step, and are never 0.
 fn data(nth: u64, offset: u64, len: u64) -> AlignedBuf {
     let mut buf = buffer(len);
     for (place, byte) in (offset..offset + len).zip(buf.iter_mut()) {

@@ -1,7 +1,7 @@
-//! Scripts: the same steps, one by one, on two volumes side by side, which must come to the same.
+//! Scripts: the same steps, one by one, on two volumes, which must have the same results.
 //!
-//! Several handles of different kinds are open on one file at once, and transfers go on while other steps are done; those
-//! touch other pages, so the results do not depend on how far the transfers are.
+//! Several handles of different kinds are open on one file at once. Transfers are in flight during other steps, which
+//! use other pages, so the results do not depend on the progress of the transfers.
 
 mod differences;
 mod hands;
@@ -16,14 +16,14 @@ use self::op::{Chooser, FILES, Op, Range, Slot, Step, View};
 use crate::side::{Kind, Side};
 use crate::watch::Watch;
 
-/// Steps that are shown when something differs.
+/// Number of steps that are printed after a difference.
 const SHOWN: usize = 60;
-/// A mount that keeps what is written in the kernel's pages.
+/// A mount with write-back caching in the kernel.
 pub const WRITES_BACK: Kind = Kind::Ours("cache=writeback");
 /// Steps of one script.
 const STEPS: u64 = 2_000;
 
-/// What one side does, in a thread of its own, which acts as several users.
+/// One side, in a thread of its own, which acts as several users.
 struct Player {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
@@ -36,13 +36,13 @@ enum Request {
     Contents(usize),
 }
 
-/// What a step came to, and what the files look like then.
+/// The result of a step, and the state of the files after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     outcome: Outcome,
     files: Vec<String>,
     sizes: [u64; FILES],
-    /// Contents, past the page cache and through it.
+    /// The contents, by direct I/O and through the page cache.
     contents: Vec<Outcome>,
 }
 
@@ -55,8 +55,8 @@ impl Player {
             for request in orders {
                 let name = || match &request {
                     Request::Run(step, Step { user, op }) => format!("step {step}, {user:?}: {op:?}"),
-                    Request::Look => "looking at the files".to_owned(),
-                    Request::Contents(slot) => format!("looking at handle {slot}"),
+                    Request::Look => "reading the files".to_owned(),
+                    Request::Contents(slot) => format!("reading handle {slot}"),
                 };
                 let answer = watch.call(nth, name, || answer(&mut hands, &request));
                 if reply.send(answer).is_err() {
@@ -101,10 +101,10 @@ impl Drop for Player {
     }
 }
 
-/// Runs the script of a seed on two sides; `name` is what repeats it.
+/// Runs the script of a seed on two sides. `name` repeats it.
 ///
 /// # Panics
-/// If a step comes to something else on the second than on the first.
+/// If a step has another result on the second side than on the first.
 pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<()> {
     let sides = [Side::mounted(kinds[0], block_size)?, Side::mounted(kinds[1], block_size)?];
     let connections = sides.iter().filter_map(Side::connection).cloned().collect();
@@ -163,7 +163,7 @@ impl Script<'_> {
 
     fn look(&mut self, nth: u64) {
         let (wanted, found) = self.both(|| Request::Look);
-        self.last.push_back(format!("{nth}: looking at the files"));
+        self.last.push_back(format!("{nth}: reading the files"));
         self.compare(&wanted, &found);
     }
 
@@ -172,24 +172,24 @@ impl Script<'_> {
         (self.players[0].answer(), self.players[1].answer())
     }
 
-    /// Whether the second outcome is as good as the first.
+    /// Returns true if the second result is as correct as the first.
     fn is_as_good(&self, step: &Step, wanted: &Outcome, found: &Outcome) -> bool {
         if let Op::SeekData { slot, offset } | Op::SeekHole { slot, offset } = step.op {
             self.players[0].ask(Request::Contents(slot));
             let Ok(hands::Value::Bytes(contents)) = self.players[0].answer().outcome else { return false };
             let is_as_sparse =
                 |first, second| differences::is_as_sparse(&step.op, offset, &contents, first, second);
-            // What the kernel finds in its cache depends on what it has written back, on either side.
+            // The kernel's search depends on the pages that it has written back, on either side.
             let is_kernel_twice = self.kinds == [Kind::Kernel; 2];
             return is_as_sparse(wanted, found) || is_kernel_twice && is_as_sparse(found, wanted);
         }
         differences::is_of_fuse(&step.op, wanted, found, self.view.flags_for(&step.op))
     }
 
-    /// Forgets what depends on how far transfers are that may extend their file.
+    /// Removes results that depend on the progress of transfers that may extend their file.
     fn settle(&self, mut answer: Answer) -> Answer {
         for range in &self.view.under_way {
-            // Writes take set-ID bits away.
+            // Writes clear set-ID bits.
             answer.files[range.file].clear();
             for (slot, open) in self.view.slots.iter().enumerate() {
                 if open.is_some_and(|open| open.file == range.file) {
@@ -233,14 +233,14 @@ impl Script<'_> {
         panic!("{text}");
     }
 
-    /// Keeps in mind what the step has changed of what choices rest on.
+    /// Updates the state on which the choices depend.
     fn note(&mut self, op: &Op, outcome: &Outcome) {
         let view = &mut self.view;
         match *op {
             Op::Submit { slot, offset, len, .. } => {
                 if let Some(open) = view.slots[slot] {
                     let (start, end) = (offset / 4096 * 4096, (offset + len).next_multiple_of(4096));
-                    // The end of the file is anywhere until the transfer is over.
+                    // The end of the file is unknown until the transfer is over.
                     let end = if open.flags.append || end > view.sizes[open.file] { u64::MAX } else { end };
                     let start = if end == u64::MAX { 0 } else { start };
                     view.under_way.push(Range { file: open.file, made: open.made, start, end });
@@ -273,7 +273,7 @@ impl Script<'_> {
     }
 }
 
-/// Where bytes differ.
+/// Describes where bytes differ.
 fn differences(wanted: &[u8], found: &[u8]) -> String {
     let first = wanted.iter().zip(found).position(|(wanted, found)| wanted != found);
     let last = wanted.iter().zip(found).rposition(|(wanted, found)| wanted != found);

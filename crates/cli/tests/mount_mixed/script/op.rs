@@ -1,4 +1,4 @@
-//! Operations on a few files through a few handles, and how they are chosen.
+//! Operations on few files through few handles, and their random choice.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub const MOST: u64 = 256 << 10;
 
 const PAGE: u64 = 4096;
 const SECTOR: u64 = 512;
-/// Transfers under way at a time.
+/// Limit of transfers in flight.
 const DEPTH: usize = 8;
 
 /// How a file is opened.
@@ -29,7 +29,7 @@ pub struct Flags {
     pub sync: bool,
 }
 
-/// What is allocated or freed.
+/// The kinds of fallocate(2).
 #[derive(Clone, Copy, Debug)]
 pub enum Allocation {
     Plain,
@@ -39,7 +39,7 @@ pub enum Allocation {
     ZeroKeepSize,
 }
 
-/// Something to do. `slot` is a handle, `file` a name; offsets and lengths are in bytes.
+/// An operation. `slot` is a handle, `file` a name; offsets and lengths are in bytes.
 #[derive(Clone, Debug)]
 pub enum Op {
     Open {
@@ -67,7 +67,7 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
-    /// Waits for all transfers under way.
+    /// Waits for all transfers in flight.
     Reap,
     Map {
         slot: usize,
@@ -169,11 +169,11 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
-    /// Gives the file another name and takes that away again.
+    /// Renames the file and renames it back.
     LinkAndUnlink {
         file: usize,
     },
-    /// Removes the file and makes it anew; handles keep the old one.
+    /// Removes the file and creates it again; handles keep the old one.
     Replace {
         file: usize,
     },
@@ -186,23 +186,23 @@ pub struct Step {
     pub op: Op,
 }
 
-/// What choices rest on.
+/// The state on which the choices depend.
 #[derive(Default)]
 pub struct View {
-    /// Of the names.
+    /// By name.
     pub sizes: [u64; FILES],
     pub slots: [Option<Slot>; SLOTS],
     pub under_way: Vec<Range>,
-    /// Counts the files that were ever made, so that handles tell which they have.
+    /// Number of files ever created, which tells the files of handles apart.
     pub made: [u64; FILES],
-    /// Whether one of the sides keeps what is written in the kernel's pages.
+    /// Whether one of the sides has write-back caching in the kernel.
     pub writes_back: bool,
-    /// By file, and which one of that name.
+    /// By file: the number of the file that has the name.
     pub flags: HashMap<(usize, u64), IFlags>,
 }
 
 impl View {
-    /// The flags of the inode that a step is about.
+    /// Returns the inode flags of the file that a step uses.
     pub fn flags_for(&self, op: &Op) -> IFlags {
         let key = match *op {
             Op::Open { file, .. }
@@ -234,14 +234,14 @@ impl View {
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub file: usize,
-    /// Which of the files that had the name.
+    /// The number of the file.
     pub made: u64,
     pub flags: Flags,
-    /// The length of its mapping, and whether that may be written.
+    /// The length of its mapping, and whether the mapping is writable.
     pub map: Option<(u64, bool)>,
 }
 
-/// Pages that a transfer under way reads or writes.
+/// Pages that a transfer in flight reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     pub file: usize,
@@ -260,7 +260,7 @@ impl Chooser {
         Self { rng: Rng::new(seed, 0) }
     }
 
-    /// A step whose result does not depend on how far the transfers under way are.
+    /// Returns a step whose result does not depend on the progress of the transfers in flight.
     pub fn next(&mut self, view: &View) -> Step {
         if view.under_way.len() == DEPTH || !view.under_way.is_empty() && self.rng.chance(20) {
             return Step { user: User::Root, op: Op::Reap };
@@ -276,7 +276,7 @@ impl Chooser {
         }
     }
 
-    /// Whether to compare the files as a whole now.
+    /// Returns true if the files should be compared as a whole now.
     pub fn looks(&mut self) -> bool {
         self.rng.chance(2)
     }
@@ -285,8 +285,8 @@ impl Chooser {
         let usual = if self.rng.chance(60) { User::Owner } else { USERS[self.below(USERS.len())] };
         match op {
             Op::SetFlags { .. } | Op::SetOwner { .. } if self.rng.chance(70) => User::Root,
-            // A server asks for the groups of the thread that sent a request, which may be another user's by then: the
-            // set-group-ID bit then goes although a member of the group may keep it.
+            // A server reads the groups of the thread that sent a request, which may act as another user by then. The
+            // set-group-ID bit is then cleared although a member of the group may keep it.
             Op::Submit { .. } if usual == User::Friend => User::Owner,
             _ => usual,
         }
@@ -329,7 +329,7 @@ impl Chooser {
             }
             790..810 => {
                 let flags = self.inode_flags();
-                // What is refused because of these is refused too late where the kernel's pages take writes.
+                // With write-back caching, the kernel refuses these writes too late.
                 let late =
                     if view.writes_back { IFlags::IMMUTABLE | IFlags::APPEND } else { IFlags::empty() };
                 Op::SetFlags { slot, flags: flags - late }
@@ -375,19 +375,19 @@ impl Chooser {
             _ => (true, true),
         };
         let direct = self.rng.chance(40);
-        // Direct appends to a file that does not end at a sector are refused by the kernel's ext4 alone.
+        // Only the kernel's ext4 refuses direct appends to a file that does not end at a sector.
         let append = writes && !direct && self.rng.chance(20);
         let truncate = writes && self.rng.chance(3);
         Flags { reads, writes, direct, append, truncate, sync: self.rng.chance(5) }
     }
 
-    /// A place within the file, mostly, and a length.
+    /// Returns an offset, mostly within the file, and a length.
     fn range(&mut self, direct: bool, size: u64) -> (u64, u64) {
         let (offset, len) = (self.place(size), self.rng.log_uniform(64 << 10));
         let unit = match self.rng.below(100) {
             0..40 => PAGE,
-            // Direct transfers are of whole sectors. The kernel's ext4 reads others from holes, and a mount takes those that
-            // reach the end of the file.
+            // Direct transfers are of whole sectors. The kernel's ext4 reads unaligned ranges from holes, and a mount
+            // accepts unaligned ranges that reach the end of the file.
             40..80 if !direct => 1,
             _ => SECTOR,
         };
@@ -423,7 +423,7 @@ impl Chooser {
         ["user.first", "user.second", "trusted.first", "security.first", "other.first"][self.below(5)]
     }
 
-    /// Also bits that a write by others takes away.
+    /// Includes bits that a write by another user clears.
     fn mode(&mut self) -> u32 {
         let set_ids = [0, 0o4000, 0o2000, 0o6000, 0o1000][self.below(5)];
         let permissions = [0o666, 0o777, 0o755, 0o644, 0o660, 0o767][self.below(6)];
@@ -431,12 +431,13 @@ impl Chooser {
     }
 }
 
-/// Whether a step stores to a mapping of a file that is immutable now. The kernel's ext4 refuses that; FUSE does not know.
+/// Returns true if a step stores to a mapping of a file that is immutable now. The kernel's ext4 refuses that; FUSE
+/// does not know of it.
 fn is_before_flags(op: &Op, view: &View) -> bool {
     matches!(op, Op::MapWrite { .. }) && view.flags_for(op).contains(IFlags::IMMUTABLE)
 }
 
-/// Whether the handle is open for what the step does; else it comes to `EBADF`.
+/// Returns true if the handle's mode permits the step. Otherwise its result is `EBADF`.
 fn is_open_for(op: &Op, view: &View) -> bool {
     let flags = |slot: usize| view.slots[slot].map(|slot| slot.flags);
     let reads = |slot: usize| flags(slot).is_some_and(|flags| flags.reads);
@@ -446,12 +447,12 @@ fn is_open_for(op: &Op, view: &View) -> bool {
         Op::Submit { slot, writes: false, .. } => reads(slot),
         Op::Write { slot, .. } | Op::Submit { slot, .. } => writes(slot),
         Op::Allocate { slot, .. } | Op::SetLen { slot, .. } => writes(slot),
-        // The kernel refuses to map what is append-only by a handle for writing; through FUSE it does not know.
+        // The kernel refuses to map an append-only file by a writable handle; through FUSE it does not know the flag.
         Op::Map { slot, writable, .. } => {
             let is_append_only = view.flags_for(op).contains(IFlags::APPEND);
             reads(slot) && (!writable || writes(slot)) && !(is_append_only && writes(slot))
         }
-        // The kernel's ext4 refuses what is not aligned for direct handles, FUSE copies it.
+        // The kernel's ext4 refuses unaligned buffers for direct handles, FUSE copies them.
         Op::Copy { from, to, .. } => {
             let is_direct = |slot: usize| flags(slot).is_some_and(|flags| flags.direct);
             reads(from) && writes(to) && !is_direct(from) && !is_direct(to)
@@ -460,7 +461,7 @@ fn is_open_for(op: &Op, view: &View) -> bool {
     }
 }
 
-/// Whether the step comes to the same however far the transfers under way are.
+/// Returns true if the result of the step does not depend on the progress of the transfers in flight.
 fn is_settled(op: &Op, view: &View) -> bool {
     let file_of = |slot: usize| view.slots[slot].map(|slot| (slot.file, slot.made));
     let is_idle = |slot: usize| {

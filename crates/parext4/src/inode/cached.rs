@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) struct Cached {
     pub pages: FilePages,
     pub failures: Failures,
-    /// Whether the file is in the list of dirty files: a [`Listing`].
+    /// The file's state with regard to the list of dirty files: a [`Listing`].
     listing: AtomicU8,
     /// Number of threads that write back pages of the file. Pages in write-back may count as clean.
     writing: AtomicU32,

@@ -1,6 +1,5 @@
 //! The blocks of a range of bytes, and their mapping.
 
-use parext4_format::FileBlock;
 use rangelock::ByteRange;
 
 use super::Node;
@@ -22,17 +21,18 @@ impl Node {
     /// Returns the blocks that a range of bytes touches: the first one, and their number.
     pub(crate) fn blocks_of(&self, range: ByteRange) -> (u32, u32) {
         let block_size = self.engine.block_size();
-        let first = range.start() / block_size;
-        let end = range.end().div_ceil(block_size);
-        // Requests were checked against the maximum file size.
-        let narrow = |block: u64| FileBlock(u32::try_from(block).unwrap_or(u32::MAX)).get();
-        (narrow(first), narrow(end) - narrow(first))
+        let first = block_number(range.start() / block_size);
+        (first, block_number(range.end().div_ceil(block_size)) - first)
     }
 
     /// Returns the bounds of the blocks that are wholly in `[offset, end)`. The end is before the start if there are none.
     pub(crate) fn whole_blocks(&self, offset: u64, end: u64) -> (u32, u32) {
         let block_size = self.engine.block_size();
-        let narrow = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
-        (narrow(offset.div_ceil(block_size)), narrow(end / block_size))
+        (block_number(offset.div_ceil(block_size)), block_number(end / block_size))
     }
+}
+
+/// Returns the number as a `u32`. Requests were checked against the maximum file size; a larger number becomes `u32::MAX`.
+fn block_number(block: u64) -> u32 {
+    u32::try_from(block).unwrap_or(u32::MAX)
 }

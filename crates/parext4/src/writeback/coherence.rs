@@ -155,19 +155,21 @@ impl Node {
 
 /// Returns the pages that a range touches.
 pub(crate) fn pages_of(range: ByteRange) -> Range<u32> {
-    let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
-    let page = PAGE as u64;
-    narrow(range.start() / page)..narrow(range.end().div_ceil(page))
+    page_of(range.start())..page_index(range.end().div_ceil(PAGE as u64))
 }
 
 /// Returns the pages that are wholly in a range of bytes.
 pub(crate) fn whole_pages(range: Range<u64>) -> Range<u32> {
-    let narrow = |index: u64| u32::try_from(index).unwrap_or(u32::MAX);
     let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
-    narrow(start)..narrow(end.max(start))
+    page_index(start)..page_index(end.max(start))
 }
 
 /// Returns the page that contains byte `at`.
 pub(crate) fn page_of(at: u64) -> u32 {
-    u32::try_from(at / PAGE as u64).unwrap_or(u32::MAX)
+    page_index(at / PAGE as u64)
+}
+
+/// Returns the index as a `u32`. An index above the maximum, which no page of a file has, becomes `u32::MAX`.
+fn page_index(index: u64) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -13,7 +13,7 @@ use crate::sync::atomic::Ordering;
 const STRIDE: u32 = 64;
 
 impl Group {
-    /// Whether a bitmap is in memory.
+    /// Returns true if a bitmap is in memory.
     #[cfg(test)]
     pub(in crate::allocator) fn is_loaded(&self) -> bool {
         self.blocks.lock().bitmap.is_some() || self.inodes.lock().bitmap.is_some()

@@ -8,7 +8,7 @@ use parext4::{
     Completion, Device, DeviceOptions, DirectFile, Error, FileDevice, IoFlags, IoQueue, IoRequest, MemDevice,
     Volume, VolumeOptions,
 };
-use testkit::device::{RemoteDevice, SplittingDevice};
+use testkit::device::{HookedDevice, RemoteDevice, SplitRequests};
 
 use testkit::volume::{Shape, assert_clean, assert_clean_file, untimed};
 use testkit::watchdog::Watchdog;
@@ -61,7 +61,7 @@ impl TestVolume {
         }
         let memory = Arc::new(memory);
         let device: Arc<dyn Device> = match kind {
-            Kind::Threads => Arc::new(SplittingDevice::new(Arc::clone(&memory) as _, 1)),
+            Kind::Threads => Arc::new(HookedDevice::new(Arc::clone(&memory), SplitRequests::new(1))),
             Kind::Remote => Arc::new(RemoteDevice::new(Arc::clone(&memory))),
             Kind::Sim => Arc::new(SimDevice::new(Arc::clone(&memory) as _, PROFILE)),
             _ => Arc::clone(&memory) as _,

@@ -12,7 +12,7 @@ use parext4::{Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
 
 use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
-use testkit::device::SplittingDevice;
+use testkit::device::{HookedDevice, SplitRequests};
 use testkit::history::{Clock, Effect, Log};
 use testkit::linearizability::explain;
 use testkit::rng::Rng;
@@ -226,7 +226,7 @@ fn run(name: &str, policy: Policy, block_size: u32, journal: bool, chopped: bool
     let memory = Arc::new(Shape::new(64, block_size, journal).make());
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
-        device = Arc::new(SplittingDevice::new(device, u64::from(block_size)));
+        device = Arc::new(HookedDevice::new(device, SplitRequests::new(u64::from(block_size))));
     }
     // A cache so small that pages are evicted and written back all the time.
     let write_back_interval = Some(Duration::from_millis(20));

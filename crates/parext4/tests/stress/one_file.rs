@@ -13,7 +13,7 @@ use parext4::{
 
 use super::queued::Queued;
 
-use testkit::device::SplittingDevice;
+use testkit::device::{HookedDevice, SplitRequests};
 use testkit::history::{Clock, Effect, Log};
 use testkit::linearizability::{Overwrites, explain};
 use testkit::rng::Rng;
@@ -371,7 +371,7 @@ fn with(name: &str, ways: Ways, block_size: u32, journal: bool, chopped: bool) {
     let memory = Arc::new(MemDevice::new(shape.mib << 20));
     let mut device: Arc<dyn Device> = Arc::clone(&memory) as _;
     if chopped {
-        device = Arc::new(SplittingDevice::new(device, u64::from(block_size)));
+        device = Arc::new(HookedDevice::new(device, SplitRequests::new(u64::from(block_size))));
     }
     run(name, &device, shape, ways);
     assert_clean(&memory, name);

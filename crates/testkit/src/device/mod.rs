@@ -8,4 +8,4 @@ mod splitting;
 pub use gated::GatedDevice;
 pub use hooked::{HookedDevice, Hooks};
 pub use remote::RemoteDevice;
-pub use splitting::SplittingDevice;
+pub use splitting::SplitRequests;

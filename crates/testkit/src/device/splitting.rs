@@ -1,31 +1,33 @@
-//! A device without atomicity: it splits requests into pieces, in random order, with other requests between them.
+//! Hooks for a device without atomicity: they split requests into pieces, in random order, with other requests between them.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parext4::Device;
 
+use super::Hooks;
 use crate::rng::Rng;
 
-/// Forwards to another device, and splits each request at sectors. Tests then see every request that the engine's locks do
-/// not make atomic.
+/// Splits each read and write at sectors. Tests then see every request that the engine's locks do not make atomic.
 #[derive(Debug)]
-pub struct SplittingDevice {
-    inner: Arc<dyn Device>,
+pub struct SplitRequests {
     seed: u64,
     calls: AtomicU64,
 }
 
-impl SplittingDevice {
-    /// Returns a device that splits the requests for `inner` by random choices from `seed`.
-    pub fn new(inner: Arc<dyn Device>, seed: u64) -> Self {
-        Self { inner, seed, calls: AtomicU64::new(0) }
+impl SplitRequests {
+    /// Returns hooks that split requests by random choices from `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self { seed, calls: AtomicU64::new(0) }
     }
 
-    /// Calls `part` for the pieces of `[0, len)` in random order, and yields between them.
-    fn split(&self, len: usize, mut part: impl FnMut(usize, usize) -> io::Result<()>) -> io::Result<()> {
-        let sector = self.sector_size() as usize;
+    /// Calls `part` for the pieces of `[0, len)` in random order, cut at multiples of `sector`, and yields between them.
+    fn split(
+        &self,
+        sector: usize,
+        len: usize,
+        mut part: impl FnMut(usize, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut rng = Rng::new(self.seed, self.calls.fetch_add(1, Ordering::Relaxed));
         let mut pieces = Vec::new();
         let mut start = 0;
@@ -48,19 +50,11 @@ impl SplittingDevice {
     }
 }
 
-impl Device for SplittingDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+impl Hooks for SplitRequests {
+    fn read_at(&self, inner: &dyn Device, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let mut bytes = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
-        self.split(bytes.len(), |start, end| {
-            self.inner.read_at(offset + start as u64, &mut [IoSliceMut::new(&mut bytes[start..end])])
+        self.split(inner.sector_size() as usize, bytes.len(), |start, end| {
+            inner.read_at(offset + start as u64, &mut [IoSliceMut::new(&mut bytes[start..end])])
         })?;
         let mut rest = &bytes[..];
         for buf in bufs {
@@ -71,18 +65,10 @@ impl Device for SplittingDevice {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write_at(&self, inner: &dyn Device, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-        self.split(bytes.len(), |start, end| {
-            self.inner.write_at(offset + start as u64, &[IoSlice::new(&bytes[start..end])])
+        self.split(inner.sector_size() as usize, bytes.len(), |start, end| {
+            inner.write_at(offset + start as u64, &[IoSlice::new(&bytes[start..end])])
         })
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
     }
 }

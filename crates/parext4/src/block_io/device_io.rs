@@ -1,13 +1,15 @@
 //! The bytes of a file's blocks on the device.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Deref;
 
 use parext4_device::BufferPool;
 use parext4_format::FsBlock;
+use rangelock::{Mode, RangeLock};
 
 use crate::body::State;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::node::{Hold, Node};
 
 impl Node {
     /// Writes at a device offset. A failure stops the volume (I8).
@@ -34,23 +36,30 @@ impl Node {
         self.engine.layout.offset(block) + within
     }
 
-    /// Zeroes the rest of the block behind byte `from` of the file, if that block is written. The caller
-    /// holds the block exclusively.
-    pub(crate) fn zero_rest_of_block(&self, from: u64) -> Result<()> {
-        self.zero_within_block(from, from.next_multiple_of(self.engine.block_size()))
+    /// Zeroes the rest of the block from byte `from` of the file on, if that block is written.
+    pub(crate) fn zero_rest_of_block<L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &Hold<L>,
+        from: u64,
+    ) -> Result<()> {
+        self.zero_within_block(hold, from, from.next_multiple_of(self.engine.block_size()))
     }
 
-    /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written. The caller
-    /// holds these blocks exclusively.
-    pub(crate) fn zero_edges(&self, offset: u64, end: u64) -> Result<()> {
+    /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written.
+    pub(crate) fn zero_edges(&self, hold: &Hold<&RangeLock>, offset: u64, end: u64) -> Result<()> {
         let block_size = self.engine.block_size();
         let head = end.min(offset.next_multiple_of(block_size));
-        self.zero_within_block(offset, head)?;
-        self.zero_within_block(head.max(end - end % block_size), end)
+        self.zero_within_block(hold, offset, head)?;
+        self.zero_within_block(hold, head.max(end - end % block_size), end)
     }
 
     /// Zeroes the bytes `[from, to)` of one block of the file, if that block is written.
-    fn zero_within_block(&self, from: u64, to: u64) -> Result<()> {
+    fn zero_within_block<L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &Hold<L>,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
         let block_size = self.engine.block_size();
         if from >= to {
             return Ok(());
@@ -59,6 +68,7 @@ impl Node {
         let mapping = self.engine.map(&self.inode)?.lookup(block, 1);
         let State::Written(physical) = mapping.state else { return Ok(()) };
         let first = from - from % block_size;
+        hold.assert_covers(self, first, first + block_size, Mode::Exclusive);
         // A u32 fits `usize` on every supported target, and a block's size is one.
         let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);

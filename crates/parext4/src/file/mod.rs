@@ -22,7 +22,6 @@ pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
 use crate::engine::{Engine, Entered};
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, Inode};
-use crate::layout::MAX_FILE_BLOCKS;
 use crate::namespace::Metadata;
 use crate::node::Node;
 use crate::sync::Arc;
@@ -152,37 +151,11 @@ impl DirectFile {
         self.engine().in_flight.enter()
     }
 
-    /// The end of a range to change, which is not empty; else as [`end_of`](Self::end_of).
+    /// The end of a range to change, which is not empty; else as [`Node::end_of`].
     fn end_of_range(&self, offset: u64, len: u64) -> Result<u64> {
         if len == 0 {
             return Err(Error::invalid("a range of length 0"));
         }
-        self.end_of(offset, len)
-    }
-
-    /// The end of a request, checked against what the format can map.
-    fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
-        let max = MAX_FILE_BLOCKS * self.engine().block_size();
-        offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
-    }
-
-    /// An error unless `offset` is a multiple of the sector size.
-    fn check_offset(&self, offset: u64) -> Result<()> {
-        let sector = u64::from(self.sector_size());
-        if offset.is_multiple_of(sector) {
-            return Ok(());
-        }
-        Err(Error::invalid(format_args!("offset {offset} is not a multiple of the sector size {sector}")))
-    }
-
-    /// An error unless `len` is a multiple of the sector size or the request reaches the end of the file.
-    fn check_len(&self, len: u64, reaches_end: bool) -> Result<()> {
-        let sector = u64::from(self.sector_size());
-        if reaches_end || len.is_multiple_of(sector) {
-            return Ok(());
-        }
-        Err(Error::invalid(format_args!(
-            "length {len} is not a multiple of the sector size {sector}, and the file does not end there"
-        )))
+        self.node.end_of(offset, len)
     }
 }

@@ -6,6 +6,7 @@
 mod blocks;
 mod delete;
 mod flags;
+mod hold;
 mod id;
 mod load;
 mod sync;
@@ -13,6 +14,7 @@ mod sync;
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
+pub(crate) use hold::Hold;
 pub use id::NodeId;
 
 use crate::engine::{Engine, Use};

@@ -108,6 +108,38 @@ impl Operation {
         }
     }
 
+    /// Returns the range of bytes that it affects, as first byte and end.
+    #[inline]
+    pub(crate) fn bytes(self) -> (u64, u64) {
+        match self {
+            Self::Read { offset, end }
+            | Self::Write { offset, end }
+            | Self::Widen { offset, end }
+            | Self::BufferedRead { offset, end }
+            | Self::BufferedWrite { offset, end }
+            | Self::WriteBack { offset, end }
+            | Self::Allocate { offset, end, .. }
+            | Self::PunchHole { offset, end }
+            | Self::ZeroRange { offset, end, .. } => (offset, end),
+            Self::SetLen { size: start }
+            | Self::CollapseRange { offset: start, .. }
+            | Self::InsertRange { offset: start, .. } => (start, u64::MAX),
+        }
+    }
+
+    /// Returns the same operation on other bytes, if it reads or writes data of a program. Other operations stay where they
+    /// are.
+    #[inline]
+    pub(crate) fn at(self, offset: u64, end: u64) -> Self {
+        match self {
+            Self::Read { .. } => Self::Read { offset, end },
+            Self::Write { .. } => Self::Write { offset, end },
+            Self::BufferedRead { .. } => Self::BufferedRead { offset, end },
+            Self::BufferedWrite { .. } => Self::BufferedWrite { offset, end },
+            other => other,
+        }
+    }
+
     /// Returns true if it bypasses the page cache, so that no page of its range may be filled meanwhile. An allocation
     /// does not change what pages contain.
     pub(crate) fn bypasses_cache(self) -> bool {

@@ -83,24 +83,6 @@ impl Operation {
         let (a, b) = (self.bytes(), other.bytes());
         a.0 < b.1 && b.0 < a.1
     }
-
-    /// Returns the range of bytes that it affects, as first byte and end.
-    fn bytes(self) -> (u64, u64) {
-        match self {
-            Self::Read { offset, end }
-            | Self::Write { offset, end }
-            | Self::Widen { offset, end }
-            | Self::BufferedRead { offset, end }
-            | Self::BufferedWrite { offset, end }
-            | Self::WriteBack { offset, end }
-            | Self::Allocate { offset, end, .. }
-            | Self::PunchHole { offset, end }
-            | Self::ZeroRange { offset, end, .. } => (offset, end),
-            Self::SetLen { size: start }
-            | Self::CollapseRange { offset: start, .. }
-            | Self::InsertRange { offset: start, .. } => (start, u64::MAX),
-        }
-    }
 }
 
 /// The kind of the operation, its length and its offset.

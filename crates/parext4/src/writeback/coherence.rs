@@ -6,46 +6,42 @@
 
 use std::ops::Range;
 
-use rangelock::{ByteRange, Mode};
+use rangelock::{ByteRange, Mode, RangeLock};
 
 use super::HowToHold;
-use crate::admission::{Admission, HeldRange, Queued};
-use crate::body::Runs;
+use crate::admission::{HeldRange, Transfer};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
-use crate::node::Node;
+use crate::node::{Hold, Node};
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
 
 impl Node {
-    /// Acquires the range of an operation that does not extend the file, and of one that sets its size. Prepares the pages in its
-    /// way. Blocks until the range is free. The facts that admission read stay true while the range is held (I2).
+    /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
+    /// size, and settles the pages in its way. What admission saw of the file is true as long as the range is held (I2).
+    ///
+    /// # Errors
+    /// As [`make_coherent`](Self::make_coherent).
     pub(crate) fn admit(&self, operation: Operation) -> Result<HeldRange<'_>> {
-        self.admit_settling(operation, Self::make_coherent)
+        self.acquire(&mut Transfer::new(operation))
     }
 
-    /// Like [`admit`](Self::admit), for an operation that extends the file to `end` if it is shorter.
-    pub(crate) fn admit_up_to(&self, operation: Operation, end: u64) -> Result<HeldRange<'_>> {
-        self.admit_up_to_settling(operation, end, Self::make_coherent)
+    /// As [`admit`](Self::admit), for an operation that extends the file or appends to it.
+    #[inline]
+    pub(crate) fn acquire(&self, transfer: &mut Transfer) -> Result<HeldRange<'_>> {
+        let held = self.acquire_settling(transfer, Self::make_coherent)?;
+        Ok(held.expect("only a read is over at the end of the file"))
     }
 
-    /// Blocks until a queued operation has its range. Returns `None` if a larger range is needed by then.
-    pub(crate) fn wait<'a>(
-        &'a self,
-        operation: Operation,
-        queued: Queued<'a>,
-    ) -> Result<Option<HeldRange<'a>>> {
-        self.wait_settling(operation, queued, Self::make_coherent)
-    }
-
-    /// Returns the plan for `operation` under the held `range` and `mode`, or `None` if these do not suffice any more.
-    pub(crate) fn confirm(
-        &self,
-        operation: Operation,
-        range: ByteRange,
-        mode: Mode,
-    ) -> Result<Option<(Admission, Runs)>> {
-        self.confirm_settling(operation, range, mode, Self::make_coherent)
+    /// As [`admit`](Self::admit), for a read; [`Transfer::end`] is then where it ends. Returns `None` if it begins at or
+    /// past the end of the file.
+    #[inline]
+    pub(crate) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
+        let mut held = self.acquire_settling(transfer, Self::make_coherent)?;
+        if let Some(held) = &mut held {
+            held.release_if_planted(Fault::ReadUnheld);
+        }
+        Ok(held)
     }
 
     /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O has none.
@@ -111,8 +107,9 @@ impl Node {
         Ok(())
     }
 
-    /// Drops the pages that are wholly in `range`, after their blocks are gone. The caller holds their range exclusively.
-    pub(crate) fn drop_cached(&self, range: ByteRange) {
+    /// Drops the pages that lie in `range` as a whole, whose data has gone.
+    pub(crate) fn drop_cached(&self, hold: &Hold<&RangeLock>, range: ByteRange) {
+        hold.assert_covers(self, range.start(), range.end(), Mode::Exclusive);
         self.engine.discard_pages(&self.inode, whole_pages(range.start()..range.end()));
     }
 

@@ -21,7 +21,7 @@ pub(crate) use coherence::{page_of, pages_of, whole_pages};
 pub(crate) use units::Units;
 
 use self::page_runs::{Contents, PageCollector, PageRun};
-use crate::admission::{Blocks, FileState, plan};
+use crate::admission::{Blocks, FileState, Transfer, plan};
 use crate::dirty_files::BATCH;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
@@ -148,7 +148,7 @@ impl Node {
             HowToHold::Already => Ok(Some(self.begin_runs(cached, run, how, contents))),
             HowToHold::Wait => {
                 // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
-                let _held = self.admit_settling(operation, |_, _| Ok(false))?;
+                let _held = self.acquire_settling(&mut Transfer::new(operation), |_, _| Ok(false))?;
                 Ok(Some(self.begin_runs(cached, run, how, contents)))
             }
             HowToHold::Try => {

@@ -12,12 +12,13 @@ use crate::body::State;
 use crate::error::Result;
 use crate::fault::{Fault, planted};
 use crate::inode::Cached;
+use crate::node::Hold;
 use crate::page_cache::{Fill, PAGE, PageLookup};
 use crate::policy::Policy;
 use crate::sync::yield_now;
 use crate::writeback::HowToHold;
-use crate::writeback::whole_pages;
-use rangelock::ByteRange;
+use crate::writeback::{page_of, pages_of, whole_pages};
+use rangelock::{ByteRange, Mode, RangeLock};
 
 /// Pages that are read in one request: 1 MiB.
 pub(super) const MOST: u32 = 256;
@@ -46,12 +47,20 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Brings in the pages from `pages.start` on that are not there, up to the first that is, in one request. The
-    /// caller holds some of each. `false` if there is no memory for any.
+    /// Brings in the pages of `[at, end)` that are not in the cache, up to the first that is, in one request. Returns
+    /// false if there is no memory for any.
     ///
     /// # Errors
     /// What the device or a corrupt map give.
-    pub(super) fn fill_pages(&self, cached: &Cached, pages: Range<u32>) -> Result<bool> {
+    pub(super) fn fill_pages(
+        &self,
+        cached: &Cached,
+        hold: &Hold<&RangeLock>,
+        at: u64,
+        end: u64,
+    ) -> Result<bool> {
+        hold.assert_covers(&self.node, at, end, Mode::Shared);
+        let pages = pages_of(ByteRange::new(at, end));
         let first = match cached.pages.claim(pages.start) {
             Ok(PageLookup::Vacant(first)) => first,
             Ok(PageLookup::Present(_)) => return Ok(true),
@@ -88,14 +97,16 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads what is in page `index` from byte `within` on, when there is no memory to bring it in. The caller holds those
-    /// bytes, and the page was not there: what they are is on the device.
+    /// Reads bytes of one page from byte `at` on, when there is no memory to bring it in. The page was not in the cache, so
+    /// the device has its bytes.
     ///
     /// # Errors
     /// What the device or a corrupt map give.
-    pub(super) fn read_past(&self, index: u32, within: usize, out: &mut [u8]) -> Result<()> {
+    pub(super) fn read_past(&self, hold: &Hold<&RangeLock>, at: u64, out: &mut [u8]) -> Result<()> {
+        hold.assert_covers(&self.node, at, at + out.len() as u64, Mode::Shared);
         let mut bytes = BufferPool::global().take(PAGE);
-        self.read_pages(index, &mut bytes)?;
+        self.read_pages(page_of(at), &mut bytes)?;
+        let within = narrow(at % PAGE as u64);
         out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Page faults of whoever maps a file into memory of its own.
 
 use super::File;
+use crate::admission::Transfer;
 use crate::error::{Error, Result};
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
@@ -35,8 +36,8 @@ impl File {
     /// `false` if there is no memory; likewise below.
     fn fault_to_read(&self, offset: u64) -> Result<bool> {
         let end = page_start(offset) + PAGE as u64;
-        let operation = |offset, end| Operation::BufferedRead { offset, end };
-        match self.file.admit_read(offset, end, operation)? {
+        let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
+        match self.file.node.acquire_to_read(&mut transfer)? {
             Some(_held) => Ok(self.bring_in(offset)?.is_some()),
             None => Err(behind_end(offset)),
         }

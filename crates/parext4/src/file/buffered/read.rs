@@ -2,16 +2,18 @@
 
 use std::io::IoSliceMut;
 
-use rangelock::ByteRange;
+use rangelock::RangeLock;
 
 use super::{Atomicity, File};
+use crate::admission::Transfer;
 use crate::error::Result;
 use crate::file::DirectFile;
 use crate::inode::Cached;
+use crate::node::Hold;
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
-use crate::writeback::{page_of, pages_of};
+use crate::writeback::page_of;
 
 impl File {
     /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of the file.
@@ -29,7 +31,7 @@ impl File {
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let _in_flight = self.file.begin_read()?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let wanted = self.file.end_of(offset, len as u64)?;
+        let wanted = self.file.node.end_of(offset, len as u64)?;
         if len == 0 {
             return Ok(0);
         }
@@ -61,15 +63,13 @@ impl File {
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
         let cached = self.cached()?;
         cached.pages.prefetch(page_of(offset));
-        let operation = |offset, end| Operation::BufferedRead { offset, end };
-        let Some((held, end, _)) = self.file.admit_read(offset, wanted, operation)? else {
-            return Ok(offset);
-        };
-        let reading = ByteRange::new(offset, end.max(offset + 1));
+        let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end: wanted });
+        let Some(held) = self.file.node.acquire_to_read(&mut transfer)? else { return Ok(offset) };
+        let end = transfer.end();
         let (mut at, mut missed) = (offset, false);
         for buf in bufs {
             let len = buf.len().min(narrow(end.saturating_sub(at)));
-            missed |= self.file.copy_out(cached, &mut buf[..len], at, reading)?;
+            missed |= self.file.copy_out(cached, held.hold(), &mut buf[..len], at, end)?;
             at += len as u64;
         }
         drop(held);
@@ -79,9 +79,16 @@ impl File {
 }
 
 impl DirectFile {
-    /// Copies out of the pages from byte `at` on; brings in what is missing, and returns whether there was something.
-    /// `held` are the bytes that are held.
-    fn copy_out(&self, cached: &Cached, out: &mut [u8], at: u64, held: ByteRange) -> Result<bool> {
+    /// Copies out of the pages from byte `at` on; brings in what is missing up to byte `end`, where the read ends, and
+    /// returns whether there was something.
+    fn copy_out(
+        &self,
+        cached: &Cached,
+        hold: &Hold<&RangeLock>,
+        out: &mut [u8],
+        at: u64,
+        end: u64,
+    ) -> Result<bool> {
         let (mut done, mut missed) = (0, false);
         while done < out.len() {
             let here = at + done as u64;
@@ -93,8 +100,8 @@ impl DirectFile {
                 done += len;
             } else {
                 missed = true;
-                if !self.fill_pages(cached, index..pages_of(held).end)? {
-                    self.read_past(index, within, &mut out[done..done + len])?;
+                if !self.fill_pages(cached, hold, here, end)? {
+                    self.read_past(hold, here, &mut out[done..done + len])?;
                     done += len;
                 }
             }

@@ -35,7 +35,7 @@ impl File {
     /// # Errors
     /// As [`sync_data`](Self::sync_data).
     pub fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
-        let end = self.file.end_of(offset, len)?;
+        let end = self.file.node.end_of(offset, len)?;
         if len == 0 {
             return Ok(());
         }

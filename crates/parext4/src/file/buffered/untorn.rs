@@ -3,7 +3,7 @@
 use rangelock::ByteRange;
 
 use super::File;
-use crate::allocator::Growth;
+use crate::admission::Transfer;
 use crate::body::{Mapping, State};
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
@@ -42,13 +42,14 @@ impl DirectFile {
             let text = format_args!("an untorn write at offset {offset}, not a multiple of its length {len}");
             return Err(Error::invalid(text));
         }
-        let end = self.end_of(offset, len)?;
-        let held = self.node.admit_up_to(Operation::Write { offset, end }, end)?;
+        let end = self.node.end_of(offset, len)?;
+        let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
+        let held = self.node.acquire(&mut transfer)?;
         if len > block_size {
             let (first, blocks) = self.node.blocks_of(ByteRange::new(offset, end));
             check_together(self.node.runs(first, blocks)?.as_slice(), blocks)?;
         }
-        self.write_held(data, offset, held, Growth::Write)
+        self.write_held(data, &transfer, held)
     }
 }
 

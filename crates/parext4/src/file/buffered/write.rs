@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
-use rangelock::ByteRange;
+use rangelock::{ByteRange, Mode};
 
 use super::{File, SyncMode};
-use crate::admission::HeldRange;
+use crate::admission::{HeldRange, Transfer};
 use crate::body::State;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
@@ -62,11 +62,11 @@ impl File {
         if self.options.append {
             return self.append_vectored(bufs).map(drop);
         }
-        let end = self.file.end_of(offset, total(bufs))?;
+        let end = self.file.node.end_of(offset, total(bufs))?;
         self.cached()?.pages.prefetch(page_of(offset));
         self.write_with(bufs, self.file.refusing, || {
             let operation = Operation::BufferedWrite { offset, end };
-            let held = self.file.node.admit_up_to(operation, end)?;
+            let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
             written.map(|()| offset).map_err(|cut| cut.error)
         })?;
@@ -92,14 +92,17 @@ impl File {
                 // Once more it would go behind what there is of it.
                 return Err(Error::NoSpace);
             }
-            let operation = |offset, end| Ok(Operation::BufferedWrite { offset, end });
-            self.file.append_with(len, operation, |offset, held| {
-                let written = self.file.write_cached(self.cached()?, bufs, offset, offset + len, &held);
-                written.map_err(|cut| {
-                    shows.set(cut.shows);
-                    cut.error
-                })
-            })
+            let operation = Operation::BufferedWrite { offset: 0, end: len };
+            let mut transfer = Transfer::appending(operation, len);
+            let mut held = self.file.node.acquire(&mut transfer)?;
+            let (offset, end) = (transfer.offset(), transfer.end());
+            let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
+            written.map_err(|cut| {
+                shows.set(cut.shows);
+                cut.error
+            })?;
+            held.set_done();
+            Ok(offset)
         })
     }
 
@@ -141,7 +144,7 @@ impl File {
 }
 
 impl DirectFile {
-    /// Writes `[offset, end)` into the pages. The range is held.
+    /// Writes `[offset, end)` into the pages.
     fn write_cached(
         &self,
         cached: &Cached,
@@ -151,8 +154,9 @@ impl DirectFile {
         held: &HeldRange<'_>,
     ) -> Result<(), CutShort> {
         if held.admission.zero_tail {
-            self.zero_tail()?;
+            self.zero_tail(held.hold())?;
         }
+        held.hold().assert_covers(&self.node, offset, end, Mode::Exclusive);
         let (mut at, mut written_back) = (offset, offset);
         for data in bufs {
             let mut rest = &data[..];

@@ -1,18 +1,19 @@
 //! Direct writes: map what is missing, write the data, then make it visible.
 
 use std::io::IoSlice;
+use std::ops::Deref;
 
-use parext4_device::{BufferPool, PooledBuf, zeros};
-use rangelock::ByteRange;
+use parext4_device::{AlignedBuf, BufferPool, PooledBuf, zeros};
+use rangelock::{ByteRange, Mode, RangeLock};
 use smallvec::SmallVec;
 
-use super::zero_out::WIDEN_ATTEMPTS;
-use crate::admission::HeldRange;
-use crate::allocator::Growth;
-use crate::body::Mapping;
+use crate::admission::{HeldRange, Transfer};
+use crate::block_io::Prepared;
+use crate::body::{Mapping, Runs};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, planted};
 use crate::file::DirectFile;
+use crate::node::Hold;
 use crate::operation::Operation;
 
 impl DirectFile {
@@ -28,65 +29,98 @@ impl DirectFile {
     /// the range holds old or new data, sector by sector, never anything else.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(self.refusing)?;
-        self.check_offset(offset)?;
-        let end = self.end_of(offset, data.len() as u64)?;
+        self.node.check_offset(offset)?;
+        let end = self.node.end_of(offset, data.len() as u64)?;
         if data.is_empty() {
             return Ok(());
         }
-        for _ in 0..WIDEN_ATTEMPTS {
-            match self.write_admitted(data, offset, end) {
-                // Into blocks that were allocated before, a full volume must take a write.
-                Err(Error::NoSpace) if !self.write_widened(data, offset)? => {}
-                Err(Error::NoSpace) => return Ok(()),
+        let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
+        loop {
+            let held = self.node.acquire(&mut transfer)?;
+            self.node.check_len(data.len() as u64, end >= self.size())?;
+            match self.write_held(data, &transfer, held) {
+                Err(Error::NoSpace) => transfer.widen(&self.node)?,
                 other => return other,
             }
         }
-        Err(Error::NoSpace)
     }
 
-    fn write_admitted(&self, data: &[u8], offset: u64, end: u64) -> Result<()> {
-        let mut held = self.node.admit_up_to(Operation::Write { offset, end }, end)?;
-        let _announced = if planted(Fault::WithdrawLate) { held.announced.take() } else { None };
-        self.check_len(data.len() as u64, end >= self.size())?;
-        self.write_held(data, offset, held, Growth::Write)
-    }
-
-    /// Writes `data` at `offset`, in the range that admission asked for.
+    /// Writes `data` in the range that admission asked for, with zeros around it if the write was widened.
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
     pub(in crate::file) fn write_held(
         &self,
         data: &[u8],
-        offset: u64,
-        held: HeldRange<'_>,
-        growth: Growth,
+        transfer: &Transfer,
+        mut held: HeldRange<'_>,
     ) -> Result<()> {
-        let end = offset + data.len() as u64;
-        if held.admission.zero_tail {
-            self.zero_tail()?;
+        let (runs, zero_tail) = (std::mem::take(&mut held.runs), held.admission.zero_tail);
+        let prepared = self.prepare_write(held.hold(), transfer, runs, zero_tail)?;
+        held.release_if_planted(Fault::ReleaseAtSubmission);
+        let written = match transfer.widened() {
+            None => self.write_runs(data, transfer.offset(), &prepared.runs),
+            Some(wide) => {
+                let bytes = self.among_zeros(data, transfer.offset(), wide);
+                let len = usize::try_from(wide.len()).unwrap_or(usize::MAX);
+                self.write_runs(&bytes[..len], wide.start(), &prepared.runs)
+            }
+        };
+        held.release_if_planted(Fault::ReleaseBeforeConversion);
+        match written {
+            Ok(()) => self.node.complete(prepared, transfer.target().end())?,
+            Err(error) => return self.node.abandon(prepared).and(Err(error)),
         }
-        let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
-        let prepare = || self.node.prepare(first, len, held.runs.clone(), growth, self.dates);
-        let prepared = self.engine().with_space(prepare)?;
-        let held = held.unless(Fault::ReleaseAtSubmission);
-        self.write_runs(data, offset, &prepared.runs)?;
-        let _held = held.and_then(|held| held.unless(Fault::ReleaseBeforeConversion));
-        self.node.complete(prepared, end)
+        held.set_done();
+        Ok(())
     }
 
-    /// Zeroes the rest of the last block; its range is held.
-    pub(in crate::file) fn zero_tail(&self) -> Result<()> {
+    /// Provides blocks for a write that holds its range, and what its completion needs. `runs` and `zero_tail` are from
+    /// its plan.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], before any data has moved.
+    #[inline]
+    pub(in crate::file) fn prepare_write<L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &Hold<L>,
+        transfer: &Transfer,
+        runs: Runs,
+        zero_tail: bool,
+    ) -> Result<Prepared<'_>> {
+        if zero_tail {
+            self.zero_tail(hold)?;
+        }
+        let target = transfer.target();
+        hold.assert_covers(&self.node, target.start(), target.end(), Mode::Exclusive);
+        let (first, len) = self.node.blocks_of(target);
+        self.engine()
+            .with_space(|| self.node.prepare(first, len, runs.clone(), transfer.growth(), self.dates))
+    }
+
+    /// Returns the bytes of `wide`: `data`, which belongs at `offset`, and zeros.
+    pub(in crate::file) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
+        let narrow = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
+        let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
+        let mut bytes = AlignedBuf::zeroed(len.next_multiple_of(self.sector_size() as usize));
+        bytes[start..start + data.len()].copy_from_slice(data);
+        self.node.record().zeroed_out();
+        self.record_zeros(len - data.len());
+        bytes
+    }
+
+    /// Zeroes the rest of the last block.
+    pub(in crate::file) fn zero_tail<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>) -> Result<()> {
         if !planted(Fault::TailKept) {
             self.node.wait_for_write_back_at(self.size());
-            self.node.zero_rest_of_block(self.size())?;
+            self.node.zero_rest_of_block(hold, self.size())?;
         }
         self.inode().set_tail_clean();
         Ok(())
     }
 
     /// Writes the data piece by piece.
-    pub(in crate::file) fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
+    fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
         for piece in self.node.write_segments(offset, offset + data.len() as u64, runs) {
             let padded = Padded::new(&data[piece.data], self.sector_size());
             let (head, tail) = piece.pads;

@@ -9,7 +9,7 @@ use super::{Completion, IoQueue};
 use crate::block_io::IoSegment;
 use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::Fault;
 use crate::sync::Arc;
 
 impl IoQueue {
@@ -43,21 +43,16 @@ impl IoQueue {
         if matches!(result, Err(Error::WouldBlock(_))) {
             file.node.record().refused();
         }
-        if !planted(Fault::StakeForgotten) || result.is_ok() {
-            op.settle(file, result.is_ok());
+        if op.debt.is_some()
+            && let Err(error) = file.node.abandon(op.take_prepared(file))
+        {
+            tracing::debug!("abandoning a write that was prepared: {error}");
         }
-        if let Some(debt) = op.debt.take() {
-            let prepared = Prepared {
-                runs: std::mem::take(&mut op.runs),
-                debt: Some(Debt::attach(debt, &self.engine.allocator)),
-                modifies: false,
-            };
-            if let Err(error) = file.node.abandon(prepared) {
-                tracing::debug!("letting go of what a write had prepared: {error}");
-            }
+        match &mut op.hold {
+            Some(hold) => op.transfer.release(&file.node, hold, result.is_ok()),
+            None => op.transfer.settle(&file.node),
         }
-        // The range last, then the file, which may be its last user.
-        drop(op.guard.take());
+        // The queue may be the file's last user.
         self.files.release(op.file);
         self.ready.push(Completion { token: op.token, result, buf: op.buf.take() });
     }
@@ -79,7 +74,7 @@ impl Pending {
         match op {
             Op::Read { buf, .. } if self.buf.is_none() => self.buf = Some(buf),
             Op::Read { buf, .. } => {
-                let pieces = file.node.read_segments(self.offset, self.end, &self.runs);
+                let pieces = file.node.read_segments(self.transfer.offset(), self.transfer.end(), &self.runs);
                 if let Some((piece, own)) = { pieces }.nth(part).zip(self.buf.as_mut()) {
                     let IoSegment { data, .. } = piece;
                     let len = data.len();
@@ -92,20 +87,25 @@ impl Pending {
 
     /// Makes what the device has done visible. Returns the operation's result.
     fn complete(&mut self, file: &DirectFile) -> Result<u64> {
-        let count = self.end - self.offset;
         if self.kind == Kind::Read {
-            self.forget_rest(count, file.sector_size());
-            return Ok(count);
+            self.forget_rest(self.transfer.len(), file.sector_size());
+            return Ok(self.transfer.len() as u64);
         }
+        if let Some(hold) = &mut self.hold {
+            hold.release_if_planted(Fault::ReleaseBeforeConversion);
+        }
+        file.node.complete(self.take_prepared(file), self.transfer.target().end())?;
+        Ok(if self.kind == Kind::Append { self.transfer.offset() } else { self.transfer.len() as u64 })
+    }
+
+    /// Takes what was prepared for a write, to complete or abandon it.
+    fn take_prepared<'a>(&mut self, file: &'a DirectFile) -> Prepared<'a> {
         let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator));
-        let runs = std::mem::take(&mut self.runs);
-        file.node.complete(Prepared { runs, debt, modifies: file.dates }, self.end)?;
-        Ok(if self.kind == Kind::Append { self.offset } else { count })
+        Prepared { runs: std::mem::take(&mut self.runs), debt, modifies: file.dates }
     }
 
     /// Behind the end of the file nothing is shown of what its last sector holds.
-    fn forget_rest(&mut self, count: u64, sector: u32) {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+    fn forget_rest(&mut self, count: usize, sector: u32) {
         if let Some(buf) = &mut self.buf {
             let end = buf.len().min(count.next_multiple_of(sector as usize));
             buf[count..end].fill(0);

@@ -1,18 +1,17 @@
 //! An operation of a queue between its steps.
 
 use parext4_device::AlignedBuf;
-use rangelock::{ByteRange, OwnedRangeGuard};
+use rangelock::RangeLock;
 use slab::Slab;
 
 use super::super::DirectFile;
 use super::parked::OpId;
 use super::{IoFlags, IoRequest};
-use crate::admission::OperationsOf;
+use crate::admission::{OperationsOf, Transfer};
 use crate::block_io::DetachedDebt;
 use crate::body::Runs;
 use crate::error::Error;
-use crate::file::direct::widening;
-use crate::inode::{Claim, Inode};
+use crate::node::Hold;
 use crate::operation::Operation;
 use crate::stats::ActiveOperation;
 use crate::sync::Arc;
@@ -25,14 +24,6 @@ pub(super) enum Kind {
     Append,
     SyncData,
     SyncAll,
-}
-
-/// What an operation has said to appends about the end of the file, until it is over.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Stake {
-    None,
-    Announced(u64),
-    Claimed(Claim),
 }
 
 /// An operation that is not over.
@@ -50,19 +41,12 @@ pub(super) struct Pending {
     pub lent: Option<Arc<AlignedBuf>>,
     /// Bytes asked for.
     pub len: usize,
-    /// Byte offset; of an append, once it is claimed.
-    pub offset: u64,
-    /// The end of what is read or written, once that is known.
-    pub end: u64,
-    pub stake: Stake,
-    /// The range, once it is held.
-    pub guard: Option<OwnedRangeGuard>,
-    /// For explanations, if they are asked for. After the guard, so that the range is released before.
+    /// Its steps to the range that it needs.
+    pub transfer: Transfer,
+    /// The range, once it is granted.
+    pub hold: Option<Hold<Arc<RangeLock>>>,
+    /// For explanations, if they are asked for. Dropped after the range is released.
     pub here: Option<ActiveOperation<OperationsOf>>,
-    /// What it writes with zeros around its data, for want of space.
-    pub wide: Option<ByteRange>,
-    /// How often a read, or a write on a full volume, had to begin again.
-    pub attempts: u32,
     /// What the blocks are mapped to.
     pub runs: Runs,
     pub debt: Option<DetachedDebt>,
@@ -81,6 +65,13 @@ impl Pending {
             IoRequest::SyncData => (Kind::SyncData, None, 0, 0),
             IoRequest::SyncAll => (Kind::SyncAll, None, 0, 0),
         };
+        // Whether the file can hold it is checked before the first step.
+        let end = offset.saturating_add(len as u64);
+        let transfer = match kind {
+            Kind::Append => Transfer::appending(Operation::Write { offset, end }, len as u64),
+            Kind::Write => Transfer::extending(Operation::Write { offset, end }, end),
+            Kind::Read | Kind::SyncData | Kind::SyncAll => Transfer::reading(Operation::Read { offset, end }),
+        };
         Self {
             kind,
             token,
@@ -90,13 +81,9 @@ impl Pending {
             buf,
             lent: None,
             len,
-            offset,
-            end: 0,
-            stake: Stake::None,
-            guard: None,
+            transfer,
+            hold: None,
             here: None,
-            wide: None,
-            attempts: 0,
             runs: Runs::new(),
             debt: None,
             parts: 0,
@@ -109,24 +96,9 @@ impl Pending {
         OpId { key, serial: self.serial }
     }
 
-    /// What it wants to do: with its own bytes, unless it is widened.
-    pub(super) fn operation(&self) -> Operation {
-        let (offset, end) = (self.offset, self.end);
-        match (self.kind, self.wide) {
-            (Kind::Read, _) => Operation::Read { offset, end },
-            (_, Some(wide)) => widening(wide),
-            (_, None) => Operation::Write { offset, end },
-        }
-    }
-
-    /// The bytes that it writes: its own, unless it is widened.
-    pub(super) fn target(&self) -> ByteRange {
-        self.wide.unwrap_or(ByteRange::new(self.offset, self.end))
-    }
-
     /// Whether it waits for its range.
     pub(super) fn is_parked(&self) -> bool {
-        self.guard.is_none() && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
+        self.hold.is_none() && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
     }
 }
 
@@ -162,10 +134,5 @@ impl Files {
 
     pub(super) fn get(&self, key: usize) -> &DirectFile {
         &self.0[key].file
-    }
-
-    /// The file, with which the queue may be changed.
-    pub(super) fn inode(&self, key: usize) -> Arc<Inode> {
-        Arc::clone(self.get(key).inode())
     }
 }

@@ -9,12 +9,20 @@ use super::super::DirectFile;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
-use crate::allocator::Growth;
 use crate::block_io::IoSegment;
 use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
+use crate::fault::Fault;
 use crate::sync::Arc;
-use rangelock::ByteRange;
+
+/// Whether an operation that was granted its range goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    /// Its requests are on the device, or it is over.
+    Yes,
+    /// It has released its range, because it needs another one.
+    RequestAgain,
+}
 
 /// The device's token for a part of an operation.
 pub(super) fn token(key: usize, part: usize) -> u64 {
@@ -29,9 +37,9 @@ pub(super) fn of_token(token: u64) -> (usize, usize) {
 
 impl IoQueue {
     /// Hands the data of an operation that has its range to the device.
-    pub(super) fn transfer(&mut self, key: usize, admission: &Admission) -> Result<()> {
+    pub(super) fn transfer(&mut self, key: usize, admission: &Admission) -> Result<Started> {
         match self.ops[key].kind {
-            Kind::Read => self.transfer_read(key),
+            Kind::Read => self.transfer_read(key).map(|()| Started::Yes),
             _ => self.transfer_write(key, admission.zero_tail),
         }
     }
@@ -39,16 +47,13 @@ impl IoQueue {
     fn transfer_read(&mut self, key: usize) -> Result<()> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
-        if op.end <= op.offset {
-            self.finish(key, Ok(0));
-            return Ok(());
-        }
-        let (first, len) = file.node.blocks_of(ByteRange::new(op.offset, op.end));
-        op.runs = file.node.runs(first, len)?;
+        let Some(hold) = &op.hold else { return Ok(()) };
+        op.runs = file.plan_read(hold, &op.transfer, op.len)?;
         if op.nowait && op.runs.len() > 1 {
             return Err(Error::WouldBlock("the blocks do not lie together"));
         }
-        let pieces: SmallVec<[IoSegment; 2]> = file.node.read_segments(op.offset, op.end, &op.runs).collect();
+        let pieces: SmallVec<[IoSegment; 2]> =
+            file.node.read_segments(op.transfer.offset(), op.transfer.end(), &op.runs).collect();
         let sector = file.sector_size() as usize;
         for (part, piece) in pieces.iter().enumerate() {
             let Some(offset) = piece.at else {
@@ -68,26 +73,31 @@ impl IoQueue {
             }
         }
         if op.parts == 0 {
-            let count = op.end - op.offset;
+            let count = op.transfer.len() as u64;
             self.finish(key, Ok(count));
         }
         Ok(())
     }
 
-    fn transfer_write(&mut self, key: usize, zero_tail: bool) -> Result<()> {
+    fn transfer_write(&mut self, key: usize, zero_tail: bool) -> Result<Started> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
         if op.kind == Kind::Write {
-            file.check_len(op.len as u64, op.end >= file.size())?;
+            file.node.check_len(op.len as u64, op.transfer.end() >= file.size())?;
         }
-        let may_widen = op.kind == Kind::Write && !op.nowait && op.wide.is_none();
-        let prepared =
-            prepare(file, op, zero_tail).map(|Prepared { runs, debt, .. }| (runs, debt.map(Debt::detach)));
-        if may_widen && matches!(prepared, Err(Error::NoSpace)) {
-            return self.ask_to_widen(key);
+        match prepare(file, op, zero_tail) {
+            Ok(Prepared { runs, debt, .. }) => (op.runs, op.debt) = (runs, debt.map(Debt::detach)),
+            Err(Error::NoSpace) if !op.nowait => {
+                op.transfer.widen(&file.node)?;
+                op.hold = None;
+                return Ok(Started::RequestAgain);
+            }
+            Err(error) => return Err(error),
         }
-        (op.runs, op.debt) = prepared?;
-        let (buf, target) = (op.lend(file), op.target());
+        if let Some(hold) = &mut op.hold {
+            hold.release_if_planted(Fault::ReleaseAtSubmission);
+        }
+        let (buf, target) = (op.lend(file), op.transfer.target());
         for (part, piece) in file.node.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
             file.record_zeros(piece.pads.0 + piece.pads.1);
@@ -97,31 +107,27 @@ impl IoQueue {
                 device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
             }
         }
-        Ok(())
+        Ok(Started::Yes)
     }
 }
 
 fn prepare<'a>(file: &'a DirectFile, op: &mut Pending, zero_tail: bool) -> Result<Prepared<'a>> {
-    let (first, len) = file.node.blocks_of(op.target());
-    let growth = if op.kind == Kind::Append { Growth::Append } else { Growth::Write };
     if op.nowait {
         if zero_tail {
             return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
         }
         return file.node.prepare_at_once(op.runs.clone(), op.debt.take(), file.dates);
     }
-    if zero_tail {
-        file.zero_tail()?;
-    }
-    file.engine().with_space(|| file.node.prepare(first, len, op.runs.clone(), growth, file.dates))
+    let Some(hold) = &op.hold else { return Err(Error::Cancelled) };
+    file.prepare_write(hold, &op.transfer, std::mem::take(&mut op.runs), zero_tail)
 }
 
 impl Pending {
     /// What the device is to write: the operation's buffer, or its data among zeros.
     fn lend(&mut self, file: &DirectFile) -> Arc<AlignedBuf> {
         let data = self.buf.as_ref().map_or(&[][..], |buf| &buf[..self.len]);
-        let buf = match self.wide {
-            Some(wide) => Some(file.among_zeros(data, self.offset, wide)),
+        let buf = match self.transfer.widened() {
+            Some(wide) => Some(file.among_zeros(data, self.transfer.offset(), wide)),
             None => self.buf.take(),
         };
         let buf = Arc::new(buf.unwrap_or_else(|| AlignedBuf::zeroed(0)));

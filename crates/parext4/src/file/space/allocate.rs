@@ -3,6 +3,7 @@
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
+use crate::admission::Transfer;
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::file::DirectFile;
@@ -22,9 +23,10 @@ impl DirectFile {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::Allocate { offset, end, keep_size };
-        let held = self.node.admit_up_to(operation, if keep_size { 0 } else { end })?;
+        let grows_to = if keep_size { 0 } else { end };
+        let held = self.node.acquire(&mut Transfer::extending(operation, grows_to))?;
         if held.admission.zero_tail {
-            self.zero_tail()?;
+            self.zero_tail(held.hold())?;
         }
         if end > self.size() {
             self.engine().note_requested(self.inode());

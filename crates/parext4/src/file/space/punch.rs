@@ -23,7 +23,8 @@ impl DirectFile {
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
-        let _held = self.node.admit(Operation::PunchHole { offset, end })?.unless(Fault::PunchUnheld);
+        let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
+        held.release_if_planted(Fault::PunchUnheld);
         let (size, block_size, asked) =
             (self.size(), self.engine().block_size(), ByteRange::new(offset, end));
         // The last block goes as a whole.
@@ -31,10 +32,10 @@ impl DirectFile {
         if offset >= end.min(size) {
             return self.finish_allocation(size, true);
         }
-        self.node.zero_edges(offset, end)?;
+        self.node.zero_edges(held.hold(), offset, end)?;
         let (first, end) = self.node.whole_blocks(offset, end);
         self.free_range(first, end)?;
-        self.node.drop_cached(asked);
+        self.node.drop_cached(held.hold(), asked);
         Ok(())
     }
 

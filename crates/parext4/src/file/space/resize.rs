@@ -16,7 +16,7 @@ impl DirectFile {
     /// file that is immutable or can only be appended to; or what the device gives.
     pub fn set_len(&self, size: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
-        self.end_of(0, size)?;
+        self.node.end_of(0, size)?;
         if size > self.inode().disk_size() {
             // The size on the device is about to cover what is in memory only. What others write meanwhile is zeros
             // after a crash, as what any write leaves that comes behind them.
@@ -26,16 +26,16 @@ impl DirectFile {
         let old = self.size();
         if size > old {
             if held.admission.zero_tail {
-                self.zero_tail()?;
+                self.zero_tail(held.hold())?;
             }
         } else {
             // What is cut off must not come back when the file grows again.
-            self.node.zero_rest_of_block(size)?;
+            self.node.zero_rest_of_block(held.hold(), size)?;
             self.inode().set_tail_clean();
         }
         let result = self.change_size(size, old);
         if result.is_ok() {
-            self.node.drop_cached(ByteRange::starting_at(size.min(old)));
+            self.node.drop_cached(held.hold(), ByteRange::starting_at(size.min(old)));
         }
         if size <= old && result.is_ok() {
             self.engine().note_nothing_past_end(self.inode());

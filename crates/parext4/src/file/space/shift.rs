@@ -54,9 +54,9 @@ impl DirectFile {
             )));
         }
         let mapped = self.engine().map(self.inode())?.last().map_or(0, |last| last.end());
-        self.end_of(size.max(mapped * self.engine().block_size()), len)?;
+        self.node.end_of(size.max(mapped * self.engine().block_size()), len)?;
         if held.admission.zero_tail {
-            self.zero_tail()?;
+            self.zero_tail(held.hold())?;
         }
         self.settle_shift(self.insert(offset, len))
     }

@@ -1,0 +1,423 @@
+//! The steps that an operation takes to hold the range that it needs. They never block, so a blocking call
+//! ([`acquire_settling`](Node::acquire_settling)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
+//!
+//! | step | does | next |
+//! |---|---|---|
+//! | [`request`](Transfer::request) | cuts a read at the size; announces or claims the end of the file, and has the driver queue for the range in the same moment | the driver waits; or a read at the end is over |
+//! | [`granted`](Transfer::granted) | checks under the range that the end of the file has not moved, settles pages in the way, plans again | the driver prepares and moves the data; or requests again |
+//! | [`widen`](Transfer::widen) | after a preparation that found no space, chooses a larger range for a write | the driver requests again |
+//! | [`EndClaim::release`] | withdraws the announced or claimed end, then releases the range | over |
+
+use std::ops::Deref;
+
+use rangelock::{ByteRange, Mode, RangeLock};
+
+use super::widening::{WidenedRange, widening};
+use super::{Admission, plan};
+use crate::allocator::Growth;
+use crate::body::Runs;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, planted};
+use crate::inode::Claim;
+use crate::node::{Hold, Node};
+use crate::operation::Operation;
+
+/// After this many attempts a read holds its whole range instead of the part before the end of the file.
+const READ_ATTEMPTS: u32 = 3;
+/// After this many attempts to widen it a write fails with [`Error::NoSpace`].
+const WIDEN_ATTEMPTS: u32 = 64;
+
+/// The state of an operation between its steps.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    /// What it does with its own bytes.
+    operation: Operation,
+    at_end: AtEnd,
+    claim: EndClaim,
+    /// The range that a write fills with zeros around its data, when there is no space to split extents.
+    widened: Option<ByteRange>,
+    /// How often a read has requested its range, or a write was widened.
+    attempts: u32,
+    /// The size of the file when a read was granted its range, bytes.
+    size: u64,
+}
+
+/// What an operation does at the end of the file.
+#[derive(Clone, Copy, Debug)]
+enum AtEnd {
+    /// A read ends there, or at byte `wanted` if the file is longer.
+    Stops { wanted: u64 },
+    /// A write extends the file to byte `end` if it is shorter.
+    Extends { end: u64 },
+    /// An append begins there.
+    Begins { len: u64 },
+}
+
+/// What an operation has told appends about the end of the file, until it is settled (H27).
+#[derive(Debug, Default)]
+pub(crate) enum EndClaim {
+    #[default]
+    None,
+    /// It will extend the file to this byte.
+    Announced(u64),
+    /// It is an append that owns these bytes.
+    Claimed(Claim),
+}
+
+/// A range to queue for.
+#[derive(Debug)]
+pub(crate) struct RangeRequest {
+    pub operation: Operation,
+    pub admission: Admission,
+    /// Whether the end is announced or claimed once the driver has queued for the range.
+    pub claims_end: bool,
+}
+
+impl Transfer {
+    /// Creates an operation that neither ends at the end of the file nor extends it, or that sets the size.
+    #[inline]
+    pub(crate) fn new(operation: Operation) -> Self {
+        Self::extending(operation, 0)
+    }
+
+    /// Creates an operation that extends the file to byte `end` if it is shorter.
+    #[inline]
+    pub(crate) fn extending(operation: Operation, end: u64) -> Self {
+        Self::with(operation, AtEnd::Extends { end })
+    }
+
+    /// Creates a read, which ends at the end of the file if its range reaches past it.
+    #[inline]
+    pub(crate) fn reading(operation: Operation) -> Self {
+        Self::with(operation, AtEnd::Stops { wanted: operation.bytes().1 })
+    }
+
+    /// Creates an append of `len` bytes, which does as `operation` at the end of the file.
+    #[inline]
+    pub(crate) fn appending(operation: Operation, len: u64) -> Self {
+        Self::with(operation, AtEnd::Begins { len })
+    }
+
+    #[inline]
+    fn with(operation: Operation, at_end: AtEnd) -> Self {
+        Self { operation, at_end, claim: EndClaim::None, widened: None, attempts: 0, size: 0 }
+    }
+
+    /// Returns the first byte; of an append, once it is requested.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.operation.bytes().0
+    }
+
+    /// Returns the byte after the last; of a read and an append, once it is granted. A read that was granted its range may
+    /// end before its offset, because the file was truncated.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.operation.bytes().1
+    }
+
+    /// Returns how many bytes a read that was granted its range returns.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.end().saturating_sub(self.offset())).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the size of the file when the read was granted its range, bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the bytes that a write fills: its own, unless it is widened.
+    #[inline]
+    pub(crate) fn target(&self) -> ByteRange {
+        self.widened.unwrap_or_else(|| ByteRange::new(self.offset(), self.end()))
+    }
+
+    /// Returns how blocks of a write are allocated.
+    #[inline]
+    pub(crate) fn growth(&self) -> Growth {
+        match (self.widened, self.at_end) {
+            (Some(_), _) => Growth::Exact,
+            (None, AtEnd::Begins { .. }) => Growth::Append,
+            (None, _) => Growth::Write,
+        }
+    }
+
+    /// Returns the bytes that a write was widened to, if it was.
+    #[inline]
+    pub(crate) fn widened(&self) -> Option<ByteRange> {
+        self.widened
+    }
+
+    /// Returns what it does with the range that it requests.
+    #[inline]
+    fn requested(&self) -> Operation {
+        self.widened.map_or(self.operation, widening)
+    }
+
+    /// Chooses the range that the operation needs as far as can be seen before it is held, and has `place` queue for
+    /// it. An operation that reaches past the end of the file announces or claims its end under the lock under which
+    /// `place` runs, so the order of ends is the order in which overlapping ranges are granted (H27). An end that was
+    /// announced or claimed before is kept. Returns `None` for a read that begins at or past the end of the file.
+    ///
+    /// # Errors
+    /// What `place` and a corrupt map give, and an append that the file cannot hold. No new end is announced or
+    /// claimed then.
+    #[inline]
+    pub(crate) fn request<T>(
+        &mut self,
+        node: &Node,
+        place: impl FnOnce(RangeRequest) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match (self.at_end, &self.claim) {
+            (AtEnd::Stops { wanted }, _) => {
+                let size = node.inode.size();
+                // A read does not wait for writers past the end, unless the end moves again and again.
+                let end = if self.attempts < READ_ATTEMPTS { wanted.min(size) } else { wanted };
+                self.attempts += 1;
+                if end <= self.offset() {
+                    return Ok(None);
+                }
+                self.operation = self.operation.at(self.offset(), end);
+            }
+            (AtEnd::Begins { len }, EndClaim::None) => return self.claim_end(node, len, place).map(Some),
+            (AtEnd::Extends { end }, EndClaim::None) if end > node.inode.size() => {
+                return self.announce_end(node, end, place).map(Some);
+            }
+            _ => {}
+        }
+        let operation = self.requested();
+        let admission = node.tentative_plan(operation)?;
+        place(RangeRequest { operation, admission, claims_end: false }).map(Some)
+    }
+
+    fn claim_end<T>(
+        &mut self,
+        node: &Node,
+        len: u64,
+        place: impl FnOnce(RangeRequest) -> Result<T>,
+    ) -> Result<T> {
+        // The map is loaded before the lock of the tail is acquired.
+        node.engine.map(&node.inode)?;
+        let mut tail = node.inode.tail.lock();
+        let offset = if planted(Fault::AppendAtSize) { node.inode.size() } else { tail.end() };
+        let operation = self.operation.at(offset, node.end_of(offset, len)?);
+        if matches!(operation, Operation::Write { .. }) {
+            node.check_offset(offset)?;
+        }
+        let admission = node.tentative_plan(operation)?;
+        let placed = place(RangeRequest { operation, admission, claims_end: true })?;
+        let mut claim = tail.claim(len);
+        claim.offset = offset;
+        (self.operation, self.claim) = (operation, EndClaim::Claimed(claim));
+        Ok(placed)
+    }
+
+    fn announce_end<T>(
+        &mut self,
+        node: &Node,
+        end: u64,
+        place: impl FnOnce(RangeRequest) -> Result<T>,
+    ) -> Result<T> {
+        // A widened write lies within the file.
+        self.widened = None;
+        node.engine.map(&node.inode)?;
+        let mut tail = node.inode.tail.lock();
+        let (operation, admission) = (self.operation, node.tentative_plan(self.operation)?);
+        let placed = place(RangeRequest { operation, admission, claims_end: true })?;
+        tail.announce(end);
+        self.claim = EndClaim::Announced(end);
+        Ok(placed)
+    }
+
+    /// Plans again under `hold`, because the file may have changed while the driver waited; `settle` settles the pages in
+    /// the way and returns whether blocks may have changed by that. What the plan saw stays true while the range is
+    /// held (I2). Returns `None` if the operation must release the range and request again. It keeps an announced end, and
+    /// a claim unless the size was set meanwhile: given up, the claim would leave a gap before later appends.
+    ///
+    /// # Errors
+    /// What `settle` and a corrupt map give. The end is settled then, while the range is still held.
+    #[inline]
+    pub(crate) fn granted<L: Deref<Target = RangeLock>>(
+        &mut self,
+        node: &Node,
+        hold: &Hold<L>,
+        settle: impl FnOnce(&Node, Operation) -> Result<bool>,
+    ) -> Result<Option<Granted>> {
+        let granted = self.confirm(node, hold.granted(), settle);
+        if granted.is_err() {
+            self.claim.settle(node, false);
+        }
+        granted
+    }
+
+    #[inline]
+    fn confirm(
+        &mut self,
+        node: &Node,
+        held: (ByteRange, Mode),
+        settle: impl FnOnce(&Node, Operation) -> Result<bool>,
+    ) -> Result<Option<Granted>> {
+        if self.has_lost_its_end(node) {
+            self.claim.settle(node, false);
+            return Ok(None);
+        }
+        let granted = node.plan_held(self.requested(), held, settle)?;
+        if granted.is_none() && planted(Fault::ClaimAgain) {
+            self.claim.settle(node, false);
+        }
+        if granted.is_none() || !self.confirm_widened(node)? || !self.confirm_size(node) {
+            return Ok(None);
+        }
+        Ok(granted)
+    }
+
+    /// Returns true if the size was set while the operation waited, so that its place at the end of the file is
+    /// elsewhere or it has to announce its end.
+    #[inline]
+    fn has_lost_its_end(&self, node: &Node) -> bool {
+        match (&self.claim, self.at_end) {
+            (EndClaim::Claimed(claim), _) => !node.inode.tail.lock().holds(*claim),
+            (EndClaim::None, AtEnd::Extends { end }) => end > node.inode.size(),
+            _ => false,
+        }
+    }
+
+    /// Returns false, and forgets that the write is widened, if other operations have changed the extents meanwhile.
+    #[inline]
+    fn confirm_widened(&mut self, node: &Node) -> Result<bool> {
+        let Some(wide) = self.widened else { return Ok(true) };
+        let now = node.widened_range(self.offset(), self.end())?;
+        let unchanged = now == WidenedRange::Range(wide) || planted(Fault::WidenBlindly);
+        if !unchanged {
+            self.widened = None;
+        }
+        Ok(unchanged)
+    }
+
+    /// Sets where a read ends. Returns false if the file has grown past the range that the read requested: a read that
+    /// stopped there would return half of the write that grew the file.
+    ///
+    /// The size is loaded once, after dirty pages of the range were written back, because a writer past the range may
+    /// raise it at any moment, and the read must not read the range that the writer holds (I2).
+    #[inline]
+    fn confirm_size(&mut self, node: &Node) -> bool {
+        let AtEnd::Stops { wanted } = self.at_end else { return true };
+        let held = if planted(Fault::EndUnheld) { wanted } else { self.end() };
+        let size = if planted(Fault::StaleSize) { held } else { node.inode.size() };
+        self.size = size;
+        self.operation = self.operation.at(self.offset(), wanted.min(size));
+        size <= held || held == wanted
+    }
+
+    /// Chooses what a write requests after its preparation found no space: on blocks that were allocated before, a full
+    /// volume accepts a write ([`widening`](super::widening)). Its end is settled, because what a widened write fills
+    /// lies within the file. The driver then releases the range and requests again.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the write cannot be widened.
+    pub(crate) fn widen(&mut self, node: &Node) -> Result<()> {
+        self.attempts += 1;
+        let can_widen =
+            matches!((self.at_end, self.operation), (AtEnd::Extends { .. }, Operation::Write { .. }));
+        if !can_widen || self.widened.is_some() || self.attempts > WIDEN_ATTEMPTS {
+            return Err(Error::NoSpace);
+        }
+        self.widened = match node.widened_range(self.offset(), self.end())? {
+            WidenedRange::Range(wide) => Some(wide),
+            WidenedRange::Itself => None,
+            WidenedRange::NoWay => return Err(Error::NoSpace),
+        };
+        self.claim.settle(node, false);
+        Ok(())
+    }
+
+    /// Returns the announced or claimed end, for the caller to settle.
+    #[inline]
+    pub(crate) fn take_claim(&mut self) -> EndClaim {
+        std::mem::take(&mut self.claim)
+    }
+
+    /// Ends an operation that holds its range: see [`EndClaim::release`].
+    pub(crate) fn release<L: Deref<Target = RangeLock>>(
+        &mut self,
+        node: &Node,
+        hold: &mut Hold<L>,
+        done: bool,
+    ) {
+        self.claim.release(node, hold, done);
+    }
+
+    /// Ends an operation that holds no range: withdraws its announced end or its claim.
+    pub(crate) fn settle(&mut self, node: &Node) {
+        self.claim.settle(node, false);
+    }
+}
+
+impl EndClaim {
+    /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`. Idempotent.
+    #[inline]
+    pub(crate) fn settle(&mut self, node: &Node, done: bool) {
+        if matches!(self, Self::None) || planted(Fault::StakeForgotten) && !done {
+            return;
+        }
+        let (mut tail, size) = (node.inode.tail.lock(), node.inode.size());
+        match std::mem::take(self) {
+            Self::None => {}
+            Self::Announced(end) => tail.withdraw(end, size),
+            Self::Claimed(claim) => tail.settle(claim, done, size),
+        }
+    }
+
+    /// Settles the end, then releases the range: an operation that sets the size next must not find the end announced
+    /// still (H27).
+    #[inline]
+    pub(crate) fn release<L: Deref<Target = RangeLock>>(
+        &mut self,
+        node: &Node,
+        hold: &mut Hold<L>,
+        done: bool,
+    ) {
+        if planted(Fault::WithdrawLate) {
+            hold.release();
+        }
+        self.settle(node, done);
+        hold.release();
+    }
+}
+
+/// The plan that was made under the range.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub admission: Admission,
+    /// What the blocks of a write are mapped to.
+    pub runs: Runs,
+}
+
+impl Node {
+    /// Plans `operation` under a range and mode that are held, again if `settle` may have changed blocks. Returns
+    /// `None` if it needs more by now. A range that is larger than needed is kept as it is.
+    #[inline]
+    fn plan_held(
+        &self,
+        operation: Operation,
+        (range, mode): (ByteRange, Mode),
+        settle: impl FnOnce(&Self, Operation) -> Result<bool>,
+    ) -> Result<Option<Granted>> {
+        let plan_now = || -> Result<Option<Granted>> {
+            let facts = self.facts(operation)?;
+            let admission = plan(operation, &facts.state, self.engine.policy);
+            Ok(admission.is_met_by(range, mode).then_some(Granted { admission, runs: facts.runs }))
+        };
+        let mut granted = plan_now()?;
+        // Dirty blocks there were allocated and converted only by settling them.
+        if granted.is_some() && settle(self, operation)? {
+            granted = plan_now()?;
+        }
+        if let Some(Granted { admission, .. }) = &granted {
+            self.record().admitted(admission.reason, mode, admission.drains);
+        }
+        Ok(granted)
+    }
+}

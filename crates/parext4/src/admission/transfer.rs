@@ -259,7 +259,9 @@ impl Transfer {
         held: (ByteRange, Mode),
         settle: impl FnOnce(&Node, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
-        if self.has_lost_its_end(node) {
+        if let EndClaim::Claimed(claim) = self.claim
+            && !node.inode.tail.lock().holds(claim)
+        {
             self.claim.settle(node, false);
             return Ok(None);
         }
@@ -267,20 +269,20 @@ impl Transfer {
         if granted.is_none() && planted(Fault::ClaimAgain) {
             self.claim.settle(node, false);
         }
-        if granted.is_none() || !self.confirm_widened(node)? || !self.confirm_size(node) {
-            return Ok(None);
-        }
-        Ok(granted)
+        let is_enough = granted.is_some()
+            && self.confirm_announcement(node)
+            && self.confirm_widened(node)?
+            && self.confirm_size(node);
+        if is_enough { Ok(granted) } else { Ok(None) }
     }
 
-    /// Returns true if the size was set while the operation waited, so that its place at the end of the file is
-    /// elsewhere or it has to announce its end.
+    /// Returns false if the file was truncated while the operation waited, so that it now extends the file and must
+    /// announce its end.
     #[inline]
-    fn has_lost_its_end(&self, node: &Node) -> bool {
+    fn confirm_announcement(&self, node: &Node) -> bool {
         match (&self.claim, self.at_end) {
-            (EndClaim::Claimed(claim), _) => !node.inode.tail.lock().holds(*claim),
-            (EndClaim::None, AtEnd::Extends { end }) => end > node.inode.size(),
-            _ => false,
+            (EndClaim::None, AtEnd::Extends { end }) => end <= node.inode.size(),
+            _ => true,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use parext4_device::BufferPool;
 use parext4_format::FsBlock;
-use rangelock::{Mode, RangeLock};
+use rangelock::{ByteRange, Mode, RangeLock};
 
 use crate::body::State;
 use crate::error::{Error, Result};
@@ -42,24 +42,25 @@ impl Node {
         hold: &Hold<L>,
         from: u64,
     ) -> Result<()> {
-        self.zero_within_block(hold, from, from.next_multiple_of(self.engine.block_size()))
+        // At the end of the file only an operation that extends it touches the bytes after `from`. Until the tail is clean
+        // each of them holds the start of the block.
+        let block_size = self.engine.block_size();
+        hold.assert_covers(self, from - from % block_size, from, Mode::Exclusive);
+        self.zero_within_block(from, from.next_multiple_of(block_size))
     }
 
     /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written.
     pub(crate) fn zero_edges(&self, hold: &Hold<&RangeLock>, offset: u64, end: u64) -> Result<()> {
         let block_size = self.engine.block_size();
         let head = end.min(offset.next_multiple_of(block_size));
-        self.zero_within_block(hold, offset, head)?;
-        self.zero_within_block(hold, head.max(end - end % block_size), end)
+        let blocks = ByteRange::new(offset, end).round_out(block_size);
+        hold.assert_covers(self, blocks.start(), blocks.end(), Mode::Exclusive);
+        self.zero_within_block(offset, head)?;
+        self.zero_within_block(head.max(end - end % block_size), end)
     }
 
     /// Zeroes the bytes `[from, to)` of one block of the file, if that block is written.
-    fn zero_within_block<L: Deref<Target = RangeLock>>(
-        &self,
-        hold: &Hold<L>,
-        from: u64,
-        to: u64,
-    ) -> Result<()> {
+    fn zero_within_block(&self, from: u64, to: u64) -> Result<()> {
         let block_size = self.engine.block_size();
         if from >= to {
             return Ok(());
@@ -68,7 +69,6 @@ impl Node {
         let mapping = self.engine.map(&self.inode)?.lookup(block, 1);
         let State::Written(physical) = mapping.state else { return Ok(()) };
         let first = from - from % block_size;
-        hold.assert_covers(self, first, first + block_size, Mode::Exclusive);
         // A u32 fits `usize` on every supported target, and a block's size is one.
         let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);

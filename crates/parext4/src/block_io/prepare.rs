@@ -6,7 +6,7 @@
 //!
 //! 1. the most that cutting can come to is reserved, and the extent is cut at completion;
 //! 2. the extent is cut now, and *pinned* so until completion ([`SplitAt::Submission`] begins here);
-//! 3. the write is widened to whole extents, with zeros around the data (`file/direct/zero_out.rs`), so that nothing is cut.
+//! 3. the write is widened to whole extents, with zeros around the data (`admission/widening.rs`), so that nothing is cut.
 
 use rangelock::ByteRange;
 

@@ -27,7 +27,9 @@ fn every_command_has_a_page_that_renders() {
     let pages: Vec<_> = pages("man1").chain(pages("man8")).collect();
     let help = scratch.ok(&["--help"]);
     let commands = help.split("\nCommands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    for command in commands.lines().filter_map(|line| line.split_whitespace().next()) {
+    // A line of a wrapped description is indented further.
+    let is_start = |line: &&str| line.strip_prefix("  ").is_some_and(|rest| !rest.starts_with(' '));
+    for command in commands.lines().filter(is_start).filter_map(|line| line.split_whitespace().next()) {
         assert!(
             command == "help" || pages.contains(&dir.join(format!("man1/parext4-{command}.1"))),
             "{command}"

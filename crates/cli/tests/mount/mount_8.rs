@@ -35,8 +35,9 @@ fn run(fuse: &FuseMount, script: &str) -> Option<String> {
     command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]);
     command.arg(fuse.scratch().path(".")).arg(fuse.scratch().image()).arg(fuse.dir());
     let output = command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap();
-    assert!(output.status.success(), "{}", errors(&output));
-    Some(String::from_utf8(output.stdout).unwrap())
+    let printed = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{:?}: {printed}{}", output.status, errors(&output));
+    Some(printed)
 }
 
 #[test]

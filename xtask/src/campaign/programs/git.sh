@@ -23,7 +23,7 @@ git fsck --full --strict
 git checkout -q side
 git checkout -q t5
 test -z "$(git status --porcelain)"
-diff -r "$ROOT/crates" crates
+diff -r --no-dereference "$ROOT/crates" crates
 # What is the project's own history, if it is a repository.
 if git -C "$ROOT" rev-parse -q --verify HEAD > /dev/null; then
     git clone -q --no-local "$ROOT" ../project

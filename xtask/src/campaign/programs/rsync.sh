@@ -1,5 +1,5 @@
 rsync -aHS "$ROOT/crates" "$ROOT/docs" there/
-diff -r "$ROOT/crates" there/crates
+diff -r --no-dereference "$ROOT/crates" there/crates
 for n in $(seq 300); do seq "$n" > "there/f$n"; ln "there/f$n" "there/h$n"; done
 rsync -aHS --delete there/ copy/
 test -z "$(rsync -aHSnci --delete there/ copy/)"

@@ -1,7 +1,7 @@
 tar -cf sources.tar -C "$ROOT" crates docs xtask
 mkdir a b
 tar -xf sources.tar -C a
-for part in crates docs xtask; do diff -r "$ROOT/$part" "a/$part"; done
+for part in crates docs xtask; do diff -r --no-dereference "$ROOT/$part" "a/$part"; done
 for n in $(seq 500); do seq "$n" > "a/f$n"; ln "a/f$n" "a/h$n"; ln -s "f$n" "a/s$n"; done
 mkfifo a/fifo
 truncate -s 20M a/sparse

@@ -50,7 +50,7 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Operations per second of each job until its end; empty if jobs are not measured separately.
     pub job_rates: Vec<f64>,
-    /// CPU time of this process. Threads of the kernel, such as those of a loop device, are not included.
+    /// CPU time of this process. Kernel threads, such as a loop device's, are not included.
     pub cpu: Duration,
     /// Number of extents of all files, if known, and the smallest possible number.
     pub extents: Option<(u64, u64)>,

@@ -27,7 +27,7 @@ pub(crate) struct ThreadQueue {
     in_flight: usize,
 }
 
-/// What the owner and the threads share.
+/// State that the owner and the threads share.
 #[derive(Debug)]
 struct Shared {
     device: Arc<dyn Device>,

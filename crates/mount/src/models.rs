@@ -1,3 +1,3 @@
-//! What the model tests use of the server.
+//! Re-exports the parts of the server that the model tests use.
 
 pub use crate::kernel_cache::{Invalidation, Kernel, KernelPages, WaitPermit};

@@ -1,7 +1,7 @@
 //! The locks, condition variables, atomics, threads and channels of this crate.
 //!
-//! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can replace them by those of a
-//! model checker.
+//! All locks and condition variables of the crate come from here, so that `--cfg shuttle` can replace them by a model
+//! checker's.
 
 #[cfg(not(shuttle))]
 mod raw {

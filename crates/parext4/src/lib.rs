@@ -46,7 +46,7 @@
 //!   [`Atomicity::Page`]. A later read sees what a write has written that has returned.
 //! - A [`Policy`] other than the default, for comparison with the kernel's ext4, promises less.
 //!
-//! # What is durable
+//! # Durability
 //! - All changes of metadata go through the journal. After a crash each call has happened as a whole or not at all, and a block
 //!   never shows its old contents.
 //! - [`sync_data`](File::sync_data) and [`sync_all`](File::sync_all) make a file durable, [`Volume::sync`] everything.

@@ -13,7 +13,7 @@ pub struct Stamp {
     pub writer: u32,
     /// Number of the block in the file.
     pub block: u32,
-    /// Number of the write among those of its writer, from 1.
+    /// Number of the write among the writes of its writer, from 1.
     pub sequence: u32,
 }
 

@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 
 use inodes::{Inodes, negative};
 
-/// How long the kernel may cache names and attributes: as long as those of a mounted volume.
+/// How long the kernel may cache names and attributes: as long as it may cache them for a mounted volume.
 const TTL: Duration = Duration::from_secs(1 << 30);
 /// Limit of one read request, in bytes.
 const MAX_READ: usize = 1 << 20;

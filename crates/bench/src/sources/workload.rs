@@ -36,7 +36,7 @@ impl Workload {
         matches!(self, Self::Tree(_))
     }
 
-    /// Returns true if the jobs run in step, so that the longest latencies are those of all jobs.
+    /// Returns true if the jobs run in step, so that the longest latencies are measured over all jobs.
     pub fn is_in_step(&self) -> bool {
         matches!(self, Self::Blocks(job) if job.in_step)
     }

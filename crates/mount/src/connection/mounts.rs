@@ -17,7 +17,7 @@ pub struct Mount {
     pub dir: PathBuf,
     /// The type of the file system, such as `ext4` or `fuse.parext4`.
     pub fs_type: OsString,
-    /// What is mounted: the block device, or for parext4 the image, unless an option names it otherwise.
+    /// The mounted block device, or for parext4 the image, unless an option gives another name.
     pub source: PathBuf,
 }
 
@@ -41,7 +41,7 @@ fn parse(mounts: &[u8]) -> impl DoubleEndedIterator<Item = Mount> {
     })
 }
 
-/// Returns the topmost mount on `dir`, among those of parext4.
+/// Returns the topmost parext4 mount on `dir`.
 pub(crate) fn mount_on(mounts: &[u8], dir: &Path) -> Option<Mount> {
     parse(mounts).rev().find(|mount| mount.fs_type == OWN_TYPE && mount.dir == dir)
 }

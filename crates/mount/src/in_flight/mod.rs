@@ -1,4 +1,4 @@
-//! Lists the requests in flight with what each waits for, and logs those that take more than a minute.
+//! Lists the requests in flight with what each waits for, and logs requests that take more than a minute.
 
 mod watchdog;
 

@@ -25,8 +25,8 @@ pub(crate) struct OpenFile {
     pub pages: Arc<KernelPages>,
     /// A program can dirty the kernel's pages through this file.
     _page_writer: Option<PageWriter>,
-    /// Writes through `file` do not set its times. The kernel sets those of the data that it writes back, and may send the
-    /// times before the data.
+    /// Writes through `file` do not set its times. The kernel sets the times for data that it writes back, and may
+    /// send the times before the data.
     pub keeps_times: bool,
     /// The process that opened the file may use reserved blocks. Write-back has no other sender.
     pub may_use_reserved: bool,

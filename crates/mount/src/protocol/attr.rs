@@ -13,7 +13,7 @@ pub(crate) const CACHE_FOREVER: Duration = Duration::from_secs(1 << 30);
 ///
 /// * A regular file has set-ID bits. The server clears them when the contents change, which the kernel does not expect. A
 ///   notification after the change does not suffice, because an older reply may still be on its way.
-/// * The attributes are those of the root, in an entry. They carry the kernel's number of the root instead of its inode
+/// * The attributes in an entry are the root's. They carry the kernel's number of the root instead of its inode
 ///   number.
 pub(crate) fn attr_timeout(attr: &FileAttr) -> Duration {
     let has_set_ids = attr.kind == Kind::RegularFile && attr.perm & SET_IDS != 0;

@@ -5,8 +5,8 @@
 //! the request is asynchronous. If the entry is missing, unreadable, or that of another thread, the sender counts as a
 //! member of no supplementary group and as without capabilities.
 //!
-//! With the option `idmap`, only a request that creates an inode carries a user and a group: those of the new inode, as
-//! the mount maps its sender's. Every other request carries neither. The sender's own ids are then read from
+//! With the option `idmap`, only a request that creates an inode carries a user and a group: the new inode's, as the
+//! mount maps its sender's. Every other request carries neither. The sender's own ids are then read from
 //! `/proc/PID/status`. They are not mapped, so they are compared with 0 and with the server's user, never with the
 //! owner of an inode. The entry of a kernel thread is not used: it shows root's credentials, while the thread acts with
 //! the credentials of a client (as an NFS server does).

@@ -82,7 +82,7 @@ pub struct VolumeFacts {
     pub free_inodes: u32,
 }
 
-/// Requests of the kernel: all so far, and those in flight by what executes them.
+/// Counts the kernel's requests: all so far, and the requests in flight by what executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Requests {
@@ -124,7 +124,7 @@ pub struct Operations {
     pub bytes_zeroed: u64,
     /// Writes that converted unwritten blocks to written ones.
     pub conversions: u64,
-    /// Conversions that shared one change of the extent map with others.
+    /// Conversions that shared one change of the extent map with other conversions.
     pub conversions_merged: u64,
     /// Blocks that were converted.
     pub blocks_converted: u64,

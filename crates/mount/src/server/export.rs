@@ -1,4 +1,4 @@
-//! Looks inodes up by number, for open_by_handle_at(2) and NFS exports, and their parents (`FUSE_EXPORT_SUPPORT`).
+//! Looks up inodes by number, and their parents, for open_by_handle_at(2) and NFS exports (`FUSE_EXPORT_SUPPORT`).
 //!
 //! The kernel makes the handle: the number under which it was told of the inode, and the generation. For an inode that it
 //! has forgotten, it looks up `.` under that number, compares the generation in the reply, and fails with `ESTALE` if they

@@ -1,4 +1,4 @@
-//! Looks names up, creates, renames and removes them.
+//! Looks up, creates, renames and removes names.
 
 use fuser::{INodeNo, RenameFlags};
 use parext4::{Error, NewInode, Node, RenameMode, Special};
@@ -27,7 +27,7 @@ impl Server {
         Ok(NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid })
     }
 
-    /// Looks a name up. A name that does not exist has an entry too, which the kernel caches.
+    /// Looks up a name. A name that does not exist has an entry too, which the kernel caches.
     pub fn lookup(&self, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
         match name {
             b"." => return self.lookup_number(parent),

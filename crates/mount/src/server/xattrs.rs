@@ -1,4 +1,4 @@
-//! Extended attributes: those in the volume, and the server's report, which is an attribute of the root directory.
+//! Extended attributes: the volume's own, and the server's report, which is an attribute of the root directory.
 
 use std::cell::LazyCell;
 

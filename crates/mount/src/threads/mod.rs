@@ -1,4 +1,4 @@
-//! The server's threads: those that read requests, those with a device queue, and the workers.
+//! The server's threads: threads that read requests, threads with a device queue, and workers.
 
 mod poll_policy;
 mod queue_threads;

@@ -30,8 +30,8 @@ use super::poll_policy::PollPolicy;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Interval at which the monitor checks that a thread reads requests: the longest that a request waits behind a long one
-/// that was expected to be short.
+/// Interval at which the monitor checks that a thread reads requests: the longest that a request waits for a thread that
+/// executes a long request which was expected to be short.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval at which the other parked threads check. No thread is notified when the kernel ends the connection.
 const PARK_TIMEOUT: Duration = Duration::from_millis(20);

@@ -7,7 +7,7 @@ use crate::sync::{Builder, JoinHandle, Mutex, Receiver, Sender, unbounded};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread pool that starts a thread when all others are busy, up to a limit. Its threads run until [`join`](Self::join).
+/// A thread pool that starts a thread when all its threads are busy, up to a limit. Its threads run until [`join`](Self::join).
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Operations by path.
+//! Operates on directories, names and attributes by path.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::node::Node;
 use crate::volume::Volume;
 use crate::volume::path_walk::DirAndName;
 
-/// Paths start at the volume's root, with or without a leading slash. `.`, `..` and symbolic links on the way
-/// are followed as Linux does; what a call does about a symbolic link at the end of its path, it says.
+/// Paths start at the volume's root, with or without a leading slash. The calls resolve `.`, `..` and symbolic links
+/// within a path as Linux does. Each call states how it treats a symbolic link at the end of its path.
 impl Volume {
-    /// The root directory.
+    /// Returns the root directory.
     ///
     /// # Errors
     /// Corruption, a failed read.
@@ -28,27 +28,27 @@ impl Volume {
         Ok(root)
     }
 
-    /// The inode that a path leads to; a symbolic link at the end is followed.
+    /// Returns the inode that a path leads to. Follows a symbolic link at the end.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Loop`]; corruption, failed reads. Other calls with
-    /// paths fail in the same ways.
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Loop`]; corruption, failed reads. All
+    /// calls with paths return these errors.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.walk_path(path.as_ref(), true)
     }
 
-    /// The inode that a path leads to; a symbolic link at the end is returned itself.
+    /// Returns the inode that a path leads to. Does not follow a symbolic link at the end.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn resolve_no_follow(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.walk_path(path.as_ref(), false)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// As [`Node::mkdir`].
+    /// The errors of [`Node::mkdir`].
     pub fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<Node> {
         let place = self.place(path.as_ref())?;
         if place.name.is_empty() {
@@ -57,10 +57,10 @@ impl Volume {
         place.dir.mkdir(&place.name, &NewInode { permissions: mode, ..NewInode::default() })
     }
 
-    /// Makes a directory and those above it that are missing. Nothing happens if it is there.
+    /// Creates a directory and its missing ancestors. Does nothing if the directory exists.
     ///
     /// # Errors
-    /// As [`Node::mkdir`]; [`Error::NotDirectory`] if something else is in the way.
+    /// The errors of [`Node::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
     pub fn mkdir_all(&self, path: impl AsRef<Path>, mode: u16) -> Result<Node> {
         let mut path_so_far: Vec<&Path> =
             path.as_ref().ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
@@ -68,7 +68,7 @@ impl Volume {
         while let Some(path) = path_so_far.pop() {
             dir = match self.resolve(path) {
                 Err(Error::NotFound(_)) => match self.mkdir(path, mode) {
-                    // Another thread was faster.
+                    // Another thread has created it first.
                     Err(Error::Exists(_)) => self.resolve(path)?,
                     made => made?,
                 },
@@ -81,29 +81,29 @@ impl Volume {
         Ok(dir)
     }
 
-    /// Makes a symbolic link at `path` to `target`, which may be any text.
+    /// Creates a symbolic link at `path` to `target`, which need not exist.
     ///
     /// # Errors
-    /// As [`Node::symlink`].
+    /// The errors of [`Node::symlink`].
     pub fn symlink(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Node> {
         let place = self.named(path.as_ref())?;
         place.dir.symlink(&place.name, target.as_ref().as_os_str().as_bytes(), &NewInode::default())
     }
 
-    /// Gives the file at `existing` another name; a symbolic link there is itself linked.
+    /// Adds another name to the inode at `existing`. Links a symbolic link itself.
     ///
     /// # Errors
-    /// As [`Node::link`].
+    /// The errors of [`Node::link`].
     pub fn link(&self, existing: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         let target = self.resolve_no_follow(existing)?;
         let place = self.named(new.as_ref())?;
         place.dir.link(&place.name, &target)
     }
 
-    /// Removes the name of anything but a directory; a symbolic link is itself removed.
+    /// Removes a name of an inode that is not a directory. Removes a symbolic link itself.
     ///
     /// # Errors
-    /// As [`Node::unlink`].
+    /// The errors of [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.place(path.as_ref())?;
         if place.name.is_empty() {
@@ -116,16 +116,16 @@ impl Volume {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`Node::rmdir`]; [`Error::Busy`] for the root.
+    /// The errors of [`Node::rmdir`]; [`Error::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.place_below_root(path.as_ref())?;
         place.dir.rmdir(&place.name)
     }
 
-    /// Renames; what is at `to` is replaced. Symbolic links at the ends are themselves renamed and replaced.
+    /// Renames `from` to `to`, and replaces an existing `to`. Renames and replaces symbolic links themselves.
     ///
     /// # Errors
-    /// As [`Node::rename`]; [`Error::Busy`] for the root.
+    /// The errors of [`Node::rename`]; [`Error::Busy`] for the root.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let mut old = self.place_below_root(from.as_ref())?;
         let new = self.place_below_root(to.as_ref())?;
@@ -134,40 +134,40 @@ impl Volume {
         old.dir.rename(&old.name, &new.dir, &new.name, RenameMode::Replace)
     }
 
-    /// The entries of a directory, without `.` and `..`; a symbolic link at the end is followed.
+    /// Returns the entries of a directory, without `.` and `..`. Follows a symbolic link at the end.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
         ReadDir::new(self.resolve(path)?, path.to_owned())
     }
 
-    /// The target of the symbolic link at the end of a path.
+    /// Returns the target of the symbolic link at the end of a path.
     ///
     /// # Errors
-    /// As [`Node::read_link`].
+    /// The errors of [`Node::read_link`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.resolve_no_follow(path)?.read_link()
     }
 
-    /// The attributes of what a path leads to; a symbolic link at the end is followed.
+    /// Returns the attributes of the inode that a path leads to. Follows a symbolic link at the end.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         Ok(self.resolve(path)?.metadata())
     }
 
-    /// The attributes of what a path leads to, be it a symbolic link.
+    /// Returns the attributes of the inode that a path leads to. Does not follow a symbolic link at the end.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         Ok(self.resolve_no_follow(path)?.metadata())
     }
 
-    /// Where something that is no directory would be made.
+    /// Resolves the place of a new name for an inode that is not a directory.
     fn named(&self, path: &Path) -> Result<DirAndName> {
         let place = self.place(path)?;
         if place.name.is_empty() {
@@ -189,7 +189,7 @@ impl Volume {
 }
 
 impl DirAndName {
-    /// An error if the path ends in a slash but does not lead to a directory.
+    /// Returns an error if the path ends in a slash but does not lead to a directory.
     fn check_slash(&self) -> Result<()> {
         if self.slash && self.dir.lookup(&self.name)?.file_type() != FileType::Directory {
             return Err(Error::NotDirectory(show(&self.name)));

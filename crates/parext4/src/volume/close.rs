@@ -1,4 +1,4 @@
-//! Syncing and closing.
+//! Syncs and closes a volume.
 
 use parext4_format::features::{Compat, Incompat, RoCompat};
 use parext4_format::superblock::STATE_VALID;
@@ -13,7 +13,7 @@ use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
 impl Volume {
-    /// Makes everything done so far durable.
+    /// Makes all earlier changes of the volume durable. Blocks until the device has flushed them.
     ///
     /// # Errors
     /// If the device fails, or has failed before (I8).
@@ -21,8 +21,7 @@ impl Volume {
         self.engine.sync()
     }
 
-    /// Commits everything, brings all metadata to its place, and leaves an empty journal on the device. Data that is only
-    /// in the page cache stays there.
+    /// Commits and checkpoints all metadata, and leaves an empty journal on the device. Does not write back dirty pages.
     ///
     /// # Errors
     /// If the volume cannot be changed; [`Error::Unsupported`] if it has no journal; if the device fails.
@@ -32,9 +31,8 @@ impl Volume {
         self.engine.journal.empty_log(blocks)
     }
 
-    /// Ends all changes as a crash would, for tests of programs and of recovery: commits all earlier changes, then
-    /// refuses further ones. Data that was not written back is lost, and the journal recovers the volume at the next
-    /// open.
+    /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all earlier changes of metadata,
+    /// and refuses later changes. Data that was not written back is lost. The next open replays the journal.
     ///
     /// # Errors
     /// If the volume cannot be changed, or the commit fails.
@@ -50,8 +48,8 @@ impl Volume {
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
     ///
     /// # Errors
-    /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; it then stays open. As
-    /// [`sync`](Self::sync); the journal then recovers the volume at the next open.
+    /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; the volume then stays open. The errors of
+    /// [`sync`](Self::sync); the next open then replays the journal.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }
@@ -74,7 +72,8 @@ impl Engine {
         if !self.in_flight.close() {
             return Ok(());
         }
-        // Whoever begins an operation of a queue counts the queue first and then looks whether the volume is open.
+        // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
+        // sees the queue, or the operation sees that the volume is closed.
         if self.queues.load(Ordering::SeqCst) > 0 && !planted(Fault::QueueWhileClosing) {
             self.in_flight.reopen();
             return Err(Error::Busy("the volume still has a queue of operations".into()));
@@ -85,7 +84,7 @@ impl Engine {
         self.shut_down().and(written)
     }
 
-    /// The rest of closing, when all data is on the device and nothing is under way.
+    /// Stops the commit timer and ends all changes, as the last step of closing. No operation is in flight.
     fn shut_down(&self) -> Result<()> {
         if let Some(timer) = self.timer.get() {
             timer.stop();
@@ -103,7 +102,7 @@ impl Engine {
     /// Makes all changes durable and the volume clean.
     fn end_changes(&self) -> Result<()> {
         if self.health.check().is_ok() {
-            // On an error the blocks stay mapped behind the end, which is no harm.
+            // An error leaves the blocks mapped past the end of the file, which is harmless.
             self.free_all_preallocated()?;
         }
         self.journal.shut_down(|| {
@@ -113,8 +112,8 @@ impl Engine {
         })
     }
 
-    /// Says on the device that the volume was closed. What was not clean when it was opened is for e2fsck to
-    /// call clean again.
+    /// Records on the device that the volume was closed. Marks the volume clean only if it was clean when it was opened:
+    /// after errors, only e2fsck marks it clean.
     fn mark_closed(&self) -> Result<()> {
         let orphan_file_empty = self.orphans.file_is_empty();
         let was_valid = self.superblock.state() & STATE_VALID;
@@ -131,7 +130,7 @@ impl Engine {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error; the journal recovers the volume.
+        // A drop has no caller to return the error to. The next open replays the journal.
         if self.release()
             && let Err(error) = self.close()
         {
@@ -142,7 +141,7 @@ impl Drop for Use {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The last user has closed it, unless it was never opened whole.
+        // The last `Use` has closed the volume, unless opening it failed.
         if !self.in_flight.close() {
             return;
         }

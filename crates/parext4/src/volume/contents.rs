@@ -1,4 +1,4 @@
-//! Whole files by path, as the functions of [`std::fs`].
+//! Reads, writes and copies whole files by path, as the functions of [`std::fs`] do.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions};
 use crate::namespace::SetAttributes;
 
-/// Bytes that are read or copied at a time.
+/// Number of bytes that are read or copied at a time.
 const CHUNK: usize = 1 << 20;
 
 impl Volume {
     /// Returns the contents of a file.
     ///
-    /// An image can state any size, up to 16 TiB, for a file that has no data. Read a file of an untrusted image by
-    /// [`open_file`](Self::open_file) and a limit, such as [`Read::take`](std::io::Read::take) of a cursor.
+    /// An image can state any size, up to 16 TiB, for a file that has no data. Read a file of an untrusted image
+    /// with [`open_file`](Self::open_file) and a limit, such as [`Read::take`](std::io::Read::take) of a cursor.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`File::read_at`].
+    /// The errors of [`open`](Self::open) and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path)?;
         let mut bytes = Vec::new();
@@ -50,26 +50,26 @@ impl Volume {
     /// Returns the contents of a file that is UTF-8 text.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Invalid`] if the file is not UTF-8.
+    /// The errors of [`read`](Self::read); [`Error::Invalid`] if the file is not UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         let path = path.as_ref();
         String::from_utf8(self.read(path)?)
             .map_err(|_| Error::invalid(format_args!("{} is not UTF-8 text", path.display())))
     }
 
-    /// Creates a file, or truncates the one that exists, and writes `contents`. Data is written back some seconds later;
+    /// Creates a file, or truncates the file that exists, and writes `contents`. The data is written back later;
     /// [`sync`](Self::sync) makes it durable.
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`File::write_at`].
+    /// The errors of [`open`](Self::open) and [`File::write_at`].
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         self.create(path)?.write_at(contents.as_ref(), 0)
     }
 
-    /// Returns true if a path leads to an inode. Symbolic links are followed.
+    /// Returns true if a path leads to an inode. Follows symbolic links.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve), but for [`Error::NotFound`].
+    /// The errors of [`resolve`](Self::resolve), except [`Error::NotFound`].
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.resolve(path) {
             Err(Error::NotFound(_)) => Ok(false),
@@ -78,10 +78,11 @@ impl Volume {
     }
 
     /// Copies the contents and the permission bits of a file, and returns the number of bytes. Creates the target, or
-    /// replaces its contents. Holes are copied as zeros.
+    /// replaces its contents. Copies holes as zeros.
     ///
     /// # Errors
-    /// As [`open`](Self::open), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to one file.
+    /// The errors of [`open`](Self::open), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to
+    /// one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let source = self.open_file(from)?;
         let permissions = source.metadata().permissions;
@@ -99,7 +100,7 @@ impl Volume {
     }
 }
 
-/// Copies the bytes of one file to another. Returns their number.
+/// Copies the bytes of a file to another file. Returns their number.
 fn copy_contents(source: &File, target: &File) -> Result<u64> {
     let mut buf = vec![0; CHUNK];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! Facts about a volume.
+//! Describes a volume: identity, features, space, and whether it can be changed.
 
 use parext4_format::features;
 
@@ -6,7 +6,7 @@ use super::{RecordedErrors, Volume};
 use crate::error::Error;
 use crate::findings::ErrorPlace;
 
-/// What a volume is.
+/// A description of a volume, from [`Volume::info`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
@@ -14,62 +14,62 @@ pub struct Info {
     pub label: String,
     /// The UUID.
     pub uuid: [u8; 16],
-    /// Bytes in a block.
+    /// Size of a block, in bytes.
     pub block_size: u32,
-    /// Bytes of an inode in the table.
+    /// Size of an inode in the inode table, in bytes.
     pub inode_size: u16,
-    /// Block groups.
+    /// Number of block groups.
     pub groups: u32,
-    /// Features by the names that e2fsprogs uses.
+    /// Names of the features, as e2fsprogs prints them.
     pub features: Vec<String>,
-    /// Whether changes go through a journal.
+    /// True if the volume has a journal.
     pub journal: bool,
-    /// Why the volume cannot be changed, if so.
+    /// Why the volume is read-only; `None` if it is not.
     pub read_only: Option<String>,
-    /// Errors that were found in the volume and not repaired since.
+    /// Errors that the superblock records, until e2fsck repairs the volume.
     pub errors: Option<RecordedErrors>,
-    /// What the superblock wants done when the volume turns out to be corrupt.
+    /// Reaction to corruption that the superblock asks for.
     pub on_error: OnError,
-    /// The user and the group who may use the reserved blocks as root may; 0 for nobody else.
+    /// The user and the group that may use the reserved blocks as root may; 0 for root alone.
     pub reserved_for: (u32, u32),
-    /// Space in use and free.
+    /// Used and free space.
     pub space: Space,
 }
 
-/// What is to be done when a volume turns out to be corrupt.
+/// Reaction to corruption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The operation fails, and others go on.
+    /// The operation that finds the corruption fails. Other operations continue.
     #[default]
     Continue,
-    /// Nothing is changed any more.
+    /// The volume refuses all further changes.
     ReadOnly,
 }
 
-/// Space of a volume.
+/// Used and free space of a volume, from [`Volume::space`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// Bytes in a block, the unit of the following.
+    /// Size of a block, in bytes. The other fields count blocks and inodes.
     pub block_size: u32,
-    /// All blocks.
+    /// Number of all blocks.
     pub blocks: u64,
-    /// Blocks that hold neither data nor directories: tables, bitmaps, the journal.
+    /// Number of blocks that hold neither data nor directories: tables, bitmaps, the journal.
     pub overhead_blocks: u64,
-    /// Free blocks, those included that are held until a commit; without those kept for data in memory.
+    /// Number of free blocks. Includes freed blocks that wait for a commit, and excludes blocks claimed for dirty pages.
     pub free_blocks: u64,
-    /// Blocks that only root may use, see [`without_reserved_blocks`](crate::without_reserved_blocks).
+    /// Number of blocks that only root may use, see [`without_reserved_blocks`](crate::without_reserved_blocks).
     pub reserved_blocks: u64,
-    /// Free blocks that others may fill with data.
+    /// Number of free blocks that users other than root may fill with data.
     pub available_blocks: u64,
-    /// All inodes.
+    /// Number of all inodes.
     pub inodes: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
 }
 
 impl Volume {
-    /// What the volume is.
+    /// Returns a description of the volume.
     #[must_use]
     pub fn info(&self) -> Info {
         let superblock = self.engine.counts().current();
@@ -95,7 +95,7 @@ impl Volume {
         self.engine.is_read_only()
     }
 
-    /// Space in use and free, as `statfs`.
+    /// Returns the used and free space, as statfs(2) does.
     #[must_use]
     pub fn space(&self) -> Space {
         let layout = &self.engine.layout;
@@ -113,7 +113,7 @@ impl Volume {
         }
     }
 
-    /// The superblock's own figure, which older versions of mke2fs do not set.
+    /// Returns the superblock's own figure, or computes it if the superblock has none: older versions of mke2fs do not set it.
     fn overhead_blocks(&self) -> u64 {
         let (superblock, layout) = (&self.engine.superblock, &self.engine.layout);
         let cluster_blocks = u64::from(superblock.blocks_per_group() / superblock.clusters_per_group());
@@ -123,25 +123,25 @@ impl Volume {
         }
     }
 
-    /// Transactions that became durable since the volume was opened.
+    /// Returns the number of transactions that became durable since the volume was opened.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.engine.journal.commits()
     }
 
-    /// Lets nothing be changed any more, as a failed write does; what is not durable yet stays so. Data can still be
-    /// read. Nothing happens if the volume has stopped before.
+    /// Stops the volume, as a failed write does. The volume then refuses all changes, and never makes earlier changes
+    /// durable that are not durable yet. Reads continue. Does nothing if the volume has stopped already.
     pub fn stop(&self, why: &Error) {
         self.engine.health.stop(why.clone());
     }
 
-    /// Logs and records an error that an operation on this volume returned, unless that has been done. Ignores errors
-    /// that are not of the volume itself.
+    /// Logs and records an error that an operation on this volume returned, unless it is recorded already. Ignores errors
+    /// that do not concern the volume itself.
     pub fn note_error(&self, error: &Error) {
         self.engine.health.note(ErrorPlace::default(), error.clone());
     }
 
-    /// Why nothing is changed any more, if so: an earlier error, or the volume is closed.
+    /// Returns why the volume refuses changes: an earlier error, or that it is closed. `None` if it has not stopped.
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
         match self.engine.health.check() {

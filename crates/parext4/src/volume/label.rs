@@ -1,4 +1,4 @@
-//! The label of an open volume.
+//! Reads and sets the label of an open volume.
 
 use parext4_format::superblock::Superblock;
 
@@ -12,15 +12,15 @@ impl Volume {
         self.engine.counts().current().label_bytes().to_vec()
     }
 
-    /// Sets the label, and makes it durable. Copies of the superblock keep the one that they have.
+    /// Sets the label, and makes it durable. The backup copies of the superblock keep the old label.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is longer than 16 bytes or has a NUL in it; if the volume may not be changed.
+    /// [`Error::Invalid`] if the label is longer than 16 bytes or contains a NUL. An error if the volume cannot be changed.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > Superblock::MAX_LABEL || label.contains(&0) {
             return Err(Error::invalid(format_args!("the label {:?}", label.escape_ascii().to_string())));
         }
-        // The superblock's block.
+        // One credit: the block of the superblock.
         self.engine.transact(1, |handle| {
             self.engine.counts().set_label(handle, label);
             Ok(())

@@ -1,4 +1,4 @@
-//! An open volume.
+//! The public top of the engine: opens, recovers and closes a volume, and operates on it by path.
 
 mod by_path;
 mod close;
@@ -29,7 +29,7 @@ pub use tree::Walk;
 
 use crate::engine::Use;
 
-/// An open ext4 volume. Cheap to clone; all clones are the same volume.
+/// An open ext4 volume. A clone is cheap and refers to the same volume.
 ///
 /// Every method may be called from any number of threads at once.
 ///

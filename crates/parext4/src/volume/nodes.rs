@@ -1,4 +1,4 @@
-//! Finding inodes by number.
+//! Finds inodes by number.
 
 use parext4_format::InodeNo;
 
@@ -11,7 +11,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`Node`], or is one of the file
-    /// system's own; corruption; a failed read.
+    /// system's own. Corruption, a failed read.
     pub fn node(&self, id: NodeId) -> Result<Node> {
         self.engine.in_flight.check_open()?;
         let NodeId { ino, generation } = id;
@@ -19,8 +19,8 @@ impl Volume {
         self.engine.node_by_number(ino, |core| core.generation == generation)?.ok_or_else(gone)
     }
 
-    /// Returns the inode that has a number now, whatever its generation, for callers that compare the generation
-    /// themselves. An inode without a name is not found, even while a [`Node`] keeps it.
+    /// Returns the inode that has the number `ino` now, of any generation, for callers that compare the generation
+    /// themselves. Does not find an inode without a name, even while a [`Node`] keeps it.
     ///
     /// # Errors
     /// As [`node`](Self::node).

@@ -1,4 +1,4 @@
-//! Opening a volume: superblock, journal, descriptors, orphans.
+//! Opens a volume: superblock, journal, descriptors, orphans.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -59,13 +59,13 @@ impl Volume {
         VolumeOptions::new().open_path(path)
     }
 
-    /// Opens the volume on `device`: replays its journal if it was not closed cleanly, and deletes what was
-    /// unlinked while open.
+    /// Opens the volume on `device`. Replays its journal if the volume was not closed cleanly, and deletes inodes that
+    /// lost their last name while they were open.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that
-    /// parext4 lacks. [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if it is to be
-    /// written although its journal needs recovery and must not be used.
+    /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that parext4 lacks.
+    /// [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if the journal needs recovery, and
+    /// the options ask for writing but not for recovery.
     pub fn open_device(device: Arc<dyn Device>, options: &VolumeOptions) -> Result<Self> {
         let (found, access) = read_usable_superblock(&*device)?;
         if !options.recover && !options.read_only && found.incompat().contains(Incompat::RECOVER) {
@@ -75,10 +75,10 @@ impl Volume {
 
         let journal = if options.recover { JournalPlace::find(&device, &found)? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
-        // The replay may have changed the superblock, and what was in the log passed no check yet.
+        // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
         check_replayed(&found, &superblock)?;
-        // A record that was written to the superblock directly, not through the journal, is lost by the replay.
+        // The replay overwrites an error record that was written to the superblock directly, not through the journal.
         superblock.keep_errors_of(&found);
         if journal.as_ref().is_some_and(|journal| journal.superblock.errno() != 0) {
             superblock.set_state(superblock.state() | STATE_ERROR);
@@ -99,7 +99,8 @@ impl Volume {
     }
 }
 
-/// Checks that the replay has left alone what the journal was found by. A volume may have grown (online resize).
+/// Checks that the replay did not change the superblock fields that located the journal. The volume may have grown
+/// (online resize).
 fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
     let journal = |superblock: &Superblock| {
         (superblock.compat().contains(Compat::HAS_JOURNAL), superblock.journal_inode())
@@ -116,7 +117,7 @@ fn check_replayed(found: &Superblock, now: &Superblock) -> Result<()> {
     Err(Error::corrupt_field("superblock", changed, "the journal replaces it"))
 }
 
-/// Why the volume must not be written, if so.
+/// Returns why the volume must not be written; `None` if it may be.
 fn read_only_reason(device: &dyn Device, options: &VolumeOptions, access: Access) -> Result<Option<String>> {
     if options.read_only {
         return Ok(Some("it was opened so".into()));
@@ -207,7 +208,7 @@ fn build(
         usage: VolumeUsage::new(options.explain),
         in_flight: InFlight::new(),
         queues: AtomicU32::new(0),
-        // A start that differs from open to open, so that a reused inode number differs in its generation.
+        // The start differs from open to open, so that an inode that reuses a number gets another generation.
         generation: AtomicU32::new(now().nanoseconds ^ superblock.raw().s_mtime.get()),
         superblock,
         users: UseCount::new(),
@@ -218,8 +219,8 @@ fn build(
     Ok(engine)
 }
 
-/// The superblock's block in the cache, and its counters: the sums over the groups. The superblock's own are
-/// stale after a crash: the kernel does not journal them, and sums up at mount (`ext4_count_free_clusters`).
+/// Reads the superblock's block into the cache, and sets its counters to the sums over the groups. The counters on the
+/// device are stale after a crash: the kernel does not journal them, and sums up at mount (`ext4_count_free_clusters`).
 fn open_counts(
     cache: &MetaCache,
     superblock: &Superblock,
@@ -236,7 +237,7 @@ fn open_counts(
         let problem = format_args!("{blocks} blocks in all groups");
         return Err(Error::corrupt_field("group descriptors", "bg_free_blocks_count", problem));
     }
-    // No group has more free inodes than inodes, and those of all groups fit.
+    // No group has more free inodes than inodes, and the sum of the inodes of all groups fits.
     let inodes = descs.iter().map(|desc| desc.free_inodes).fold(0, u32::saturating_add);
     let mut superblock = superblock.clone();
     superblock.set_free_blocks(blocks);
@@ -255,7 +256,7 @@ fn read_descriptors(
 ) -> Result<(Vec<Arc<MetaBlock>>, Vec<GroupDesc>)> {
     let size = usize::from(superblock.desc_size());
     let mut blocks = Vec::new();
-    // Grows as they are read, because the count is only what the superblock says.
+    // Grows with each descriptor read: the count comes from the superblock, which may be wrong.
     let mut descs = Vec::new();
     for index in 0..superblock.gdt_blocks() {
         let number = superblock.first_gdt_block() + u64::from(index);
@@ -268,8 +269,8 @@ fn read_descriptors(
             }
             let parsed = GroupDesc::parse(raw, superblock, group);
             descs.push(match parsed {
-                // As the kernel does (`ext4_check_descriptors`): a read-only volume does not need the counts of free
-                // blocks.
+                // A read-only volume does not need the counts of free blocks. The kernel does the same
+                // (`ext4_check_descriptors`).
                 Err(error) if read_only => {
                     tracing::warn!("{error}");
                     GroupDesc::parse_locations(raw, superblock)?
@@ -288,7 +289,7 @@ impl Engine {
         CommitTimer::start(self.health.commit_timer(), journal, recorder, interval)
     }
 
-    /// Says on the device that the volume is in use, before anything else changes.
+    /// Records on the device that the volume is in use, before any other change.
     fn mark_open(&self, journaled: bool) -> Result<()> {
         self.write_superblock(|superblock| {
             if journaled {
@@ -306,7 +307,7 @@ impl Engine {
         })
     }
 
-    /// Changes the superblock on the device at once, outside any transaction: for opening and closing.
+    /// Writes a change of the superblock to the device and flushes it, outside any transaction. Only for opening and closing.
     pub(super) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let block = self.counts().change_directly(change);
         let bytes = block.freeze();
@@ -317,7 +318,7 @@ impl Engine {
     }
 }
 
-/// The time now, in the 32 bits that the superblock has for it.
+/// Returns the time now in seconds since 1970, in the 32 bits that the superblock has for it.
 pub(super) fn seconds() -> u32 {
     u32::try_from(now().seconds).unwrap_or(u32::MAX)
 }

@@ -13,7 +13,7 @@ use crate::node::Node;
 /// Limit of symbolic links that lead from a path to a file that is created.
 const MAX_FOLLOWED: u32 = 40;
 
-/// Symbolic links are followed, also one at the end of the path.
+/// The calls follow symbolic links, also a link at the end of the path unless [`create_new`](OpenOptions::create_new) is set.
 impl Volume {
     /// Opens a file for reads and writes of any offset and length, through the page cache.
     ///
@@ -48,10 +48,11 @@ impl Volume {
         Ok(file)
     }
 
-    /// Opens a file for direct I/O: past the page cache, in multiples of the device's sectors.
+    /// Opens a file for direct I/O: bypasses the page cache, in multiples of the device's sectors.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which are of buffered files only.
+    /// The errors of [`open`](Self::open); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which only buffered files
+    /// have.
     pub fn open_direct(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<DirectFile> {
         options.check_direct()?;
         let (node, created) = self.find_or_create(path.as_ref(), options)?;
@@ -65,7 +66,7 @@ impl Volume {
     /// Opens a file for reading, as [`std::fs::File::open`] does.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open(path, &OpenOptions::new().read(true))
     }
@@ -73,12 +74,12 @@ impl Volume {
     /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to zero bytes if it exists.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open(path, &OpenOptions::new().write(true).create(true).truncate(true))
     }
 
-    /// Returns the inode of the file to open, and whether this call has created it.
+    /// Returns the inode of the file to open, and true if this call has created it.
     fn find_or_create(&self, path: &Path, options: &OpenOptions) -> Result<(Node, bool)> {
         if options.access().write {
             self.engine.check_not_read_only()?;
@@ -106,7 +107,7 @@ impl Volume {
                 found => return Ok((found?, false)),
             }
             match self.read_link(&path) {
-                // The file or the link was removed meanwhile.
+                // Another thread has removed the file or the link.
                 Err(Error::NotFound(_) | Error::Invalid(_)) => {}
                 target => path = path.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&target?)),
             }

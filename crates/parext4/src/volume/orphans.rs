@@ -1,4 +1,4 @@
-//! Finishing with the orphans that a volume has when it is opened.
+//! Processes the orphans of a volume when it is opened.
 
 use std::collections::HashSet;
 
@@ -12,15 +12,15 @@ use crate::inode::Inode;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
-/// The most blocks of an orphan file that are used (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
+/// Limit of the blocks of an orphan file that are used (`EXT4_MAX_ORPHAN_FILE_BLOCKS`).
 const MAX_FILE_BLOCKS: u32 = 512;
 
 impl Engine {
-    /// Finishes what the last user of the volume left half-done: deletes inodes without a name, cuts others
-    /// to their size.
+    /// Finishes deletions and truncations that the last user of the volume left incomplete: deletes orphans without a name,
+    /// and truncates orphans with a name to their size.
     ///
-    /// As in the kernel (`ext4_orphan_cleanup`), a damaged orphan does not keep the volume from being opened: it is noted,
-    /// and its inode left to e2fsck.
+    /// A damaged orphan does not keep the volume from being opened, as in the kernel (`ext4_orphan_cleanup`): the error is
+    /// recorded, and the inode is left to e2fsck.
     ///
     /// # Errors
     /// A failed read; any error after which the volume stops.
@@ -41,8 +41,8 @@ impl Engine {
         self.health.check()
     }
 
-    /// Returns the inodes on the list, up to the first that cannot be on it. The rest is dropped, because the link to
-    /// the next one cannot be trusted.
+    /// Returns the inodes on the list, up to the first that cannot be on it. Drops the rest, because the link to the next
+    /// inode cannot be trusted.
     fn read_list(&self) -> Result<Vec<Arc<Inode>>> {
         let mut list = Vec::new();
         let mut seen = HashSet::new();
@@ -68,7 +68,7 @@ impl Engine {
         Ok(list)
     }
 
-    /// An orphan's inode; `None` if no inode that is in use has this number, or the inode is damaged.
+    /// Returns an orphan's inode; `None` if no inode in use has this number, or the inode is damaged.
     fn orphan(&self, ino: InodeNo) -> Result<Option<Arc<Inode>>> {
         if ino.get() < self.layout.first_inode || ino.get() > self.layout.inodes_count {
             return Ok(self.bad_orphan(ino, "is no inode of a file"));
@@ -133,7 +133,7 @@ impl Engine {
             })?;
             file.free.push(slot);
         }
-        // The first slots are used first.
+        // Free slots are popped from the end, so this reuses the lowest slot first.
         file.free.reverse();
         self.orphans.set_file(file);
         Ok(inodes)

@@ -1,4 +1,4 @@
-//! Walking paths.
+//! Resolves paths.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,27 +10,27 @@ use crate::namespace::show;
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// Symbolic links that are followed in one path.
+/// Limit of symbolic links followed in one path.
 const MAX_FOLLOWED: u32 = 40;
 
-/// A path up to its last component.
+/// A path whose directory is resolved and whose last component is not.
 #[derive(Debug)]
 pub(super) struct DirAndName {
     /// The directory that has, or would have, the entry.
     pub dir: Node,
     /// The last component; empty if the path is the root itself.
     pub name: Vec<u8>,
-    /// Whether the path ends in a slash, which only a directory's may.
+    /// True if the path ends in a slash, as only a path of a directory may.
     pub slash: bool,
 }
 
-/// A walk down the tree.
+/// The state of one path resolution.
 struct Walker {
     at: Node,
-    /// What is left to walk, last first.
+    /// Components that are not resolved yet, the last one first.
     rest: Vec<Vec<u8>>,
     followed: u32,
-    /// Whether the last component must be a directory.
+    /// True if the last component must be a directory.
     slash: bool,
 }
 
@@ -45,7 +45,7 @@ impl Walker {
         Ok(walker)
     }
 
-    /// Puts the components of `path` before what is left.
+    /// Inserts the components of `path` before the remaining ones.
     fn push(&mut self, path: &[u8]) {
         if self.rest.is_empty() {
             self.slash = path.ends_with(b"/");
@@ -54,7 +54,8 @@ impl Walker {
         self.rest.extend(components.rev().map(<[u8]>::to_vec));
     }
 
-    /// Walks on until `keep` components are left; a symbolic link that is last is followed only if `follow`.
+    /// Resolves components until `keep` are left. Follows a symbolic link in the last component only if `follow` is set or
+    /// the path ends in a slash.
     fn walk(&mut self, keep: usize, follow: bool) -> Result<()> {
         while self.rest.len() > keep {
             let Some(name) = self.rest.pop() else { break };
@@ -88,7 +89,7 @@ impl Walker {
 }
 
 impl Volume {
-    /// The inode at the end of a path.
+    /// Returns the inode that a path leads to.
     pub(super) fn walk_path(&self, path: &Path, follow: bool) -> Result<Node> {
         let mut walker = Walker::new(self, path)?;
         walker.walk(0, follow)?;
@@ -98,7 +99,7 @@ impl Volume {
         Ok(walker.at)
     }
 
-    /// The directory that a path's last component is in.
+    /// Resolves the directory of a path's last component.
     pub(super) fn place(&self, path: &Path) -> Result<DirAndName> {
         let mut walker = Walker::new(self, path)?;
         walker.walk(1, true)?;

@@ -1,4 +1,4 @@
-//! The record of errors that a superblock keeps until e2fsck has repaired the volume.
+//! Reads the record of errors that a superblock keeps until e2fsck has repaired the volume.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use parext4_format::superblock::{STATE_ERROR, Superblock};
 /// Errors found in a volume, as its superblock records them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedErrors {
-    /// How many were found; 0 if the superblock only says that there were some.
+    /// Number of errors found; 0 if the superblock states only that there were errors.
     pub count: u32,
-    /// The first one.
+    /// The first error.
     pub first: RecordedError,
-    /// The last one.
+    /// The last error.
     pub last: RecordedError,
 }
 
-/// One error on record. Fields are zero or empty where the superblock does not say.
+/// A recorded error. Fields that the superblock does not state are zero or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedError {
-    /// When it was found, in seconds since 1970.
+    /// Time at which the error was found, in seconds since 1970.
     pub seconds: i64,
-    /// The function that found it, or the check that failed.
+    /// The function that found the error, or the check that failed.
     pub function: String,
-    /// The line of the source that found it.
+    /// The source line that found the error.
     pub line: u32,
-    /// The inode concerned.
+    /// Number of the affected inode.
     pub inode: u32,
-    /// The block concerned.
+    /// Number of the affected block.
     pub block: u64,
 }
 
 impl RecordedErrors {
-    /// What a superblock records, if anything.
+    /// Returns the errors that a superblock records; `None` if it records none.
     pub(super) fn of(superblock: &Superblock) -> Option<Self> {
         let raw = superblock.raw();
         let count = raw.s_error_count.get();
@@ -78,7 +78,7 @@ fn seconds(low: u32, high: u8) -> i64 {
     i64::from(high) << 32 | i64::from(low)
 }
 
-/// The text of a field that is padded with zeros.
+/// Returns the text of a field that is padded with zeros.
 fn text(field: &[u8]) -> String {
     let len = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..len]).into_owned()

@@ -1,4 +1,4 @@
-//! Finding the journal and replaying it before anything else is read.
+//! Finds the journal and replays it, before the open reads any other structure.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,30 +28,31 @@ pub(super) struct JournalPlace {
     pub next_sequence: u32,
 }
 
-/// What [`replay_journal`] did.
+/// Result of [`replay_journal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replayed {
-    /// Transactions that were in the journal.
+    /// Number of transactions replayed.
     pub transactions: u32,
-    /// Blocks written to their homes.
+    /// Number of blocks written to their place on the volume.
     pub blocks: u64,
 }
 
-/// Whether the volume on `device` has a journal that an open must replay: it is in use, or was not closed in good order.
+/// Returns true if an open must replay the journal of the volume on `device`: the volume is in use, or was not closed
+/// cleanly.
 ///
 /// # Errors
-/// As [`Volume::open_device`](crate::Volume::open_device).
+/// The errors of [`Volume::open_device`](crate::Volume::open_device).
 pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
     let (superblock, _) = read_usable_superblock(device)?;
     Ok(superblock.incompat().contains(Incompat::RECOVER))
 }
 
-/// Replays the journal of the volume on `device`, if it needs that, and does nothing else: no orphans are
-/// processed and nothing is checked further. As `e2fsck -E journal_only`.
+/// Replays the journal of the volume on `device` if it needs recovery, as `e2fsck -E journal_only` does. Processes no
+/// orphans, and checks nothing else.
 ///
 /// # Errors
-/// As [`Volume::open_device`](crate::Volume::open_device).
+/// The errors of [`Volume::open_device`](crate::Volume::open_device).
 pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     let (superblock, _) = read_usable_superblock(&*device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
@@ -65,7 +66,7 @@ pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
     write(&*device, place.map.place(0)?.0, &block)?;
-    // If the flag were cleared before the log is empty, a crash in between would make the log count as an old one.
+    // Empties the log before clearing the flag. In the other order, a crash in between would discard the log as stale.
     flush(&*device)?;
 
     let found = superblock;
@@ -80,8 +81,8 @@ pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     Ok(done)
 }
 
-/// Brings the volume to a state without a log to replay. Returns the device to go on with: with `in_memory`,
-/// one that shows the replayed blocks over the unchanged real one.
+/// Replays or skips the log. Returns the device to continue with: if `in_memory` is set and the log needs replay, an
+/// overlay that returns the replayed blocks and leaves the real device unchanged.
 pub(super) fn recover(
     device: Arc<dyn Device>,
     journal: Option<JournalPlace>,
@@ -90,7 +91,7 @@ pub(super) fn recover(
 ) -> Result<(Arc<dyn Device>, Option<JournalPlace>)> {
     let Some(place) = journal else { return Ok((device, None)) };
     let (device, place) = if !superblock.incompat().contains(Incompat::RECOVER) {
-        // As the kernel does: without the flag, whatever is in the log is old.
+        // Without the flag, all blocks in the log are stale, as in the kernel.
         let place = if in_memory { place } else { place.skip_log(&*device)? };
         (device, place)
     } else if in_memory {
@@ -146,28 +147,28 @@ impl JournalPlace {
         Ok((self, OverlayDevice { inner: device, block_size: superblock.block_size(), blocks }))
     }
 
-    /// Has the journal take the features that go with the volume's. Only once the log is empty: the replay
-    /// reads it by the features it was written with.
+    /// Sets the journal features that match the volume's. The caller has replayed or skipped the log, because the replay
+    /// reads the log by the features with which it was written.
     pub(super) fn with_features_of(mut self, superblock: &Superblock) -> Self {
         set_features(&mut self.superblock, superblock);
         self
     }
 
-    /// Discards a log that is not replayed: the next transaction gets a number that no block in it can continue.
+    /// Discards a log that is not replayed: the next transaction gets a number that does not continue any block of the log.
     fn skip_log(mut self, device: &dyn Device) -> Result<Self> {
         let newest = journal::newest_sequence(device, &self.map, &self.superblock)?;
         self.restart_after(newest);
         Ok(self)
     }
 
-    /// Numbers the next transaction so that nothing left in the log can be taken for it, as jbd2 does, which skips
-    /// a number also where the log was empty.
+    /// Numbers the next transaction so that recovery cannot mistake a stale block of the log for a part of it. jbd2 does
+    /// the same, and also skips a number if the log was empty.
     fn restart_after(&mut self, sequence: u32) {
         self.next_sequence = sequence.wrapping_add(1);
     }
 }
 
-/// The journal features that go with the volume's, as the kernel sets them when it opens an empty log.
+/// Sets the journal features that match the volume's, as the kernel does when it opens an empty log.
 fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
     let mut features = jsb.incompat() | JournalIncompat::REVOKE;
     if superblock.incompat().contains(Incompat::BIT64) {
@@ -178,11 +179,11 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
         features |= JournalIncompat::CSUM_V3;
     }
     jsb.set_incompat(features);
-    // The kind of checksum that commit blocks had once. It excludes the later ones, and none is written here.
+    // An obsolete checksum of commit blocks. It excludes the later kinds, and this crate does not write it.
     jsb.set_compat(jsb.compat() - JournalCompat::CHECKSUM);
 }
 
-/// Where the journal inode's blocks are, read before the replay: its place never changes.
+/// Reads the extents of the journal inode, before the replay: the journal never moves.
 fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogMap> {
     let layout = Layout::new(superblock);
     let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, &Budget::new(0));
@@ -240,7 +241,7 @@ fn flush(device: &dyn Device) -> Result<()> {
     device.flush().map_err(|e| Error::device("flushing the device", e))
 }
 
-/// A device with replayed blocks laid over it, for a volume that must not be written.
+/// A read-only device that returns replayed blocks in place of its own, for a volume that must not be written.
 #[derive(Debug)]
 struct OverlayDevice {
     inner: Arc<dyn Device>,

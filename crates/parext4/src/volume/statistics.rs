@@ -1,4 +1,4 @@
-//! What a volume counts: operations on file data, pages, and metadata in memory.
+//! Returns the counters of a volume: operations on file data, pages, and metadata in memory.
 
 use super::Volume;
 use crate::memory::MetadataCacheStats;
@@ -6,27 +6,27 @@ use crate::page_cache::PageCacheStats;
 use crate::stats::{Explanation, Stats};
 
 impl Volume {
-    /// Returns what the operations on file data did since the volume was opened. Always counted.
+    /// Returns the counters of operations on file data since the volume was opened. They are always kept.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.usage.stats(self.engine.policy)
     }
 
-    /// Returns why operations waited for each other, first what took the most time in all: one explanation for each pair
-    /// of reasons, by the longest of those waits. Empty unless [`VolumeOptions::explain`](crate::VolumeOptions) is
-    /// set.
+    /// Returns why operations waited for each other: one explanation for each pair of reasons, which describes the longest
+    /// of its waits. The pair with the longest total wait is first. Empty unless
+    /// [`VolumeOptions::explain`](crate::VolumeOptions) is set.
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {
         self.engine.usage.explanations()
     }
 
-    /// Returns what the cache of file data holds, and what it has done.
+    /// Returns the contents and the counters of the page cache.
     #[must_use]
     pub fn cache_stats(&self) -> PageCacheStats {
         self.engine.pages.stats()
     }
 
-    /// Returns how much metadata the volume has in memory.
+    /// Returns the amount of metadata that the volume keeps in memory.
     #[must_use]
     pub fn metadata_cache_stats(&self) -> MetadataCacheStats {
         let budget = self.engine.cache.budget();

@@ -1,4 +1,4 @@
-//! Reading the superblock of a device, and whether its volume can be used there.
+//! Reads the superblock of a device, and checks that the volume can be used there.
 
 use std::io::IoSliceMut;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Reads and checks the superblock.
 pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
-    // 4 KiB covers it with every sector size that a device may have.
+    // 4 KiB cover the superblock, and whole sectors of every size that a device may have.
     let mut bytes = AlignedBuf::zeroed(4096);
     if device.size() < bytes.len() as u64 {
         let size = device.size();
@@ -22,7 +22,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
 }
 
-/// Reads the superblock of a volume that can be used on `device`, and says how.
+/// Reads the superblock and checks that the volume can be used on `device`. Returns how it may be accessed.
 pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
     let superblock = read_superblock(device)?;
     let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;

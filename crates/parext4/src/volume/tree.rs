@@ -1,4 +1,4 @@
-//! Whole directory trees: visiting and removing them.
+//! Visits and removes whole directory trees.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::namespace::{DirEntry, ReadDir};
 
 impl Volume {
-    /// Returns an iterator over all entries below a directory. A symbolic link at the end of `path` is followed, links below
-    /// are not.
+    /// Returns an iterator over all entries below a directory. Follows a symbolic link at the end of `path`, but no
+    /// links below it.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -36,11 +36,11 @@ impl Volume {
         Ok(Walk { open: vec![self.read_dir(path)?] })
     }
 
-    /// Removes a directory and all that is below it. A symbolic link is removed itself, and its target is not changed.
+    /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not change its target.
     ///
     /// # Errors
     /// As [`read_dir`](Self::read_dir), [`remove_file`](Self::remove_file) and [`remove_dir`](Self::remove_dir);
-    /// [`Error::NotDirectory`] if `path` leads to something else. After an error a part of the tree is left.
+    /// [`Error::NotDirectory`] if `path` leads to something else. After an error a part of the tree remains.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let root = self.resolve_no_follow(path)?;
@@ -86,7 +86,7 @@ impl Walk {
     /// Makes the directory that an entry names the current one.
     fn enter(&mut self, entry: &DirEntry) -> Result<()> {
         let child = match entry.node().and_then(|node| ReadDir::new(node, entry.path())) {
-            // Another thread has removed or replaced it.
+            // Another thread has removed or replaced the directory.
             Err(Error::NotFound(_) | Error::NotDirectory(_)) => return Ok(()),
             opened => opened?,
         };
@@ -113,7 +113,7 @@ impl Iterator for Walk {
     }
 }
 
-/// Fails if the directory that `entry` names is one of those above it.
+/// Returns an error if the directory that `entry` names is one of its own ancestors.
 fn check_no_loop<'a>(
     mut above: impl Iterator<Item = &'a ReadDir>,
     child: &ReadDir,

@@ -1,4 +1,4 @@
-//! Giving free space back to the device.
+//! Discards the free blocks of a volume on its device.
 
 use std::ops::Range;
 
@@ -6,15 +6,16 @@ use super::Volume;
 use crate::error::{Error, Result};
 
 impl Volume {
-    /// Tells the device that the free blocks within a range of bytes are not needed ([`Device::discard`]), in runs of
-    /// at least `least` bytes, as FITRIM does; returns how many bytes it were. An image file so gives the space up.
-    /// What was freed lately counts once it is committed ([`sync`](Self::sync)).
+    /// Discards the free blocks within a range of bytes ([`Device::discard`]), in runs of at least `least` bytes, as
+    /// FITRIM does. Returns the number of bytes discarded. An image file releases their space.
+    ///
+    /// Skips freed blocks that wait for a commit; [`sync`](Self::sync) commits them.
     ///
     /// [`Device::discard`]: crate::Device::discard
     ///
     /// # Errors
-    /// If the volume cannot be written, or the device fails; [`Error::Invalid`] if the range begins behind the end of
-    /// the volume or has no whole block, or `least` is more than a group has.
+    /// If the volume cannot be written, or the device fails. [`Error::Invalid`] if the range begins past the end of the
+    /// volume or is shorter than a block, or if `least` is more than the size of a block group.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
         let (engine, layout) = (&self.engine, &self.engine.layout);
         engine.check_writable()?;

@@ -61,8 +61,8 @@ impl Write {
         Self { at, origin, caller, drops_set_ids, durability }
     }
 
-    /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets those of the data
-    /// that it writes back.
+    /// Returns true if the server must set the file's times. With `cache=writeback` the kernel sets the times
+    /// for data that it writes back.
     fn sets_times(self, open: &OpenFile) -> bool {
         open.keeps_times && self.origin != Origin::WriteBack
     }

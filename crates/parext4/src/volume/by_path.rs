@@ -68,7 +68,7 @@ impl Volume {
         while let Some(path) = path_so_far.pop() {
             dir = match self.resolve(path) {
                 Err(Error::NotFound(_)) => match self.mkdir(path, mode) {
-                    // Another thread has created it first.
+                    // Another thread has created the directory first.
                     Err(Error::Exists(_)) => self.resolve(path)?,
                     made => made?,
                 },

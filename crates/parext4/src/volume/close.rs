@@ -24,7 +24,7 @@ impl Volume {
     /// Commits and checkpoints all metadata, and leaves an empty journal on the device. Does not write back dirty pages.
     ///
     /// # Errors
-    /// If the volume cannot be changed; [`Error::Unsupported`] if it has no journal; if the device fails.
+    /// [`Error::Unsupported`] if the volume has no journal. An error if the volume cannot be changed, or the device fails.
     pub fn empty_journal(&self, blocks: EmptiedLog) -> Result<()> {
         self.engine.check_writable()?;
         let _in_flight = self.engine.in_flight.enter()?;
@@ -112,8 +112,8 @@ impl Engine {
         })
     }
 
-    /// Records on the device that the volume was closed. Marks the volume clean only if it was clean when it was opened:
-    /// after errors, only e2fsck marks it clean.
+    /// Records on the device that the volume was closed. Marks the volume clean only if it was clean when it was opened.
+    /// Otherwise only e2fsck marks it clean.
     fn mark_closed(&self) -> Result<()> {
         let orphan_file_empty = self.orphans.file_is_empty();
         let was_valid = self.superblock.state() & STATE_VALID;

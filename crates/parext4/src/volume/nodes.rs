@@ -23,7 +23,7 @@ impl Volume {
     /// themselves. Does not find an inode without a name, even while a [`Node`] keeps it.
     ///
     /// # Errors
-    /// As [`node`](Self::node).
+    /// The errors of [`node`](Self::node).
     pub fn named_node(&self, ino: InodeNo) -> Result<Node> {
         self.engine.in_flight.check_open()?;
         let gone = || Error::NotFound(format!("inode {ino}"));

@@ -1,4 +1,4 @@
-//! Options to open a volume.
+//! Defines the options to open a volume.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::machine;
 use crate::policy::ResearchOptions;
 use crate::sync::Arc;
 
-/// How a volume is opened.
+/// Options to open a volume.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,24 +29,25 @@ use crate::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeOptions {
-    /// Change nothing on the device. A journal that needs recovery is replayed in memory. Off by default.
+    /// Opens the volume without writing to the device, and replays a journal that needs recovery in memory. Off by default.
     pub read_only: bool,
-    /// Use the journal, and replay it if it needs recovery. On by default.
+    /// Uses the journal, and replays it if it needs recovery. On by default.
     ///
-    /// If false, the journal is ignored. A volume whose journal needs recovery then lacks what is only in the journal and
-    /// may be inconsistent, so it can only be opened with `read_only`. Any other volume is changed like one without a journal.
+    /// If false, the open ignores the journal. A volume whose journal needs recovery can then only be opened with
+    /// `read_only`: it lacks the changes that are only in the journal, and may be inconsistent. Any other volume is changed
+    /// like a volume without a journal.
     pub recover: bool,
     /// Budget of inodes, directories and other metadata in memory, in bytes. Entries in use may exceed it.
     ///
     /// The default is a 128th of the memory that the process may use, but at least 16 MiB and at most 1 GiB.
     pub metadata_cache_bytes: usize,
-    /// Limit of file data in the page cache, in bytes. The memory is allocated as it is needed.
+    /// Limit of file data in the page cache, in bytes. The cache allocates the memory when it needs it.
     ///
     /// The default is a quarter of the memory that the process may use, but at least 64 MiB. The process may use the memory of
     /// the machine, or of its control group if that is less.
     pub cache_bytes: u64,
-    /// Time after the last use of the page cache until it releases its memory to the system, except for dirty pages. It
-    /// takes up to twice as long. `None`: the cache keeps its memory. One minute by default.
+    /// Time after its last use at which the page cache releases its memory to the system, except for dirty pages. The
+    /// release may take up to twice as long. `None`: the cache keeps its memory. One minute by default.
     pub cache_idle: Option<Duration>,
     /// Limit of dirty bytes in the page cache. Writers above it must write back first. `None`, the default: 40 % of
     /// `cache_bytes`.
@@ -57,10 +58,10 @@ pub struct VolumeOptions {
     /// Longest time between a buffered write and its write-back. `None`: only syncs, the limit of dirty bytes and closing
     /// write back. Five seconds by default.
     pub write_back_interval: Option<Duration>,
-    /// Record why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
+    /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
-    /// Options for comparison and research. Programs that use a volume leave them alone.
+    /// Options for comparison and research. Ordinary programs keep their defaults.
     pub research: ResearchOptions,
 }
 
@@ -164,7 +165,7 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens the volume in an image file or on a block device. The path is locked: a reader excludes writers, a writer
+    /// Opens the volume in an image file or on a block device, and locks the path: a reader excludes writers, a writer
     /// excludes readers and writers. I/O is direct where the device and the volume's block size allow it.
     ///
     /// # Errors

@@ -71,8 +71,8 @@ impl Volume {
 
 /// An iterator over all entries below a directory, from [`Volume::walk`].
 ///
-/// It goes depth first, and yields a directory before its entries. It holds one batch of entries for each directory on the
-/// path to the current one. An error ends the listing of one directory, and the walk goes on with the next.
+/// The walk is depth first, and yields a directory before its entries. It holds one batch of entries for each directory on
+/// the path to the current directory. An error ends the listing of one directory, and the walk continues with the next.
 ///
 /// On a sound volume no directory contains itself. On a damaged one, an entry that leads back to a directory on the path to it
 /// is an [`Error::Loop`], and the walk does not follow it.

@@ -1,14 +1,14 @@
-//! Checks of the arguments of requests.
+//! Checks the offsets and lengths of requests.
 
 use crate::error::{Error, Result};
 use crate::layout::MAX_FILE_BLOCKS;
 use crate::node::Node;
 
 impl Node {
-    /// Returns the end of a request.
+    /// Returns the offset after the last byte of a request.
     ///
     /// # Errors
-    /// [`Error::FileTooLarge`] if the format cannot map it.
+    /// [`Error::FileTooLarge`] if the format cannot map that offset.
     pub(crate) fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
         let max = MAX_FILE_BLOCKS * self.engine.block_size();
         offset.checked_add(len).filter(|&end| end <= max).ok_or(Error::FileTooLarge)
@@ -17,7 +17,7 @@ impl Node {
     /// Checks the offset of a direct request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless it is a multiple of the sector size.
+    /// [`Error::Invalid`] unless the offset is a multiple of the sector size.
     pub(crate) fn check_offset(&self, offset: u64) -> Result<()> {
         let sector = u64::from(self.engine.device.sector_size());
         if offset.is_multiple_of(sector) {
@@ -29,7 +29,8 @@ impl Node {
     /// Checks the length of a direct request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless it is a multiple of the sector size or the request reaches the end of the file.
+    /// [`Error::Invalid`] unless the length is a multiple of the sector size or the request reaches the end of the
+    /// file.
     pub(crate) fn check_len(&self, len: u64, reaches_end: bool) -> Result<()> {
         let sector = u64::from(self.engine.device.sector_size());
         if reaches_end || len.is_multiple_of(sector) {

@@ -1,4 +1,4 @@
-//! What admission must know of a file.
+//! Gathers the facts of a file that admission plans from.
 
 use rangelock::ByteRange;
 
@@ -9,19 +9,20 @@ use crate::node::Node;
 use crate::operation::Operation;
 use crate::policy::Policy;
 
-/// What admission knows of a file, and what the blocks of a write are mapped to.
+/// The facts that admission plans from, and the mapping of the blocks of a write.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub state: FileState,
-    /// What the blocks of a write are mapped to.
+    /// The mapping of the blocks of a write; empty for every other operation.
     pub runs: Runs,
 }
 
 impl Node {
-    /// What `operation` needs as far as one can see before it has its range.
+    /// Plans `operation` from the facts known before it holds its range.
     pub(crate) fn tentative_plan(&self, operation: Operation) -> Result<Admission> {
         let (policy, engine) = (self.engine.policy, &self.engine);
-        // Whole blocks of its own are what it needs, whatever they are mapped to. Only who explains wants to know.
+        // A write of whole blocks needs the same range whatever its blocks are mapped to. Only explanations of waits
+        // report the reason, which depends on the mapping.
         let whole_blocks = |offset: u64, end: u64| (offset | end).is_multiple_of(engine.block_size());
         if let Some((offset, end)) = operation.written()
             && policy == Policy::Range
@@ -33,7 +34,7 @@ impl Node {
         Ok(plan(operation, &self.facts(operation)?.state, policy))
     }
 
-    /// What admission must know of the file for `operation`.
+    /// Returns the facts of the file that the plan of `operation` depends on.
     pub(crate) fn facts(&self, operation: Operation) -> Result<Facts> {
         let Some((offset, end)) = operation.written() else {
             return Ok(Facts { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
@@ -58,11 +59,12 @@ impl Node {
 }
 
 impl Blocks {
-    /// For operations that do not depend on the blocks.
+    /// The value for operations whose range does not depend on the mapping of blocks.
     pub(crate) const NOT_LOOKED_AT: Self =
         Self { all_written: false, edges_written: false, holes: false, one_extent: false };
 
-    /// The blocks that `runs` are; `covered` says of the first and the last whether all of it is meant.
+    /// Summarises the blocks that `runs` map. `covered` tells whether the request covers all of the first block and
+    /// all of the last.
     fn of(runs: &[Mapping], covered: (bool, bool)) -> Self {
         let is_written = |run: &Mapping| matches!(run.state, State::Written(_));
         Self {

@@ -1,4 +1,5 @@
-//! The driver of blocking calls: it takes an operation through the steps of [`Transfer`] and holds its range.
+//! The driver of blocking calls: it takes an operation through the steps of [`Transfer`], blocks until the range is
+//! granted, and holds it until the call ends.
 
 use rangelock::{RangeLock, Request};
 
@@ -17,7 +18,7 @@ use crate::sync::{Held, Rank, hold};
 #[must_use]
 pub(crate) struct HeldRange<'a> {
     pub admission: Admission,
-    /// What the blocks of a write are mapped to.
+    /// The mapping of the blocks of a write; empty for every other operation.
     pub runs: Runs,
     node: &'a Node,
     claim: EndClaim,
@@ -41,7 +42,7 @@ impl<'a> HeldRange<'a> {
         self.hold.release_if_planted(fault);
     }
 
-    /// Notes that the operation has succeeded, so an append keeps the bytes that it claimed.
+    /// Marks the operation as successful, so an append keeps the bytes that it claimed.
     #[inline]
     pub(crate) fn set_done(&mut self) {
         self.is_done = true;
@@ -55,19 +56,21 @@ impl Drop for HeldRange<'_> {
     }
 }
 
-/// A place in the queue for a range, and the entry that explains waits for it.
+/// A request that is queued for a range, and the entry from which its wait is explained.
 struct Queued<'a> {
     request: Request<'a>,
     here: Option<ActiveOperation<&'a ActiveOperations>>,
 }
 
 impl Node {
-    /// Drives a blocking call to the range that it needs: requests it, waits, and requests again until the range that it
-    /// holds is enough. Returns `None` for a read that begins at or past the end of the file. `settle` settles the pages
-    /// in the way of an operation that holds its range, and returns whether blocks may have changed by that.
+    /// Acquires the range that a blocking call needs: requests it, blocks until it is granted, and requests again
+    /// until the granted range is enough. Returns `None` for a read that begins at or past the end of the file.
+    /// `settle` settles the pages that conflict with an operation once it holds its range. It returns true if that
+    /// may have changed blocks.
     ///
     /// # Errors
-    /// As [`Transfer::request`] and [`Transfer::granted`]; nothing is held, announced or claimed then.
+    /// The errors of [`Transfer::request`] and [`Transfer::granted`]. After an error, the call holds, announces and
+    /// claims nothing.
     #[inline]
     pub(crate) fn acquire_settling(
         &self,
@@ -106,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Queues for a range without waiting. The order of locks matters only when the call waits.
+    /// Queues for a range without waiting. The lock order matters only once the caller waits.
     #[inline]
     fn queue(&self, &RangeRequest { operation, admission, .. }: &RangeRequest) -> Queued<'_> {
         let here = self.enter(operation, &admission);

@@ -1,6 +1,6 @@
-//! Admission of operations: which byte range an operation needs and why ([`plan()`]), from what is known of the file
-//! ([`facts`]); the steps that an operation takes to hold that range ([`transfer`]), which blocking calls ([`held`]) and
-//! queues of operations drive. It upholds I2.
+//! Admission of operations. [`plan()`] decides which byte range an operation needs, and why, from the [`facts`] known
+//! of the file. [`transfer`] has the steps that an operation takes to hold that range; blocking calls ([`held`]) and
+//! queues of operations drive them. Admission upholds I2.
 
 mod arguments;
 mod facts;

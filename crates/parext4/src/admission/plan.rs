@@ -1,5 +1,5 @@
-//! Admission: which range an operation needs, how, and why. Pure: it looks at facts and takes no lock, so
-//! it is tested as a table.
+//! Decides which range an operation needs, in which mode, and why. The plan is a pure function of the facts: it takes
+//! no lock, so a table of cases tests it.
 
 use rangelock::{ByteRange, Mode};
 
@@ -8,14 +8,15 @@ use crate::operation::{Operation, Reason};
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
 
-/// What is known of the file. It may change until the range is held, so the plan is made again then.
+/// The facts of a file that a plan depends on. They may change until the range is held, so the operation plans again
+/// under its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileState {
-    /// Bytes.
+    /// Size of the file, in bytes.
     pub size: u64,
-    /// Bytes in a block.
+    /// Size of a block, in bytes.
     pub block_size: u64,
-    /// The blocks of a write.
+    /// The blocks that a write covers.
     pub blocks: Blocks,
     /// Whether the rest of the last block is known to be zeros.
     pub tail_clean: bool,
@@ -23,44 +24,45 @@ pub(crate) struct FileState {
     pub cached: bool,
 }
 
-/// What the blocks of a write are mapped to.
+/// A summary of what the blocks of a write are mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
     /// Whether every block is written.
     pub all_written: bool,
     /// Whether every block that the request covers only in part is written.
     pub edges_written: bool,
-    /// Whether any is a hole.
+    /// Whether any block is a hole.
     pub holes: bool,
-    /// Whether all lie together on the device and are in one state.
+    /// Whether all blocks are contiguous on the device and in one state.
     pub one_extent: bool,
 }
 
-/// The answer: what to hold, and why.
+/// The plan: the range to hold, the mode, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     pub range: ByteRange,
     pub mode: Mode,
-    /// Whether the rest of the last block must be zeroed before anything else.
+    /// Whether the operation must zero the rest of the last block before anything else.
     pub zero_tail: bool,
-    /// Whether it waits until no other write to the file is in flight. Who holds the whole file exclusively has
-    /// waited for that, since all hold to completion; it is told apart because the kernel's ext4, which lets go
-    /// of the file when asynchronous I/O is submitted, waits once more here.
+    /// Whether the operation waits until no other write to the file is in flight. An exclusive hold of the whole file
+    /// implies that, because every operation holds its range until it completes. The flag exists for the statistics:
+    /// the kernel's ext4 releases the inode lock when asynchronous I/O is submitted, so it waits once more here.
     pub drains: bool,
     pub reason: Reason,
 }
 
-/// What stands for the whole file under a policy that locks no less: any range does, if all take the same.
+/// The range that stands for the whole file under a whole-file policy. One byte is enough, because every operation
+/// requests the same byte.
 const WHOLE_FILE: ByteRange = ByteRange::new(0, 1);
 
 impl Admission {
-    /// Whether who holds `range` in `mode` may do what this asks for.
+    /// Returns true if a hold of `range` in `mode` satisfies this plan.
     pub(crate) fn is_met_by(&self, range: ByteRange, mode: Mode) -> bool {
         range.contains(&self.range) && (mode == Mode::Exclusive || self.mode == Mode::Shared)
     }
 }
 
-/// What `operation` needs under `policy`.
+/// Plans what `operation` must hold under `policy`.
 pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Admission {
     let zero_tail = operation.grows(file.size) && !file.tail_clean;
     match policy {
@@ -69,8 +71,9 @@ pub(crate) fn plan(operation: Operation, file: &FileState, policy: Policy) -> Ad
     }
 }
 
-/// The whole file, shared or exclusive. What may share it changes neither the size nor where a block lies; two
-/// that share may both convert the same whole blocks, or overwrite the same bytes, and both orders are right.
+/// Plans a hold of the whole file, shared or exclusive. Operations that may share the file change neither its size
+/// nor the place of a block. Two of them may convert the same whole blocks or overwrite the same bytes; either order
+/// is correct.
 fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_tail: bool) -> Admission {
     let (reason, aligned) = match operation {
         Operation::Read { .. } => (Reason::Read, true),
@@ -82,7 +85,7 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
             let aligned = is_aligned(offset, end, file);
             (whole_file_reason(end, aligned, file, policy), aligned)
         }
-        // None of these lets any I/O go on beside it.
+        // These operations exclude all I/O on the file.
         Operation::SetLen { .. } => (Reason::SetsSize, false),
         Operation::Allocate { .. } => (Reason::Allocates, false),
         Operation::PunchHole { .. } => (Reason::PunchesHole, false),
@@ -99,7 +102,8 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
         Operation::BufferedRead { offset, end } if policy == Policy::SharedOverwrite => {
             (beside_whole_file(offset, end), true)
         }
-        // Alone with the pages, too.
+        // An operation that bypasses the cache, unless it is a read, also excludes buffered reads: their ranges may
+        // lie past `WHOLE_FILE`.
         operation if file.cached && operation.bypasses_cache() && reason != Reason::Read => {
             (ByteRange::ALL, false)
         }
@@ -109,14 +113,16 @@ fn plan_whole_file(operation: Operation, file: &FileState, policy: Policy, zero_
     Admission { range, mode, zero_tail, drains: !shared && !aligned, reason }
 }
 
-/// The kernel's ext4 reads through the cache without the file's lock; it only keeps pages from coming into being where
-/// that would be wrong. So such a read stays clear of the byte that stands for the file.
+/// Returns the range of a buffered read, moved past [`WHOLE_FILE`] so that it never conflicts with that byte. The
+/// kernel's ext4 reads through the cache without the inode lock; it only prevents pages from being cached where that
+/// would be wrong.
 fn beside_whole_file(offset: u64, end: u64) -> ByteRange {
     let beside = |at: u64| at.saturating_add(WHOLE_FILE.end());
     ByteRange::new(beside(offset), beside(end))
 }
 
-/// The first thing about a write that keeps it from sharing the file, or, if nothing does, what it is.
+/// Returns the first property of a write that keeps it from sharing the file. If there is none, returns the kind of
+/// the write.
 fn whole_file_reason(end: u64, aligned: bool, file: &FileState, policy: Policy) -> Reason {
     let blocks = file.blocks;
     if end > file.size {
@@ -136,7 +142,7 @@ fn whole_file_reason(end: u64, aligned: bool, file: &FileState, policy: Policy) 
     }
 }
 
-/// The operation's own bytes, or its blocks where it may fill part of one.
+/// Plans a hold of the operation's own bytes, or of its blocks if it may initialise part of one.
 fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admission {
     let (range, mode, reason) = match operation {
         Operation::Read { offset, end } => (ByteRange::new(offset, end), Mode::Shared, Reason::Read),
@@ -179,18 +185,19 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
     Admission { range, mode, zero_tail, drains: false, reason }
 }
 
-/// The blocks of `[offset, end)`, of which the first and the last may have to be zeroed in part (H21).
+/// Returns `[offset, end)` rounded out to blocks, because the operation may zero part of the first and the last block
+/// (H21).
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
     if planted(Fault::EdgesUnheld) { own } else { own.round_out(file.block_size) }
 }
 
-/// All that gets another place when `[offset, end)` is taken out or put in (H20).
+/// Returns everything from `offset` on, because collapsing or inserting `[offset, end)` moves all later bytes (H20).
 fn behind(offset: u64, end: u64) -> ByteRange {
     if planted(Fault::ShiftUnheld) { ByteRange::new(offset, end) } else { ByteRange::starting_at(offset) }
 }
 
-/// The range of a write, the tail of the file left aside.
+/// Returns the range of a write and its reason, without the old last block of the file.
 fn own_range(offset: u64, end: u64, file: &FileState) -> (ByteRange, Reason) {
     let (own, blocks) = (ByteRange::new(offset, end), file.blocks);
     let own_bytes = is_aligned(offset, end, file) || blocks.edges_written || planted(Fault::OwnBytesOnly);
@@ -209,7 +216,8 @@ fn own_range(offset: u64, end: u64, file: &FileState) -> (ByteRange, Reason) {
     (own, reason)
 }
 
-/// Adds the old last block to the range of an operation that grows the file past it, if it must be zeroed.
+/// Adds the old last block to the range of an operation that grows the file past that block, if its rest must be
+/// zeroed.
 fn with_tail(
     range: ByteRange,
     reason: Reason,
@@ -223,7 +231,7 @@ fn with_tail(
     (ByteRange::new(start, range.end()), Mode::Exclusive, Reason::ZeroesTail)
 }
 
-/// Whether a request is one of whole blocks.
+/// Returns true if the request covers whole blocks only.
 fn is_aligned(offset: u64, end: u64, file: &FileState) -> bool {
     offset.is_multiple_of(file.block_size) && end.is_multiple_of(file.block_size)
 }

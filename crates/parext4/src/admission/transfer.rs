@@ -30,13 +30,14 @@ const WIDEN_ATTEMPTS: u32 = 64;
 /// The state of an operation between its steps.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// What it does with its own bytes.
+    /// The operation on its own bytes, before a write is widened.
     operation: Operation,
     at_end: AtEnd,
     claim: EndClaim,
-    /// The range that a write fills with zeros around its data, when there is no space to split extents.
+    /// The range that a widened write fills with its data and zeros around it, because there is no space to split
+    /// extents.
     widened: Option<ByteRange>,
-    /// How often a read has requested its range, or a write was widened.
+    /// Number of times that a read has requested its range, or that a write was widened.
     attempts: u32,
     /// The size of the file when a read was granted its range, bytes.
     size: u64,
@@ -45,11 +46,11 @@ pub(crate) struct Transfer {
 /// What an operation does at the end of the file.
 #[derive(Clone, Copy, Debug)]
 enum AtEnd {
-    /// A read ends there, or at byte `wanted` if the file is longer.
+    /// A read stops at the end of the file, or at byte `wanted` if the file is longer.
     Stops { wanted: u64 },
     /// A write extends the file to byte `end` if it is shorter.
     Extends { end: u64 },
-    /// An append begins there.
+    /// An append of `len` bytes begins at the end of the file.
     Begins { len: u64 },
 }
 
@@ -58,9 +59,9 @@ enum AtEnd {
 pub(crate) enum EndClaim {
     #[default]
     None,
-    /// It will extend the file to this byte.
+    /// The operation will extend the file to this byte.
     Announced(u64),
-    /// It is an append that owns these bytes.
+    /// The operation is an append that owns these bytes.
     Claimed(Claim),
 }
 
@@ -69,7 +70,7 @@ pub(crate) enum EndClaim {
 pub(crate) struct RangeRequest {
     pub operation: Operation,
     pub admission: Admission,
-    /// Whether the end is announced or claimed once the driver has queued for the range.
+    /// Whether the operation announces or claims its end once the driver has queued for the range.
     pub claims_end: bool,
 }
 
@@ -92,7 +93,7 @@ impl Transfer {
         Self::with(operation, AtEnd::Stops { wanted: operation.bytes().1 })
     }
 
-    /// Creates an append of `len` bytes, which does as `operation` at the end of the file.
+    /// Creates an append of `len` bytes, which performs `operation` at the end of the file.
     #[inline]
     pub(crate) fn appending(operation: Operation, len: u64) -> Self {
         Self::with(operation, AtEnd::Begins { len })
@@ -103,20 +104,20 @@ impl Transfer {
         Self { operation, at_end, claim: EndClaim::None, widened: None, attempts: 0, size: 0 }
     }
 
-    /// Returns the first byte; of an append, once it is requested.
+    /// Returns the offset of the first byte. For an append, it is valid once the range is requested.
     #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.operation.bytes().0
     }
 
-    /// Returns the byte after the last; of a read and an append, once it is granted. A read that was granted its range may
-    /// end before its offset, because the file was truncated.
+    /// Returns the offset after the last byte. For a read and an append, it is valid once the range is granted. A
+    /// granted read may end before its offset, because the file was truncated.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.operation.bytes().1
     }
 
-    /// Returns how many bytes a read that was granted its range returns.
+    /// Returns the number of bytes that a granted read returns.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.end().saturating_sub(self.offset())).unwrap_or(usize::MAX)
@@ -134,7 +135,7 @@ impl Transfer {
         self.widened.unwrap_or_else(|| ByteRange::new(self.offset(), self.end()))
     }
 
-    /// Returns how blocks of a write are allocated.
+    /// Returns the policy by which blocks of a write are allocated.
     #[inline]
     pub(crate) fn growth(&self) -> Growth {
         match (self.widened, self.at_end) {
@@ -150,7 +151,7 @@ impl Transfer {
         self.widened
     }
 
-    /// Returns what it does with the range that it requests.
+    /// Returns the operation for which the range is requested: the widened write, or the operation itself.
     #[inline]
     fn requested(&self) -> Operation {
         self.widened.map_or(self.operation, widening)
@@ -162,8 +163,8 @@ impl Transfer {
     /// announced or claimed before is kept. Returns `None` for a read that begins at or past the end of the file.
     ///
     /// # Errors
-    /// What `place` and a corrupt map give, and an append that the file cannot hold. No new end is announced or
-    /// claimed then.
+    /// The errors of `place`, of a corrupt map, and of an append whose offset or end is invalid. No new end is
+    /// announced or claimed then.
     #[inline]
     pub(crate) fn request<T>(
         &mut self,
@@ -231,13 +232,14 @@ impl Transfer {
         Ok(placed)
     }
 
-    /// Plans again under `hold`, because the file may have changed while the driver waited; `settle` settles the pages in
-    /// the way and returns whether blocks may have changed by that. What the plan saw stays true while the range is
-    /// held (I2). Returns `None` if the operation must release the range and request again. It keeps an announced end, and
-    /// a claim unless the size was set meanwhile: given up, the claim would leave a gap before later appends.
+    /// Plans again under `hold`, because the file may have changed while the driver waited. `settle` settles the
+    /// pages that conflict with the operation and returns true if that may have changed blocks. The facts of the plan
+    /// stay true while the range is held (I2). Returns `None` if the operation must release the range and request
+    /// again. The operation keeps an announced end. It keeps a claim unless the size was set meanwhile: a claim that
+    /// it gave up would leave a gap before later appends.
     ///
     /// # Errors
-    /// What `settle` and a corrupt map give. The end is settled then, while the range is still held.
+    /// The errors of `settle` and of a corrupt map. The end is settled then, while the range is still held.
     #[inline]
     pub(crate) fn granted<L: Deref<Target = RangeLock>>(
         &mut self,
@@ -313,8 +315,8 @@ impl Transfer {
         size <= held || held == wanted
     }
 
-    /// Chooses what a write requests after its preparation found no space: on blocks that were allocated before, a full
-    /// volume accepts a write ([`widening`](super::widening)). Its end is settled, because what a widened write fills
+    /// Chooses a larger range for a write whose preparation found no space: a full volume can still write to blocks
+    /// that are allocated already ([`widening`](super::widening)). Settles the announced end, because a widened write
     /// lies within the file. The driver then releases the range and requests again.
     ///
     /// # Errors
@@ -389,17 +391,17 @@ impl EndClaim {
     }
 }
 
-/// The plan that was made under the range.
+/// The plan that was made under the granted range.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub admission: Admission,
-    /// What the blocks of a write are mapped to.
+    /// The mapping of the blocks of a write; empty for every other operation.
     pub runs: Runs,
 }
 
 impl Node {
-    /// Plans `operation` under a range and mode that are held, again if `settle` may have changed blocks. Returns
-    /// `None` if it needs more by now. A range that is larger than needed is kept as it is.
+    /// Plans `operation` under a held range and mode, and plans again if `settle` may have changed blocks. Returns
+    /// `None` if the operation now needs more. A range larger than needed is kept.
     #[inline]
     fn plan_held(
         &self,
@@ -413,7 +415,7 @@ impl Node {
             Ok(admission.is_met_by(range, mode).then_some(Granted { admission, runs: facts.runs }))
         };
         let mut granted = plan_now()?;
-        // Dirty blocks there were allocated and converted only by settling them.
+        // Settling allocates and converts the blocks of dirty pages, so the first plan may be outdated.
         if granted.is_some() && settle(self, operation)? {
             granted = plan_now()?;
         }

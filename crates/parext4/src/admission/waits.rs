@@ -1,4 +1,4 @@
-//! What was counted of a file.
+//! Registers the operations that are active on a file, and records and explains their waits.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::stats::{ActiveOperation, ActiveOperations, Explanation, Party};
 use crate::sync::Arc;
 
 impl Node {
-    /// Notes that `operation` is about to ask for what it needs, if waits are explained.
+    /// Registers `operation` before it requests its range, if waits are explained.
     pub(crate) fn enter(
         &self,
         operation: Operation,
@@ -23,7 +23,7 @@ impl Node {
         Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
     }
 
-    /// As [`enter`](Self::enter), for operations that outlive the call.
+    /// Like [`enter`](Self::enter), for operations that outlive the call.
     pub(crate) fn enter_queued(
         &self,
         operation: Operation,
@@ -34,7 +34,7 @@ impl Node {
         Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
     }
 
-    /// Counts a wait, and explains it if `here` is what [`enter`](Self::enter) gave.
+    /// Records a wait, and explains it if `here` is an entry that [`enter`](Self::enter) returned.
     pub(crate) fn note_wait<P: Deref<Target = ActiveOperations>>(
         &self,
         waited: Duration,
@@ -59,7 +59,7 @@ fn party(operation: Operation, admission: &Admission) -> Party {
     Party { operation, reason: admission.reason, exclusive: admission.mode == Mode::Exclusive }
 }
 
-/// The operations on a file, which it keeps alive. Only made where waits are explained.
+/// The active operations of a file. The value keeps the inode alive, and is created only if waits are explained.
 #[derive(Debug)]
 pub(crate) struct OperationsOf(Arc<Inode>);
 

@@ -1,8 +1,8 @@
-//! The last way to complete a write when the volume is full: make whole extents written, with zeros around
-//! the data, so that none has to be split. The kernel does so too (`EXT4_EXT_MAY_ZEROOUT`).
+//! The last resort of a write on a full volume. The write converts whole extents and fills them with zeros around its
+//! data, so no extent has to be split. The kernel does so too (`EXT4_EXT_MAY_ZEROOUT`).
 //!
-//! Only blocks whose contents are known are converted (H9): those that this write fills itself, with data or
-//! with zeros, under a range that covers them all.
+//! The write converts only blocks whose contents it fills itself, with data or zeros, under a range that covers all
+//! of them (H9).
 
 use rangelock::ByteRange;
 
@@ -12,20 +12,20 @@ use crate::fault::{Fault, planted};
 use crate::node::Node;
 use crate::operation::Operation;
 
-/// What a write would fill so that no extent has to be split.
+/// The bytes that a write would fill so that no extent has to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WidenedRange {
     /// These bytes.
     Range(ByteRange),
-    /// Its own bytes: no extent has to be split, at least not any more.
+    /// The write's own bytes: no extent has to be split, or none has to be any longer.
     Itself,
-    /// There are holes, or it would pass the end of the file.
+    /// Widening is impossible: the range has holes, or it would pass the end of the file.
     NoWay,
 }
 
 impl Node {
-    /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that it covers in part
-    /// are written, and keep their other bytes.
+    /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that the write
+    /// covers in part are written already, and keep their other bytes.
     pub(super) fn widened_range(&self, offset: u64, end: u64) -> Result<WidenedRange> {
         let block_size = self.engine.block_size();
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
@@ -40,7 +40,7 @@ impl Node {
         };
         let start = around(first).map_or(offset, |(start, _)| start);
         let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
-        // However large the extents are: there is no other way.
+        // The size of the extents has no limit, because there is no alternative.
         Ok(match ByteRange::new(start, stop) {
             wide if wide.end() > self.inode.size() => WidenedRange::NoWay,
             wide if wide == ByteRange::new(offset, end) => WidenedRange::Itself,
@@ -49,7 +49,7 @@ impl Node {
     }
 }
 
-/// Returns what a write that was widened to `wide` is to admission.
+/// Returns the operation that admission plans for a write widened to `wide`.
 pub(super) fn widening(wide: ByteRange) -> Operation {
     let (offset, end) = (wide.start(), wide.end());
     if planted(Fault::WidenAsWrite) {

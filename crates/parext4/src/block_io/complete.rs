@@ -1,4 +1,4 @@
-//! The last part of a write, when its data is on the device: the map, then the size, then whoever waits.
+//! The last step of a write, once its data is on the device: converts its blocks in the map, then raises the size.
 
 use super::prepare::{Debt, Prepared};
 use crate::body::Mapping;
@@ -7,20 +7,20 @@ use crate::fault::{Fault, planted};
 use crate::journal::Handle;
 use crate::node::Node;
 
-/// What a write shows when it is completed.
+/// The changes that become visible when a write completes.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
-    /// The byte behind its last.
+    /// The file offset after the last byte of the write.
     end: u64,
     /// Whether the file counts as modified.
     modifies: bool,
 }
 
 impl Node {
-    /// Makes a write that ends at byte `end` visible. Its range is still held (I2).
+    /// Makes visible a write that ends at byte `end`. The caller still holds its range (I2).
     ///
     /// # Errors
-    /// What stops the volume.
+    /// The error that stops the volume.
     pub(crate) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
         let Prepared { runs, debt, modifies } = prepared;
         match debt {
@@ -34,11 +34,11 @@ impl Node {
         }
     }
 
-    /// Makes written the runs that were unwritten, and raises the size in the same transaction (I3). Uses only
-    /// what was reserved (I5).
+    /// Converts the unwritten runs to written, and raises the size in the same transaction (I3). Uses only reserved
+    /// blocks (I5).
     ///
-    /// Mostly that is a mark in the leaf of each run, without a lock. If not, or if the journal is too small
-    /// for all of it at once, the size follows piece by piece.
+    /// Usually the conversion marks each run in its leaf, without a lock. If a run cannot be marked, or the journal
+    /// is too small to convert all runs in one transaction, the size follows the conversion piece by piece.
     fn settle(&self, runs: &[Mapping], shown: Shown, mut debt: Debt<'_>) -> Result<()> {
         if planted(Fault::SizeFirst) {
             self.inode.raise_size(shown.end);
@@ -67,7 +67,8 @@ impl Node {
         if planted(Fault::SizeLater) { self.grow(shown) } else { Ok(()) }
     }
 
-    /// Marks as many of the runs as can be. Returns the file block that it came to.
+    /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
+    /// stopped.
     fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], shown: Shown) -> Result<u32> {
         let map = self.engine.map(&self.inode)?;
         let mut marked = 0;
@@ -87,8 +88,9 @@ impl Node {
         Ok(last)
     }
 
-    /// Shows what was converted up to file block `block`, in the transaction that carries the conversion. After the
-    /// conversion, or a reader within the new size would find it unwritten (H4).
+    /// Raises the size to cover what was converted up to file block `block`, in the transaction that carries the
+    /// conversion. The conversion comes first: otherwise a reader within the new size would find the block unwritten
+    /// (H4).
     fn reveal(&self, block: u32, shown: Shown) {
         if !planted(Fault::SizeLater) {
             self.inode.raise_size(shown.end.min(u64::from(block) * self.engine.block_size()));
@@ -98,10 +100,10 @@ impl Node {
         }
     }
 
-    /// Raises the size on the device to `end`, as somebody else's data would have that nobody will write any more.
+    /// Raises the size on the device to `end`, for cached data that is dropped before a write-back could raise it.
     ///
     /// # Errors
-    /// What stops the volume.
+    /// The error that stops the volume.
     pub(crate) fn raise_disk_size(&self, end: u64) -> Result<()> {
         if end <= self.inode.disk_size() {
             return Ok(());
@@ -109,7 +111,7 @@ impl Node {
         self.grow(Shown { end, modifies: false })
     }
 
-    /// Raises the size over data in blocks that were written already.
+    /// Raises the size to cover data in blocks that were written already.
     fn grow(&self, shown: Shown) -> Result<()> {
         self.engine.transact(1, |handle| {
             if !planted(Fault::GrowUnjoined) {

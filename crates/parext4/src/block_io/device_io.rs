@@ -1,4 +1,4 @@
-//! The bytes of a file's blocks on the device.
+//! Reads, writes and zeroes bytes of a file's blocks on the device.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Deref;
@@ -31,25 +31,25 @@ impl Node {
         })
     }
 
-    /// The device offset of byte `within` of a block.
+    /// Returns the device offset of byte `within` of a block.
     pub(crate) fn device_offset(&self, block: FsBlock, within: u64) -> u64 {
         self.engine.layout.offset(block) + within
     }
 
-    /// Zeroes the rest of the block from byte `from` of the file on, if that block is written.
+    /// Zeroes a block from byte `from` of the file to the block's end, if that block is written.
     pub(crate) fn zero_rest_of_block<L: Deref<Target = RangeLock>>(
         &self,
         hold: &Hold<L>,
         from: u64,
     ) -> Result<()> {
-        // At the end of the file only an operation that extends it touches the bytes after `from`. Until the tail is clean
-        // each of them holds the start of the block.
+        // At the end of the file only an operation that extends the file touches the bytes after `from`. Until the
+        // tail is clean, each such operation holds the start of the block.
         let block_size = self.engine.block_size();
         hold.assert_covers(self, from - from % block_size, from, Mode::Exclusive);
         self.zero_within_block(from, from.next_multiple_of(block_size))
     }
 
-    /// Zeroes what `[offset, end)` covers of blocks that it does not cover whole, if they are written.
+    /// Zeroes the part of `[offset, end)` that lies in partly covered blocks, if those blocks are written.
     pub(crate) fn zero_edges(&self, hold: &Hold<&RangeLock>, offset: u64, end: u64) -> Result<()> {
         let block_size = self.engine.block_size();
         let head = end.min(offset.next_multiple_of(block_size));
@@ -69,7 +69,7 @@ impl Node {
         let mapping = self.engine.map(&self.inode)?.lookup(block, 1);
         let State::Written(physical) = mapping.state else { return Ok(()) };
         let first = from - from % block_size;
-        // A u32 fits `usize` on every supported target, and a block's size is one.
+        // The difference is less than a block's size, a `u32`, which fits `usize` on every supported target.
         let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);
         let start = self.device_offset(physical, 0);

@@ -1,7 +1,8 @@
-//! Input and output of the blocks of one file. A write passes these steps, all under its range (I2):
+//! Input and output of the blocks of one file. A write takes these steps, all while it holds its range (I2):
 //!
-//! 1. [`prepare`] maps its holes to unwritten blocks, and reserves what completion needs;
-//! 2. [`segments`] splits it into parts that are contiguous on the device, which [`device_io`] writes;
+//! 1. [`prepare`] maps holes of the range to unwritten blocks, and reserves the blocks that completion needs;
+//! 2. [`segments`] splits the request into parts that are contiguous on the device, which [`device_io`]
+//!    writes;
 //! 3. [`complete`] converts the blocks and raises the size in one transaction.
 
 mod complete;

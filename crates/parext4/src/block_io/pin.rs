@@ -1,15 +1,15 @@
-//! Cutting unwritten extents at the edges of a write before its data is on the device.
+//! Splits unwritten extents at the edges of a write before its data is on the device.
 
 use crate::body::Mapping;
 use crate::error::Result;
 use crate::node::Node;
 
 impl Node {
-    /// Cuts the unwritten extents under `runs` so that completing a write of them changes states only, and
-    /// keeps them so until [`unpin`](Self::unpin).
+    /// Splits the unwritten extents under `runs` at the edges of the runs, so that completing the write only changes
+    /// states. Keeps the extents split until [`unpin`](Self::unpin).
     ///
     /// # Errors
-    /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and there is none; nothing is pinned then.
+    /// [`NoSpace`](crate::Error::NoSpace) if the tree needs a block and none is free; nothing is pinned then.
     pub(crate) fn split_runs(&self, runs: &[Mapping]) -> Result<()> {
         let mut pinned = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
@@ -22,7 +22,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets the extents under `runs` be joined again.
+    /// Allows the extents under `runs` to be merged again.
     pub(crate) fn unpin(&self, runs: &[Mapping]) -> Result<()> {
         self.unpin_some(runs, usize::MAX)
     }

@@ -1,12 +1,14 @@
-//! The first part of a write: blocks for its data, and all that its completion will need.
+//! The first step of a write: allocates blocks for its data, and reserves what its completion will need.
 //!
-//! A write into unwritten blocks leaves a *debt*: when the data is on the device the map must say so. Where
-//! its edges cut an extent that takes entries, and perhaps blocks, of the tree. They are provided for here, in
-//! the first of these ways that works, since completion must not fail for want of space (I5, H10):
+//! A write into unwritten blocks leaves a *debt*: once the data is on the device, the map must convert the blocks.
+//! Where the edges of the write split an extent, the conversion needs entries, and perhaps blocks, of the tree.
+//! Completion must not fail because there is no space (I5, H10). So this step provides for it in the first of these
+//! ways that works:
 //!
-//! 1. the most that cutting can come to is reserved, and the extent is cut at completion;
-//! 2. the extent is cut now, and *pinned* so until completion ([`SplitAt::Submission`] begins here);
-//! 3. the write is widened to whole extents, with zeros around the data (`admission/widening.rs`), so that nothing is cut.
+//! 1. it reserves the worst case of a split, and completion splits the extent;
+//! 2. it splits the extent now, and *pins* the split until completion ([`SplitAt::Submission`] begins here);
+//! 3. the caller widens the write to whole extents, with zeros around the data (`admission/widening.rs`), so that no
+//!    extent is split.
 
 use rangelock::ByteRange;
 
@@ -18,27 +20,28 @@ use crate::inode::PastEnd;
 use crate::node::Node;
 use crate::policy::SplitAt;
 
-/// A file that grows has this many blocks before blocks are mapped ahead of it.
+/// Preallocation starts at this file block. It is also the smallest preallocation, in blocks.
 const AHEAD_FROM: u32 = 16;
-/// The most blocks mapped ahead.
+/// The largest preallocation, in blocks.
 const AHEAD_MOST: u32 = 512;
-/// A volume must have so many times that free.
+/// The number of free blocks that the volume must have for each preallocated block.
 const AHEAD_SPARE: u64 = 64;
 
-/// A write whose blocks are there.
+/// A write whose blocks are allocated.
 #[must_use]
 pub(crate) struct Prepared<'a> {
-    /// What its blocks are mapped to; no holes.
+    /// The mapping of its blocks, which has no holes.
     pub runs: Runs,
     pub debt: Option<Debt<'a>>,
-    /// Whether the file counts as modified when the write is completed: not if it did when the data was cached.
+    /// Whether completing the write marks the file as modified. Write-back does not: the file was marked when the
+    /// data was cached.
     pub modifies: bool,
 }
 
-/// What the completion of a write owes to the map.
+/// The conversion that the completion of a write owes to the map.
 #[must_use]
 pub(crate) struct Debt<'a> {
-    /// Runs to convert.
+    /// Number of runs to convert.
     pub pieces: u32,
     pub reservation: Reservation<'a>,
     /// Whether the edges of the runs are pinned.
@@ -46,7 +49,8 @@ pub(crate) struct Debt<'a> {
 }
 
 impl<'a> Debt<'a> {
-    /// The debt without its volume, for whoever cannot borrow that; to be [attached](Self::attach) again.
+    /// Detaches the debt from the volume, for an owner that cannot borrow the volume. [`attach`](Self::attach)
+    /// reverses it.
     pub(crate) fn detach(self) -> DetachedDebt {
         DetachedDebt { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
     }
@@ -57,7 +61,7 @@ impl<'a> Debt<'a> {
     }
 }
 
-/// A [`Debt`] whose reservation is not given back when it is dropped.
+/// A [`Debt`] whose reservation is not released when it is dropped.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct DetachedDebt {
@@ -67,11 +71,11 @@ pub(crate) struct DetachedDebt {
 }
 
 impl Node {
-    /// Provides blocks for `[first, first + len)`, which are mapped to `runs` now, and for the conversion of those
-    /// that are unwritten. With `dates`, the file counts as modified when the write is completed.
+    /// Allocates blocks for the holes of `[first, first + len)`, which is mapped to `runs` now, and reserves what the
+    /// conversion of unwritten blocks needs. With `dates`, completing the write marks the file as modified.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing but blocks behind it that no write has used.
+    /// [`Error::NoSpace`]. Unwritten blocks that were allocated before the failure may remain in the file.
     pub(crate) fn prepare(
         &self,
         first: u32,
@@ -92,11 +96,11 @@ impl Node {
         Ok(Prepared { runs, debt, modifies: dates })
     }
 
-    /// As [`prepare`](Self::prepare), but waits for nothing and allocates nothing. What was `borrowed` before is
-    /// used, or given back.
+    /// Like [`prepare`](Self::prepare), but neither waits nor allocates. Uses the debt `borrowed` earlier, or
+    /// releases it.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if that is not possible, or if the blocks do not lie together in one state.
+    /// [`Error::WouldBlock`] if the write would have to wait or allocate, or if its blocks are more than one run.
     pub(crate) fn prepare_at_once(
         &self,
         runs: Runs,
@@ -119,19 +123,19 @@ impl Node {
         Ok(Prepared { runs, debt, modifies: dates })
     }
 
-    /// Lets go of what was prepared for a write that is not completed.
+    /// Releases what was prepared for a write that is not completed.
     ///
     /// # Errors
-    /// A corrupt map.
+    /// The error of a corrupt map.
     pub(crate) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
         let Prepared { runs, debt, .. } = prepared;
         if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
     }
 
-    /// Borrows what a write of `[offset, end)` will need, without waiting.
+    /// Reserves, without waiting, what the completion of a write of `[offset, end)` needs.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], as [`prepare_at_once`](Self::prepare_at_once).
+    /// [`Error::WouldBlock`], like [`prepare_at_once`](Self::prepare_at_once).
     pub(crate) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
         let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let prepared = self.prepare_at_once(self.runs(first, len)?, None, false)?;
@@ -153,11 +157,11 @@ impl Node {
         Ok(Debt { pieces, reservation: allocator.reserve(0)?, pinned: true })
     }
 
-    /// Maps the holes of the range to new blocks, unwritten (I1), also behind the end of the file; and
-    /// `ahead` blocks more if there is space for them.
+    /// Maps the holes of the range to new unwritten blocks (I1), also past the end of the file. Preallocates `ahead`
+    /// blocks more if there is space for them.
     pub(crate) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
-            // Some of them may be there even if not all are.
+            // Notes it first, because a failed preallocation may have mapped part of its blocks.
             self.engine.note_preallocated(&self.inode);
             match self.fill(first, len + ahead, first + len, growth) {
                 Err(Error::NoSpace) => {}
@@ -167,7 +171,8 @@ impl Node {
         self.fill(first, len, first + len, growth)
     }
 
-    /// The same, without any more. The caller holds the blocks before `held`.
+    /// Like [`fill_holes`](Self::fill_holes), but does not preallocate past the request. The caller holds the blocks
+    /// before `held`.
     pub(crate) fn fill(&self, first: u32, len: u32, held: u32, growth: Growth) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         let end = first + len;
@@ -183,9 +188,9 @@ impl Node {
         Ok(())
     }
 
-    /// How many blocks to map ahead of a write that makes the file grow, so that the next ones find theirs.
-    /// They are given back when nobody uses the file any more. XFS does the same ("speculative
-    /// preallocation"). Of threads that append side by side, each finds what others have claimed.
+    /// Returns how many blocks to preallocate past a write that grows the file, so that later writes find their
+    /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
+    /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
     fn ahead(&self, first: u32, len: u32, growth: Growth) -> Result<u32> {
         let block_size = self.engine.block_size();
         let size = self.inode.size().div_ceil(block_size);

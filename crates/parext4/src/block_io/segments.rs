@@ -1,4 +1,4 @@
-//! A request cut into what lies together on the device.
+//! Splits a request into parts that are contiguous on the device.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use crate::node::Node;
 /// One part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IoSegment {
-    /// Where in the request, bytes.
+    /// The bytes of the request.
     pub data: Range<usize>,
-    /// Where on the device, bytes; `None` if there is nothing but zeros.
+    /// The device offset, in bytes; `None` if the part reads as zeros.
     pub at: Option<u64>,
-    /// Bytes of the block before the data, and behind its last sector, that must be zeroed with it.
+    /// Numbers of bytes of the block before the data, and after its last sector, that must be zeroed with the data.
     pub pads: (usize, usize),
 }
 
 impl Node {
-    /// The parts of a write of `[offset, end)`. A block that held nothing and is covered in part gets zeros
-    /// around the data, so that nothing of its old contents ever shows (I1); the device offset then is that of
-    /// the zeros.
+    /// Returns the parts of a write of `[offset, end)`. An unwritten block that the write covers in part gets zeros
+    /// around the data, so that its old contents never become visible (I1). The device offset is then that of the
+    /// zeros.
     pub(crate) fn write_segments(
         &self,
         offset: u64,
@@ -44,7 +44,7 @@ impl Node {
         })
     }
 
-    /// The parts of a read of `[offset, end)`.
+    /// Returns the parts of a read of `[offset, end)`.
     pub(crate) fn read_segments(
         &self,
         offset: u64,
@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-/// What a request has in one run, bytes of the file.
+/// The part of a request that lies in one run, in bytes of the file.
 struct Overlap {
     run_start: u64,
     start: u64,
@@ -80,7 +80,7 @@ impl Overlap {
     }
 }
 
-/// Lengths within a request, which is in memory.
+/// Converts a length within a request, which fits `usize` because the request is in memory.
 fn narrow(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -1,8 +1,8 @@
 //! Files: reading and writing their bytes from any number of threads.
 //!
-//! Every operation passes [admission](crate::admission), which says the byte range it needs and why, holds that range from
-//! before it looks at the map until after the last change (I2), and shares no other lock with operations
-//! on other ranges but for the moments in which the map, the allocator or the journal change.
+//! Every operation passes [admission](crate::admission), which decides the byte range that it needs. The operation
+//! holds that range from before it reads the map until after its last change (I2). Operations on disjoint ranges
+//! share no other lock, except briefly while the map, the allocator or the journal change.
 
 mod buffered;
 mod direct;
@@ -31,14 +31,14 @@ use crate::sync::Arc;
 /// I/O is direct, at the granularity of the device's sectors ([`DirectFile::sector_size`]): offsets are multiples
 /// of it, and so are lengths, unless the request reaches the end of the file.
 ///
-/// A read never sees half of a write, and what a write that has returned has written is what every later
-/// read returns, until overwritten. (A [`Policy`](crate::Policy) other than the default promises less.) Data is
-/// durable after [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
+/// A read never sees half of a write. Once a write has returned, every later read returns its data, until another
+/// write overwrites it. (A [`Policy`](crate::Policy) other than the default promises less.) Data is durable after
+/// [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
 #[derive(Clone, Debug)]
 pub struct DirectFile {
     node: Node,
     access: Access,
-    /// Whether writes date the file.
+    /// Whether writes update the file's times.
     dates: bool,
     /// The inode's flags that refuse writes.
     refusing: InodeFlags,
@@ -53,7 +53,7 @@ impl DirectFile {
         Self::with_access(node, Access::READ_WRITE)
     }
 
-    /// Opens the regular file of an inode for what `access` allows. Errors as [`new`](Self::new).
+    /// Opens the regular file of an inode for what `access` allows. Returns the errors of [`new`](Self::new).
     pub(crate) fn with_access(node: Node, access: Access) -> Result<Self> {
         match node.file_type() {
             FileType::Regular => Ok(Self { node, access, dates: true, refusing: FIXED }),
@@ -62,20 +62,20 @@ impl DirectFile {
         }
     }
 
-    /// Returns the file of an inode, for a thread of the volume's own.
+    /// Returns the file of an inode, for a background thread of the volume.
     fn for_own_thread(node: Node) -> Self {
         Self { node, access: Access::READ_WRITE, dates: false, refusing: FIXED }
     }
 
-    /// The same file for writes that leave its times alone: those of a page cache above this one, whose owner dates the
-    /// file when data comes into that cache. What changes the file in another way than by a write dates it all the same.
+    /// Returns the same file for writes that do not update its times. It serves a page cache above this file, whose
+    /// owner updates the times when data enters that cache. Changes other than writes still update the times.
     #[must_use]
     pub fn keeping_times(&self) -> Self {
         Self { dates: false, ..self.clone() }
     }
 
-    /// Returns the same file for a caller that checks the append-only flag when it opens files, as open(2) does: its
-    /// writes go on after the flag is set. An immutable file refuses them.
+    /// Returns the same file for a caller that checks the append-only flag when it opens files, as open(2) does.
+    /// Writes through the returned file succeed after that flag is set. An immutable file refuses them.
     #[must_use]
     pub fn checked_when_opened(&self) -> Self {
         Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
@@ -96,13 +96,13 @@ impl DirectFile {
     /// Reads exactly as many bytes as `buf` has.
     ///
     /// # Errors
-    /// [`Error::UnexpectedEof`] if the file ends before; the errors of [`read_at`](Self::read_at).
+    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
     }
 
-    /// The same as [`write_at`](Self::write_at), which writes all data too, by the name that
-    /// [`std::os::unix::fs::FileExt`] has for it.
+    /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
+    /// it.
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).
@@ -110,19 +110,19 @@ impl DirectFile {
         self.write_at(data, offset)
     }
 
-    /// Size in bytes. It covers what has been written, and zeros where nothing has.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inode().size()
     }
 
-    /// The unit of offsets and lengths, in bytes.
+    /// Returns the unit of offsets and lengths, in bytes.
     #[must_use]
     pub fn sector_size(&self) -> u32 {
         self.engine().device.sector_size()
     }
 
-    /// Whether it makes no difference which of the two is used.
+    /// Returns true if the two handles are interchangeable.
     fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq::<Inode>(&**self.inode(), &**other.inode())
             && (self.access, self.dates, self.refusing) == (other.access, other.dates, other.refusing)
@@ -142,8 +142,8 @@ impl DirectFile {
         self.engine().in_flight.enter()
     }
 
-    /// Begins an operation that changes the file; closing the volume waits until what this returns is
-    /// dropped. An error unless the file may be changed, and has none of the `forbidden` flags.
+    /// Begins an operation that changes the file; closing the volume waits until the returned guard is dropped. Fails
+    /// if the handle may not change the file, or if the file has one of the `forbidden` flags.
     fn begin_change(&self, forbidden: InodeFlags) -> Result<Entered<'_>> {
         self.access.check_write()?;
         self.engine().check_writable()?;
@@ -151,7 +151,7 @@ impl DirectFile {
         self.engine().in_flight.enter()
     }
 
-    /// The end of a range to change, which is not empty; else as [`Node::end_of`].
+    /// Returns the end of a range to change, which must not be empty; otherwise like [`Node::end_of`].
     fn end_of_range(&self, offset: u64, len: u64) -> Result<u64> {
         if len == 0 {
             return Err(Error::invalid("a range of length 0"));

@@ -1,4 +1,4 @@
-//! How a file is opened: access, creation, and what its reads and writes promise.
+//! The options to open a file with: access, creation, and the guarantees of its reads and writes.
 
 use crate::error::{Error, Result};
 
@@ -38,9 +38,9 @@ pub struct OpenOptions {
     pub create_new: bool,
     /// The permission bits of a file that is created, `0o7777` at most. There is no umask. `0o644` by default.
     pub mode: u16,
-    /// What one buffered read sees of one buffered write.
+    /// The guarantee for a buffered read that overlaps a buffered write.
     pub atomicity: Atomicity,
-    /// What is durable when a buffered write returns.
+    /// The data and attributes that are durable when a buffered write returns.
     pub sync: SyncMode,
 }
 
@@ -163,7 +163,7 @@ impl OpenOptions {
     /// Checks the options of a file for direct I/O.
     ///
     /// # Errors
-    /// As [`check`](Self::check); [`Error::Invalid`] for an option of buffered files.
+    /// The errors of [`check`](Self::check); [`Error::Invalid`] for an option of buffered files.
     pub(crate) fn check_direct(&self) -> Result<()> {
         self.check()?;
         let buffered = self.append || self.atomicity != Atomicity::Whole || self.sync != SyncMode::None;
@@ -174,7 +174,7 @@ impl OpenOptions {
     }
 }
 
-/// What a handle may do with its file.
+/// The access that a handle has to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub read: bool,
@@ -198,7 +198,7 @@ impl Access {
     }
 }
 
-/// What one buffered read sees of one buffered write.
+/// The guarantee for a buffered read that overlaps a buffered write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
@@ -210,7 +210,7 @@ pub enum Atomicity {
     Page,
 }
 
-/// What is durable when a buffered write returns.
+/// The data and attributes that are durable when a buffered write returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncMode {

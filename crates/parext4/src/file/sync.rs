@@ -4,10 +4,10 @@ use super::DirectFile;
 use crate::error::Result;
 
 impl DirectFile {
-    /// Makes the file's data durable, and of its attributes what is needed to read it back.
+    /// Makes the file's data durable, and the attributes that are needed to read it back.
     ///
     /// # Errors
-    /// If the device fails, or has failed before (I8).
+    /// An error if the device fails, or has failed before (I8).
     pub fn sync_data(&self) -> Result<()> {
         self.node.settle_cache()?;
         self.node.commit()
@@ -16,7 +16,7 @@ impl DirectFile {
     /// Makes the file's data and all its attributes durable.
     ///
     /// # Errors
-    /// As [`sync_data`](Self::sync_data).
+    /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
         self.node.settle_cache()?;
         self.node.sync()

@@ -1,16 +1,16 @@
-//! The table: what every operation needs under every policy.
+//! Checks, as a table, the plan of every operation under every policy.
 
 use super::*;
 
 const BLOCK: u64 = 4096;
-/// Ends in the middle of its last block, behind the blocks that the rows are about.
+/// A size in the middle of the last block, past the blocks that most rows use.
 const SIZE: u64 = 16 * BLOCK + 512;
 
 const WRITTEN: Blocks = Blocks { all_written: true, edges_written: true, holes: false, one_extent: true };
 const UNWRITTEN: Blocks = Blocks { all_written: false, edges_written: false, ..WRITTEN };
 const HOLE: Blocks = Blocks { holes: true, ..UNWRITTEN };
 
-/// What a row expects: the range (`None`: the whole file), how, whether it drains, and why.
+/// The plan that a row expects: the range (`None`: the whole file), the mode, whether it drains, and the reason.
 type Expected = (Option<(u64, u64)>, Mode, bool, Reason);
 
 const fn shared(reason: Reason) -> Expected {
@@ -297,7 +297,7 @@ fn buffered() {
     ]);
 }
 
-/// A page has four blocks here: whoever goes past the cache holds it whole.
+/// With 1 KiB blocks a page has four blocks. An operation that bypasses the cache holds whole pages.
 #[test]
 fn past_the_cache() {
     use Reason::{Allocates, Overwrite, SetsSize};

@@ -1,5 +1,5 @@
-//! Bringing pages in. A fill touches the whole page while its thread may hold only some bytes of it: who changes the
-//! device past the cache therefore holds whole pages.
+//! Reads pages into the cache. A fill writes the whole page although its thread may hold only a part of the page's
+//! bytes. An operation that changes the device without the cache therefore holds whole pages.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use rangelock::{ByteRange, Mode, RangeLock};
 pub(super) const MOST: u32 = 256;
 
 impl DirectFile {
-    /// Writes dirty pages back for a writer that finds all memory full of such: its own, `held`, which nobody else
-    /// can, then any that nobody holds.
+    /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back its own
+    /// pages, `held`, which no other thread can write back; then any pages that no operation holds.
     pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
-        // Under the policies that lock whole files, no other writer can get at any page of this one.
+        // Under the policies that lock whole files, no other writer can access any page of this file.
         let own = if self.engine().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
         if !own.is_empty() {
             self.node.write_back(own, HowToHold::Already)?;
@@ -35,7 +35,7 @@ impl DirectFile {
         self.make_room_elsewhere()
     }
 
-    /// Writes pages back that nobody holds, for whoever finds all memory full of dirty ones.
+    /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
         if planted(Fault::WriteBackUnheld) {
             self.node.write_back(0..u32::MAX, HowToHold::Already)?;
@@ -47,11 +47,11 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Brings in the pages of `[at, end)` that are not in the cache, up to the first that is, in one request. Returns
-    /// false if there is no memory for any.
+    /// Reads the missing pages of `[at, end)`, up to the first that is in the cache, in one request. Returns false if
+    /// there is no memory for any page.
     ///
     /// # Errors
-    /// What the device or a corrupt map give.
+    /// The errors of the device and of a corrupt map.
     pub(super) fn fill_pages(
         &self,
         cached: &Cached,
@@ -69,7 +69,8 @@ impl DirectFile {
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
         fills.push(first);
         for index in pages.start + 1..pages.end.min(pages.start.saturating_add(MOST)) {
-            // Nobody waits for a page while others may wait for those that it is to fill.
+            // A thread that has claimed pages must not wait for another page, because other threads may wait for the
+            // claimed ones.
             let Some(fill) = cached.pages.try_claim(index) else { break };
             fills.push(fill);
         }
@@ -77,7 +78,7 @@ impl DirectFile {
         Ok(true)
     }
 
-    /// Reads pages that lie together in the file.
+    /// Reads claimed pages that are contiguous in the file.
     pub(super) fn fill_claimed(&self, fills: SmallVec<[Fill<'_>; 4]>) -> Result<()> {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
         let mut bytes = BufferPool::global().take(fills.len() * PAGE);
@@ -89,7 +90,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Fills one page, of which the caller writes the rest before others see it.
+    /// Fills one page. The caller writes its part before the page becomes visible.
     pub(super) fn fill_rest(&self, fill: &Fill<'_>) -> Result<()> {
         let mut bytes = BufferPool::global().take(PAGE);
         self.read_pages(fill.index(), &mut bytes)?;
@@ -97,11 +98,11 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads bytes of one page from byte `at` on, when there is no memory to bring it in. The page was not in the cache, so
-    /// the device has its bytes.
+    /// Reads bytes of one page from byte `at` on without caching the page, because there is no memory for it. The
+    /// page was not in the cache, so the device has its bytes.
     ///
     /// # Errors
-    /// What the device or a corrupt map give.
+    /// The errors of the device and of a corrupt map.
     pub(super) fn read_past(&self, hold: &Hold<&RangeLock>, at: u64, out: &mut [u8]) -> Result<()> {
         hold.assert_covers(&self.node, at, at + out.len() as u64, Mode::Shared);
         let mut bytes = BufferPool::global().take(PAGE);
@@ -111,12 +112,12 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Reads whole pages from the device: zeros, where nothing is written or the file has ended.
+    /// Reads whole pages from the device. Holes, unwritten blocks and bytes past the end of the file read as zeros.
     fn read_pages(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
         let block_size = self.engine().block_size();
         let offset = u64::from(first) * PAGE as u64;
-        // Before anything is read: who makes the file grow over rubbish behind its end zeroes that first (H3), but
-        // perhaps after it was read here.
+        // Loads the size before reading any block. A writer that grows the file over stale bytes past its end zeroes
+        // them first (H3), but perhaps only after this read.
         let size = self.size();
         let end = size.min(offset + bytes.len() as u64);
         if end <= offset {
@@ -140,7 +141,7 @@ impl DirectFile {
     }
 }
 
-/// Lengths within a request, which is in memory.
+/// Converts a length within a request, which fits `usize` because the request is in memory.
 fn narrow(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -1,8 +1,8 @@
 //! Buffered I/O: reads and writes of any alignment, by any number of threads at once, on the volume's page cache.
 //!
-//! A read holds its bytes shared, a write exclusively, while it copies: no lock else, no journal handle, and no look at
-//! the map where the pages are there. Data gets its place on the device when it is [written back](crate::writeback); what it
-//! will need is kept for it when it is written (delayed allocation).
+//! While it copies, a read holds its bytes shared and a write holds its bytes exclusively. If the pages are cached,
+//! it acquires no other lock, opens no journal handle and does not read the map. [Write-back](crate::writeback)
+//! allocates the blocks of new data; the write only reserves space for them (delayed allocation).
 
 mod cursor;
 mod fill;
@@ -29,8 +29,8 @@ use crate::sync::{Rank, hold};
 
 /// An open file, for reads and writes of any offset and length through the volume's page cache.
 ///
-/// All methods take `&self`: share one `File` between any number of threads. They wait for each other only where their bytes
-/// overlap. Reads and writes name their offset, as those of [`std::os::unix::fs::FileExt`] do;
+/// All methods take `&self`: share one `File` between any number of threads. They wait for each other only where
+/// their bytes overlap. Reads and writes take an offset, like the methods of [`std::os::unix::fs::FileExt`];
 /// [`cursor`](Self::cursor) adds a position.
 ///
 /// A read never sees half of a write, unless the file was opened with [`Atomicity::Page`]. `File`s and [`DirectFile`]s of one
@@ -59,14 +59,14 @@ use crate::sync::{Rank, hold};
 pub struct File {
     file: DirectFile,
     options: OpenOptions,
-    /// The count of failed write-backs that this handle has reported.
+    /// The count of failed write-backs up to which this handle has reported them.
     heard: AtomicU32,
     read_ahead: ReadAhead,
 }
 
 impl DirectFile {
-    /// Returns a handle of the same file for I/O through the page cache. It may do what this one may; writes do not append,
-    /// are not durable when they return, and are seen whole.
+    /// Returns a handle of the same file for I/O through the page cache, with the same access as this one. Its writes
+    /// do not append, are not durable when they return, and are atomic to reads.
     ///
     /// # Errors
     /// If the volume is closed.
@@ -79,7 +79,7 @@ impl DirectFile {
     fn buffered_as(&self, options: OpenOptions) -> Result<File> {
         let _in_flight = self.engine().in_flight.enter()?;
         if self.inode().cached().is_none() {
-            // Excludes operations that began when the file had no pages, and do not look for them.
+            // Excludes operations that began when the file had no pages and therefore do not check for pages.
             let _order = hold(Rank::Range);
             let _alone = self.inode().ranges.exclusive(ByteRange::ALL);
             self.engine().idle_cache.start(&self.engine().pages);
@@ -129,13 +129,13 @@ impl File {
     /// Reads exactly as many bytes as `buf` has.
     ///
     /// # Errors
-    /// [`Error::UnexpectedEof`] if the file ends before; the errors of [`read_at`](Self::read_at).
+    /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if self.read_at(buf, offset)? == buf.len() { Ok(()) } else { Err(Error::UnexpectedEof) }
     }
 
-    /// The same as [`write_at`](Self::write_at), which writes all data too, by the name that
-    /// [`std::os::unix::fs::FileExt`] has for it.
+    /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
+    /// it.
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).
@@ -146,24 +146,24 @@ impl File {
     /// Sets the size in bytes, as [`DirectFile::set_len`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`DirectFile::set_len`].
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.file.set_len(size)
     }
 
-    /// What the page cache has of the file.
+    /// Returns the file's part of the page cache.
     fn cached(&self) -> Result<&Cached> {
         self.file.cached_pages()
     }
 }
 
 impl DirectFile {
-    /// What the page cache has of a file that was opened for it.
+    /// Returns the file's part of the page cache. Fails if the file was not opened for buffered I/O.
     fn cached_pages(&self) -> Result<&Cached> {
         self.inode().cached().ok_or_else(|| Error::invalid("the file was not opened for buffered I/O"))
     }
 
-    /// Notes that a page has become dirty.
+    /// Records that a page has become dirty.
     fn note_dirty(&self, cached: &Cached) {
         self.engine().note_dirty(self.inode(), cached);
     }

@@ -1,4 +1,4 @@
-//! Page faults of whoever maps a file into memory of its own.
+//! Page faults for a caller that maps a file into memory of its own.
 
 use super::File;
 use crate::admission::Transfer;
@@ -8,11 +8,11 @@ use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::page_of;
 
 impl File {
-    /// Brings the page at byte `offset` into the cache, as a page fault of a mapping would. For `write` it is dirty
-    /// afterwards and has its space. Holds that page alone.
+    /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. With `write`, also marks it
+    /// dirty and reserves its space. Holds only that page.
     ///
     /// # Errors
-    /// [`Error::Invalid`] behind the end of the file, where a mapping would get a signal; else as
+    /// [`Error::Invalid`] past the end of the file, where a mapping would receive a signal; the errors of
     /// [`write_at`](Self::write_at) and [`read_at`](Self::read_at).
     pub fn fault(&self, offset: u64, write: bool) -> Result<()> {
         let engine = self.file.engine();
@@ -25,7 +25,8 @@ impl File {
         self.with_all_space(|| self.until_there_is_room(|| self.fault_to_write(offset)))
     }
 
-    /// Tries until there is memory for the page. In between nothing is held, so that everything can be written back.
+    /// Retries until there is memory for the page. Between attempts it holds no range, so every page can be written
+    /// back.
     fn until_there_is_room(&self, fault: impl Fn() -> Result<bool>) -> Result<()> {
         while !fault()? {
             self.file.make_room_elsewhere()?;
@@ -33,7 +34,7 @@ impl File {
         Ok(())
     }
 
-    /// `false` if there is no memory; likewise below.
+    /// Reads the page for a read fault. Returns false if there is no memory for it.
     fn fault_to_read(&self, offset: u64) -> Result<bool> {
         let end = page_start(offset) + PAGE as u64;
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
@@ -51,7 +52,8 @@ impl File {
                 return Err(behind_end(offset));
             }
             let _held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
-            // The file may have been cut while it waited, though not up to this byte.
+            // The file may have been truncated while this thread waited. If the page is still inside, the next
+            // attempt uses the new size.
             if self.size() >= end {
                 let Some(page) = self.bring_in(offset)? else { return Ok(false) };
                 self.file.dirty_page(self.cached()?, &page, start, end)?;
@@ -60,7 +62,8 @@ impl File {
         }
     }
 
-    /// Brings a page in, some of which is held. It stays as long as it is used.
+    /// Reads a page into the cache, of which the caller holds a part. The returned reference pins the page. Returns
+    /// `None` if there is no memory for it.
     fn bring_in(&self, offset: u64) -> Result<Option<Page<'_>>> {
         match self.cached()?.pages.claim(page_of(offset)) {
             Ok(PageLookup::Present(page)) => Ok(Some(page)),

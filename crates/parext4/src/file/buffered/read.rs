@@ -16,18 +16,19 @@ use crate::policy::Policy;
 use crate::writeback::page_of;
 
 impl File {
-    /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of the file.
+    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
+    /// `buf` only at the end of the file.
     ///
     /// # Errors
-    /// What the device or a corrupt map give.
+    /// The errors of the device and of a corrupt map.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
 
-    /// As [`read_at`](Self::read_at), into one buffer after the other.
+    /// Like [`read_at`](Self::read_at), into one buffer after the other.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`read_at`](Self::read_at).
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let _in_flight = self.file.begin_read()?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
@@ -44,7 +45,7 @@ impl File {
             for buf in bufs {
                 let end = at + buf.len() as u64;
                 while at < end {
-                    // To the end of a page.
+                    // This read ends at the end of a page.
                     let stop = end.min((at / PAGE as u64 + 1) * PAGE as u64);
                     let (done, rest) = (buf.len() - narrow(end - at), narrow(stop - at));
                     let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
@@ -59,7 +60,7 @@ impl File {
         Ok(narrow(at - offset))
     }
 
-    /// Reads `[offset, wanted)` under one range; returns where it ended.
+    /// Reads `[offset, wanted)` under one range, and returns the offset at which the read ended.
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
         let cached = self.cached()?;
         cached.pages.prefetch(page_of(offset));
@@ -79,8 +80,8 @@ impl File {
 }
 
 impl DirectFile {
-    /// Copies out of the pages from byte `at` on; brings in what is missing up to byte `end`, where the read ends, and
-    /// returns whether there was something.
+    /// Copies from the pages from byte `at` on. Reads missing pages up to byte `end`, where the read ends, and
+    /// returns true if a page was missing.
     fn copy_out(
         &self,
         cached: &Cached,
@@ -110,7 +111,7 @@ impl DirectFile {
     }
 }
 
-/// Lengths within a request, which is in memory.
+/// Converts a length within a request, which fits `usize` because the request is in memory.
 fn narrow(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -1,5 +1,5 @@
-//! Reading ahead: who reads one piece behind the other, or at even distances, finds the next ones there. The volume's
-//! own threads bring them in, several requests at once.
+//! Read-ahead: detects sequential reads and reads at a constant stride, and reads the next pages into the cache.
+//! Background threads of the volume perform it, with several requests in flight.
 
 use std::ops::Range;
 use std::sync::Weak;
@@ -22,34 +22,36 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
 use crate::writeback::{page_of, pages_of};
 
-/// Pages ahead of the first reads of a sequence, or two reads if that is more; they double up to [`LAST_WINDOW`].
+/// The first window of a sequence, in pages, or twice the length of the read if that is more. Windows double up to
+/// [`LAST_WINDOW`].
 const FIRST_WINDOW: u32 = 4;
-/// 8 MiB: enough for several requests on the device while the reader uses what has come.
+/// The largest window, in pages: 8 MiB, enough for several requests on the device while the reader consumes earlier
+/// pages.
 const LAST_WINDOW: u32 = 2048;
-/// No sequence fills more of the cache than one of so many parts.
+/// A window is at most one in this many parts of the cache.
 const PARTS: u64 = 16;
-/// So many reads at one distance count as a stride.
+/// A stride is recognised after this many repetitions of one distance.
 const STRIDES: u32 = 3;
-/// Reads ahead in a stride.
+/// The number of strides by which read-ahead precedes the reader.
 const STRIDES_AHEAD: u64 = 4;
 
 /// The recent reads of one handle.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
-    /// Where the next read begins if it goes on in sequence, and if it goes on in strides. Hints: who reads elsewhere
-    /// and finds the pages there has nothing to do but to look at them.
+    /// The offset of the next read if the sequence continues, and if the stride continues. They are hints: a read at
+    /// another offset that finds its pages cached need not acquire the lock.
     next: [AtomicU64; 2],
     recent: Mutex<RecentReads>,
 }
 
 #[derive(Debug, Default)]
 struct RecentReads {
-    /// Bytes of the last read.
+    /// The byte range of the last read.
     last: Range<u64>,
-    /// Its distance from the one before, and how many had that.
+    /// The distance of the last read from the one before, in bytes, and the number of reads that repeated it.
     stride: u64,
     strides: u32,
-    /// Pages that are read ahead, and the page behind those that were asked for.
+    /// The window, in pages, and the page after the last one requested.
     window: u32,
     asked: u32,
 }
@@ -61,7 +63,7 @@ impl ReadAhead {
 }
 
 impl RecentReads {
-    /// Notes a read of `[offset, end)`, and says which pages should come in, of a sequence `most` at once.
+    /// Records a read of `[offset, end)`. Returns the pages to read ahead, at most `most` of a sequence.
     fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<Range<u32>> {
         let last = std::mem::replace(&mut self.last, offset..end);
         if offset == last.end {
@@ -79,13 +81,13 @@ impl RecentReads {
         Some(pages_of(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
     }
 
-    /// A sequence has come to page `here` with a read of `len` pages.
+    /// Continues a sequence that has reached page `here` with a read of `len` pages. Returns the pages to read ahead.
     fn go_on(&mut self, here: u32, len: u32, most: u32) -> Option<Range<u32>> {
-        // The next part is asked for when half of the last one is used.
+        // Requests the next pages once half of the window is used.
         if self.asked > here.saturating_add(self.window / 2) {
             return None;
         }
-        // Who reads much at once would overtake what is less ahead.
+        // The window grows with the reads: a smaller one would not stay ahead of large reads.
         self.window = self.window.max(len).saturating_mul(2).max(FIRST_WINDOW).min(most);
         let from = self.asked.max(here);
         self.asked = here.saturating_add(self.window);
@@ -94,7 +96,8 @@ impl RecentReads {
 }
 
 impl File {
-    /// Notes a read of `[offset, end)`, which `missed` some pages or not, and asks for those that may be next.
+    /// Records a read of `[offset, end)`, and requests the pages that the next reads may need. `missed` tells whether
+    /// the read found a page missing.
     pub(super) fn read_ahead(&self, offset: u64, end: u64, missed: bool) {
         let next = &self.read_ahead.next;
         if end <= offset || !missed && next.iter().all(|next| next.load(Ordering::Relaxed) != offset) {
@@ -119,11 +122,11 @@ impl File {
 }
 
 impl DirectFile {
-    /// Brings in those of `pages` that are not there and that nobody is writing, as far as there is memory that nobody
-    /// uses.
+    /// Reads the missing ones of `pages` into the cache, unless a writer holds them, as far as there is unused
+    /// memory.
     ///
     /// # Errors
-    /// What the device or a corrupt map give.
+    /// The errors of the device and of a corrupt map.
     pub(crate) fn bring_in(&self, pages: Range<u32>) -> Result<()> {
         let cached = self.cached_pages()?;
         let last = page_of(self.size().saturating_sub(1));
@@ -149,20 +152,20 @@ impl DirectFile {
     }
 }
 
-/// Brings in pages, as one of the volume's own threads.
+/// Reads pages ahead, in a background thread of the volume.
 fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
     while let Some((inode, pages)) = queue.next() {
         let Some(engine) = engine.upgrade() else { return };
         if let Some(node) = Node::for_own_thread(&engine, &inode)
             && let Err(error) = DirectFile::for_own_thread(node).bring_in(pages)
         {
-            // Whoever needs the pages will hear of it.
+            // A read that needs the pages reports the error itself.
             tracing::debug!("reading ahead in inode {}: {error}", inode.ino());
         }
     }
 }
 
-/// The longest window in a cache of so many pages.
+/// Returns the largest window in a cache of `capacity` pages.
 fn longest(capacity: u64) -> u32 {
     let part = u32::try_from(capacity / PARTS).unwrap_or(u32::MAX);
     part.clamp(FIRST_WINDOW, LAST_WINDOW)

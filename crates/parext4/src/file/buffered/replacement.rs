@@ -12,7 +12,8 @@ impl Drop for File {
         if !inode.take_emptied() || !self.file.node.may_have_dirty_pages() || engine.write_back_soon(inode) {
             return;
         }
-        // Without threads, this one writes back. The file's handles report a failure at their next sync.
+        // Without background threads, this thread writes back. The file's handles report a failure at their next
+        // sync.
         if let Err(error) = self.file.node.write_back_data() {
             tracing::warn!("writing back inode {}: {error}", inode.ino());
         }

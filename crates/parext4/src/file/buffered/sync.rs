@@ -1,5 +1,4 @@
-//! Making buffered files durable: what is dirty is written back, then a commit makes that durable, as for direct
-//! writes.
+//! Syncs of buffered files: dirty data is written back, then a commit makes it durable, as for direct writes.
 
 use std::ops::Range;
 
@@ -11,11 +10,11 @@ use crate::writeback::HowToHold;
 use crate::writeback::pages_of;
 
 impl File {
-    /// Makes the file's data durable, and of its attributes what is needed to read it back.
+    /// Makes the file's data durable, and the attributes that are needed to read it back.
     ///
     /// # Errors
-    /// If the device fails, or has failed before (I8). Of a failure to write data back, also in the background, each
-    /// handle hears once.
+    /// An error if the device fails, or has failed before (I8). Each handle reports a failed write-back once, also
+    /// one in the background.
     pub fn sync_data(&self) -> Result<()> {
         self.write_back(0..u32::MAX)?;
         self.file.node.commit()
@@ -24,7 +23,7 @@ impl File {
     /// Makes the file's data and all its attributes durable.
     ///
     /// # Errors
-    /// As [`sync_data`](Self::sync_data).
+    /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
         self.write_back(0..u32::MAX)?;
         self.file.node().sync()
@@ -33,7 +32,7 @@ impl File {
     /// Makes `len` bytes of the file's data from `offset` on durable.
     ///
     /// # Errors
-    /// As [`sync_data`](Self::sync_data).
+    /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
         let end = self.file.node.end_of(offset, len)?;
         if len == 0 {
@@ -43,7 +42,7 @@ impl File {
         self.file.node.commit()
     }
 
-    /// As [`sync_range`](Self::sync_range), of what was just written and with all attributes.
+    /// Like [`sync_range`](Self::sync_range), for data that was just written, and with all attributes.
     pub(super) fn sync_all_written(&self, offset: u64, len: u64) -> Result<()> {
         self.write_back(pages_of(ByteRange::new(offset, offset + len)))?;
         self.file.node().sync()
@@ -51,7 +50,7 @@ impl File {
 
     fn write_back(&self, pages: Range<u32>) -> Result<()> {
         let written = self.file.node.write_back(pages, HowToHold::Wait);
-        // What the device said is told before that the volume has stopped.
+        // Reports the write-back error first: it is more specific than the error of a stopped volume.
         self.cached()?.failures.check(&self.heard)?;
         written
     }

@@ -1,4 +1,4 @@
-//! Writes that a crash leaves whole or not at all (the kernel's `RWF_ATOMIC`).
+//! Writes that are atomic with respect to crashes (the kernel's `RWF_ATOMIC`).
 
 use rangelock::ByteRange;
 
@@ -11,10 +11,10 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl File {
-    /// As [`DirectFile::write_untorn`].
+    /// Like [`DirectFile::write_untorn`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`DirectFile::write_untorn`].
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         self.file.write_untorn(data, offset)
     }
@@ -22,14 +22,15 @@ impl File {
 
 impl DirectFile {
     /// Writes `data` at byte `offset` with one request to the device, so that no crash tears it if the device writes
-    /// so much in one piece: a block, or a power of two of blocks, at a multiple of its length.
+    /// that many bytes atomically. The data must be one block, or a power of two of blocks, at a multiple of its
+    /// length.
     ///
-    /// More than one block must have been allocated or written before, together and at a multiple of the length on the
-    /// device too.
+    /// If the data is more than one block, its blocks must have been allocated before, contiguous and at a multiple
+    /// of the length on the device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for anything else, with nothing changed, though appends that come meanwhile may stay behind
-    /// the range; else as [`write_at`](Self::write_at).
+    /// [`Error::Invalid`] for any other request. The file does not change then, but appends that begin meanwhile may
+    /// stay past the range. Otherwise the errors of [`write_at`](Self::write_at).
     pub fn write_untorn(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let (len, block_size) = (data.len() as u64, self.engine().block_size());
@@ -53,7 +54,7 @@ impl DirectFile {
     }
 }
 
-/// An error unless the blocks are one run at a multiple of their number on the device.
+/// Returns an error unless the blocks are one run, at a multiple of their number on the device.
 fn check_together(runs: &[Mapping], blocks: u32) -> Result<()> {
     let start = match runs {
         [Mapping { state: State::Written(start) | State::Unwritten(start), .. }] => start.get(),

@@ -18,22 +18,22 @@ use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::{page_of, pages_of};
 
-/// A write of more bytes looks after so many whether too much is dirty.
+/// A write checks the dirty-page limit each time it has copied this many bytes.
 const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
 
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
 struct PagePart<'a> {
     index: u32,
-    /// Where in the page.
+    /// Offset in the page, in bytes.
     within: usize,
     data: &'a [u8],
 }
 
-/// A write that was cut short.
+/// A write that failed after a part of its data was copied.
 struct CutShort {
     error: Error,
-    /// Whether others may see some of it.
+    /// Whether other threads may see a part of the data.
     shows: bool,
 }
 
@@ -44,20 +44,20 @@ impl From<Error> for CutShort {
 }
 
 impl File {
-    /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between reads as
-    /// zeros. In append mode it goes to the end of the file.
+    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros. In
+    /// append mode, writes at the end of the file.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: data that was taken has its space. What the device gives. After an error the range holds old
-    /// or new data.
+    /// [`Error::NoSpace`]; data that a write accepted has its space. The errors of the device. After an error the
+    /// range holds old or new data.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.write_vectored_at(&[IoSlice::new(data)], offset)
     }
 
-    /// As [`write_at`](Self::write_at), from one buffer after the other.
+    /// Like [`write_at`](Self::write_at), from one buffer after the other.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         if self.options.append {
             return self.append_vectored(bufs).map(drop);
@@ -73,23 +73,24 @@ impl File {
         Ok(())
     }
 
-    /// Writes all of `data` at the end of the file and returns the offset where it went, as [`DirectFile::append`] does.
+    /// Writes all of `data` at the end of the file and returns the offset at which it was written, as
+    /// [`DirectFile::append`] does.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). The file may then end with the first part of `data`.
+    /// The errors of [`write_at`](Self::write_at). After an error the file may end with the first part of `data`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.append_vectored(&[IoSlice::new(data)])
     }
 
-    /// As [`append`](Self::append), from one buffer after the other.
+    /// Like [`append`](Self::append), from one buffer after the other.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`append`](Self::append).
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
         let (len, shows) = (total(bufs), Cell::new(false));
         self.write_with(bufs, InodeFlags::IMMUTABLE, || {
             if shows.get() {
-                // Once more it would go behind what there is of it.
+                // A second attempt would append after the part that is already visible.
                 return Err(Error::NoSpace);
             }
             let operation = Operation::BufferedWrite { offset: 0, end: len };
@@ -106,8 +107,8 @@ impl File {
         })
     }
 
-    /// What surrounds every write to a file with none of the `forbidden` flags: not too much is dirty, space that can be
-    /// had is got, and what is to be durable is.
+    /// Runs `write` with the steps that every write needs: checks the `forbidden` flags, waits for the dirty-page
+    /// limit, retries when space runs out, and syncs as the options ask.
     fn write_with(
         &self,
         bufs: &[IoSlice<'_>],
@@ -129,12 +130,13 @@ impl File {
         Ok(offset)
     }
 
-    /// Runs `operation`; if space runs out, again with what can be had. The caller holds no range.
+    /// Runs `operation`. If space runs out, frees the space that can be freed and runs it again. The caller holds no
+    /// range.
     pub(super) fn with_all_space<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         match operation() {
             Err(Error::NoSpace) => {
                 let engine = self.file.engine();
-                // What is kept for data in memory is more than it will need, and some blocks wait for a commit.
+                // Cached data reserves more than it will need, and freed blocks may wait for a commit.
                 engine.write_back_all()?;
                 engine.with_space(operation)
             }
@@ -171,10 +173,11 @@ impl DirectFile {
                 at += data.len() as u64;
                 rest = behind;
                 if at - written_back >= LARGE && self.engine().is_dirty_enough() {
-                    // Nobody else can write these pages back now. To be written they must lie within the file.
+                    // No other thread can write these pages back now. Write-back requires that they lie within the
+                    // file.
                     self.inode().raise_visible_size(at);
                     self.make_room(written_back..at)?;
-                    // The page that this part ends in can be written back when it is whole.
+                    // The page in which this part ends is written back once it is complete.
                     written_back = offset.max(at - at % PAGE as u64);
                 }
             }
@@ -189,7 +192,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Writes a part into its page, of a write that began at byte `began`.
+    /// Writes a part into its page, for a write that began at byte `began`.
     fn write_part(&self, cached: &Cached, part: PagePart<'_>, began: u64) -> Result<()> {
         let touched = self.node.units().touched(part.within, part.data.len());
         loop {
@@ -212,7 +215,7 @@ impl DirectFile {
                     self.note_dirty(cached);
                     return Ok(());
                 }
-                // All memory is full of dirty pages, maybe of this write. To be written back they must lie within
+                // All memory is full of dirty pages, perhaps of this write. Write-back requires that they lie within
                 // the file.
                 Err(_) => {
                     let here = u64::from(part.index) * PAGE as u64 + part.within as u64;
@@ -226,7 +229,7 @@ impl DirectFile {
     }
 
     fn write_page(&self, cached: &Cached, page: &Page<'_>, part: PagePart<'_>, touched: u8) -> Result<()> {
-        // What is dirty has its space.
+        // Dirty units have their space already.
         if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
             if !planted(Fault::ListedByOthers) {
@@ -240,7 +243,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Makes the blocks of `[start, end)` dirty, which lie in one page.
+    /// Marks the blocks of `[start, end)`, which lie in one page, dirty.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -253,17 +256,17 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Keeps space for those of the units of a page whose blocks are holes, and have none yet. Returns them.
+    /// Reserves space for the units of a page whose blocks are holes without a reservation. Returns these units.
     fn keep_space(&self, cached: &Cached, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
         self.delay(cached, missing)
     }
 
-    /// Marks units of a page dirty, of which those `missing` a block have their space.
+    /// Marks units of a page dirty. A block is reserved for each of the `missing` units.
     fn mark_dirty(&self, cached: &Cached, page: &Page<'_>, touched: u8, missing: u8) {
         let (dirty, reserved) = page.mark_dirty(touched, missing);
-        // Another writer in the same block may have been first.
+        // Another writer in the same block may have reserved it first.
         let twice = self.node.units().blocks_in(missing & reserved);
         if twice > 0 {
             drop(self.engine().allocator.undelay(twice));
@@ -274,7 +277,7 @@ impl DirectFile {
         }
     }
 
-    /// Whether a part leaves nothing of what its page held before.
+    /// Returns true if a part overwrites everything that its page holds of the file.
     fn covers(&self, part: PagePart<'_>) -> bool {
         let start = u64::from(part.index) * PAGE as u64;
         let end = part.within + part.data.len();
@@ -282,7 +285,7 @@ impl DirectFile {
         before && (end == PAGE || self.size() <= start + end as u64)
     }
 
-    /// Those of a page's units whose blocks are holes.
+    /// Returns the units of a page, out of `among`, whose blocks are holes.
     fn missing(&self, index: u32, among: u8) -> Result<u8> {
         if among == 0 {
             return Ok(0);
@@ -296,7 +299,7 @@ impl DirectFile {
         Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
     }
 
-    /// Keeps space for units of data in memory. Returns those that have it.
+    /// Reserves space for units of cached data. Returns the units that have it.
     fn delay(&self, cached: &Cached, units: u8) -> Result<u8> {
         if units == 0 || planted(Fault::DelayNothing) {
             return Ok(0);
@@ -307,8 +310,8 @@ impl DirectFile {
         Ok(units)
     }
 
-    /// After a failed write: makes zero what it has written of `[start, end)` behind the end of the file, where a page
-    /// holds nothing else (H23).
+    /// Zeroes, after a failed write, what it has written of `[start, end)` past the end of the file, where a page
+    /// must hold zeros (H23).
     fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
         if planted(Fault::ShortKept) {
             return;

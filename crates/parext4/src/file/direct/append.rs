@@ -8,17 +8,17 @@ use crate::file::DirectFile;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Writes all of `data` at the end of the file and returns the offset where it went. Appends by several
-    /// threads go on in parallel; none is lost or torn, and none overlaps another.
+    /// Writes all of `data` at the end of the file and returns the offset at which it was written. Appends by several
+    /// threads run in parallel. None is lost or torn, and none overlaps another.
     ///
-    /// The size, which must be a multiple of the sector size, and the length of `data` are as for
-    /// [`write_at`](Self::write_at). The visible size may cover an append that is still going on before
-    /// this one; until it is done it reads as zeros. One that fails while others go on behind it leaves
-    /// zeros there, and so does one that waits while the size is set and then goes to the new end. What another write
-    /// puts there meanwhile may be overwritten.
+    /// The size of the file must be a multiple of the sector size. The length of `data` is as for
+    /// [`write_at`](Self::write_at). The visible size may cover an earlier append that is still in flight; its bytes
+    /// read as zeros until it completes. An append that fails while later appends are in flight leaves zeros in its
+    /// place. So does an append that waits while the size is set, and then goes to the new end; it may overwrite data
+    /// that another write stores there meanwhile.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at), but append-only files are for this.
+    /// The errors of [`write_at`](Self::write_at), except that append-only files accept appends.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         if data.is_empty() {

@@ -1,4 +1,4 @@
-//! Direct reads and writes, appends among them.
+//! Direct reads, writes and appends.
 
 mod append;
 mod read;

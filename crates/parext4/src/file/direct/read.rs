@@ -12,14 +12,14 @@ use crate::node::Hold;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Reads into `buf` from byte `offset` on; returns how many bytes, fewer than asked only at the end of
-    /// the file.
+    /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
+    /// `buf` only at the end of the file.
     ///
-    /// `offset` is a multiple of the sector size, and so is the length of `buf` unless the file ends before.
+    /// `offset` must be a multiple of the sector size. So must the length of `buf`, unless the file ends before.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a request off the sectors; what the device or a
-    /// corrupt map give.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a request that is not aligned to sectors; the errors of the
+    /// device and of a corrupt map.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let _in_flight = self.begin_read()?;
         self.node.check_offset(offset)?;
@@ -36,11 +36,12 @@ impl DirectFile {
         Ok(transfer.len())
     }
 
-    /// Returns where the bytes of a read of `len` bytes lie that was granted its range; nothing, if the file now ends
-    /// before them.
+    /// Returns the parts of a granted read of `len` bytes, with their device offsets. There are none if the file now
+    /// ends before the read.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a length off the sectors; a corrupt map.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a length that is not aligned to sectors; the error of a corrupt
+    /// map.
     #[inline]
     pub(in crate::file) fn plan_read<L: Deref<Target = RangeLock>>(
         &self,
@@ -58,7 +59,7 @@ impl DirectFile {
         self.node.runs(first, len)
     }
 
-    /// Reads what lies together at a device offset; zeros, if nothing was written.
+    /// Reads a part that is contiguous on the device; fills it with zeros if it has no device offset.
     fn read_piece(&self, piece: &mut [u8], at: Option<u64>) -> Result<()> {
         let Some(from) = at else {
             piece.fill(0);

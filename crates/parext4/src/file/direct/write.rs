@@ -1,4 +1,4 @@
-//! Direct writes: map what is missing, write the data, then make it visible.
+//! Direct writes: each allocates its blocks, writes the data, then makes it visible.
 
 use std::io::IoSlice;
 use std::ops::Deref;
@@ -17,16 +17,15 @@ use crate::node::Hold;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Writes all of `data` at byte `offset`, which may lie behind the end of the file; what is then between
-    /// reads as zeros.
+    /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros.
     ///
-    /// `offset` is a multiple of the sector size, and so is the length of `data` unless the write reaches
-    /// or passes the end of the file, which then ends with it.
+    /// `offset` must be a multiple of the sector size. So must the length of `data`, unless the write reaches or
+    /// passes the end of the file, which then ends with the data.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a request off the sectors, [`Error::NoSpace`], [`Error::NotPermitted`] if the file is
-    /// immutable or append-only, and what the device gives; a failed device write stops the volume. After an error
-    /// the range holds old or new data, sector by sector, never anything else.
+    /// [`Error::Invalid`] for a request that is not aligned to sectors, [`Error::NoSpace`], [`Error::NotPermitted`]
+    /// if the file is immutable or append-only, and the errors of the device. A failed device write stops the volume.
+    /// After an error each sector of the range holds old or new data, never anything else.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let _in_flight = self.begin_change(self.refusing)?;
         self.node.check_offset(offset)?;
@@ -45,7 +44,7 @@ impl DirectFile {
         }
     }
 
-    /// Writes `data` in the range that admission asked for, with zeros around it if the write was widened.
+    /// Writes `data` under the granted range, with zeros around it if the write was widened.
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
@@ -75,8 +74,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Provides blocks for a write that holds its range, and what its completion needs. `runs` and `zero_tail` are from
-    /// its plan.
+    /// Allocates blocks for a write that holds its range, and reserves what its completion needs. `runs` and
+    /// `zero_tail` come from its plan.
     ///
     /// # Errors
     /// [`Error::NoSpace`], before any data has moved.
@@ -98,7 +97,7 @@ impl DirectFile {
             .with_space(|| self.node.prepare(first, len, runs.clone(), transfer.growth(), self.dates))
     }
 
-    /// Returns the bytes of `wide`: `data`, which belongs at `offset`, and zeros.
+    /// Returns the contents of `wide`: `data` at file offset `offset`, and zeros around it.
     pub(in crate::file) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
         let narrow = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
         let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
@@ -109,7 +108,7 @@ impl DirectFile {
         bytes
     }
 
-    /// Zeroes the rest of the last block.
+    /// Zeroes the rest of the last block of the file.
     pub(in crate::file) fn zero_tail<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>) -> Result<()> {
         if !planted(Fault::TailKept) {
             self.node.wait_for_write_back_at(self.size());
@@ -134,7 +133,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Counts zeros written around data.
+    /// Adds zeros written around data to the statistics.
     pub(in crate::file) fn record_zeros(&self, bytes: usize) {
         if bytes > 0 {
             self.node.record().zeroed(bytes as u64);

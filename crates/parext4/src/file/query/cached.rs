@@ -6,8 +6,8 @@ use crate::file::DirectFile;
 use crate::writeback::pages_of;
 
 impl DirectFile {
-    /// Whether the volume's page cache has any page of the `len` bytes at `offset` now. A caller that holds no range can
-    /// only use it to choose between the ways to read, which are coherent.
+    /// Returns true if the volume's page cache now has any page of the `len` bytes at `offset`. A caller that holds
+    /// no range can use the answer only to choose between the two ways to read, which are coherent.
     #[must_use]
     pub fn has_cached_pages(&self, offset: u64, len: u64) -> bool {
         let mut pages = pages_of(ByteRange::new(offset, offset.saturating_add(len.max(1))));

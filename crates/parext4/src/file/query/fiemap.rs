@@ -1,4 +1,4 @@
-//! Where a file's blocks lie, as FIEMAP tells it.
+//! Maps a file's bytes to device offsets, as FIEMAP does.
 
 use std::ops::Range;
 
@@ -8,32 +8,32 @@ use crate::body::State;
 use crate::error::Result;
 use crate::file::DirectFile;
 
-/// Bytes of a file that lie together on the device, in one state.
+/// Bytes of a file that are contiguous on the device and in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileExtent {
-    /// Where in the file, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where on the device, bytes.
+    /// Offset on the device, in bytes.
     pub device_offset: u64,
-    /// Bytes.
+    /// Length, in bytes.
     pub len: u64,
-    /// Allocated, but nothing is written: it reads as zeros.
+    /// True if the blocks are allocated but not written: they read as zeros.
     pub unwritten: bool,
-    /// Nothing is mapped behind it.
+    /// True if no block after this extent is mapped.
     pub last: bool,
 }
 
 impl DirectFile {
-    /// What the blocks of the bytes in `range` are mapped to, in order, with blocks behind the end of the file; holes
-    /// are left out. As it is at one moment: nobody is waited for, and writes may be under way.
+    /// Returns the extents of the bytes in `range`, in order, including blocks past the end of the file, and without
+    /// holes. The result is a snapshot: the call waits for no operation, and writes may be in flight.
     ///
     /// # Errors
-    /// A corrupt map.
+    /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
         self.node.settle_cache()?;
         let block_size = self.engine().block_size();
-        // Nothing moves meanwhile.
+        // The lock keeps the extents in place.
         let map = self.engine().map(self.inode())?.lock();
         let mapped = map.last().map_or(0, |last| last.end());
         let end = range.end.min(mapped * block_size);

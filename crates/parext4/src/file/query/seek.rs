@@ -1,18 +1,18 @@
-//! Where a file has data.
+//! Finds the data and the holes of a file.
 
 use crate::body::State;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
 
-/// Blocks looked at under one hold of the map.
+/// Blocks searched under one acquisition of the map's lock.
 const STEP: u32 = 1 << 20;
 
 impl DirectFile {
-    /// The first range of written data at or behind byte `offset`, as `(start, end)` in bytes, cut at the
-    /// end of the file. `None` if only holes and blocks that were never written follow.
+    /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
+    /// than the file. Returns `None` if only holes and unwritten blocks follow.
     ///
     /// # Errors
-    /// A corrupt map.
+    /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.settle_cache()?;
         let (size, block_size) = (self.size(), self.engine().block_size());
@@ -22,7 +22,7 @@ impl DirectFile {
         let end_block = u32::try_from(size.div_ceil(block_size)).unwrap_or(u32::MAX);
         let mut at = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
         let mut found: Option<(u32, u32)> = None;
-        // Nothing moves meanwhile.
+        // The lock keeps the extents in place.
         let map = self.engine().map(self.inode())?.lock();
         while at < end_block {
             let run = map.lookup(at, (end_block - at).min(STEP));
@@ -38,7 +38,7 @@ impl DirectFile {
         Ok(found.map(|(start, end)| (bytes(start).max(offset), bytes(end).min(size))))
     }
 
-    /// The first byte at or behind `offset` that was written (`SEEK_DATA`). Blocks that were never written are holes.
+    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`). Unwritten blocks count as holes.
     ///
     /// # Errors
     /// [`Error::NothingAfter`] if there is none; a corrupt map.
@@ -46,7 +46,8 @@ impl DirectFile {
         self.data_range(offset)?.map(|(start, _)| start).ok_or(Error::NothingAfter(offset))
     }
 
-    /// The first byte at or behind `offset` that is in a hole (`SEEK_HOLE`). There is one at the end of the file.
+    /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`). The end of the file counts as a
+    /// hole.
     ///
     /// # Errors
     /// [`Error::NothingAfter`] if the file ends at or before `offset`; a corrupt map.
@@ -60,11 +61,11 @@ impl DirectFile {
         })
     }
 
-    /// Where the written block at byte `offset` lies on the device, as `(device offset, length)` in bytes of
-    /// what lies together from there on. `None` if nothing is written there.
+    /// Returns the device range of the written data that starts at byte `offset`, as `(device offset, length)` in
+    /// bytes, up to where it stops being contiguous. Returns `None` if no data is written there.
     ///
     /// # Errors
-    /// A corrupt map.
+    /// The error of a corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.settle_cache()?;
         let block_size = self.engine().block_size();

@@ -1,4 +1,4 @@
-//! The first steps of a queue's operation: checks, and the [steps](crate::admission::Transfer) to its range.
+//! The first steps of a queued operation: the checks, and the [steps](crate::admission::Transfer) to its range.
 
 use parext4_format::inode::InodeFlags;
 use rangelock::OwnedRangeGuard;
@@ -15,7 +15,7 @@ use crate::fault::{Fault, planted};
 use crate::node::Hold;
 use crate::sync::Arc;
 
-/// What came of a request for a range.
+/// The outcome of a request for a range.
 enum Requested {
     Held(OwnedRangeGuard),
     /// The thread that grants the range hands it to the queue.
@@ -23,7 +23,7 @@ enum Requested {
 }
 
 impl IoQueue {
-    /// Checks a new operation and takes it as far as it goes without waiting.
+    /// Checks a new operation and advances it as far as it goes without waiting.
     pub(super) fn begin(&mut self, key: usize) -> Result<()> {
         let op = &mut self.ops[key];
         let file = self.files.get(op.file);
@@ -54,7 +54,7 @@ impl IoQueue {
         self.advance(key, None)
     }
 
-    /// Drives an operation, which holds `guard` if it was granted, until it is parked, on the device or over.
+    /// Advances an operation, which holds `guard` if it was granted, until it is parked, on the device or over.
     fn advance(&mut self, key: usize, mut guard: Option<OwnedRangeGuard>) -> Result<()> {
         loop {
             if guard.is_none() {
@@ -74,8 +74,8 @@ impl IoQueue {
         }
     }
 
-    /// Requests the range that the operation needs as far as can be seen now. Returns `None` for a read at the end of
-    /// the file.
+    /// Requests the range that the operation needs according to the facts known now. Returns `None` for a read at the
+    /// end of the file.
     fn request(&mut self, key: usize) -> Result<Option<Requested>> {
         let op = &mut self.ops[key];
         let id = op.id(key);
@@ -95,7 +95,7 @@ impl IoQueue {
                 return Err(Error::WouldBlock("another operation holds part of the range"));
             }
             let parked = Arc::clone(parked);
-            // If the range was released just now it is granted at once.
+            // If the range was released since, the lock grants it at once.
             ranges.lock_with(admission.range, admission.mode, move |guard| {
                 parked.give(id, Given::Range(guard))
             });
@@ -103,7 +103,7 @@ impl IoQueue {
         })
     }
 
-    /// Advances the operations that were given what they waited for.
+    /// Advances the parked operations that other threads have resumed.
     pub(super) fn take_parked(&mut self) {
         loop {
             let given = self.parked.take();
@@ -111,7 +111,7 @@ impl IoQueue {
                 return;
             }
             for (id, given) in given {
-                // It may have been cancelled meanwhile.
+                // The operation may have been cancelled since.
                 if self.ops.get(id.key).is_none_or(|op| op.serial != id.serial) {
                     continue;
                 }
@@ -138,7 +138,7 @@ impl IoQueue {
         }
         let (hold, nowait) = (Hold::new(guard), op.nowait);
         let granted = op.transfer.granted(&file.node, &hold, |node, operation| {
-            // Nothing is written back then, so no block changes.
+            // A NOWAIT operation writes nothing back, so it changes no block.
             if nowait {
                 node.check_coherent(operation).map(|()| false)
             } else {

@@ -1,4 +1,4 @@
-//! The last steps of a queue's operation: the map, the size, the range, the completion.
+//! The last steps of a queued operation: it updates the map and the size, releases the range, and completes.
 
 use parext4_device::{Done, Op};
 
@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::sync::Arc;
 
 impl IoQueue {
-    /// Notes that the device has done a part of an operation.
+    /// Records that the device has completed a part of an operation.
     pub(super) fn device_done(&mut self, done: Done) {
         let (key, part) = of_token(done.token);
         let op = &mut self.ops[key];
@@ -27,7 +27,7 @@ impl IoQueue {
         if op.parts > 0 {
             return;
         }
-        // Nobody else has it any more.
+        // The device has released its reference, so this one is the last.
         op.buf = op.buf.take().or_else(|| op.lent.take().and_then(Arc::into_inner));
         let result = match op.error.take() {
             Some(error) => Err(error),
@@ -85,7 +85,7 @@ impl Pending {
         }
     }
 
-    /// Makes what the device has done visible. Returns the operation's result.
+    /// Makes visible what the device has written, or keeps what it has read. Returns the operation's result.
     fn complete(&mut self, file: &DirectFile) -> Result<u64> {
         if self.kind == Kind::Read {
             self.forget_rest(self.transfer.len(), file.sector_size());
@@ -98,13 +98,13 @@ impl Pending {
         Ok(if self.kind == Kind::Append { self.transfer.offset() } else { self.transfer.len() as u64 })
     }
 
-    /// Takes what was prepared for a write, to complete or abandon it.
+    /// Removes the preparation of a write from the operation, to complete or abandon it.
     fn take_prepared<'a>(&mut self, file: &'a DirectFile) -> Prepared<'a> {
         let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator));
         Prepared { runs: std::mem::take(&mut self.runs), debt, modifies: file.dates }
     }
 
-    /// Behind the end of the file nothing is shown of what its last sector holds.
+    /// Zeroes what a read returned of the last sector past the end of the file.
     fn forget_rest(&mut self, count: usize, sector: u32) {
         if let Some(buf) = &mut self.buf {
             let end = buf.len().min(count.next_multiple_of(sector as usize));

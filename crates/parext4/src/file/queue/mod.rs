@@ -1,9 +1,9 @@
-//! Many operations of one thread under way at once.
+//! Queues, with which one thread keeps many operations in flight.
 //!
-//! An operation goes through the same steps as a call that blocks: it takes its place in the queue of its
-//! file's ranges, and when it has its range it is [admitted](admit), prepared, [handed to the device](transfer)
-//! and [finished](finish). Where a call would wait for a range, the operation is parked; whoever grants the
-//! range tells the queue. The queue's thread only waits in [`IoQueue::harvest`].
+//! An operation takes the same steps as a blocking call. It queues for its range; once it holds the range it is
+//! [admitted](admit), prepared, [handed to the device](transfer) and [finished](finish). Where a call would block on
+//! a range, the operation is parked, and the thread that grants the range notifies the queue. The queue's thread
+//! blocks only in [`IoQueue::harvest`].
 
 mod admit;
 mod finish;
@@ -26,11 +26,11 @@ use pending::{Files, Pending};
 use sync::Syncer;
 use transfer::Padding;
 
-/// What to do. A buffer belongs to the queue until it comes back with the [`Completion`].
+/// A request. The queue owns the buffer until it returns it with the [`Completion`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IoRequest {
-    /// As [`DirectFile::read_at`], into the first `len` bytes of `buf`.
+    /// Like [`DirectFile::read_at`], into the first `len` bytes of `buf`.
     Read {
         /// Where to.
         buf: AlignedBuf,
@@ -39,7 +39,7 @@ pub enum IoRequest {
         /// Byte offset in the file.
         offset: u64,
     },
-    /// As [`DirectFile::write_at`], of the first `len` bytes of `buf`.
+    /// Like [`DirectFile::write_at`], of the first `len` bytes of `buf`.
     Write {
         /// Where from.
         buf: AlignedBuf,
@@ -48,26 +48,26 @@ pub enum IoRequest {
         /// Byte offset in the file.
         offset: u64,
     },
-    /// As [`DirectFile::append`], of the first `len` bytes of `buf`.
+    /// Like [`DirectFile::append`], of the first `len` bytes of `buf`.
     Append {
         /// Where from.
         buf: AlignedBuf,
         /// Bytes.
         len: usize,
     },
-    /// As [`DirectFile::sync_data`]: what was completed before is durable then.
+    /// Like [`DirectFile::sync_data`]: makes the operations durable that completed before.
     SyncData,
-    /// As [`DirectFile::sync_all`].
+    /// Like [`DirectFile::sync_all`].
     SyncAll,
 }
 
-/// How to do it.
+/// The flags of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoFlags {
-    /// Rather fail with [`Error::WouldBlock`], and change nothing, than wait before the data moves: for another
-    /// operation's range, for blocks to be allocated or a map to be read, or because the request does not lie
-    /// together on the device. Completing a write into unwritten blocks may still wait for a commit. No effect
-    /// on syncs.
+    /// Fails with [`Error::WouldBlock`], and changes nothing, instead of waiting before the data moves: for the range
+    /// of another operation, for blocks to be allocated or a map to be read, or because the request is not contiguous
+    /// on the device. Completing a write into unwritten blocks may still wait for a commit. The flag has no effect on
+    /// syncs.
     pub nowait: bool,
 }
 
@@ -75,24 +75,23 @@ pub struct IoFlags {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// As given with the request.
+    /// The token that was given with the request.
     pub token: u64,
-    /// Bytes read or written; for an append, the offset where it went; for a sync, 0.
+    /// Bytes read or written; for an append, the offset at which it was written; for a sync, 0.
     pub result: Result<u64>,
     /// The request's buffer.
     pub buf: Option<AlignedBuf>,
 }
 
-/// Operations of one thread under way on the files of one volume.
+/// A queue of one thread's operations in flight on the files of one volume.
 ///
-/// Operations have no order between them, except that overlapping ones of one file take effect one after the
-/// other, and appends get their offsets in the order in which they were submitted.
+/// Operations are unordered, with two exceptions: overlapping operations on one file take effect one after the other,
+/// and appends get their offsets in the order in which they were submitted.
 ///
-/// An operation holds its range until its completion was harvested. A thread that makes a blocking call that
-/// overlaps its own operations in flight therefore waits for ever: harvest first. Likewise before a buffered write,
-/// to any file: it may wait for memory, and that for others who wait for those operations. The volume cannot be closed
-/// while it has queues. Dropping a queue waits for the device and forgets the rest; buffers are owned until
-/// then.
+/// An operation holds its range until its completion is harvested. So a thread deadlocks if it makes a blocking call
+/// that overlaps its own operations in flight: harvest them first. Harvest also before a buffered write to any file:
+/// it may wait for memory, and the memory for threads that wait for the operations in flight. The volume cannot be
+/// closed while it has queues. Dropping a queue waits for the device, and drops the completions and the buffers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -120,26 +119,26 @@ pub struct Completion {
 /// ```
 #[derive(Debug)]
 pub struct IoQueue {
-    /// Until the queue is dropped.
+    /// `None` only while the queue is dropped.
     device: Option<Box<dyn Queue>>,
-    /// Operations begun and not over.
+    /// Operations that have begun and are not over.
     ops: Slab<Pending>,
     files: Files,
     parked: Arc<Parked>,
     syncer: Option<Syncer>,
-    /// Told to operations, so that a slot used again is not taken for what it was.
+    /// The last serial number given to an operation. It distinguishes operations that use the same slot.
     serial: u64,
-    /// Operations that are over and not harvested.
+    /// Operations that are over but not harvested.
     ready: Vec<Completion>,
-    /// What the device has done; kept for its memory.
+    /// Completions from the device; kept between calls to reuse its memory.
     done: Vec<Done>,
     zeros: Padding,
     engine: Use,
 }
 
 impl IoQueue {
-    /// Opens a queue of `depth` requests on the volume's device. The engine counts it until it is dropped, so that the
-    /// volume is not closed before.
+    /// Opens a queue of `depth` requests on the volume's device. The engine counts the queue until it is dropped, so
+    /// the volume cannot be closed before that.
     pub(crate) fn open(engine: &Use, depth: u32) -> Self {
         let device = open_queue(&engine.device, depth);
         // SeqCst, because closing the volume closes it to operations first and loads the count then.
@@ -158,11 +157,11 @@ impl IoQueue {
         }
     }
 
-    /// Begins an operation on a file of the queue's volume. Its result, also an error in the request, comes
-    /// from [`harvest`](Self::harvest), with `token`.
+    /// Begins an operation on a file of the queue's volume. [`harvest`](Self::harvest) returns its result with
+    /// `token`, even if the request is invalid.
     ///
-    /// Does not wait for other operations or for data; it may wait for a commit, or for metadata to be read,
-    /// unless told not to.
+    /// Does not wait for other operations or for data. May wait for a commit or for metadata to be read, unless
+    /// `flags` forbid it.
     pub fn submit(&mut self, file: &DirectFile, request: IoRequest, token: u64, flags: IoFlags) {
         self.serial += 1;
         let file_key = self.files.hold(file);
@@ -177,17 +176,17 @@ impl IoQueue {
         }
     }
 
-    /// Calls this queue's thread back from [`harvest`](Self::harvest).
+    /// Returns a handle that makes this queue's thread return from [`harvest`](Self::harvest).
     #[must_use]
     pub fn waker(&self) -> IoWaker {
         IoWaker::new(&self.parked)
     }
 
-    /// Moves operations on, and appends those that are over to `out`. With `wait`, returns only when there is
-    /// at least one, or none is in flight, or a [waker](Self::waker) calls.
+    /// Advances operations, and appends the completed ones to `out`. With `wait`, blocks until at least one
+    /// completes, none is in flight, or a [waker](Self::waker) wakes the thread.
     ///
     /// # Errors
-    /// The queue's own failure to talk to the device; operations stay in flight.
+    /// The error of a failed device queue; operations stay in flight.
     pub fn harvest(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
         loop {
             self.take_parked();
@@ -212,14 +211,14 @@ impl IoQueue {
         Ok(())
     }
 
-    /// Operations submitted and not yet harvested.
+    /// Returns the number of operations submitted and not yet harvested.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ops.len() + self.ready.len()
     }
 
-    /// Cancels the operations with this token that have not begun: they are over with [`Error::Cancelled`].
-    /// Returns whether there was one. Others go on.
+    /// Cancels the operations with this token that have not begun: they end with [`Error::Cancelled`]. Returns true
+    /// if there was one. Operations that have begun continue.
     pub fn cancel(&mut self, token: u64) -> bool {
         let ours: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.token == token).map(|(key, _)| key).collect();
@@ -229,7 +228,7 @@ impl IoQueue {
                 self.give_up(key);
                 cancelled = true;
             } else if self.ops[key].parts == 1 {
-                // It comes back from the device with that error.
+                // The device completes it with that error.
                 let token = transfer::token(key, 0);
                 cancelled |= self.device.as_mut().is_some_and(|device| device.cancel(token));
             }
@@ -249,14 +248,15 @@ impl Drop for IoQueue {
         let parked: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.is_parked()).map(|(key, _)| key).collect();
         parked.into_iter().for_each(|key| self.give_up(key));
-        // What the device has done is completed; nobody hears of it.
+        // Completes what the device has done; the completions are dropped.
         let mut forgotten = Vec::new();
         while self.device.as_ref().is_some_and(|device| device.in_flight() > 0)
             && self.harvest(true, &mut forgotten).is_ok()
         {
             forgotten.clear();
         }
-        // If the device's queue has failed, this waits until nothing is under way; then ranges may be let go.
+        // If the device's queue has failed, this waits until no request is in flight; then the ranges may be
+        // released.
         self.device = None;
         let rest: Vec<usize> = self.ops.iter().map(|(key, _)| key).collect();
         rest.into_iter().for_each(|key| self.finish(key, Err(Error::Cancelled)));

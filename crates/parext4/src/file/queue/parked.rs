@@ -1,4 +1,4 @@
-//! Where operations of a queue wait for what other threads will give them.
+//! The parked operations of a queue, and the mailbox in which other threads deliver what the operations wait for.
 
 use parext4_device::QueueWaker;
 use rangelock::OwnedRangeGuard;
@@ -15,25 +15,26 @@ use crate::sync::{Arc, Mutex};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpId {
     pub key: usize,
-    /// The slot may be used again; this is not.
+    /// Unlike the slot, the serial number is never reused.
     pub serial: u64,
 }
 
-/// What an operation was waiting for.
+/// What a parked operation waits for.
 #[derive(Debug)]
 pub(super) enum Given {
     Range(OwnedRangeGuard),
     Synced(Result<()>),
 }
 
-/// What other threads have given to the operations of one queue.
+/// The results that other threads have delivered to the operations of one queue.
 #[derive(Debug)]
 pub(super) struct Parked {
     gifts: Mutex<Gifts>,
-    /// Whether the queue's thread is about to sleep and wants to be woken. Who gives looks at it after giving,
-    /// the queue looks for gifts after setting it; both are sequentially consistent, so one sees the other.
+    /// Whether the queue's thread is about to sleep and must be woken. A delivering thread delivers first and then
+    /// reads the flag; the queue's thread sets the flag first and then checks for deliveries. Both are sequentially
+    /// consistent, so at least one of the two threads sees the other's store.
     asleep: AtomicBool,
-    /// Whether somebody wants the queue's thread back, whatever is over.
+    /// Whether a waker wants the queue's thread to return even if no operation is over.
     called: AtomicBool,
     waker: QueueWaker,
     #[cfg(shuttle)]
@@ -43,12 +44,12 @@ pub(super) struct Parked {
 #[derive(Debug, Default)]
 struct Gifts {
     given: Vec<(OpId, Given)>,
-    /// Operations that are over and still have a place in the queue for a range.
+    /// Operations that are over but still queued for a range.
     given_up: Vec<OpId>,
 }
 
 impl Gifts {
-    /// Takes a gift, or hands it back if nobody wants it any more.
+    /// Stores a delivery, or returns it if the operation has given up.
     fn add(&mut self, id: OpId, given: Given) -> Option<Given> {
         match self.given_up.iter().position(|&other| other == id) {
             Some(at) => {
@@ -75,8 +76,8 @@ impl Parked {
         }
     }
 
-    /// Gives something to an operation, from any thread. One that is over lets go of it at once, for nobody may
-    /// look after the queue any more.
+    /// Delivers a result to an operation, from any thread. If the operation is over, drops the result at once,
+    /// because the queue may never be harvested again.
     pub(super) fn give(&self, id: OpId, given: Given) {
         let unwanted = self.gifts.lock().add(id, given);
         if unwanted.is_none() {
@@ -84,7 +85,7 @@ impl Parked {
         }
     }
 
-    /// Has the queue's thread come back from its wait, from any thread.
+    /// Makes the queue's thread return from its wait, from any thread.
     fn call(&self) {
         self.called.store(true, Ordering::SeqCst);
         self.rouse();
@@ -98,17 +99,17 @@ impl Parked {
         }
     }
 
-    /// Whether the queue's thread was called since this was asked last.
+    /// Returns true if the queue's thread was called since the last check, and resets the flag.
     pub(super) fn take_call(&self) -> bool {
         self.called.swap(false, Ordering::SeqCst)
     }
 
-    /// Takes all that was given.
+    /// Takes all deliveries.
     pub(super) fn take(&self) -> Vec<(OpId, Given)> {
         std::mem::take(&mut self.gifts.lock().given)
     }
 
-    /// An operation that waits for a range is over: lets go of it now, or when it is given.
+    /// Ends an operation that waits for a range: drops the range now, or when it is granted.
     pub(super) fn give_up(&self, id: OpId) {
         let mut gifts = self.gifts.lock();
         match gifts.given.iter().position(|&(other, _)| other == id) {
@@ -121,21 +122,22 @@ impl Parked {
         }
     }
 
-    /// Announces that the queue's thread goes to sleep; false if it must not, because something was given or it was
-    /// called.
+    /// Announces that the queue's thread is about to sleep. Returns false if it must not sleep, because a result was
+    /// delivered or a waker called it.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let idle = !self.called.load(Ordering::SeqCst) && self.gifts.lock().given.is_empty();
         idle || planted(Fault::SleepUnchecked)
     }
 
-    /// The queue's thread does not sleep.
+    /// Announces that the queue's thread is awake.
     pub(super) fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
-/// Calls the thread of an [`IoQueue`](super::IoQueue) back from [`harvest`](super::IoQueue::harvest), from any thread.
+/// Makes the thread of an [`IoQueue`](super::IoQueue) return from [`harvest`](super::IoQueue::harvest), from any
+/// thread.
 #[derive(Clone, Debug)]
 pub struct IoWaker(Arc<Parked>);
 
@@ -144,8 +146,9 @@ impl IoWaker {
         Self(Arc::clone(parked))
     }
 
-    /// Has the harvest that waits, or else the next one that would, return though nothing may be over. What was
-    /// written before is seen by the queue's thread then. Wakes are not counted: one return may answer several.
+    /// Makes the blocked harvest return, or else the next one that would block, even if no operation is over. The
+    /// queue's thread then sees everything that the caller wrote before. Wakes are not counted: one return may answer
+    /// several.
     pub fn wake(&self) {
         self.0.call();
     }

@@ -1,4 +1,4 @@
-//! An operation of a queue between its steps.
+//! A queued operation between its steps.
 
 use parext4_device::AlignedBuf;
 use rangelock::RangeLock;
@@ -16,7 +16,7 @@ use crate::operation::Operation;
 use crate::stats::ActiveOperation;
 use crate::sync::Arc;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
@@ -32,25 +32,25 @@ pub(super) struct Pending {
     pub kind: Kind,
     pub token: u64,
     pub serial: u64,
-    /// Its file in [`Files`].
+    /// The key of its file in [`Files`].
     pub file: usize,
     pub nowait: bool,
     /// The buffer, while the device does not have it.
     pub buf: Option<AlignedBuf>,
     /// The buffer of a write, while the device has it too.
     pub lent: Option<Arc<AlignedBuf>>,
-    /// Bytes asked for.
+    /// Length of the request, in bytes.
     pub len: usize,
     /// Its steps to the range that it needs.
     pub transfer: Transfer,
     /// The range, once it is granted.
     pub hold: Option<Hold<Arc<RangeLock>>>,
-    /// For explanations, if they are asked for. Dropped after the range is released.
+    /// The entry from which waits are explained, if they are. Dropped after the range is released.
     pub here: Option<ActiveOperation<OperationsOf>>,
-    /// What the blocks are mapped to.
+    /// The mapping of the operation's blocks.
     pub runs: Runs,
     pub debt: Option<DetachedDebt>,
-    /// Requests on the device.
+    /// Number of requests on the device.
     pub parts: u32,
     /// The first error of a part.
     pub error: Option<Error>,
@@ -65,7 +65,7 @@ impl Pending {
             IoRequest::SyncData => (Kind::SyncData, None, 0, 0),
             IoRequest::SyncAll => (Kind::SyncAll, None, 0, 0),
         };
-        // Whether the file can hold it is checked before the first step.
+        // The first step checks whether the file can hold it.
         let end = offset.saturating_add(len as u64);
         let transfer = match kind {
             Kind::Append => Transfer::appending(Operation::Write { offset, end }, len as u64),
@@ -91,18 +91,18 @@ impl Pending {
         }
     }
 
-    /// The operation at `key`.
+    /// Returns the identity of the operation at `key`.
     pub(super) fn id(&self, key: usize) -> OpId {
         OpId { key, serial: self.serial }
     }
 
-    /// Whether it waits for its range.
+    /// Returns true if the operation waits for its range.
     pub(super) fn is_parked(&self) -> bool {
         self.hold.is_none() && !matches!(self.kind, Kind::SyncData | Kind::SyncAll)
     }
 }
 
-/// The files that operations are under way on, each held once.
+/// The files with operations in flight, each held once.
 #[derive(Debug, Default)]
 pub(super) struct Files(Slab<Held>);
 
@@ -113,10 +113,10 @@ struct Held {
 }
 
 impl Files {
-    /// Holds the file for one operation more.
+    /// Holds the file for one more operation, and returns its key.
     pub(super) fn hold(&mut self, file: &DirectFile) -> usize {
         let is_it = |held: &Held| held.file.is_same(file);
-        // A queue is busy with few files at a time.
+        // A linear search is enough: one queue rarely has operations on many files.
         if let Some((key, held)) = self.0.iter_mut().find(|(_, held)| is_it(held)) {
             held.ops += 1;
             return key;
@@ -124,7 +124,7 @@ impl Files {
         self.0.insert(Held { file: file.clone(), ops: 1 })
     }
 
-    /// Ends one operation's hold. The file may be gone then.
+    /// Releases one operation's hold of a file, which may drop the file.
     pub(super) fn release(&mut self, key: usize) {
         self.0[key].ops -= 1;
         if self.0[key].ops == 0 {

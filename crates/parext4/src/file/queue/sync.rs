@@ -1,4 +1,5 @@
-//! Syncs of a queue: a commit takes the device's time in a thread, which is not to be the queue's.
+//! Syncs of a queue. They run in a thread of their own, because a commit blocks on the device and the queue's thread
+//! must not.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -17,7 +18,7 @@ struct Job {
     all: bool,
 }
 
-/// The thread that syncs, from the first sync of a queue on.
+/// The thread that performs syncs. The first sync of a queue starts it.
 #[derive(Debug)]
 pub(super) struct Syncer {
     jobs: Option<Sender<Job>>,

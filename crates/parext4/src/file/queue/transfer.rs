@@ -1,4 +1,4 @@
-//! The middle of a queue's operation: its blocks, and its data on the way.
+//! The middle steps of a queued operation: it prepares its blocks and hands its data to the device.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::sync::Arc;
 
-/// Whether an operation that was granted its range goes on.
+/// Whether an operation that was granted its range continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Started {
     /// Its requests are on the device, or it is over.
@@ -24,19 +24,19 @@ pub(super) enum Started {
     RequestAgain,
 }
 
-/// The device's token for a part of an operation.
+/// Returns the device token for a part of an operation.
 pub(super) fn token(key: usize, part: usize) -> u64 {
     (part as u64) << 32 | key as u64
 }
 
-/// The operation, and the part of it, of a device's token.
+/// Returns the key of the operation and the index of the part that a device token identifies.
 pub(super) fn of_token(token: u64) -> (usize, usize) {
     let narrow = |half: u64| usize::try_from(half).unwrap_or(usize::MAX);
     (narrow(token & u64::from(u32::MAX)), narrow(token >> 32))
 }
 
 impl IoQueue {
-    /// Hands the data of an operation that has its range to the device.
+    /// Hands the data of an operation that holds its range to the device.
     pub(super) fn transfer(&mut self, key: usize, admission: &Admission) -> Result<Started> {
         match self.ops[key].kind {
             Kind::Read => self.transfer_read(key).map(|()| Started::Yes),
@@ -63,7 +63,7 @@ impl IoQueue {
                 continue;
             };
             let len = piece.data.len().next_multiple_of(sector);
-            // The only piece is read where it belongs.
+            // A single piece is read directly into the operation's buffer.
             let whole = pieces.len() == 1 && op.buf.as_ref().is_some_and(|buf| buf.len() >= len);
             let buf = if whole { op.buf.take() } else { None };
             let buf = buf.unwrap_or_else(|| AlignedBuf::zeroed(len));
@@ -123,7 +123,7 @@ fn prepare<'a>(file: &'a DirectFile, op: &mut Pending, zero_tail: bool) -> Resul
 }
 
 impl Pending {
-    /// What the device is to write: the operation's buffer, or its data among zeros.
+    /// Returns the buffer for the device to write: the operation's own, or its data among zeros.
     fn lend(&mut self, file: &DirectFile) -> Arc<AlignedBuf> {
         let data = self.buf.as_ref().map_or(&[][..], |buf| &buf[..self.len]);
         let buf = match self.transfer.widened() {
@@ -136,7 +136,7 @@ impl Pending {
     }
 }
 
-/// What a piece of a write is made of: zeros, data, the rest of its last sector, zeros.
+/// Returns the segments of a piece of a write: zeros, data, the rest of its last sector, zeros.
 fn segments(
     buf: &Arc<AlignedBuf>,
     piece: &IoSegment,
@@ -168,10 +168,10 @@ fn segments(
 /// Memory around the data of writes.
 #[derive(Debug, Default)]
 pub(super) struct Padding {
-    /// Zeros for as much as a block, made when first needed.
+    /// One block of zeros, allocated when first needed.
     zeros: Option<Arc<AlignedBuf>>,
-    /// Last sectors of writes, the oldest first. Those that the device has written are used again, as it takes longer to
-    /// allocate one than to fill it.
+    /// Last sectors of writes, the oldest first. Sectors that the device has written are reused, because allocating
+    /// one takes longer than filling it.
     sectors: VecDeque<Arc<AlignedBuf>>,
 }
 

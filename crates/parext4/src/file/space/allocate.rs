@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::file::DirectFile;
 use crate::operation::Operation;
 
-/// Blocks asked for at once: what one extent can hold.
+/// Blocks requested at once: the most that one extent can hold.
 const CHUNK: u32 = parext4_format::extent::MAX_UNWRITTEN;
 
 impl DirectFile {
@@ -17,8 +17,8 @@ impl DirectFile {
     /// `keep_size`, the file grows to cover them.
     ///
     /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace); what was allocated until then stays allocated, the size stays as it
-    /// was. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
+    /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure stay allocated, and
+    /// the size does not change. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
@@ -46,7 +46,7 @@ impl DirectFile {
         })
     }
 
-    /// Shows the size up to `end`, unless `keep_size`. It counts as a modification, as with the kernel, either way.
+    /// Raises the size to `end`, unless `keep_size`. Marks the file as modified in either case, as the kernel does.
     pub(in crate::file) fn finish_allocation(&self, end: u64, keep_size: bool) -> Result<()> {
         let inode = self.inode();
         self.engine().transact(1, |handle| {

@@ -9,17 +9,18 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Frees the blocks of `[offset, offset + len)` bytes, which read as zeros then; of blocks that the range covers
-    /// in part, what it covers is zeroed. Any offset and length will do. The size stays as it is, and so do blocks
-    /// that were allocated behind it.
+    /// Frees the blocks of `[offset, offset + len)` bytes, which then read as zeros. In blocks that the range covers
+    /// in part, zeroes the bytes that it covers. Accepts any offset and length. Changes neither the size nor the
+    /// blocks that were allocated past the end of the file.
     ///
-    /// A crash before the next sync may leave any part of it undone, and of the zeros at its edges any sector.
+    /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
+    /// blocks.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or can only be appended to;
-    /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be cut and even the blocks kept for metadata are
-    /// used up, with the edges zeroed; what the device gives.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if an extent must be split and even the blocks reserved for metadata
+    /// are used up, with the edges zeroed; the errors of the device.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
@@ -27,7 +28,7 @@ impl DirectFile {
         held.release_if_planted(Fault::PunchUnheld);
         let (size, block_size, asked) =
             (self.size(), self.engine().block_size(), ByteRange::new(offset, end));
-        // The last block goes as a whole.
+        // A range that reaches the end of the file includes all of the last block.
         let end = if end < size { end } else { size.next_multiple_of(block_size) };
         if offset >= end.min(size) {
             return self.finish_allocation(size, true);
@@ -39,7 +40,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Frees the blocks of `[first, end)`, in as many transactions as it takes.
+    /// Frees the blocks of `[first, end)`, in as many transactions as necessary.
     fn free_range(&self, first: u32, end: u32) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let free = || {

@@ -9,17 +9,17 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Sets the size in bytes: cuts the file, or extends it with zeros that take no space.
+    /// Sets the size in bytes: truncates the file, or extends it with a hole, which reads as zeros.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::NotPermitted`](crate::Error::NotPermitted) for a
-    /// file that is immutable or can only be appended to; or what the device gives.
+    /// file that is immutable or append-only; or the errors of the device.
     pub fn set_len(&self, size: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         self.node.end_of(0, size)?;
         if size > self.inode().disk_size() {
-            // The size on the device is about to cover what is in memory only. What others write meanwhile is zeros
-            // after a crash, as what any write leaves that comes behind them.
+            // The size on the device is about to cover cached data that was never written back. Data that other
+            // threads write meanwhile reads as zeros after a crash, like that of any write past a hole.
             self.node.settle_cache()?;
         }
         let held = self.node.admit(Operation::SetLen { size })?;
@@ -29,7 +29,7 @@ impl DirectFile {
                 self.zero_tail(held.hold())?;
             }
         } else {
-            // What is cut off must not come back when the file grows again.
+            // Truncated data must not reappear when the file grows again.
             self.node.zero_rest_of_block(held.hold(), size)?;
             self.inode().set_tail_clean();
         }
@@ -43,12 +43,13 @@ impl DirectFile {
         if size == 0 && old > 0 {
             self.inode().set_emptied();
         }
-        // Offsets handed out to appends that wait for this range are void.
+        // Appends that wait for this range lose the offsets that they claimed.
         self.inode().tail.lock().set(self.size());
         result
     }
 
-    /// Sets the size in one transaction, and frees what is cut off in that and as many more as it takes.
+    /// Sets the size in one transaction, and frees the truncated blocks in that transaction and as many more as
+    /// necessary.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let keep = size.div_ceil(engine.block_size());
@@ -61,8 +62,7 @@ impl DirectFile {
             if size > old || engine.remove_from(handle, inode, keep)? {
                 return Ok(true);
             }
-            // The rest takes more transactions; should we not come to that, whoever opens the volume
-            // next goes on.
+            // Freeing the rest takes more transactions. After a crash, recovery of the orphan list continues it.
             engine.orphans.add(engine, handle, inode)?;
             Ok(false)
         })?;

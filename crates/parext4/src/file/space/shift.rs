@@ -1,8 +1,8 @@
-//! Taking ranges out of a file and putting holes in: what is behind moves.
+//! Collapses and inserts ranges: the bytes after the range move.
 //!
-//! All of it is one transaction, unless that would take more than half of the journal. Then the hole moves through
-//! the file step by step: a crash in between leaves all data that was, in its order, and somewhere at or behind the
-//! offset the hole. The size is the larger one meanwhile.
+//! The move is one transaction, unless that would take more than half of the journal. Then the hole moves through the
+//! file step by step. A crash in between keeps all data, in order, with the hole at or after the offset. Meanwhile
+//! the size is the larger of the two.
 
 use crate::body::{CUT_BLOCKS, Shift};
 use crate::error::{Error, Result};
@@ -12,17 +12,16 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Takes `[offset, offset + len)` bytes out of the file: what is behind moves down by `len`. Both are multiples
-    /// of the block size, and the range ends before the file does.
+    /// Removes `[offset, offset + len)` bytes from the file: the bytes after the range move down by `len`. Both are
+    /// multiples of the block size, and the range ends before the end of the file.
     ///
-    /// A crash shows the file as it was before or after, unless it has so many extents that moving them takes several
-    /// transactions: then zeros may be found in place of the range, or further behind.
+    /// After a crash the file is as it was before or after the call. If it has so many extents that moving them takes
+    /// several transactions, zeros may remain in place of the range, or further on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range off the blocks, an empty one, or one that reaches the end of the file;
-    /// [`Error::NotPermitted`] for a file that is immutable or can only be appended to; [`Error::NoSpace`] if an
-    /// extent must be cut and even the blocks kept for metadata are used up, with nothing changed; what the device
-    /// gives.
+    /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or reaches the end of the file;
+    /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`] if an extent must be
+    /// split and even the blocks reserved for metadata are used up, with nothing changed; the errors of the device.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_blocks(offset, len)?;
@@ -34,14 +33,14 @@ impl DirectFile {
         self.settle_shift(self.engine().with_space(|| self.collapse(offset, len)))
     }
 
-    /// Puts `len` bytes of zeros into the file at `offset`, which take no space: what was there and behind moves up.
-    /// Both are multiples of the block size, and `offset` is before the end of the file.
+    /// Inserts a hole of `len` bytes at `offset`: the bytes from `offset` on move up by `len`. Both are multiples of
+    /// the block size, and `offset` is before the end of the file.
     ///
-    /// For a crash see [`collapse_range`](Self::collapse_range).
+    /// A crash has the effects described for [`collapse_range`](Self::collapse_range).
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range off the blocks, an empty one, or one that begins behind the end of the file;
-    /// [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
+    /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or begins at or past the end of the
+    /// file; [`Error::FileTooLarge`]; [`Error::NotPermitted`] and [`Error::NoSpace`] as for
     /// [`collapse_range`](Self::collapse_range).
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
@@ -61,7 +60,7 @@ impl DirectFile {
         self.settle_shift(self.insert(offset, len))
     }
 
-    /// Offsets handed out to appends that wait for the range are void.
+    /// Voids the offsets that waiting appends claimed, whatever the result of the shift, and returns that result.
     fn settle_shift(&self, result: Result<()>) -> Result<()> {
         if !planted(Fault::ShiftKeepsClaims) {
             self.inode().tail.lock().set(self.size());
@@ -78,7 +77,7 @@ impl DirectFile {
         let mut step = || {
             engine.transact(engine.shift_credits(inode, first, count)?, |handle| {
                 removed = removed || engine.remove_range(handle, inode, first, end.into())?;
-                // Nothing is cut: a hole is before it.
+                // The shift splits no extent, because a hole precedes it.
                 let mut none = engine.allocator.reserve(0)?;
                 let done = removed && engine.shift(handle, inode, &mut shift, &mut none)?;
                 if done {
@@ -112,7 +111,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// The end of a range of whole blocks.
+    /// Returns the end of a range of whole blocks.
     fn end_of_blocks(&self, offset: u64, len: u64) -> Result<u64> {
         let block_size = self.engine().block_size();
         if !(offset | len).is_multiple_of(block_size) {

@@ -1,4 +1,4 @@
-//! Turning ranges to zeros.
+//! Zeroes ranges of a file.
 
 use crate::admission::Transfer;
 use crate::error::Result;
@@ -7,17 +7,18 @@ use crate::inode::FIXED;
 use crate::operation::Operation;
 
 impl DirectFile {
-    /// Has `[offset, offset + len)` bytes read as zeros, on blocks that are allocated: whole blocks become unwritten;
-    /// of written blocks that the range covers in part, what it covers is zeroed. Any offset and length will do. Unless
-    /// `keep_size`, the file grows to cover the range.
+    /// Makes `[offset, offset + len)` bytes read as zeros, on allocated blocks. Whole blocks become unwritten. In
+    /// written blocks that the range covers in part, zeroes the bytes that it covers. Accepts any offset and length.
+    /// Unless `keep_size`, the file grows to cover the range.
     ///
-    /// A crash before the next sync may leave any part of it undone, and of the zeros at its edges any sector.
+    /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
+    /// blocks.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
-    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or can only be appended to;
-    /// [`Error::NoSpace`](crate::Error::NoSpace), after which some of the range is zeroed or allocated, and the size
-    /// is as before; what the device gives.
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;
+    /// [`Error::NoSpace`](crate::Error::NoSpace), after which a part of the range may be zeroed or allocated, and the
+    /// size is as before; the errors of the device.
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;

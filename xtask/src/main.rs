@@ -52,13 +52,7 @@ enum Command {
         list: bool,
     },
     /// The rules of the house: imports, locks, hazards, prose; reads the sources and builds nothing
-    Tidy {
-        /// Print every excluded phrase, also in files whose prose is not finished, and count them by file
-        #[arg(long)]
-        all_prose: bool,
-        /// With --all-prose: only files whose paths begin so
-        paths: Vec<String>,
-    },
+    Tidy,
     /// Trees copied in and out over the matrix of mke2fs options, against the kernel
     Tree(Length),
     /// Volumes that parext4 makes, under fio in the kernel
@@ -146,8 +140,7 @@ fn run(command: Command) -> Result<bool> {
             return Ok(true);
         }
         Command::Test { only, .. } => return steps::test(&only),
-        Command::Tidy { all_prose: true, paths } => return tidy::all_prose(&paths),
-        Command::Tidy { .. } => ("tidy", Length { long: false }),
+        Command::Tidy => ("tidy", Length { long: false }),
         Command::Tree(length) => ("tree", length),
         Command::Mkfs(length) => ("mkfs", length),
         Command::Dirty(length) => ("dirty", length),

@@ -13,8 +13,6 @@ mod source;
 
 pub use finding::Finding;
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 
 use crate::report::Report;
@@ -35,20 +33,4 @@ pub fn run(report: &mut Report) -> Result<()> {
     report.case("files", || fail_on(files::check(&tree.rust)));
     report.case("phrases", || fail_on(prose::check(&tree)));
     Ok(())
-}
-
-/// Prints every phrase that the prose rules exclude in `paths` (all files if empty), and the number of them by file.
-/// Returns true if there is none.
-pub fn all_prose(paths: &[String]) -> Result<bool> {
-    let tree = Tree::read(root())?;
-    let mut findings = prose::all(&tree);
-    findings.retain(|finding| {
-        paths.is_empty() || paths.iter().any(|path| finding.file.starts_with(path.as_str()))
-    });
-    findings.iter().for_each(|finding| println!("{finding}"));
-    let mut counts = BTreeMap::<&str, usize>::new();
-    findings.iter().for_each(|finding| *counts.entry(&finding.file).or_default() += 1);
-    counts.iter().for_each(|(file, count)| println!("{count:6}  {file}"));
-    println!("{:6}  phrases in {} of {} files", findings.len(), counts.len(), tree.len());
-    Ok(findings.is_empty())
 }

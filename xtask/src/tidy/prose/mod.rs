@@ -3,7 +3,6 @@
 //! Lines of one paragraph are joined first, so a phrase that spans two lines is found. Code between backticks or fences and
 //! placeholders between braces are not prose, nor are the string literals of this module.
 
-mod finished;
 mod phrases;
 
 use super::Finding;
@@ -21,13 +20,8 @@ struct Paragraph {
 /// The folder of this module, whose string literals are the excluded phrases.
 const HERE: &str = "xtask/src/tidy/prose/";
 
-/// Returns a finding for each excluded phrase in a file whose prose is finished.
+/// Returns a finding for each excluded phrase.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    all(tree).into_iter().filter(|finding| finished::covers(&finding.file)).collect()
-}
-
-/// Returns a finding for each excluded phrase in any file.
-pub fn all(tree: &Tree) -> Vec<Finding> {
     let phrases = Phrases::new();
     let rust =
         tree.rust.iter().flat_map(|rust| paragraphs_of_rust(rust).map(|found| (rust.path.as_str(), found)));

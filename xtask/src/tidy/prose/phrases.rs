@@ -92,7 +92,7 @@ const PHRASES: &[Phrase] = &[
     phrase(r"\b(anew|whence|thence|hither|thither|hitherto)\b", "", "again, from which, until now"),
     phrase(r"\bfor want of\b", "", "because there is no ..."),
     phrase(r"\b(ride|rides|riding|rode) along\b", "", "is written with, is added to"),
-    phrase(r"/work/\w+|\bissue #?\d+\b|\bshared/[a-z-]+\.md\b", "", "nothing: a reader cannot find it"),
+    phrase(r"/(home|root)/\w+|\bissue #?\d+\b", "", "nothing: a reader cannot find it"),
     phrase(r"\bhear(s|d)? of\b", "", "is notified of, receives"),
 ];
 

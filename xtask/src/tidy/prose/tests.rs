@@ -1,14 +1,14 @@
 //! Excluded phrases are found where prose is, and plain sentences pass.
 
 use super::phrases::Phrases;
-use super::{Rust, Tree, all};
+use super::{Rust, Tree, check};
 
 fn findings(rust: &str, markdown: &str) -> Vec<String> {
     let tree = Tree {
         rust: vec![Rust::read("a.rs", rust).unwrap()],
         markdown: vec![("b.md".to_owned(), markdown.to_owned())],
     };
-    all(&tree).iter().map(ToString::to_string).collect()
+    check(&tree).iter().map(ToString::to_string).collect()
 }
 
 fn hits(text: &str) -> Vec<String> {

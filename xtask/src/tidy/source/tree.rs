@@ -41,11 +41,6 @@ impl Tree {
         self.markdown.iter().find(|(name, _)| name == path).map_or("", |(_, text)| text)
     }
 
-    /// The number of files.
-    pub fn len(&self) -> usize {
-        self.rust.len() + self.markdown.len()
-    }
-
     fn read_dir(&mut self, root: &Path, dir: &str) -> Result<()> {
         let mut entries = fs::read_dir(root.join(dir))?.collect::<std::io::Result<Vec<_>>>()?;
         entries.sort_by_key(|entry| entry.file_name());

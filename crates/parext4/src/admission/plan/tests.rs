@@ -176,7 +176,7 @@ fn everything_else() {
             [drained(SetsSize), drained(SetsSize), from(last)],
         ),
         (
-            "allocate behind the end",
+            "allocate past the end",
             allocate(true),
             unknown,
             [drained(Allocates), drained(Allocates), own(SIZE + 7680, SIZE + 11776, Allocates)],
@@ -207,7 +207,7 @@ fn layout() {
             [drained(PunchesHole), drained(PunchesHole), own(4096, 8192, PunchesHole)],
         ),
         (
-            "punch parts of blocks, also behind the end",
+            "punch parts of blocks, also past the end",
             Operation::PunchHole { offset: 5000, end: SIZE + 1 },
             unknown,
             [drained(PunchesHole), drained(PunchesHole), own(4096, last + 4096, PunchesHole)],
@@ -277,13 +277,13 @@ fn buffered() {
             [alone(WritesCached), alone(WritesCached), own(100, 300, WritesCached)],
         ),
         (
-            "write behind the end",
+            "write past the end",
             buffered_write(SIZE + 5000, SIZE + 5001),
             cached,
             [alone(WritesCached), alone(WritesCached), own(SIZE + 5000, SIZE + 5001, WritesCached)],
         ),
         (
-            "write behind an end with rubbish",
+            "write past an end with stale bytes",
             buffered_write(SIZE + 5000, SIZE + 5001),
             dirty_tail,
             [alone(WritesCached), alone(WritesCached), own(SIZE - 512, SIZE + 5001, ZeroesTail)],

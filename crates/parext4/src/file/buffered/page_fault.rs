@@ -40,7 +40,7 @@ impl File {
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
             Some(_held) => Ok(self.bring_in(offset)?.is_some()),
-            None => Err(behind_end(offset)),
+            None => Err(past_end(offset)),
         }
     }
 
@@ -49,7 +49,7 @@ impl File {
         loop {
             let end = self.size().min(start + PAGE as u64);
             if end <= offset {
-                return Err(behind_end(offset));
+                return Err(past_end(offset));
             }
             let _held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
             // The file may have been truncated while this thread waited. If the page is still inside, the next
@@ -80,6 +80,6 @@ fn page_start(offset: u64) -> u64 {
     offset - offset % PAGE as u64
 }
 
-fn behind_end(offset: u64) -> Error {
-    Error::invalid(format_args!("a page fault at offset {offset}, behind the end of the file"))
+fn past_end(offset: u64) -> Error {
+    Error::invalid(format_args!("a page fault at offset {offset}, past the end of the file"))
 }

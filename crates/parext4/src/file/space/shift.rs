@@ -15,8 +15,8 @@ impl DirectFile {
     /// Removes `[offset, offset + len)` bytes from the file: the bytes after the range move down by `len`. Both are
     /// multiples of the block size, and the range ends before the end of the file.
     ///
-    /// After a crash the file is as it was before or after the call. If it has so many extents that moving them takes
-    /// several transactions, zeros may remain in place of the range, or further on.
+    /// After a crash the file is as it was before or after the call. If moving its extents takes several
+    /// transactions, zeros may remain in place of the range, or further on.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or reaches the end of the file;

@@ -123,13 +123,15 @@ impl Node {
         Ok(Prepared { runs, debt, modifies: dates })
     }
 
-    /// Releases what was prepared for a write that is not completed.
-    ///
-    /// # Errors
-    /// The error of a corrupt map.
-    pub(crate) fn abandon(&self, prepared: Prepared<'_>) -> Result<()> {
+    /// Releases what was prepared for a write that is not completed. Only logs the error of a corrupt map, because the
+    /// caller reports the error that ended the write.
+    pub(crate) fn abandon(&self, prepared: Prepared<'_>) {
         let Prepared { runs, debt, .. } = prepared;
-        if debt.is_some_and(|debt| debt.pinned) { self.unpin(&runs) } else { Ok(()) }
+        if debt.is_some_and(|debt| debt.pinned)
+            && let Err(error) = self.unpin(&runs)
+        {
+            tracing::debug!("abandoning a write that was prepared: {error}");
+        }
     }
 
     /// Reserves, without waiting, what the completion of a write of `[offset, end)` needs.

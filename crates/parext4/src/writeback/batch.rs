@@ -182,7 +182,10 @@ impl<'a, 'b> Batch<'a, 'b> {
                     let prepared = Prepared { modifies: false, ..prepared };
                     self.node.complete(prepared, end.min(self.page_runs[of].size))
                 }
-                Err(_) => self.node.abandon(prepared),
+                Err(_) => {
+                    self.node.abandon(prepared);
+                    Ok(())
+                }
             };
             self.record(of, ended);
         }

@@ -68,7 +68,10 @@ impl DirectFile {
         held.release_if_planted(Fault::ReleaseBeforeConversion);
         match written {
             Ok(()) => self.node.complete(prepared, transfer.target().end())?,
-            Err(error) => return self.node.abandon(prepared).and(Err(error)),
+            Err(error) => {
+                self.node.abandon(prepared);
+                return Err(error);
+            }
         }
         held.set_done();
         Ok(())

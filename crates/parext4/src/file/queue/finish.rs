@@ -43,10 +43,8 @@ impl IoQueue {
         if matches!(result, Err(Error::WouldBlock(_))) {
             file.node.record().refused();
         }
-        if op.debt.is_some()
-            && let Err(error) = file.node.abandon(op.take_prepared(file))
-        {
-            tracing::debug!("abandoning a write that was prepared: {error}");
+        if op.debt.is_some() {
+            file.node.abandon(op.take_prepared(file));
         }
         match &mut op.hold {
             Some(hold) => op.transfer.release(&file.node, hold, result.is_ok()),

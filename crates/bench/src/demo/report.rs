@@ -81,7 +81,7 @@ impl Report<'_> {
         };
         let why = match self.policy {
             Policy::Range => {
-                "They wait for each other only where their bytes overlap. Kernel ext4 locks the whole file for appends,\n\
+                "They wait for each other only where their bytes overlap. The ext4 of Linux 6.18 locks the whole file for appends,\n\
                  for writes into holes and for every buffered write, so threads in one file queue there."
             }
             Policy::Exclusive | Policy::SharedOverwrite => {

@@ -1,8 +1,9 @@
 //! Planted faults: guards of the engine that a model test removes, to prove that the model detects their absence.
 //!
-//! A guard asks [`planted`] whether it is removed. Only builds with `--cfg shuttle` can plant faults; in all other builds
-//! [`planted`] is false at compile time, so a guard costs nothing. Each variant describes the faulty behaviour, after the
-//! invariants (I) and hazards (H) of `docs/design.md` that the guard upholds.
+//! `guarded!` encloses a guard, and `when_planted!` a step that only a fault adds. Code reads as if both were absent: the
+//! first argument of each names the fault, and the second of `guarded!` is what the engine does. Only builds with
+//! `--cfg shuttle` can plant faults; in all other builds the macros leave the guard alone. Each variant of [`Fault`]
+//! describes the faulty behaviour, after the invariants (I) and hazards (H) of `docs/design.md` that the guard upholds.
 
 /// A guard that can be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +217,7 @@ pub fn plant(fault: Fault) {
     PLANTED.set(fault);
 }
 
-/// Returns true if `fault` is planted.
+/// Returns true if `fault` is planted. Called only by the macros of this module.
 #[cfg(shuttle)]
 pub(crate) fn planted(fault: Fault) -> bool {
     PLANTED.get() == fault
@@ -227,3 +228,25 @@ pub(crate) fn planted(fault: Fault) -> bool {
 pub(crate) const fn planted(_: Fault) -> bool {
     false
 }
+
+/// Evaluates `$guard`. While `$fault` is planted, evaluates `$without` instead, or without one yields the default of the
+/// type: nothing is done, `false`, `None` or 0.
+macro_rules! guarded {
+    ($fault:expr, $guard:expr $(,)?) => {
+        guarded!($fault, $guard, Default::default())
+    };
+    ($fault:expr, $guard:expr, $without:expr $(,)?) => {
+        if cfg!(shuttle) && $crate::fault::planted($fault) { $without } else { $guard }
+    };
+}
+pub(crate) use guarded;
+
+/// Executes `$step` only while `$fault` is planted.
+macro_rules! when_planted {
+    ($fault:expr, $step:expr $(,)?) => {
+        if cfg!(shuttle) && $crate::fault::planted($fault) {
+            $step;
+        }
+    };
+}
+pub(crate) use when_planted;

@@ -7,7 +7,6 @@ use super::transfer::{EndClaim, RangeRequest, Transfer};
 use super::{Admission, Granted};
 use crate::body::Runs;
 use crate::error::Result;
-use crate::fault::Fault;
 use crate::node::{Hold, Node};
 use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations};
@@ -36,10 +35,10 @@ impl<'a> HeldRange<'a> {
         &self.hold
     }
 
-    /// Releases the range if `fault` is planted.
+    /// Releases the range before the end of the call, as only a planted fault does.
     #[inline]
-    pub(crate) fn release_if_planted(&mut self, fault: Fault) {
-        self.hold.release_if_planted(fault);
+    pub(crate) fn release(&mut self) {
+        self.hold.release();
     }
 
     /// Marks the operation as successful, so an append keeps the bytes that it claimed.

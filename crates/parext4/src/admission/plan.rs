@@ -3,7 +3,7 @@
 
 use rangelock::{ByteRange, Mode};
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::operation::{Operation, Reason};
 use crate::page_cache::PAGE;
 use crate::policy::Policy;
@@ -179,9 +179,9 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             (behind(offset, end), Mode::Exclusive, Reason::InsertsRange)
         }
     };
-    let whole_pages = file.cached && operation.bypasses_cache() && !planted(Fault::PagesUnheld);
+    let whole_pages = guarded!(Fault::PagesUnheld, file.cached && operation.bypasses_cache());
     let range = if whole_pages { range.round_out(PAGE as u64) } else { range };
-    let range = if planted(Fault::HoldWholeFile) { ByteRange::ALL } else { range };
+    let range = guarded!(Fault::HoldWholeFile, range, ByteRange::ALL);
     Admission { range, mode, zero_tail, drains: false, reason }
 }
 
@@ -189,19 +189,19 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
 /// (H21).
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
-    if planted(Fault::EdgesUnheld) { own } else { own.round_out(file.block_size) }
+    guarded!(Fault::EdgesUnheld, own.round_out(file.block_size), own)
 }
 
 /// Returns everything from `offset` on, because collapsing or inserting `[offset, end)` moves all later bytes (H20).
 fn behind(offset: u64, end: u64) -> ByteRange {
-    if planted(Fault::ShiftUnheld) { ByteRange::new(offset, end) } else { ByteRange::starting_at(offset) }
+    guarded!(Fault::ShiftUnheld, ByteRange::starting_at(offset), ByteRange::new(offset, end))
 }
 
 /// Returns the range of a write and its reason, without the old last block of the file.
 fn own_range(offset: u64, end: u64, file: &FileState) -> (ByteRange, Reason) {
     let (own, blocks) = (ByteRange::new(offset, end), file.blocks);
-    let own_bytes = is_aligned(offset, end, file) || blocks.edges_written || planted(Fault::OwnBytesOnly);
-    if !own_bytes {
+    let needs_edges = !is_aligned(offset, end, file) && !blocks.edges_written;
+    if guarded!(Fault::OwnBytesOnly, needs_edges) {
         return (own.round_out(file.block_size), Reason::InitialisesBlock);
     }
     let reason = if end > file.size {
@@ -224,7 +224,7 @@ fn with_tail(
     file: &FileState,
     zero_tail: bool,
 ) -> (ByteRange, Mode, Reason) {
-    if !zero_tail || planted(Fault::TailUnheld) {
+    if !guarded!(Fault::TailUnheld, zero_tail) {
         return (range, Mode::Exclusive, reason);
     }
     let start = range.start().min(file.size - file.size % file.block_size);

@@ -17,7 +17,7 @@ use super::{Admission, plan};
 use crate::allocator::Growth;
 use crate::body::Runs;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Claim;
 use crate::node::{Hold, Node};
 use crate::operation::Operation;
@@ -202,7 +202,7 @@ impl Transfer {
         // The map is loaded before the lock of the tail is acquired.
         node.engine.map(&node.inode)?;
         let mut tail = node.inode.tail.lock();
-        let offset = if planted(Fault::AppendAtSize) { node.inode.size() } else { tail.end() };
+        let offset = guarded!(Fault::AppendAtSize, tail.end(), node.inode.size());
         let operation = self.operation.at(offset, node.end_of(offset, len)?);
         if matches!(operation, Operation::Write { .. }) {
             node.check_offset(offset)?;
@@ -268,8 +268,8 @@ impl Transfer {
             return Ok(None);
         }
         let granted = node.plan_held(self.requested(), held, settle)?;
-        if granted.is_none() && planted(Fault::ClaimAgain) {
-            self.claim.settle(node, false);
+        if granted.is_none() {
+            when_planted!(Fault::ClaimAgain, self.claim.settle(node, false));
         }
         let is_enough = granted.is_some()
             && self.confirm_announcement(node)
@@ -293,7 +293,7 @@ impl Transfer {
     fn confirm_widened(&mut self, node: &Node) -> Result<bool> {
         let Some(wide) = self.widened else { return Ok(true) };
         let now = node.widened_range(self.offset(), self.end())?;
-        let unchanged = now == WidenedRange::Range(wide) || planted(Fault::WidenBlindly);
+        let unchanged = guarded!(Fault::WidenBlindly, now == WidenedRange::Range(wide), true);
         if !unchanged {
             self.widened = None;
         }
@@ -308,8 +308,8 @@ impl Transfer {
     #[inline]
     fn confirm_size(&mut self, node: &Node) -> bool {
         let AtEnd::Stops { wanted } = self.at_end else { return true };
-        let held = if planted(Fault::EndUnheld) { wanted } else { self.end() };
-        let size = if planted(Fault::StaleSize) { held } else { node.inode.size() };
+        let held = guarded!(Fault::EndUnheld, self.end(), wanted);
+        let size = guarded!(Fault::StaleSize, node.inode.size(), held);
         self.size = size;
         self.operation = self.operation.at(self.offset(), wanted.min(size));
         size <= held || held == wanted
@@ -363,7 +363,7 @@ impl EndClaim {
     /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`. Idempotent.
     #[inline]
     pub(crate) fn settle(&mut self, node: &Node, done: bool) {
-        if matches!(self, Self::None) || planted(Fault::StakeForgotten) && !done {
+        if matches!(self, Self::None) || guarded!(Fault::StakeForgotten, false, !done) {
             return;
         }
         let (mut tail, size) = (node.inode.tail.lock(), node.inode.size());
@@ -383,9 +383,7 @@ impl EndClaim {
         hold: &mut Hold<L>,
         done: bool,
     ) {
-        if planted(Fault::WithdrawLate) {
-            hold.release();
-        }
+        when_planted!(Fault::WithdrawLate, hold.release());
         self.settle(node, done);
         hold.release();
     }

@@ -8,7 +8,7 @@ use rangelock::ByteRange;
 
 use crate::body::State;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::node::Node;
 use crate::operation::Operation;
 
@@ -52,8 +52,5 @@ impl Node {
 /// Returns the operation that admission plans for a write widened to `wide`.
 pub(super) fn widening(wide: ByteRange) -> Operation {
     let (offset, end) = (wide.start(), wide.end());
-    if planted(Fault::WidenAsWrite) {
-        return Operation::Write { offset, end };
-    }
-    Operation::Widen { offset, end }
+    guarded!(Fault::WidenAsWrite, Operation::Widen { offset, end }, Operation::Write { offset, end })
 }

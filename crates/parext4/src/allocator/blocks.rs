@@ -8,7 +8,7 @@ use parext4_format::{FsBlock, GroupNo};
 use super::free_extents::End;
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::journal::{Freed, Handle};
 use crate::sync::atomic::Ordering;
 
@@ -184,11 +184,7 @@ impl Allocator {
     /// Corruption: blocks outside the volume, blocks of the file system itself, or blocks that are not in use.
     pub(crate) fn free_data(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.mark_free(handle, start, len)?;
-        if planted(Fault::ReuseAtOnce) {
-            self.release(&[Freed { start, len }]);
-        } else {
-            handle.release_data(start, len);
-        }
+        guarded!(Fault::ReuseAtOnce, handle.release_data(start, len), self.release(&[Freed { start, len }]));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use parext4_format::FsBlock;
 
 use super::Run;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Mutex;
 use crate::sync::Rank;
 
@@ -73,7 +73,7 @@ impl Window {
     /// Reclaims the window. Returns its remaining blocks.
     pub(super) fn reclaim(&self) -> Vec<Run> {
         let mut rest = self.rest.lock();
-        let spans = if planted(Fault::WindowOutlivesReturn) { rest.clone() } else { rest.take() };
+        let spans = guarded!(Fault::WindowOutlivesReturn, rest.take(), rest.clone());
         let run = |(start, end)| Run { start: self.run.start + u64::from(start), len: end - start };
         spans.unwrap_or_default().into_iter().map(run).collect()
     }

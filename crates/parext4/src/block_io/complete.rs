@@ -3,7 +3,7 @@
 use super::prepare::{Debt, Prepared};
 use crate::body::Mapping;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
 use crate::node::Node;
 
@@ -40,11 +40,9 @@ impl Node {
     /// Usually the conversion marks each run in its leaf, without a lock. If a run cannot be marked, or the journal
     /// is too small to convert all runs in one transaction, the size follows the conversion piece by piece.
     fn settle(&self, runs: &[Mapping], shown: Shown, mut debt: Debt<'_>) -> Result<()> {
-        if planted(Fault::SizeFirst) {
-            self.inode.raise_size(shown.end);
-        }
+        when_planted!(Fault::SizeFirst, self.inode.raise_size(shown.end));
         let journal = &self.engine.journal;
-        let _outer = planted(Fault::HandleInHandle).then(|| journal.begin(0));
+        let _outer = guarded!(Fault::HandleInHandle, None, Some(journal.begin(0)));
         let last = runs.last().map_or(0, end_of);
         let mut at = runs.first().map_or(0, |run| run.logical.get());
         if !debt.pinned {
@@ -64,7 +62,7 @@ impl Node {
         if debt.pinned {
             self.unpin(runs)?;
         }
-        if planted(Fault::SizeLater) { self.grow(shown) } else { Ok(()) }
+        guarded!(Fault::SizeLater, Ok(()), self.grow(shown))
     }
 
     /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
@@ -92,9 +90,8 @@ impl Node {
     /// conversion. The conversion comes first: otherwise a reader within the new size would find the block unwritten
     /// (H4).
     fn reveal(&self, block: u32, shown: Shown) {
-        if !planted(Fault::SizeLater) {
-            self.inode.raise_size(shown.end.min(u64::from(block) * self.engine.block_size()));
-        }
+        let covered = shown.end.min(u64::from(block) * self.engine.block_size());
+        guarded!(Fault::SizeLater, self.inode.raise_size(covered));
         if shown.modifies {
             self.inode.touch_modified();
         }
@@ -114,9 +111,7 @@ impl Node {
     /// Raises the size to cover data in blocks that were written already.
     fn grow(&self, shown: Shown) -> Result<()> {
         self.engine.transact(1, |handle| {
-            if !planted(Fault::GrowUnjoined) {
-                self.inode.join(handle);
-            }
+            guarded!(Fault::GrowUnjoined, self.inode.join(handle));
             self.inode.raise_size(shown.end);
             if shown.modifies {
                 self.inode.touch_modified();

@@ -15,7 +15,7 @@ use rangelock::ByteRange;
 use crate::allocator::{Allocator, Growth, Reservation};
 use crate::body::{FillOptions, Mapping, Runs, State, worst_case};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::inode::PastEnd;
 use crate::node::Node;
 use crate::policy::SplitAt;
@@ -148,7 +148,7 @@ impl Node {
         let allocator = &self.engine.allocator;
         if self.engine.split_at == SplitAt::Completion {
             let depth = self.engine.map(&self.inode)?.depth();
-            let most = if planted(Fault::ReserveNothing) { 0 } else { worst_case(depth + 1) };
+            let most = guarded!(Fault::ReserveNothing, worst_case(depth + 1));
             match allocator.reserve(most) {
                 Ok(reservation) => return Ok(Debt { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}

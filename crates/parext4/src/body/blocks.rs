@@ -10,7 +10,7 @@ use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, Growth, Res
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::sync::Arc;
@@ -110,9 +110,8 @@ impl Engine {
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
         let asked = len;
-        if u64::from(options.held) * u64::from(self.layout.block_size) < inode.size()
-            && !planted(Fault::AheadWithin)
-        {
+        let ends_within = u64::from(options.held) * u64::from(self.layout.block_size) < inode.size();
+        if guarded!(Fault::AheadWithin, ends_within) {
             len = len.min(options.held.saturating_sub(start));
         }
         let holes: Vec<(u32, u32)> = map
@@ -178,7 +177,7 @@ impl Engine {
     ) -> Result<bool> {
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
             let writer = writer.get_or_insert_with(|| map.lock());
-            if !map.is_hole(extent.logical.get(), extent.len) && !planted(Fault::FillBlindly) {
+            if guarded!(Fault::FillBlindly, !map.is_hole(extent.logical.get(), extent.len)) {
                 return Ok(false);
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;

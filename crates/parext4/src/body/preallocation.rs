@@ -7,7 +7,7 @@ use rangelock::{ByteRange, Mode};
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Rank, hold};
 
@@ -29,7 +29,7 @@ impl Engine {
         }
         let _held = hold(Rank::Range);
         let alone = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive);
-        if alone.is_none() && !planted(Fault::AheadUnheld) {
+        if guarded!(Fault::AheadUnheld, alone.is_none()) {
             return;
         }
         // There is no caller to report an error to. Blocks that stay mapped do no harm.

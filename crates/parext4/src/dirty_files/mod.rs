@@ -23,7 +23,7 @@ pub use writer_limit::WriterLimit;
 use writer_limit::WriterLimit;
 pub(crate) use writer_limit::WriterSlot;
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::{Cached, Inode};
 use crate::page_cache::{PAGE, PageCache};
 use crate::sync::{Arc, Mutex, Rank, yield_now};
@@ -115,11 +115,11 @@ impl DirtyFiles {
     /// Adds a file to the list. Returns true if the list was empty. The inode's flag is set under the list's lock, so a sync that
     /// sees the flag also finds the inode.
     pub(crate) fn add(&self, inode: &Arc<Inode>, cached: &Cached) -> bool {
-        if planted(Fault::ListedAhead) {
+        when_planted!(Fault::ListedAhead, {
             cached.list();
             // Long enough for a write and a sync.
             (0..1000).for_each(|_| yield_now());
-        }
+        });
         let mut files = self.files.lock();
         cached.list();
         files.add(key(inode), Arc::clone(inode), Instant::now());
@@ -140,7 +140,7 @@ impl DirtyFiles {
     pub(crate) fn remove_if_clean(&self, inode: &Arc<Inode>, cached: &Cached) {
         // `unlist` scans the pages under the list's lock, and all writers of the file block on that lock meanwhile. This check
         // avoids the scan while the file has work.
-        if cached.has_work() && !planted(Fault::UnlistedWhileChecked) {
+        if guarded!(Fault::UnlistedWhileChecked, cached.has_work()) {
             return;
         }
         let mut files = self.files.lock();

@@ -4,7 +4,7 @@
 //! beside the dirty pages. Without that, a writer could wait for memory while it holds its range, and the dirty pages that
 //! would free memory could be in that range.
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::stripes::{Padded, number_of_thread};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ impl Drop for WriterSlot<'_> {
     fn drop(&mut self) {
         let Self(shard) = self;
         shard.free.fetch_add(1, Ordering::SeqCst);
-        if shard.waiting.load(Ordering::SeqCst) > 0 && !planted(Fault::PlaceFreedUnheard) {
+        if guarded!(Fault::PlaceFreedUnheard, shard.waiting.load(Ordering::SeqCst) > 0) {
             // Acquiring the lock guarantees that a thread that found no free slot is already parked, so the notification
             // cannot be lost.
             drop(shard.lock.lock());

@@ -2,7 +2,7 @@
 
 use super::LazyTimes;
 use crate::allocator::Allocator;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::health::Health;
 use crate::journal::{CommitHooks, Freed, Handle};
 use crate::sync::Arc;
@@ -31,9 +31,7 @@ impl CommitHooks for Hooks {
                 waiting.push(inode);
                 break;
             }
-            if !planted(Fault::ListedForEver) {
-                inode.unlist();
-            }
+            guarded!(Fault::ListedForEver, inode.unlist());
             if inode.has_lazy_times() {
                 inode.fold_lazy(handle);
             }

@@ -33,7 +33,7 @@ pub(crate) use use_count::{Use, UseCount};
 use crate::allocator::{Allocator, SuperCounts};
 use crate::dirty_files::DirtyFiles;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::findings::ErrorPlace;
 use crate::health::Health;
 use crate::inode::{Inode, InodeCache};
@@ -136,8 +136,8 @@ impl Engine {
 
     /// Sets the inode's modification time, to be written with the next transaction.
     pub(crate) fn touch_lazily(&self, inode: &Arc<Inode>) {
-        if inode.touch_lazily() && !planted(Fault::TimesUnlisted) {
-            self.lazy.add(inode);
+        if inode.touch_lazily() {
+            guarded!(Fault::TimesUnlisted, self.lazy.add(inode));
         }
     }
 

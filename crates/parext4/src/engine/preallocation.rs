@@ -1,7 +1,7 @@
 //! The list of inodes with preallocated blocks past the end of the file.
 
 use super::Engine;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::inode::{Inode, PastEnd};
 use crate::sync::{Arc, Mutex, Rank};
 
@@ -35,9 +35,7 @@ impl Engine {
 
     /// Records that a user requested the blocks past the end of the file.
     pub(crate) fn note_requested(&self, inode: &Arc<Inode>) {
-        if planted(Fault::KeptAsAhead) {
-            return;
-        }
+        when_planted!(Fault::KeptAsAhead, return);
         if !inode.set_past_end(PastEnd::Nothing, PastEnd::Requested) {
             self.forget_preallocated(inode, PastEnd::Requested);
         }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::change::Change;
 use super::extents::{cut, join};
 use super::marks::{Marked, Marking, Marks};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::{Arc, Guard, Mutex, Swap, SwapOption};
 
@@ -96,7 +96,7 @@ impl Leaf {
             let extents = self.extents();
             let splice = splice(&extents, change, pins);
             let fits = splice.len_after(extents.len()) + 2 * marks.room() <= capacity;
-            if fits || planted(Fault::MarksWithoutRoom) {
+            if guarded!(Fault::MarksWithoutRoom, fits, true) {
                 return Outcome { after: splice.apply(&extents), marks: Some(Arc::clone(marks)) };
             }
         }
@@ -110,7 +110,7 @@ impl Leaf {
     ///
     /// `capacity` is the maximum number of entries. Blocks while another thread changes the leaf.
     pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
-        let _changing = (!planted(Fault::LeafUnheld)).then(|| self.changing.lock());
+        let _changing = guarded!(Fault::LeafUnheld, Some(self.changing.lock()));
         let registered = self.marks.load().as_ref().is_some_and(|marks| marks.accepts(tid));
         if !registered || !change.stays_within(&self.extents()) {
             return false;
@@ -133,10 +133,8 @@ impl Leaf {
 
     /// Retires the marks, and returns the extents with all marks folded in.
     pub(super) fn folded(&self) -> Vec<Extent> {
-        if let Some(marks) = &*self.marks.load()
-            && !planted(Fault::FoldUnretired)
-        {
-            marks.retire();
+        if let Some(marks) = &*self.marks.load() {
+            guarded!(Fault::FoldUnretired, marks.retire());
         }
         let mut written = self.marked();
         written.sort_unstable();
@@ -259,7 +257,7 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
     let replacement = change.replacement(replaced);
     for next in neighbour(before).chain(head).chain(replacement).chain(tail).chain(neighbour(after)) {
-        let pinned = pins.contains(next.logical) && !planted(Fault::PinsForgotten);
+        let pinned = guarded!(Fault::PinsForgotten, pins.contains(next.logical));
         let joins = !(next.unwritten && pinned || change.cuts_at(next.logical));
         match pieces.last_mut().filter(|_| joins).and_then(|last| Some((join(*last, next)?, last))) {
             Some((joined, last)) => *last = joined,

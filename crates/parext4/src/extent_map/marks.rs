@@ -18,7 +18,7 @@
 
 use smallvec::SmallVec;
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -87,7 +87,7 @@ impl Marks {
 
     /// Marks `[start, start + len)`, which lies within the leaf, under a handle of `tid`.
     pub(super) fn set(&self, tid: u64, start: u32, len: u32) -> Marking {
-        if !self.is_armed_for(tid) && !planted(Fault::MarkAnyTransaction) {
+        if guarded!(Fault::MarkAnyTransaction, !self.is_armed_for(tid)) {
             return Marking::Refused;
         }
         // Relaxed suffices: the counter only assigns slots, and the slot publishes the mark. The load first avoids writing

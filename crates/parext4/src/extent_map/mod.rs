@@ -32,7 +32,7 @@ mod writer;
 use parext4_format::extent::Extent;
 use parext4_format::{FileBlock, FsBlock};
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::meta::BlockKind;
 use crate::sync::Rank;
 use crate::sync::{Arc, RwLock, Swap, spin};
@@ -251,8 +251,9 @@ impl ExtentMap {
             }
             done += marked;
         }
-        if done > 0 && !planted(Fault::MarkUnshown) {
-            self.view.set_written(u64::from(start)..u64::from(start) + u64::from(done));
+        if done > 0 {
+            let written = u64::from(start)..u64::from(start) + u64::from(done);
+            guarded!(Fault::MarkUnshown, self.view.set_written(written));
         }
         done
     }

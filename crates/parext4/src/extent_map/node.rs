@@ -17,7 +17,7 @@ use super::leaf::{Leaf, Outcome, Pins};
 use super::marks::Marks;
 use crate::error::{Error, Result};
 use crate::extent_map::leaf_index::{LeafGroup, LeafIndex};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::Arc;
@@ -392,8 +392,8 @@ impl Node {
     /// Folds a leaf's marks into its extents, because its transaction closes.
     fn fold_marks(&self) {
         let Content::Leaf(leaf) = &self.content else { return };
-        if !leaf.marked().is_empty() && !planted(Fault::EncodeUnfolded) {
-            leaf.store(leaf.folded(), None);
+        if !leaf.marked().is_empty() {
+            guarded!(Fault::EncodeUnfolded, leaf.store(leaf.folded(), None));
         }
     }
 

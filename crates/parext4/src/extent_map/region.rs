@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::extents::cut;
 use super::{Mapping, State};
 use crate::extent_map::leaf_index::LeafIndex;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -231,10 +231,8 @@ impl Bits {
 
     /// Returns the bitmap for a new version, and clears the bits of `changed`.
     fn inherit(self: &Arc<Self>, changed: &Range<u32>) -> Arc<Self> {
-        let bits = if planted(Fault::BitsCopied) { Arc::new(self.copy()) } else { Arc::clone(self) };
-        if !planted(Fault::BitsKept) {
-            bits.clear(changed.clone());
-        }
+        let bits = guarded!(Fault::BitsCopied, Arc::clone(self), Arc::new(self.copy()));
+        guarded!(Fault::BitsKept, bits.clear(changed.clone()));
         bits
     }
 

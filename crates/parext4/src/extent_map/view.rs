@@ -21,7 +21,7 @@ use parext4_format::extent::Extent;
 
 use super::region::{BLOCKS, Region};
 use crate::extent_map::leaf_index::LeafIndex;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::{Arc, ReadGuard, RwLock, Swap, SwapOption, WriteGuard};
 
@@ -59,13 +59,13 @@ impl View {
     }
 
     pub(super) fn lock_exclusive(&self) -> ExclusiveView<'_> {
-        let guard = (!planted(Fault::ViewUnheld)).then(|| self.changing.write());
+        let guard = guarded!(Fault::ViewUnheld, Some(self.changing.write()));
         ExclusiveView { view: self, _guard: guard }
     }
 
     /// Acquires the view shared. Blocks while a thread holds it exclusively.
     pub(super) fn lock_shared(&self) -> SharedView<'_> {
-        SharedView { _guard: (!planted(Fault::ViewUnheld)).then(|| self.changing.read()) }
+        SharedView { _guard: guarded!(Fault::ViewUnheld, Some(self.changing.read())) }
     }
 
     /// Maps `extent` in the published regions. It was a hole. The caller holds the view, shared or exclusively.

@@ -20,7 +20,7 @@ use super::shift::Shift;
 use super::view::ExclusiveView;
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
 use crate::meta::MetaCache;
 use crate::sync::{Arc, WriteGuard};
@@ -125,9 +125,7 @@ impl<'a> Writer<'a> {
         let exclusive = self.map.view.lock_exclusive();
         let tree = &mut *self.tree;
         let mut work = ChangeContext::new(edit, plan.change, plan.outcome, plan.split_above, tree, blocks);
-        if planted(Fault::DirectoryFirst) {
-            self.map.leaf_index.store(Arc::new(tree.leaf_index()));
-        }
+        when_planted!(Fault::DirectoryFirst, self.map.leaf_index.store(Arc::new(tree.leaf_index())));
         let split = tree.root.apply(&mut work)?;
         debug_assert!(split.is_none(), "the root does not split");
         if tree.root.is_empty() {
@@ -139,8 +137,8 @@ impl<'a> Writer<'a> {
             tree.depth += 1;
         }
         debug_assert!(work.blocks.is_empty(), "the change used all blocks of its plan");
-        if work.reshaped && !planted(Fault::DirectoryFirst) {
-            self.publish();
+        if work.reshaped {
+            guarded!(Fault::DirectoryFirst, self.publish());
         }
         self.update_view(exclusive, &plan.change);
         Ok(())

@@ -107,6 +107,6 @@ fn new_ranges() -> RangeLock {
 
 #[cfg(shuttle)]
 fn new_ranges() -> RangeLock {
-    use crate::fault::{Fault, planted};
-    RangeLock::with_fault(planted(Fault::PassWaiters).then_some(rangelock::Fault::PassWaiters))
+    use crate::fault::{Fault, guarded};
+    RangeLock::with_fault(guarded!(Fault::PassWaiters, None, Some(rangelock::Fault::PassWaiters)))
 }

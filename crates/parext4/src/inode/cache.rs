@@ -8,7 +8,7 @@ use parext4_format::InodeNo;
 
 use super::Inode;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::journal::Journal;
 use crate::memory::{Budget, Charge, Evict, Shards};
 use crate::sync::Rank;
@@ -96,15 +96,15 @@ impl InodeCache {
     fn find(&self, ino: InodeNo) -> Found {
         let number = ino.get().into();
         let mut shard = self.inodes.shard(number);
-        match self.inodes.get(&mut shard, number) {
+        let found = self.inodes.get(&mut shard, number);
+        let present = |entry: &&CacheEntry| matches!(entry, CacheEntry::Present(_));
+        match guarded!(Fault::LoadTwice, found, found.filter(present)) {
             Some(CacheEntry::Present(inode)) => Found::Present(Arc::clone(inode)),
-            Some(CacheEntry::Loading(loading)) if !planted(Fault::LoadTwice) => {
-                Found::Elsewhere(Arc::clone(loading))
-            }
-            _ => {
+            Some(CacheEntry::Loading(loading)) => Found::Elsewhere(Arc::clone(loading)),
+            None => {
                 let loading = Loading::begin();
                 let none = self.inodes.insert(&mut shard, number, CacheEntry::Loading(Arc::clone(&loading)));
-                debug_assert!(none.is_none() || planted(Fault::LoadTwice));
+                debug_assert!(guarded!(Fault::LoadTwice, none.is_none(), true));
                 Found::Missing(loading)
             }
         }
@@ -118,16 +118,17 @@ impl InodeCache {
         {
             let mut shard = self.inodes.shard(number);
             match self.inodes.get(&mut shard, number) {
-                Some(CacheEntry::Present(_)) if planted(Fault::LoadTwice) => {}
-                Some(CacheEntry::Present(newer)) => return Some(Arc::clone(newer)),
+                Some(CacheEntry::Present(newer)) => {
+                    guarded!(Fault::LoadTwice, return Some(Arc::clone(newer)), ());
+                }
                 Some(CacheEntry::Loading(mark)) if Arc::ptr_eq(mark, loading) => {
                     drop(self.inodes.insert(&mut shard, number, CacheEntry::Present(Arc::clone(&inode))));
                 }
-                None if planted(Fault::PutUnmarked) => {
+                Some(CacheEntry::Loading(_)) => guarded!(Fault::LoadTwice, return None, ()),
+                None => {
+                    guarded!(Fault::PutUnmarked, return None, ());
                     drop(self.inodes.insert(&mut shard, number, CacheEntry::Present(Arc::clone(&inode))));
                 }
-                _ if planted(Fault::LoadTwice) => {}
-                _ => return None,
             }
         }
         self.inodes.budget().make_room();

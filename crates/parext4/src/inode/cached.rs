@@ -3,7 +3,7 @@
 //! Invariant: while a page of the file is dirty or being written back, the file is in the list of dirty files.
 
 use crate::error::Error;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::page_cache::FilePages;
 use crate::sync::Mutex;
 use crate::sync::Rank;
@@ -100,8 +100,7 @@ impl Cached {
     /// Records that the file is not in the list, if none of its pages is dirty or being written back. Returns true if so. The caller
     /// holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
-        let meanwhile =
-            if planted(Fault::UnlistedWhileChecked) { Listing::Unlisted } else { Listing::Leaving };
+        let meanwhile = guarded!(Fault::UnlistedWhileChecked, Listing::Leaving, Listing::Unlisted);
         self.listing.store(meanwhile as u8, Ordering::Release);
         fence(Ordering::SeqCst);
         // A thread that dirties a page from here on sees `Leaving`, and blocks on the list.

@@ -29,7 +29,7 @@ use crate::allocator::FileWindows;
 use crate::clock::now;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::memory::Charge;
@@ -124,10 +124,7 @@ impl Inode {
 
     /// Raises the size to at least `size` (I3), under a handle whose transaction also includes the newly covered blocks.
     pub(crate) fn raise_size(&self, size: u64) {
-        if planted(Fault::SizeLowered) {
-            self.set_size(size);
-            return;
-        }
+        when_planted!(Fault::SizeLowered, return self.set_size(size));
         // Before the visible size: a thread that finds the visible size large enough does not raise this one.
         if self.disk_size() < size {
             self.disk_size.fetch_max(size, Ordering::AcqRel);

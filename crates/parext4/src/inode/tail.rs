@@ -1,6 +1,6 @@
 //! The offset of the next append.
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 
 /// The end of all data that is written or will be. Appends extend it atomically (H27).
 ///
@@ -52,7 +52,8 @@ impl Tail {
     /// Ends a claim. An unused claim is undone if no other claim follows it; otherwise it leaves a hole.
     pub(crate) fn settle(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
-        let last = self.end == claim.offset.saturating_add(claim.len) || planted(Fault::FailedClaimTakesAll);
+        let claim_end = claim.offset.saturating_add(claim.len);
+        let last = guarded!(Fault::FailedClaimTakesAll, self.end == claim_end, true);
         if !used && self.holds(claim) && last {
             // A part of it may be visible already.
             self.end = claim.offset.max(size);

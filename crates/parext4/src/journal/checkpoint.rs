@@ -23,7 +23,7 @@ use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
 use super::tail::LogTail;
 use super::transaction::{Freed, FrozenBlock};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::health::Health;
 use crate::sync::Rank;
 use crate::sync::{Arc, Condvar, Mutex};
@@ -111,7 +111,7 @@ impl Checkpoint {
     pub(super) fn drop_freed(&self, freed: &[Freed]) {
         let mut pending = self.pending.lock();
         pending.drop_freed(freed);
-        while pending.is_writing(freed) && !planted(Fault::FreedOnItsWayHome) {
+        while guarded!(Fault::FreedOnItsWayHome, pending.is_writing(freed)) {
             self.request_completed.wait(&mut pending);
         }
     }
@@ -192,9 +192,10 @@ impl Checkpoint {
     fn try_round(&self, tail: &mut Option<LogTail>) -> Result<bool> {
         let Some(mut plan) = self.pending.lock().plan(ROUND) else { return Ok(false) };
         let runs = self.write_home(&mut plan)?;
-        if !planted(Fault::TailBeforeHome) {
-            self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
-        }
+        guarded!(
+            Fault::TailBeforeHome,
+            self.device.flush().map_err(|e| Error::device("flushing the device", e))?
+        );
         if let Some(tail) = tail {
             tail.advance(plan.start, plan.next_tid())?;
         }

@@ -8,7 +8,7 @@
 //! Not responsible for the commit itself. Invariant: no wake-up is lost, because a thread tries to acquire the lock, and
 //! announces that it has released it, under `waiting`.
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -46,7 +46,7 @@ impl<T> CommitLock<T> {
     /// Only the holder of the lock may make `is_done` true, because waiting threads check it again only after a release.
     pub(super) fn lock_unless(&self, is_done: impl Fn() -> bool) -> Option<CommitGuard<'_, T>> {
         let mut waiting = self.waiting.lock();
-        while !is_done() || planted(Fault::WaitForTheLog) {
+        while guarded!(Fault::WaitForTheLog, !is_done(), true) {
             if let Some(value) = self.value.try_lock() {
                 return Some(self.guard(value));
             }

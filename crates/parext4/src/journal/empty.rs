@@ -2,7 +2,7 @@
 
 use super::{Journal, Log};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 
 /// What [`Volume::empty_journal`](crate::Volume::empty_journal) does to the blocks of the emptied log.
@@ -44,10 +44,8 @@ impl Journal {
     /// Checkpoints everything. The next commit records where the log begins.
     fn restart_log(&self, log: &mut Option<Log>) -> Result<()> {
         self.checkpoint.empty(self.committed.load(Ordering::Acquire) + 1)?;
-        if let Some(log) = log
-            && !planted(Fault::EmptyLogUnseen)
-        {
-            log.mark_unused();
+        if let Some(log) = log {
+            guarded!(Fault::EmptyLogUnseen, log.mark_unused());
         }
         Ok(())
     }

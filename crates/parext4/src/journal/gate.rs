@@ -24,7 +24,7 @@
 
 use std::cell::Cell;
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::stripes::{Padded, Stripes};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -160,10 +160,12 @@ impl Gate {
         // Each word is read and cleared in one step, or a handle could use credits that are counted here. Relaxed: no
         // other data depends on credits.
         let take = |word: &AtomicU64| {
-            if planted(Fault::SpareTwice) {
-                return word.load(Ordering::Relaxed) & SPARE;
-            }
-            word.fetch_and(!SPARE, Ordering::Relaxed) & SPARE
+            let old = guarded!(
+                Fault::SpareTwice,
+                word.fetch_and(!SPARE, Ordering::Relaxed),
+                word.load(Ordering::Relaxed)
+            );
+            old & SPARE
         };
         let spare: u64 = self.words.iter().map(take).sum();
         u32::try_from(spare).unwrap_or(u32::MAX)
@@ -229,7 +231,7 @@ impl Gate {
     fn leave(&self, word: &AtomicU64, unused: u32) {
         // One addition updates both fields: it adds the credits and subtracts the handle without a carry between them.
         let before = word.fetch_add(u64::from(unused).wrapping_sub(HANDLE), Ordering::Release);
-        if before & CLOSED != 0 && before & HANDLES == HANDLE && !planted(Fault::LeaveQuietly) {
+        if guarded!(Fault::LeaveQuietly, before & CLOSED != 0 && before & HANDLES == HANDLE) {
             // The committer holds the lock from before it checks the words until it waits. So once this thread has
             // acquired it, the committer is either waiting, or will check later and see that the handle has left.
             drop(self.state.lock());
@@ -244,7 +246,7 @@ fn try_enter(word: &AtomicU64, credits: u32) -> bool {
     let credits = u64::from(credits);
     // Acquire pairs with the Release in `Gate::open`, so that the handle sees the number that `advance` stored.
     word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
-        let open = word & CLOSED == 0 || planted(Fault::EnterClosed);
+        let open = guarded!(Fault::EnterClosed, word & CLOSED == 0, true);
         (open && word & SPARE >= credits).then(|| word + HANDLE - credits)
     })
     .is_ok()

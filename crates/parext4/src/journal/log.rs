@@ -16,7 +16,7 @@ use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
 use super::pending::LogSpan;
 use super::transaction::{FrozenBlock, FrozenTransaction};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
 
 /// Limit of one write to the log, in blocks.
@@ -131,14 +131,10 @@ impl Log {
         self.used = true;
         let blocks = self.encode(frozen);
         self.append(&blocks)?;
-        if !planted(Fault::DataUnflushed) {
-            self.flush()?;
-        }
+        guarded!(Fault::DataUnflushed, self.flush()?);
         let commit = self.commit_block(frozen.tid);
         self.append(&[commit])?;
-        if !planted(Fault::CommitUnflushed) {
-            self.flush()?;
-        }
+        guarded!(Fault::CommitUnflushed, self.flush()?);
         let len = u32::try_from(blocks.len() + 1).unwrap_or(u32::MAX / 2);
         Ok(LogSpan { len, end: self.head })
     }

@@ -45,7 +45,7 @@ pub(crate) use replay::{newest_sequence, read_superblock, replay};
 pub(crate) use transaction::{Freed, Participant};
 
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::health::Health;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
@@ -186,7 +186,7 @@ impl Journal {
         let open = self.gate.open_tid();
         let log = self.log.lock_unless(|| self.is_committed(tid));
         self.health.check()?;
-        let Some(mut log) = log else { return Ok(tid >= open || planted(Fault::ShareEveryFlush)) };
+        let Some(mut log) = log else { return Ok(guarded!(Fault::ShareEveryFlush, tid >= open, true)) };
         self.commit_running(&mut log).map_err(|error| self.health.stop(error))
     }
 

@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::engine::Engine;
 use crate::engine::Orphans;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::node::Node;
@@ -25,7 +25,7 @@ pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
 pub(super) fn lock_links(node: &Node) -> Option<WriteGuard<'_, ()>> {
-    (!planted(Fault::LinksUnheld)).then(|| node.inode.xattrs.write())
+    guarded!(Fault::LinksUnheld, Some(node.inode.xattrs.write()))
 }
 
 /// Locks the link count of an inode that is about to lose a name, and checks that the inode can be deleted if the name

@@ -6,7 +6,7 @@ use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::engine::{Engine, Orphans};
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
 use crate::sync::Arc;
 use crate::sync::{Rank, hold};
@@ -34,10 +34,10 @@ impl Engine {
             self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
             inode.core().dtime = u32::try_from(now().seconds).unwrap_or(u32::MAX);
-            if planted(Fault::ForgetBeforeFree) {
+            when_planted!(Fault::ForgetBeforeFree, {
                 self.inodes.remove(inode);
                 crate::sync::yield_now();
-            }
+            });
             self.allocator.free_inode(handle, inode.ino(), inode.is_dir())?;
             // Only after the number is free: until the transaction closes, the table block contains the inode as in use, and a
             // lookup must not read that. The number may already belong to a new inode.

@@ -5,7 +5,6 @@ use std::ops::Deref;
 use rangelock::{ByteRange, Guard, Mode, RangeLock};
 
 use super::Node;
-use crate::fault::{Fault, planted};
 use crate::policy::Policy;
 
 /// A held range of one file. Functions that rely on it borrow it.
@@ -32,14 +31,6 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
     #[inline]
     pub(crate) fn release(&mut self) {
         self.guard = None;
-    }
-
-    /// Releases the range if `fault` is planted.
-    #[inline]
-    pub(crate) fn release_if_planted(&mut self, fault: Fault) {
-        if planted(fault) {
-            self.guard = None;
-        }
     }
 
     /// Asserts in debug builds that it covers `[offset, end)` of the file of `node` in `mode` or exclusively. Under the

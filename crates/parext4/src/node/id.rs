@@ -5,7 +5,7 @@ use parext4_format::inode::Inode as RawInode;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::node::Node;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, yield_now};
@@ -44,10 +44,8 @@ impl Engine {
         let loaded = self.inodes.get(ino, || {
             // The table may still hold the old contents of an inode that is not in use.
             if self.allocator.inode_in_use(ino)? {
-                if planted(Fault::PutUnmarked) {
-                    // Long enough for another thread to create, commit and delete an inode.
-                    (0..5000).for_each(|_| yield_now());
-                }
+                // Long enough for another thread to create, commit and delete an inode.
+                when_planted!(Fault::PutUnmarked, (0..5000).for_each(|_| yield_now()));
                 self.load_made(ino)?.ok_or_else(unused)
             } else {
                 Err(unused())

@@ -19,7 +19,7 @@ pub use id::NodeId;
 
 use crate::engine::{Engine, Use};
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::inode::{Inode, PastEnd};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -66,7 +66,7 @@ impl Node {
 
     /// Returns true if no other thread can be writing to the file; see [`is_only`](Self::is_only).
     fn is_idle(&self) -> bool {
-        self.is_only() || planted(Fault::AheadUnheld)
+        guarded!(Fault::AheadUnheld, self.is_only(), true)
     }
 
     /// Returns the type of the inode.

@@ -16,7 +16,7 @@ use super::runs::{DirtyRuns, RunFinder, RunLimits};
 use super::state::PageState;
 use super::tree::PageTree;
 use super::{NoFrame, PageCache};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, spin};
 
@@ -167,7 +167,7 @@ impl FilePages {
     fn pin(&self, leaf: u32, index: u32, counts: bool) -> Option<Page<'_>> {
         let cache = &*self.cache;
         let slot = cache.nodes.slot(leaf, index);
-        let ours = || cache.nodes.key(leaf) == self.tree.key(index) || planted(Fault::PinUnchecked);
+        let ours = || guarded!(Fault::PinUnchecked, cache.nodes.key(leaf) == self.tree.key(index), true);
         // This check is not needed for correctness. It loads the header's cache line while the slot's is on its way.
         if !ours() {
             return None;
@@ -224,7 +224,7 @@ impl FilePages {
     /// Empties a slot, once its page is not in use. Returns the page's last state, or `None` if the slot was empty.
     fn remove(&self, slot: Slot<'_>) -> Option<PageState> {
         let take = |word: u64| {
-            let held = PageState(word).is_in_use() && !planted(Fault::DiscardHeld);
+            let held = guarded!(Fault::DiscardHeld, PageState(word).is_in_use());
             (word != PageState::EMPTY.0 && !held).then_some(PageState::EMPTY.0)
         };
         loop {

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU64;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
@@ -217,7 +217,7 @@ impl Nodes {
     /// Counts a thread that is about to use a slot of the leaf. Returns false if the node no longer has this key.
     pub fn enter(&self, node: u32, key: LeafKey) -> bool {
         let count = |header: u64| {
-            let may = LeafKey::of(header) == key || planted(Fault::EnterFreedLeaf);
+            let may = guarded!(Fault::EnterFreedLeaf, LeafKey::of(header) == key, true);
             (may && header & USED != USED).then(|| header + 1)
         };
         loop {
@@ -250,7 +250,7 @@ impl Nodes {
     /// Removes the key of a leaf, so that the node can be freed. Returns false if the leaf is in use or has another key.
     pub fn retire(&self, node: u32, key: LeafKey) -> bool {
         let end = |header: u64| {
-            let empty = header & USED == 0 || planted(Fault::FreeUsedLeaf);
+            let empty = guarded!(Fault::FreeUsedLeaf, header & USED == 0, true);
             (LeafKey::of(header) == key && empty).then_some(header & LISTED)
         };
         self.header(node).update(Ordering::AcqRel, end).is_ok()

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use super::nodes::{LeafKey, Slot};
 use super::state::{ALL_UNITS, PAGE, PIN, PageState, WAITERS, units};
 use super::{PageCache, bytes};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 
 /// The words of a page's contents.
@@ -215,7 +215,7 @@ impl Drop for WriteBack<'_> {
         let (dirty, allocated) = if self.failed { (self.dirty, 0) } else { (0, self.reserved) };
         let end = |state: PageState| {
             let after = state.end_write_back(dirty, allocated);
-            if planted(Fault::WriteBackCleansAll) { PageState(after.0 & !units(ALL_UNITS, 0)) } else { after }
+            guarded!(Fault::WriteBackCleansAll, after, PageState(after.0 & !units(ALL_UNITS, 0)))
         };
         let before = self.cache.wait_queues.update_and_wake(self.slot, end);
         if !end(before).counts_as_dirty() {

@@ -28,7 +28,7 @@
 //! Invariant: frame, pins, accessed, dirty, reserved and write-back are zero unless the page is present. The frame of a
 //! present page does not change.
 
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -123,15 +123,15 @@ impl PageState {
 
     /// Moves the dirty units into a write-back. Returns `None` if no unit is dirty, or if a write-back is under way.
     pub fn begin_write_back(self) -> Option<Self> {
-        let free = !self.is_in_write_back() || planted(Fault::WriteBackTwice);
-        let may = self.is_present() && self.dirty() != 0 && free;
+        let busy = guarded!(Fault::WriteBackTwice, self.is_in_write_back());
+        let may = self.is_present() && self.dirty() != 0 && !busy;
         may.then(|| Self(self.0 & !units(ALL_UNITS, 0) | WRITE_BACK))
     }
 
     /// Begins a write-back of a clean page, which is written again together with dirty neighbours. Returns `None` if the
     /// page is not clean. Until it ends the page may become dirty, but is neither evicted nor discarded.
     pub fn begin_rewrite(self) -> Option<Self> {
-        self.is_clean().then(|| if planted(Fault::RewriteUnheld) { self } else { Self(self.0 | WRITE_BACK) })
+        self.is_clean().then(|| guarded!(Fault::RewriteUnheld, Self(self.0 | WRITE_BACK), self))
     }
 
     /// Returns true if the page equals the contents of the device: it is present and not dirty, reserved or under write-back.
@@ -152,8 +152,8 @@ impl PageState {
 
     /// Decides whether the page in `frame` is evicted. It is kept if it was accessed more than `most` times.
     pub fn evict_decision(self, frame: u32, most: u64) -> EvictDecision {
-        let held = self.is_in_use() && !planted(Fault::EvictPinned);
-        let unclean = self.0 & UNCLEAN != 0 && !planted(Fault::EvictDirty);
+        let held = guarded!(Fault::EvictPinned, self.is_in_use());
+        let unclean = guarded!(Fault::EvictDirty, self.0 & UNCLEAN != 0);
         if !self.is_present() || self.frame() != frame || held || unclean {
             EvictDecision::Busy
         } else if self.accessed() <= most {

@@ -8,7 +8,7 @@
 
 use super::nodes::{LEVEL, LeafKey, NodeSupply, Nodes, SLOTS};
 use super::state::CHILD;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Word, yield_now};
@@ -90,9 +90,7 @@ impl PageTree {
                     (new, height + 1)
                 }
                 None => {
-                    if planted(Fault::LeafNamedFirst) {
-                        nodes.set_key(new, self.key(index));
-                    }
+                    when_planted!(Fault::LeafNamedFirst, nodes.set_key(new, self.key(index)));
                     (new, (1..).find(|&height| covers(height, index))?)
                 }
             });
@@ -114,9 +112,7 @@ impl PageTree {
         }
         // The key is set last. A thread that reaches the leaf by an old path may fill a page as soon as the leaf has its
         // key, and other threads must then find that page by the tree.
-        if !planted(Fault::LeafNamedFirst) {
-            nodes.set_key(node, self.key(index));
-        }
+        guarded!(Fault::LeafNamedFirst, nodes.set_key(node, self.key(index)));
         Some(node)
     }
 

@@ -10,7 +10,7 @@
 
 use super::nodes::Slot;
 use super::state::{PageState, WAITERS};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::stripes::Padded;
 use crate::sync::Rank;
 use crate::sync::atomic::Ordering;
@@ -52,16 +52,14 @@ impl WaitQueues {
 
     /// Wakes the threads that wait for the slot. `before` is the word from before its waiters bit was cleared.
     pub fn wake(&self, slot: Slot<'_>, before: PageState) {
-        if before.has_waiters() && !planted(Fault::WaitersForgotten) {
+        if guarded!(Fault::WaitersForgotten, before.has_waiters()) {
             self.wake_queue(self.queue(slot));
         }
     }
 
     #[cold]
     fn wake_queue(&self, queue: &WaitQueue) {
-        if !planted(Fault::WakeTooEarly) {
-            drop(queue.lock.lock());
-        }
+        guarded!(Fault::WakeTooEarly, drop(queue.lock.lock()));
         queue.changed.notify_all();
     }
 

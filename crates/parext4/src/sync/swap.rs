@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::model_step;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 
 /// The value that was loaded from a [`Swap`].
 pub(crate) type Guard<T> = arc_swap::Guard<Arc<T>>;
@@ -55,9 +55,7 @@ impl<T> SwapOption<T> {
             let Some(value) = &*before else { return };
             let after = next(value);
             model_step();
-            if planted(Fault::UpdateBlindly) {
-                return self.0.store(after);
-            }
+            when_planted!(Fault::UpdateBlindly, return self.0.store(after));
             let found = self.0.compare_and_swap(&*before, after);
             if found.as_ref().is_some_and(|found| Arc::ptr_eq(found, value)) {
                 return;

@@ -7,7 +7,7 @@ use super::Volume;
 use super::open::seconds;
 use crate::engine::{Engine, Use};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::journal::EmptiedLog;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -74,7 +74,7 @@ impl Engine {
         }
         // A thread counts its queue before an operation of the queue checks that the volume is open. So either this load
         // sees the queue, or the operation sees that the volume is closed.
-        if self.queues.load(Ordering::SeqCst) > 0 && !planted(Fault::QueueWhileClosing) {
+        if guarded!(Fault::QueueWhileClosing, self.queues.load(Ordering::SeqCst) > 0) {
             self.in_flight.reopen();
             return Err(Error::Busy("the volume still has a queue of operations".into()));
         }

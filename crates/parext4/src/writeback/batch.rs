@@ -25,7 +25,7 @@ use crate::block_io::Prepared;
 use crate::body::{FillOptions, State};
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
 use crate::node::Node;
 use crate::page_cache::PAGE;
@@ -171,9 +171,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Writes the prepared runs to the device, waits for them, and completes them.
     fn flush(&mut self) {
-        if planted(Fault::CleanBeforeConversion) {
-            self.page_runs.iter_mut().for_each(PageRun::clean);
-        }
+        when_planted!(Fault::CleanBeforeConversion, self.page_runs.iter_mut().for_each(PageRun::clean));
         self.transfer();
         for Write { of, segment, prepared } in std::mem::take(&mut self.writes) {
             let end = u64::from(segment.end) * self.node.engine.block_size();
@@ -223,9 +221,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Submits `requests` to `queue`, and waits for all of them.
     fn submit(&mut self, mut requests: Requests, queue: &mut dyn Queue) {
-        if planted(Fault::BatchUnawaited) {
-            self.page_runs.iter_mut().for_each(PageRun::clean);
-        }
+        when_planted!(Fault::BatchUnawaited, self.page_runs.iter_mut().for_each(PageRun::clean));
         let mut done = Vec::new();
         while !requests.is_empty() || queue.in_flight() > 0 {
             while queue.in_flight() < QUEUE_DEPTH as usize

@@ -11,7 +11,7 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use super::HowToHold;
 use crate::admission::{HeldRange, Transfer};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::node::{Hold, Node};
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
@@ -38,9 +38,7 @@ impl Node {
     #[inline]
     pub(crate) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
         let mut held = self.acquire_settling(transfer, Self::make_coherent)?;
-        if let Some(held) = &mut held {
-            held.release_if_planted(Fault::ReadUnheld);
-        }
+        when_planted!(Fault::ReadUnheld, held.iter_mut().for_each(HeldRange::release));
         Ok(held)
     }
 
@@ -50,7 +48,7 @@ impl Node {
     /// # Errors
     /// Returns an error if dirty pages cannot be written back. They stay dirty.
     pub(crate) fn make_coherent(&self, operation: Operation) -> Result<bool> {
-        if self.inode.cached().is_none() || planted(Fault::PagesKept) {
+        if guarded!(Fault::PagesKept, self.inode.cached()).is_none() {
             return Ok(false);
         }
         match operation {
@@ -84,9 +82,7 @@ impl Node {
 
     /// Writes back pages and drops them. The caller holds their range exclusively.
     fn move_out(&self, pages: Range<u32>) -> Result<()> {
-        if !planted(Fault::DroppedUnwritten) {
-            self.write_back(pages.clone(), HowToHold::Already)?;
-        }
+        guarded!(Fault::DroppedUnwritten, self.write_back(pages.clone(), HowToHold::Already)?);
         self.engine.discard_pages(&self.inode, pages);
         Ok(())
     }

@@ -24,7 +24,7 @@ use self::page_runs::{Contents, PageCollector, PageRun};
 use crate::admission::{Blocks, FileState, Transfer, plan};
 use crate::dirty_files::BATCH;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Cached;
 use crate::node::Node;
 use crate::operation::Operation;
@@ -61,14 +61,12 @@ impl Node {
         loop {
             let failures = cached.failures.settled();
             self.write_back_once(cached, pages.clone(), how)?;
-            if planted(Fault::SyncUnwaited) {
-                return Ok(());
-            }
+            when_planted!(Fault::SyncUnwaited, return Ok(()));
             cached.pages.wait_write_back(pages.clone());
             // Pages that another thread failed to write are dirty again, so this thread retries them.
             let none_failed = failures == Some(cached.failures.begun()) && self.engine.health.check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages.clone());
-            if seen || planted(Fault::FailureUnseen) {
+            if guarded!(Fault::FailureUnseen, seen, true) {
                 return Ok(());
             }
         }

@@ -23,7 +23,7 @@ pub(crate) use change::XattrChange;
 pub(crate) use edit::XattrEdit;
 
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::node::Node;
 use crate::sync::{ReadGuard, WriteGuard};
 
@@ -177,12 +177,12 @@ impl Node {
 
     /// Locks the attributes against changes.
     fn lock_xattrs_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.read())
+        guarded!(Fault::XattrsUnheld, Some(self.inode.xattrs.read()))
     }
 
     /// Locks the attributes against changes and reads by other threads.
     pub(crate) fn lock_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
-        (!planted(Fault::XattrsUnheld)).then(|| self.inode.xattrs.write())
+        guarded!(Fault::XattrsUnheld, Some(self.inode.xattrs.write()))
     }
 
     /// Checks that an attribute may be changed. The checks are in the order of the kernel's.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::super::DirectFile;
 use crate::body::State;
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
 use crate::node::Hold;
 use crate::page_cache::{Fill, PAGE, PageLookup};
@@ -37,9 +37,7 @@ impl DirectFile {
 
     /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
-        if planted(Fault::WriteBackUnheld) {
-            self.node.write_back(0..u32::MAX, HowToHold::Already)?;
-        }
+        when_planted!(Fault::WriteBackUnheld, self.node.write_back(0..u32::MAX, HowToHold::Already)?);
         self.engine().health.check()?;
         if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty.batch())? {
             yield_now();

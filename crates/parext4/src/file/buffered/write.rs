@@ -11,7 +11,7 @@ use crate::admission::{HeldRange, Transfer};
 use crate::body::State;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::operation::Operation;
@@ -182,9 +182,7 @@ impl DirectFile {
                 }
             }
         }
-        if planted(Fault::DiskSizeFirst) {
-            self.inode().raise_size(end);
-        }
+        when_planted!(Fault::DiskSizeFirst, self.inode().raise_size(end));
         self.inode().raise_visible_size(end);
         if self.dates {
             self.engine().touch_lazily(self.inode());
@@ -232,9 +230,7 @@ impl DirectFile {
         // Dirty units have their space already.
         if touched & !page.marks().0 == 0 {
             page.write(part.within, part.data);
-            if !planted(Fault::ListedByOthers) {
-                self.note_dirty(cached);
-            }
+            guarded!(Fault::ListedByOthers, self.note_dirty(cached));
             return Ok(());
         }
         let missing = self.keep_space(cached, part.index, page, touched)?;
@@ -272,7 +268,7 @@ impl DirectFile {
             drop(self.engine().allocator.undelay(twice));
             cached.remove_delayed(twice);
         }
-        if dirty == 0 || !planted(Fault::ListedByOthers) {
+        if guarded!(Fault::ListedByOthers, true, dirty == 0) {
             self.note_dirty(cached);
         }
     }
@@ -301,7 +297,8 @@ impl DirectFile {
 
     /// Reserves space for units of cached data. Returns the units that have it.
     fn delay(&self, cached: &Cached, units: u8) -> Result<u8> {
-        if units == 0 || planted(Fault::DelayNothing) {
+        let units = guarded!(Fault::DelayNothing, units);
+        if units == 0 {
             return Ok(0);
         }
         let blocks = self.node.units().blocks_in(units);
@@ -313,9 +310,7 @@ impl DirectFile {
     /// Zeroes, after a failed write, what it has written of `[start, end)` past the end of the file, where a page
     /// must hold zeros (H23).
     fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
-        if planted(Fault::ShortKept) {
-            return;
-        }
+        when_planted!(Fault::ShortKept, return);
         let mut at = start.max(self.size());
         while at < end {
             let index = page_of(at);

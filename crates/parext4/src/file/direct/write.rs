@@ -11,7 +11,7 @@ use crate::admission::{HeldRange, Transfer};
 use crate::block_io::Prepared;
 use crate::body::{Mapping, Runs};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::node::Hold;
 use crate::operation::Operation;
@@ -56,7 +56,7 @@ impl DirectFile {
     ) -> Result<()> {
         let (runs, zero_tail) = (std::mem::take(&mut held.runs), held.admission.zero_tail);
         let prepared = self.prepare_write(held.hold(), transfer, runs, zero_tail)?;
-        held.release_if_planted(Fault::ReleaseAtSubmission);
+        when_planted!(Fault::ReleaseAtSubmission, held.release());
         let written = match transfer.widened() {
             None => self.write_runs(data, transfer.offset(), &prepared.runs),
             Some(wide) => {
@@ -65,7 +65,7 @@ impl DirectFile {
                 self.write_runs(&bytes[..len], wide.start(), &prepared.runs)
             }
         };
-        held.release_if_planted(Fault::ReleaseBeforeConversion);
+        when_planted!(Fault::ReleaseBeforeConversion, held.release());
         match written {
             Ok(()) => self.node.complete(prepared, transfer.target().end())?,
             Err(error) => {
@@ -113,10 +113,10 @@ impl DirectFile {
 
     /// Zeroes the rest of the last block of the file.
     pub(in crate::file) fn zero_tail<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>) -> Result<()> {
-        if !planted(Fault::TailKept) {
+        guarded!(Fault::TailKept, {
             self.node.wait_for_write_back_at(self.size());
             self.node.zero_rest_of_block(hold, self.size())?;
-        }
+        });
         self.inode().set_tail_clean();
         Ok(())
     }

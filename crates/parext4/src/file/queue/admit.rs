@@ -11,7 +11,7 @@ use super::transfer::Started;
 use crate::admission::{Granted, RangeRequest};
 use crate::block_io::{Debt, DetachedDebt};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::node::Hold;
 use crate::sync::Arc;
 
@@ -86,8 +86,8 @@ impl IoQueue {
             *here = file.node.enter_queued(request.operation, &admission);
             let ranges = &file.inode().ranges;
             if let Some(guard) = ranges.try_lock_owned(admission.range, admission.mode) {
-                if *nowait && request.claims_end && !planted(Fault::NowaitClaims) {
-                    check_nowait(file, &request, &guard, debt)?;
+                if *nowait && request.claims_end {
+                    guarded!(Fault::NowaitClaims, check_nowait(file, &request, &guard, debt)?);
                 }
                 return Ok(Requested::Held(guard));
             }
@@ -167,9 +167,7 @@ fn check_nowait(
     if admission.zero_tail {
         return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
     }
-    if !planted(Fault::NowaitPagesLate) {
-        file.node.check_coherent(operation)?;
-    }
+    guarded!(Fault::NowaitPagesLate, file.node.check_coherent(operation)?);
     drop(debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator)));
     let (offset, end) = operation.bytes();
     *debt = file.node.borrow_at_once(offset, end)?;

@@ -9,7 +9,8 @@ use super::{Completion, IoQueue};
 use crate::block_io::IoSegment;
 use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
-use crate::fault::Fault;
+use crate::fault::{Fault, when_planted};
+use crate::node::Hold;
 use crate::sync::Arc;
 
 impl IoQueue {
@@ -89,9 +90,7 @@ impl Pending {
             self.forget_rest(self.transfer.len(), file.sector_size());
             return Ok(self.transfer.len() as u64);
         }
-        if let Some(hold) = &mut self.hold {
-            hold.release_if_planted(Fault::ReleaseBeforeConversion);
-        }
+        when_planted!(Fault::ReleaseBeforeConversion, self.hold.iter_mut().for_each(Hold::release));
         file.node.complete(self.take_prepared(file), self.transfer.target().end())?;
         Ok(if self.kind == Kind::Append { self.transfer.offset() } else { self.transfer.len() as u64 })
     }

@@ -4,7 +4,7 @@ use parext4_device::QueueWaker;
 use rangelock::OwnedRangeGuard;
 
 use crate::error::Result;
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 #[cfg(shuttle)]
 use crate::sync::Condvar;
 use crate::sync::Rank;
@@ -127,7 +127,7 @@ impl Parked {
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let idle = !self.called.load(Ordering::SeqCst) && self.gifts.lock().given.is_empty();
-        idle || planted(Fault::SleepUnchecked)
+        guarded!(Fault::SleepUnchecked, idle, true)
     }
 
     /// Announces that the queue's thread is awake.

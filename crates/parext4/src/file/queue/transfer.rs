@@ -12,7 +12,8 @@ use crate::admission::Admission;
 use crate::block_io::IoSegment;
 use crate::block_io::{Debt, Prepared};
 use crate::error::{Error, Result};
-use crate::fault::Fault;
+use crate::fault::{Fault, when_planted};
+use crate::node::Hold;
 use crate::sync::Arc;
 
 /// Whether an operation that was granted its range continues.
@@ -94,9 +95,7 @@ impl IoQueue {
             }
             Err(error) => return Err(error),
         }
-        if let Some(hold) = &mut op.hold {
-            hold.release_if_planted(Fault::ReleaseAtSubmission);
-        }
+        when_planted!(Fault::ReleaseAtSubmission, op.hold.iter_mut().for_each(Hold::release));
         let (buf, target) = (op.lend(file), op.transfer.target());
         for (part, piece) in file.node.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;

@@ -3,7 +3,7 @@
 use rangelock::ByteRange;
 
 use crate::error::Result;
-use crate::fault::Fault;
+use crate::fault::{Fault, when_planted};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
@@ -25,7 +25,7 @@ impl DirectFile {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
-        held.release_if_planted(Fault::PunchUnheld);
+        when_planted!(Fault::PunchUnheld, held.release());
         let (size, block_size, asked) =
             (self.size(), self.engine().block_size(), ByteRange::new(offset, end));
         // A range that reaches the end of the file includes all of the last block.

@@ -6,7 +6,7 @@
 
 use crate::body::{CUT_BLOCKS, Shift};
 use crate::error::{Error, Result};
-use crate::fault::{Fault, planted};
+use crate::fault::{Fault, guarded};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
 use crate::operation::Operation;
@@ -62,9 +62,7 @@ impl DirectFile {
 
     /// Voids the offsets that waiting appends claimed, whatever the result of the shift, and returns that result.
     fn settle_shift(&self, result: Result<()>) -> Result<()> {
-        if !planted(Fault::ShiftKeepsClaims) {
-            self.inode().tail.lock().set(self.size());
-        }
+        guarded!(Fault::ShiftKeepsClaims, self.inode().tail.lock().set(self.size()));
         result
     }
 

@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use crate::forward_device;
 use crate::queue::Queue;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
@@ -29,6 +30,9 @@ use crate::queue::Queue;
 /// - **Errors.** An error is reported once, to the caller of the failed call. The engine retries no request: a device on
 ///   a network reconnects and retries by itself, and fails the call when it gives up.
 ///
+/// A device that wraps another one forwards the methods that it does not change with
+/// [`forward_device`](crate::forward_device).
+///
 /// # Example
 /// ```
 /// # use parext4_device::{Device, check};
@@ -40,6 +44,7 @@ use crate::queue::Queue;
 /// impl Device for Null {
 ///     fn size(&self) -> u64 { self.0 }
 ///     fn sector_size(&self) -> u32 { 512 }
+///     fn read_only(&self) -> bool { false }
 ///     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
 ///         check::read(self, offset, bufs)?;
 ///         bufs.iter_mut().for_each(|buf| buf.fill(0));
@@ -60,9 +65,7 @@ pub trait Device: Send + Sync + Debug {
     fn sector_size(&self) -> u32;
 
     /// Returns whether the device refuses writes and discards with `EROFS`.
-    fn read_only(&self) -> bool {
-        false
-    }
+    fn read_only(&self) -> bool;
 
     /// Fills all of `bufs` with the bytes at `offset`.
     ///
@@ -105,39 +108,13 @@ pub trait Device: Send + Sync + Debug {
     }
 }
 
-macro_rules! forward_calls {
-    () => {
-        fn size(&self) -> u64 {
-            (**self).size()
-        }
-        fn sector_size(&self) -> u32 {
-            (**self).sector_size()
-        }
-        fn read_only(&self) -> bool {
-            (**self).read_only()
-        }
-        fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-            (**self).read_at(offset, bufs)
-        }
-        fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-            (**self).write_at(offset, bufs)
-        }
-        fn flush(&self) -> io::Result<()> {
-            (**self).flush()
-        }
-        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-            (**self).discard(offset, len)
-        }
-    };
-}
-
 /// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
 impl<T: Device + ?Sized> Device for &T {
-    forward_calls!();
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
 }
 
 impl<T: Device + ?Sized> Device for Arc<T> {
-    forward_calls!();
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         T::native_queue(Arc::clone(&*self), depth)

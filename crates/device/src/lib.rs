@@ -8,7 +8,7 @@
 //!   device, or serves it with threads.
 //!
 //! A device of another crate implements [`Device`], and [`Device::native_queue`] if it is asynchronous. The docs of the two
-//! traits state everything that callers rely on.
+//! traits state everything that callers rely on. [`forward_device`] forwards the methods that a wrapper does not change.
 //!
 //! | type | storage |
 //! |---|---|
@@ -54,6 +54,7 @@ pub mod check;
 mod device;
 mod fault;
 mod file;
+mod forward;
 mod inline_queue;
 mod iovec;
 mod location;

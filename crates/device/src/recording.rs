@@ -5,13 +5,14 @@
 //! writes logged from the issue of the first flush to the completion of the second. Epochs overlap if writes completed
 //! while a flush ran.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::device::Device;
+use crate::forward_device;
 use crate::iovec::{self, Gather};
 use crate::mem::MemDevice;
 
@@ -136,21 +137,7 @@ fn apply(state: &MemDevice, event: &Event) {
 }
 
 impl Device for RecordingDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_at(offset, bufs)
-    }
+    forward_device!(this => this.inner; size, sector_size, read_only, read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.inner.write_at(offset, bufs)?;

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::plan::{CallInfo, CallKind, FaultPlan};
 use crate::device::Device;
+use crate::forward_device;
 use crate::iovec;
 
 /// A device that forwards calls to another device and fails them with `EIO` as its [`FaultPlan`] says.
@@ -92,17 +93,7 @@ fn eio<T>() -> io::Result<T> {
 }
 
 impl Device for FaultDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
+    forward_device!(this => this.inner; size, sector_size, read_only);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         match self.count(CallKind::Read, offset, iovec::total(bufs)?) {

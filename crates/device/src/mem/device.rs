@@ -150,6 +150,10 @@ impl Device for MemDevice {
         self.sector_size
     }
 
+    fn read_only(&self) -> bool {
+        false
+    }
+
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let len = check::read(self, offset, bufs)?;
         let mut out = Scatter::new(bufs);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::clock::{Clock, nanos};
 use super::queue::SimQueue;
 use crate::device::Device;
+use crate::forward_device;
 use crate::queue::Queue;
 
 /// Performance that a [`SimDevice`] simulates.
@@ -69,17 +70,7 @@ impl SimDevice {
 }
 
 impl Device for SimDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
-    }
+    forward_device!(this => this.inner; size, sector_size, read_only);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.delay(self.profile.read_latency);

@@ -8,6 +8,7 @@ mod mem;
 mod queue;
 mod recording;
 mod sim;
+mod wrappers;
 
 use parext4_device::{AlignedBuf, Device};
 use std::io::{self, IoSlice, IoSliceMut};

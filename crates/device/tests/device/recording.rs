@@ -1,8 +1,8 @@
 //! Tests of `RecordingDevice`: the recorded calls, and the states that a crash may leave.
 
 use super::{read, write};
-use parext4_device::{Device, Event, MemDevice, RecordingDevice};
-use std::io::{self, IoSlice, IoSliceMut};
+use parext4_device::{Device, Event, MemDevice, RecordingDevice, forward_device};
+use std::io;
 use std::sync::{Arc, Barrier};
 
 fn first_bytes(device: &MemDevice, sectors: u64) -> Vec<u8> {
@@ -69,25 +69,12 @@ fn what_a_crash_may_lose_lies_in_one_epoch() {
 struct SlowFlush(MemDevice, Barrier);
 
 impl Device for SlowFlush {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn sector_size(&self) -> u32 {
-        self.0.sector_size()
-    }
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.0.read_at(offset, bufs)
-    }
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.write_at(offset, bufs)
-    }
+    forward_device!(this => this.0; size, sector_size, read_only, read_at, write_at, discard);
+
     fn flush(&self) -> io::Result<()> {
         self.1.wait();
         self.1.wait();
         Ok(())
-    }
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.discard(offset, len)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::{AlignedBuf, Device, forward_device};
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::{Inode as RawInode, InodeFlags};
@@ -250,13 +250,7 @@ struct OverlayDevice {
 }
 
 impl Device for OverlayDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
+    forward_device!(this => this.inner; size, sector_size);
 
     fn read_only(&self) -> bool {
         true

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use parext4::device::{InlineQueue, Queue};
+use parext4::device::{InlineQueue, Queue, forward_device};
 use parext4::fault::{Fault, plant};
 use parext4::{
     Device, DirectFile, MemDevice, MkfsOptions, Policy, ResearchOptions, SplitAt, Volume, VolumeOptions, mkfs,
@@ -24,13 +24,7 @@ pub const STALE: u8 = 0xaa;
 pub struct YieldingDevice<D>(pub Arc<D>);
 
 impl<D: Device + 'static> Device for YieldingDevice<D> {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.0.sector_size()
-    }
+    forward_device!(this => this.0; size, sector_size, read_only, discard);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         // Long enough for a file to be truncated and its blocks to be reused.
@@ -57,10 +51,6 @@ impl<D: Device + 'static> Device for YieldingDevice<D> {
     fn flush(&self) -> io::Result<()> {
         shuttle::thread::yield_now();
         self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.discard(offset, len)
     }
 
     fn native_queue(self: Arc<Self>, _depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
@@ -336,17 +326,7 @@ impl LossyDevice {
 }
 
 impl Device for LossyDevice {
-    fn size(&self) -> u64 {
-        self.now.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.now.sector_size()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.now.read_at(offset, bufs)
-    }
+    forward_device!(this => this.now; size, sector_size, read_only, read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.now.write_at(offset, bufs)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parext4::Device;
+use parext4::device::forward_device;
 use parking_lot::{Condvar, Mutex};
 
 /// Forwards to another device. While the gate is shut, requests block. The gate is open at first.
@@ -123,13 +124,7 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
+    forward_device!(this => this.inner; size, sector_size, read_only, flush);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.pass(offset, |state| state.shut);
@@ -140,10 +135,6 @@ impl Device for GatedDevice {
         self.block_if_caught(offset);
         self.pass(offset, |state| state.shut);
         self.inner.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

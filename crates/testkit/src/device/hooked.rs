@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
 
 use parext4::Device;
+use parext4::device::forward_device;
 
 /// What a test does to the requests of a device. Each hook sends its request to `inner`, or fails it. By default, it only
 /// forwards.
@@ -71,9 +72,7 @@ impl<D: Device, H: Hooks> HookedDevice<D, H> {
 }
 
 impl<D: Device, H: Hooks> Device for HookedDevice<D, H> {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
+    forward_device!(this => this.inner; size, read_only);
 
     fn sector_size(&self) -> u32 {
         self.hooks.sector_size(&self.inner)

@@ -1,14 +1,14 @@
 //! A device outside the device crate that has a native queue, as a device on a network has.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::thread::JoinHandle;
 
-use parext4_device::{Device, Done, MemDevice, Queue, QueueWaker, Request};
+use parext4_device::{Device, Done, MemDevice, Queue, QueueWaker, Request, forward_device};
 
 /// A device in memory whose queues each have a connection: a thread that performs the requests that have arrived
 /// newest first, so that they complete out of order.
@@ -31,29 +31,7 @@ impl RemoteDevice {
 }
 
 impl Device for RemoteDevice {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.memory.sector_size()
-    }
-
-    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.memory.read_at(offset, bufs)
-    }
-
-    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.memory.write_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.memory.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.memory.discard(offset, len)
-    }
+    forward_device!(this => this.memory; size, sector_size, read_only, read_at, write_at, flush, discard);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         Ok(Some(Box::new(RemoteQueue::new(self, depth)?)))

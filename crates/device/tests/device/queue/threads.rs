@@ -41,6 +41,9 @@ impl Device for Panics {
     fn sector_size(&self) -> u32 {
         512
     }
+    fn read_only(&self) -> bool {
+        false
+    }
     fn read_at(&self, _: u64, _: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         Ok(())
     }

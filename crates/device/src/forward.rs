@@ -1,0 +1,72 @@
+//! The macro with which a device that wraps another device forwards the methods that it does not change.
+
+/// Defines methods of [`Device`](crate::Device) that call the same method of another device.
+///
+/// `this` names the device inside the expression after the arrow, which is the device that it wraps. All methods of the
+/// trait but [`native_queue`](crate::Device::native_queue) are required, so a wrapper that neither defines nor forwards one
+/// does not compile. The macro does not forward `native_queue`: the requests of the inner device's queue would bypass the
+/// wrapper.
+///
+/// # Example
+/// ```
+/// # use parext4_device::{Device, MemDevice, forward_device};
+/// # use std::io::{self, IoSlice};
+/// /// A device that loses all writes.
+/// #[derive(Debug)]
+/// struct Lossy(MemDevice);
+///
+/// impl Device for Lossy {
+///     forward_device!(this => this.0; size, sector_size, read_only, read_at, flush, discard);
+///
+///     fn write_at(&self, _offset: u64, _bufs: &[IoSlice<'_>]) -> io::Result<()> { Ok(()) }
+/// }
+/// # assert_eq!(Lossy(MemDevice::new(4096)).size(), 4096);
+/// ```
+#[macro_export]
+macro_rules! forward_device {
+    ($this:ident => $inner:expr; $($method:ident),+ $(,)?) => {
+        $($crate::forward_device!(@$method $this $inner);)+
+    };
+    (@size $this:ident $inner:expr) => {
+        fn size(&self) -> u64 {
+            let $this = self;
+            $crate::Device::size(&$inner)
+        }
+    };
+    (@sector_size $this:ident $inner:expr) => {
+        fn sector_size(&self) -> u32 {
+            let $this = self;
+            $crate::Device::sector_size(&$inner)
+        }
+    };
+    (@read_only $this:ident $inner:expr) => {
+        fn read_only(&self) -> bool {
+            let $this = self;
+            $crate::Device::read_only(&$inner)
+        }
+    };
+    (@read_at $this:ident $inner:expr) => {
+        fn read_at(&self, offset: u64, bufs: &mut [::std::io::IoSliceMut<'_>]) -> ::std::io::Result<()> {
+            let $this = self;
+            $crate::Device::read_at(&$inner, offset, bufs)
+        }
+    };
+    (@write_at $this:ident $inner:expr) => {
+        fn write_at(&self, offset: u64, bufs: &[::std::io::IoSlice<'_>]) -> ::std::io::Result<()> {
+            let $this = self;
+            $crate::Device::write_at(&$inner, offset, bufs)
+        }
+    };
+    (@flush $this:ident $inner:expr) => {
+        fn flush(&self) -> ::std::io::Result<()> {
+            let $this = self;
+            $crate::Device::flush(&$inner)
+        }
+    };
+    (@discard $this:ident $inner:expr) => {
+        fn discard(&self, offset: u64, len: u64) -> ::std::io::Result<()> {
+            let $this = self;
+            $crate::Device::discard(&$inner, offset, len)
+        }
+    };
+}

@@ -40,7 +40,7 @@ impl Submitter for VolumeQueue {
                 IoRequest::SyncAll
             }
         };
-        self.queue.submit(&self.file, request, slot as u64, IoFlags::default());
+        self.queue.submit(&self.file, request, slot as u64, IoFlags::new());
         Ok(())
     }
 

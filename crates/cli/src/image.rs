@@ -70,7 +70,7 @@ pub fn read<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<
 
 /// Runs `work` on the volume in `image`, locked against all other users, and closes it.
 pub fn write<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
-    with_volume(image, &VolumeOptions::default(), work)
+    with_volume(image, &VolumeOptions::new(), work)
 }
 
 /// Runs `work` on the volume in `image`, opened with `options`, and closes it.

@@ -48,14 +48,12 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let block_size = args.block_size.map(u32::try_from).transpose().context("--block-size")?;
-    let mut options = MkfsOptions {
-        block_size,
-        label: args.label,
-        uuid: args.uuid.map(Uuid::into_bytes),
-        inode_ratio: args.inode_ratio,
-        journal: !args.no_journal,
-        ..MkfsOptions::default()
-    };
+    let mut options = MkfsOptions::new()
+        .block_size(block_size)
+        .label(args.label)
+        .uuid(args.uuid.map(Uuid::into_bytes))
+        .inode_ratio(args.inode_ratio)
+        .journal(!args.no_journal);
     let created = !exists(&args.image)?;
     let (device, is_zero) = open(&args.image, args.size, args.force)?;
     options.device_is_zero = is_zero;

@@ -2,6 +2,7 @@
 
 /// Whether I/O bypasses the operating system's page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Direct {
     /// Bypass it if the file supports that for all of the volume, with sectors of at most 4096 bytes.
     #[default]
@@ -44,43 +45,50 @@ impl Default for DeviceOptions {
 
 impl DeviceOptions {
     /// Returns the defaults: the whole file, for reading and writing, locked, direct where possible.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets [`read_only`](field@Self::read_only).
+    #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
     /// Sets [`offset`](field@Self::offset), in bytes.
+    #[must_use]
     pub fn offset(mut self, offset: u64) -> Self {
         self.offset = offset;
         self
     }
 
     /// Sets [`len`](field@Self::len), in bytes.
-    pub fn len(mut self, len: u64) -> Self {
-        self.len = Some(len);
+    #[must_use]
+    pub fn len(mut self, len: impl Into<Option<u64>>) -> Self {
+        self.len = len.into();
         self
     }
 
     /// Sets [`direct`](field@Self::direct).
+    #[must_use]
     pub fn direct(mut self, direct: Direct) -> Self {
         self.direct = direct;
         self
     }
 
     /// Sets [`lock`](field@Self::lock).
+    #[must_use]
     pub fn lock(mut self, lock: bool) -> Self {
         self.lock = lock;
         self
     }
 
     /// Sets [`create`](field@Self::create), the file's size in bytes.
-    pub fn create(mut self, size: u64) -> Self {
-        self.create = Some(size);
+    #[must_use]
+    pub fn create(mut self, size: impl Into<Option<u64>>) -> Self {
+        self.create = size.into();
         self
     }
 }

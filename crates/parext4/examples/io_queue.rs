@@ -15,7 +15,7 @@ const DEPTH: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: io_queue IMAGE")?;
-    mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::default())?;
+    mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     let volume = Volume::open_path(&image)?;
     let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         {
             buf[..8].copy_from_slice(&next.to_le_bytes());
             let request = IoRequest::Write { buf, len: BLOCK, offset: next * BLOCK as u64 };
-            queue.submit(&file, request, next, IoFlags::default());
+            queue.submit(&file, request, next, IoFlags::new());
             next += 1;
         }
         queue.harvest(true, &mut done)?;

@@ -18,7 +18,7 @@ fn record(thread: usize, number: usize) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     let image = std::env::args_os().nth(1).ok_or("usage: log_writer IMAGE")?;
     if !Path::new(&image).exists() {
-        mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::default())?;
+        mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     }
     let volume = Volume::open_path(&image)?;
     let log = volume.open("/log", &OpenOptions::new().append(true).create(true))?;

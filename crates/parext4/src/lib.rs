@@ -12,7 +12,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
-//! mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::default())?;
+//! mkfs(&FileDevice::open(&image, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
 //! let volume = Volume::open_path(&image)?;
 //! volume.mkdir("/notes", 0o755)?;
 //! volume.write("/notes/today", "remember the milk")?;

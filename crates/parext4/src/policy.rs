@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 /// of one of them, and a read may see half of one, as with the kernel. Size, map, and all else that a crash or a check could
 /// reveal are correct under every policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Policy {
     /// As ext4 before it let writes that initialise blocks share the file: only overwrites of whole blocks within one
     /// extent share it, with each other and with reads.

@@ -76,7 +76,7 @@ fn a_volume_stays_within_its_memory_limit() {
     let dir = tempfile::tempdir().unwrap();
     let image = DeviceOptions::new().create(size + size / 8 + 64 * MIB);
     let device = Arc::new(FileDevice::open(dir.path().join("image"), &image).unwrap());
-    mkfs(&*device, &MkfsOptions::default()).unwrap();
+    mkfs(&*device, &MkfsOptions::new()).unwrap();
     let Some(before) = status("VmRSS") else {
         testkit::skipped("memory use: there is no VmRSS in /proc/self/status");
         return;

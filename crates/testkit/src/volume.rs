@@ -29,12 +29,7 @@ impl Shape {
     }
 
     fn options(self) -> MkfsOptions {
-        MkfsOptions {
-            block_size: Some(self.block_size),
-            journal: self.journal,
-            inode_ratio: self.inode_ratio,
-            ..MkfsOptions::default()
-        }
+        MkfsOptions::new().block_size(self.block_size).journal(self.journal).inode_ratio(self.inode_ratio)
     }
 
     /// Makes an empty volume on a new device.
@@ -46,7 +41,7 @@ impl Shape {
 
     /// Makes an empty volume on a device that reads as zeros.
     pub fn make_on(self, device: &dyn Device) {
-        mkfs(device, &MkfsOptions { device_is_zero: true, ..self.options() }).unwrap();
+        mkfs(device, &self.options().device_is_zero(true)).unwrap();
     }
 
     /// Makes an empty volume on a device full of old bytes, so that tests notice any that become visible.

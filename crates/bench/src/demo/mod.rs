@@ -68,7 +68,7 @@ impl Demo {
     /// Makes a volume, measures on it, and closes it. Returns the result and the writers.
     fn measure_on(&self, image: &Image) -> Result<(Measured, Vec<Writer>)> {
         let device = open_device(image.path(), &DeviceOptions::new().direct(image.direct()))?;
-        let options = MkfsOptions { block_size: Some(4096), label: "demo".into(), ..MkfsOptions::default() };
+        let options = MkfsOptions::new().block_size(4096).label("demo");
         parext4::mkfs(&*device, &options)?;
         let volume = Volume::open_device(device, &self.options)?;
         let measured = measure::measure(&volume, self.time);

@@ -79,15 +79,12 @@ impl Report<'_> {
         } else {
             "Threads that share one file were slower here than threads with a file each".to_owned()
         };
-        let why = match self.policy {
-            Policy::Range => {
-                "They wait for each other only where their bytes overlap. The ext4 of Linux 6.18 locks the whole file for appends,\n\
-                 for writes into holes and for every buffered write, so threads in one file queue there."
-            }
-            Policy::Exclusive | Policy::SharedOverwrite => {
-                "This policy locks the whole file as kernel ext4 does or did; without --policy they wait for each other\n\
-                 only where their bytes overlap."
-            }
+        let why = if self.policy.locks_whole_file() {
+            "This policy locks the whole file as kernel ext4 does or did; without --policy they wait for each other\n\
+             only where their bytes overlap."
+        } else {
+            "They wait for each other only where their bytes overlap. The ext4 of Linux 6.18 locks the whole file for appends,\n\
+             for writes into holes and for every buffered write, so threads in one file queue there."
         };
         format!("{verdict}.\n{why}")
     }

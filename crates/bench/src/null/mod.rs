@@ -29,7 +29,7 @@ const MAX_READ: usize = 1 << 20;
 /// # Errors
 /// An error of FUSE.
 pub fn serve(dir: &Path) -> io::Result<()> {
-    let transport = Transport::new(&MountOptions::default());
+    let transport = Transport::new(&MountOptions::new());
     let null =
         Null { transport: transport.clone(), inodes: Mutex::new(Inodes::new()), zeros: vec![0; MAX_READ] };
     transport.serve(null, dir, "null")

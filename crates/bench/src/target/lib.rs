@@ -32,11 +32,9 @@ impl LibTarget {
     pub fn make(device: Arc<dyn Device>, engine: Engine) -> Result<Self> {
         let block_size = 4096;
         let most = device.size() / u64::from(block_size) / JOURNAL_DIVISOR;
-        let options = MkfsOptions {
-            block_size: Some(block_size),
-            journal_blocks: Some(JOURNAL_BLOCKS.min(u32::try_from(most).unwrap_or(u32::MAX))),
-            ..MkfsOptions::default()
-        };
+        let options = MkfsOptions::new()
+            .block_size(block_size)
+            .journal_blocks(JOURNAL_BLOCKS.min(u32::try_from(most).unwrap_or(u32::MAX)));
         mkfs(&*device, &options).context("making a volume")?;
         Self::open(device, engine)
     }

@@ -117,7 +117,7 @@ impl MountHelper {
 /// Returns the options of a list that parext4 knows; warns about each other one.
 fn known(list: &str) -> String {
     let is_known = |option: &&str| {
-        let error = MountOptions::default().add(option).err();
+        let error = MountOptions::new().add(option).err();
         let unknown = matches!(error, Some(OptionError::Unknown(_)));
         if unknown {
             eprintln!("parext4: warning: unknown mount option {option:?} is left out");

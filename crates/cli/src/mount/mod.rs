@@ -48,7 +48,7 @@ pub struct Args {
 
 impl Args {
     fn mount_options(&self) -> Result<MountOptions> {
-        let mut options = MountOptions::default();
+        let mut options = MountOptions::new();
         self.options.iter().try_for_each(|list| options.add(list))?;
         Ok(options)
     }

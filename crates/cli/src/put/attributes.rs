@@ -16,30 +16,23 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
 
 /// Returns the attributes to make the inode with.
 pub fn new_inode(metadata: &Metadata) -> NewInode {
-    NewInode {
-        permissions: permissions(metadata),
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        ..NewInode::default()
-    }
+    NewInode::new().permissions(permissions(metadata)).uid(metadata.uid()).gid(metadata.gid())
 }
 
 /// Returns the attributes to set after the last change of the inode. Sets mode and owner again, because a set-group-ID
 /// parent changes them in a new inode, and existing directories have their own.
 pub fn all(metadata: &Metadata) -> SetAttributes {
-    SetAttributes {
-        permissions: Some(permissions(metadata)),
-        uid: Some(metadata.uid()),
-        gid: Some(metadata.gid()),
-        atime: Some(time(metadata.atime(), metadata.atime_nsec())),
-        mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())),
-        ctime: None,
-    }
+    SetAttributes::new()
+        .permissions(permissions(metadata))
+        .uid(metadata.uid())
+        .gid(metadata.gid())
+        .atime(time(metadata.atime(), metadata.atime_nsec()))
+        .mtime(time(metadata.mtime(), metadata.mtime_nsec()))
 }
 
 /// Returns the attributes of a symbolic link to set; its permissions have no effect and stay as they are.
 pub fn of_symlink(metadata: &Metadata) -> SetAttributes {
-    SetAttributes { permissions: None, ..all(metadata) }
+    all(metadata).permissions(None)
 }
 
 /// Returns the kind of a special file, `None` for other files.

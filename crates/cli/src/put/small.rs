@@ -102,7 +102,7 @@ impl SmallFiles {
         for Small { made, attributes, buf, len } in self.gathered.drain(..) {
             let entry = self.writing.vacant_entry();
             let (token, write) = (entry.key() as u64, IoRequest::Write { buf, len, offset: 0 });
-            self.queue.submit(&made.file, write, token, IoFlags::default());
+            self.queue.submit(&made.file, write, token, IoFlags::new());
             entry.insert(Writing { made, attributes, len });
         }
         self.harvest(false)

@@ -57,23 +57,27 @@ pub struct FaultPlan {
 
 impl FaultPlan {
     /// Makes a plan that fails one call of any kind: number `call`, counted from 1.
+    #[must_use]
     pub fn at(call: u64) -> Self {
         Self { fail_at: Some(call), ..Self::default() }
     }
 
     /// Sets [`kind`](field@Self::kind).
+    #[must_use]
     pub fn kind(mut self, kind: FaultKind) -> Self {
         self.kind = kind;
         self
     }
 
     /// Sets [`sticky`](field@Self::sticky).
+    #[must_use]
     pub fn sticky(mut self, sticky: bool) -> Self {
         self.sticky = sticky;
         self
     }
 
     /// Sets [`torn`](field@Self::torn).
+    #[must_use]
     pub fn torn(mut self, torn: bool) -> Self {
         self.torn = torn;
         self

@@ -26,17 +26,20 @@ pub struct SimProfile {
 
 impl SimProfile {
     /// Makes a profile in which reads, writes and flushes take `latency`, and `parallel` requests run at a time.
+    #[must_use]
     pub const fn new(latency: Duration, parallel: usize) -> Self {
         Self { read_latency: latency, write_latency: latency, flush_latency: latency, parallel }
     }
 
     /// Sets [`write_latency`](field@Self::write_latency).
+    #[must_use]
     pub const fn write_latency(mut self, latency: Duration) -> Self {
         self.write_latency = latency;
         self
     }
 
     /// Sets [`flush_latency`](field@Self::flush_latency).
+    #[must_use]
     pub const fn flush_latency(mut self, latency: Duration) -> Self {
         self.flush_latency = latency;
         self

@@ -74,7 +74,7 @@ pub enum RemountError {
 pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
     let name = || dir.display().to_string();
     let server = report(dir)?.mount;
-    let mut current = MountOptions::default();
+    let mut current = MountOptions::new();
     current.add(&server.options)?;
     let mut wanted = current.clone();
     lists.iter().try_for_each(|list| wanted.add(list))?;
@@ -105,7 +105,7 @@ pub fn remount(dir: &Path, lists: &[String]) -> Result<(), RemountError> {
 /// Returns true if the options differ only in flags that the kernel can change without the server.
 fn differs_in_flags_only(current: &MountOptions, wanted: &MountOptions) -> bool {
     let MountOptions { read_only, suid, dev, exec, remount, .. } = *wanted;
-    *wanted == MountOptions { read_only, suid, dev, exec, remount, ..current.clone() }
+    *wanted == current.clone().read_only(read_only).suid(suid).dev(dev).exec(exec).remount(remount)
 }
 
 /// Returns the mount flags of the options. Without a flag for times of access, the kernel keeps the current one.

@@ -99,7 +99,7 @@ impl StateBefore {
     fn query(dir: &Path) -> Option<Self> {
         let synced = sync_all(dir);
         let mount = report(dir).ok()?.mount;
-        let mut options = MountOptions::default();
+        let mut options = MountOptions::new();
         options.add(&mount.options).ok()?;
         let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
         Some(Self { image: mount.image.into(), offset: options.offset, read_only: options.read_only, lost })

@@ -10,6 +10,7 @@ const OWN_TYPE: &str = "fuse.parext4";
 
 /// A mount: a line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Mount {
     /// The kernel's device number of the mounted file system, `MAJOR:MINOR`.
     pub device: String,

@@ -3,6 +3,7 @@
 mod accepted;
 mod error;
 mod parse;
+mod setters;
 mod text;
 
 use std::path::PathBuf;
@@ -42,7 +43,18 @@ pub enum Cache {
     Direct,
 }
 
-/// The options of a mount. [`add`](Self::add) parses lists of options; the fields may also be set directly.
+/// The options of a mount. [`add`](Self::add) parses lists of options; a method of each option's name sets that option.
+///
+/// ```
+/// use parext4_mount::{Atime, MountOptions};
+///
+/// # fn main() -> Result<(), parext4_mount::OptionError> {
+/// let mut options = MountOptions::new().atime(Atime::Never).threads(4);
+/// options.add("ro,allow_other")?;
+/// assert!(options.read_only && options.allow_other && options.threads == 4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountOptions {

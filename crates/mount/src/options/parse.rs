@@ -116,7 +116,7 @@ mod tests {
     use parext4::Policy;
 
     fn parse(list: &str) -> Result<MountOptions, OptionError> {
-        let mut options = MountOptions::default();
+        let mut options = MountOptions::new();
         options.add(list).map(|()| options)
     }
 
@@ -126,42 +126,37 @@ mod tests {
             policy=exclusive,suid,\
             noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,idmap,log=/tmp/log";
         let options = parse(all).unwrap();
-        let expected = MountOptions {
-            read_only: true,
-            allow_other: true,
-            atime: Atime::Never,
-            offset: 1 << 20,
-            commit: Duration::from_secs(30),
-            cache: Cache::Direct,
-            metadata_cache: Some(64 << 20),
-            page_cache: Some(2 << 30),
-            threads: 3,
-            policy: Policy::Exclusive,
-            suid: true,
-            exec: false,
-            uid: Some(1000),
-            gid: Some(0),
-            recover: false,
-            on_error: Some(OnError::Continue),
-            resuid: Some(7),
-            resgid: Some(8),
-            explain: true,
-            idmap: true,
-            log: Some("/tmp/log".into()),
-            ..MountOptions::default()
-        };
+        let expected = MountOptions::new()
+            .read_only(true)
+            .allow_other(true)
+            .atime(Atime::Never)
+            .offset(1 << 20)
+            .commit(Duration::from_secs(30))
+            .cache(Cache::Direct)
+            .metadata_cache(64 << 20)
+            .page_cache(2 << 30)
+            .threads(3)
+            .policy(Policy::Exclusive)
+            .suid(true)
+            .exec(false)
+            .uid(1000)
+            .gid(0)
+            .recover(false)
+            .on_error(OnError::Continue)
+            .resuid(7)
+            .resgid(8)
+            .explain(true)
+            .idmap(true)
+            .log("/tmp/log");
         assert_eq!(options, expected);
-        assert_eq!(parse("").unwrap(), MountOptions::default());
-        assert_eq!(
-            parse("defaults,rw,relatime,x-systemd.automount,commit=0").unwrap(),
-            MountOptions::default()
-        );
+        assert_eq!(parse("").unwrap(), MountOptions::new());
+        assert_eq!(parse("defaults,rw,relatime,x-systemd.automount,commit=0").unwrap(), MountOptions::new());
     }
 
     #[test]
     fn later_options_override_earlier_ones() {
         let options = parse("ro,rw,cache=direct,cache=kernel,noatime,strictatime").unwrap();
-        assert_eq!(options, MountOptions { atime: Atime::Strict, ..MountOptions::default() });
+        assert_eq!(options, MountOptions::new().atime(Atime::Strict));
     }
 
     #[test]
@@ -177,16 +172,14 @@ mod tests {
             assert_eq!(parse(list).err(), None, "{list}");
         }
         let options = parse("nodiratime,minixdf,grpid,fsname=disk,kernel").unwrap();
-        let expected = MountOptions {
-            diratime: false,
-            minix_df: true,
-            group_of_directory: true,
-            fsname: Some("disk".to_owned()),
-            allow_other: true,
-            suid: true,
-            dev: true,
-            ..MountOptions::default()
-        };
+        let expected = MountOptions::new()
+            .diratime(false)
+            .minix_df(true)
+            .group_of_directory(true)
+            .fsname("disk")
+            .allow_other(true)
+            .suid(true)
+            .dev(true);
         assert_eq!(options, expected);
     }
 

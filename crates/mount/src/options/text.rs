@@ -46,7 +46,8 @@ impl fmt::Display for MountOptions {
         write!(f, ",commit={},offset={}", self.commit.as_secs(), self.offset)?;
         match self.on_error {
             Some(OnError::Continue) => f.write_str(",errors=continue")?,
-            Some(OnError::ReadOnly) => f.write_str(",errors=remount-ro")?,
+            // The strictest reaction that can be spelled.
+            Some(_) => f.write_str(",errors=remount-ro")?,
             None => {}
         }
         let ids = [("uid", self.uid), ("gid", self.gid), ("resuid", self.resuid), ("resgid", self.resgid)];
@@ -81,7 +82,7 @@ mod tests {
             "cache=writeback,metadata_cache=16M,page_cache=1073741824,strictatime,sync,dirsync,explain,idmap,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
         ];
         for list in lists {
-            let (mut options, mut again) = (MountOptions::default(), MountOptions::default());
+            let (mut options, mut again) = (MountOptions::new(), MountOptions::new());
             options.add(list).unwrap();
             again.add(&options.to_string()).unwrap();
             assert_eq!(options, again, "{options}");

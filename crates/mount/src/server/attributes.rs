@@ -88,17 +88,16 @@ impl Server {
             TimeOrNow::SpecificTime(time) => timestamp(time),
             TimeOrNow::Now => now(),
         };
-        let set = SetAttributes {
-            permissions: new.mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
-            uid,
-            gid,
-            atime: new.atime.map(time),
-            mtime: new.mtime.map(time),
-            ctime: new.ctime.map(timestamp),
-        };
+        let set = SetAttributes::new()
+            .permissions(new.mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)))
+            .uid(uid)
+            .gid(gid)
+            .atime(new.atime.map(time))
+            .mtime(new.mtime.map(time))
+            .ctime(new.ctime.map(timestamp));
         if new.sets_times_to_now() && node.flags().contains(InodeFlags::APPEND) {
             node.touch()?;
-        } else if set != SetAttributes::default() {
+        } else if set != SetAttributes::new() {
             node.set_attributes(&set)?;
         }
         Ok(self.entry(&node).attr)
@@ -119,7 +118,7 @@ impl Server {
             node.remove_capabilities()?;
         }
         node.clear_set_ids(|_| lost)?;
-        Ok(node.set_attributes(&SetAttributes { ctime: ctime.map(timestamp), ..SetAttributes::default() })?)
+        Ok(node.set_attributes(&SetAttributes::new().ctime(ctime.map(timestamp)))?)
     }
 
     /// Updates the time of last access after a read, if the options require it. An error does not fail the read.

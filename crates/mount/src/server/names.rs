@@ -24,7 +24,7 @@ impl Server {
         let (uid, gid) = new.caller.new_owner()?;
         let gid = if self.options.group_of_directory { dir.metadata().gid } else { gid };
         let (uid, gid) = self.owner(uid, gid);
-        Ok(NewInode { permissions: bits(new.mode), umask: bits(new.umask), uid, gid })
+        Ok(NewInode::new().permissions(bits(new.mode)).umask(bits(new.umask)).uid(uid).gid(gid))
     }
 
     /// Looks up a name. A name that does not exist has an entry too, which the kernel caches.
@@ -143,7 +143,7 @@ impl Server {
         self.remove_name(&new_dir, to.1, || match owner {
             Some((uid, gid)) => {
                 let (uid, gid) = self.owner(uid, gid);
-                let whiteout = NewInode { permissions: 0, umask: 0, uid, gid };
+                let whiteout = NewInode::new().permissions(0).umask(0).uid(uid).gid(gid);
                 old_dir.rename_with_whiteout(from.1, &new_dir, to.1, mode, &whiteout)
             }
             None => old_dir.rename(from.1, &new_dir, to.1, mode),

@@ -154,7 +154,7 @@ fn run(mut queue: IoQueue, jobs: &Receiver<Job>, buffers: &SharedBuffers) {
         };
         while let Some(Job { file, request, on_done }) = next {
             let token = in_flight.insert(on_done) as u64;
-            queue.submit(&file, request, token, IoFlags::default());
+            queue.submit(&file, request, token, IoFlags::new());
             next = jobs.try_recv().ok();
         }
         if let Err(error) = queue.harvest(true, &mut completions) {

@@ -15,7 +15,7 @@ use parext4_format::{FsBlock, InodeNo};
 /// A volume of four groups, of which the last is short.
 pub(super) fn volume() -> Volume {
     let device = Arc::new(MemDevice::new(28 << 20));
-    let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).device_is_zero(true);
     mkfs(&*device, &options).unwrap();
     let options = VolumeOptions::new().commit_interval(None);
     Volume::open_device(device, &options).unwrap()
@@ -181,7 +181,7 @@ fn blocks_counted_that_are_in_no_group_are_corruption() {
 fn groups_that_are_evicted_come_back_as_they_were() {
     let device = Arc::new(MemDevice::new(28 << 20));
     // Without a journal, a commit writes the bitmaps home.
-    let options = MkfsOptions { block_size: Some(1024), journal: false, ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).journal(false);
     mkfs(&*device, &options).unwrap();
     let options = VolumeOptions::new().commit_interval(None);
     let volume = Volume::open_device(Arc::clone(&device) as _, &options).unwrap();

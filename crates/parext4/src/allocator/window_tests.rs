@@ -12,7 +12,7 @@ const BLOCK: usize = 1024;
 /// A volume of 512 MiB in 64 groups, so that windows are of the largest size.
 fn large_volume() -> Volume {
     let device = Arc::new(MemDevice::new(512 << 20));
-    let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).device_is_zero(true);
     mkfs(&*device, &options).unwrap();
     Volume::open_device(device, &VolumeOptions::new().commit_interval(None)).unwrap()
 }

@@ -181,7 +181,7 @@ fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
 /// Returns a new volume with blocks of 1 KiB.
 fn make() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(32 << 20));
-    let options = MkfsOptions { block_size: Some(1024), device_is_zero: true, ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).device_is_zero(true);
     mkfs(&*device, &options).unwrap();
     device
 }
@@ -193,7 +193,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 
 /// Returns a new file whose tree has at most `capacity` entries in a node.
 fn create(volume: &Volume, capacity: usize) -> Node {
-    let node = volume.root().unwrap().create(b"file", &crate::NewInode::default()).unwrap();
+    let node = volume.root().unwrap().create(b"file", &crate::NewInode::new()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
     volume.engine.map(&node.inode).unwrap().lock().set_capacity(capacity);
     node
@@ -324,7 +324,7 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
 fn metadata_is_freed_some_at_a_time() {
     let device = make();
     let volume = open(&device);
-    let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::default()).unwrap();
+    let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::new()).unwrap();
     let inner = &volume.engine;
     inner.transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true)).unwrap();
     let mut handles = 0;

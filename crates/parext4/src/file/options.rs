@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// # let device = Arc::new(MemDevice::new(16 << 20));
-/// # mkfs(&*device, &MkfsOptions::default())?;
+/// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let options = OpenOptions::new().read(true).append(true).create(true).mode(0o600);
 /// let log = volume.open("/log", &options)?;

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_dirty_file_counts_as_listed_while_a_thread_checks_it() {
         let device = std::sync::Arc::new(MemDevice::new(16 << 20));
-        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        mkfs(&*device, &MkfsOptions::new()).unwrap();
         let options = VolumeOptions::new().write_back_interval(None);
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();

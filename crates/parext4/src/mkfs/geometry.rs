@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     fn geometry(size: u64, block_size: Option<u32>) -> Result<Geometry> {
-        Geometry::new(size, &MkfsOptions { block_size, ..MkfsOptions::default() })
+        Geometry::new(size, &MkfsOptions::new().block_size(block_size))
     }
 
     #[test]
@@ -288,10 +288,10 @@ mod tests {
         assert!(text(geometry(16 << 10, None)).contains("too small"));
         assert!(text(geometry(1 << 40, Some(1024))).contains("larger blocks"));
         let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, options));
-        assert!(with(&MkfsOptions { inode_size: 200, ..MkfsOptions::default() }).contains("inode size 200"));
-        assert!(with(&MkfsOptions { inode_ratio: Some(1), ..MkfsOptions::default() }).contains("ratio 1"));
-        assert!(with(&MkfsOptions { reserved_percent: 51, ..MkfsOptions::default() }).contains("51%"));
-        assert!(with(&MkfsOptions { label: "x".repeat(17), ..MkfsOptions::default() }).contains("label"));
+        assert!(with(&MkfsOptions::new().inode_size(200)).contains("inode size 200"));
+        assert!(with(&MkfsOptions::new().inode_ratio(1)).contains("ratio 1"));
+        assert!(with(&MkfsOptions::new().reserved_percent(51)).contains("51%"));
+        assert!(with(&MkfsOptions::new().label("x".repeat(17))).contains("label"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod geometry;
 mod groups;
 mod inodes;
 mod journal;
+mod options;
 mod placement;
 mod resize;
 mod superblock;
@@ -32,57 +33,10 @@ use parext4_format::superblock::Superblock;
 
 use crate::error::Result;
 use geometry::Geometry;
+pub use options::MkfsOptions;
 use placement::Placement;
 use volume_writer::VolumeWriter;
 use write::DeviceWriter;
-
-/// Options of a new volume. The default is the default of mke2fs.
-#[derive(Clone, Debug)]
-pub struct MkfsOptions {
-    /// Block size in bytes: 1024, 2048 or 4096. `None` chooses by the size of the device.
-    pub block_size: Option<u32>,
-    /// Name of the volume, at most 16 bytes.
-    pub label: String,
-    /// UUID of the volume. `None` chooses a random one.
-    pub uuid: Option<[u8; 16]>,
-    /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the device.
-    pub inode_ratio: Option<u64>,
-    /// Creates a journal. A volume of less than 2048 blocks gets one only if `journal_blocks` is set.
-    pub journal: bool,
-    /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
-    pub journal_blocks: Option<u32>,
-    /// Size of an inode in bytes: a power of two from 128 to the block size.
-    pub inode_size: u16,
-    /// Percentage of the blocks that only root may use, at most 50.
-    pub reserved_percent: u8,
-    /// All timestamps of the volume, in seconds since 1970. `None` uses the clock.
-    pub now: Option<u32>,
-    /// Secret of the directory hash. `None` chooses a random one.
-    pub hash_seed: Option<[u8; 16]>,
-    /// User and group of the root directory.
-    pub owner: (u32, u32),
-    /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
-    pub device_is_zero: bool,
-}
-
-impl Default for MkfsOptions {
-    fn default() -> Self {
-        Self {
-            block_size: None,
-            label: String::new(),
-            uuid: None,
-            inode_ratio: None,
-            journal: true,
-            journal_blocks: None,
-            inode_size: 256,
-            reserved_percent: 5,
-            now: None,
-            hash_seed: None,
-            owner: (0, 0),
-            device_is_zero: false,
-        }
-    }
-}
 
 /// A new volume, as returned by [`mkfs`].
 #[derive(Clone, Debug, PartialEq, Eq)]

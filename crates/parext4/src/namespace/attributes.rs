@@ -4,6 +4,7 @@ use parext4_format::InodeNo;
 use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 
 use super::create::{PERMISSIONS, S_ISGID};
+use super::set_attributes::SetAttributes;
 use crate::clock::now;
 use crate::error::Result;
 use crate::inode::FIXED;
@@ -20,6 +21,7 @@ const EXTRA_TIMES: u16 = 16;
 
 /// The attributes of an inode at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Metadata {
     /// The inode number.
     pub ino: InodeNo,
@@ -51,23 +53,6 @@ pub struct Metadata {
     pub flags: InodeFlags,
     /// The device number (major, minor) of a device file.
     pub rdev: Option<(u32, u32)>,
-}
-
-/// Attributes to set. A field that is `None` stays unchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttributes {
-    /// The permission bits, `0o7777` at most.
-    pub permissions: Option<u16>,
-    /// The owner.
-    pub uid: Option<u32>,
-    /// The group.
-    pub gid: Option<u32>,
-    /// Last access.
-    pub atime: Option<Timestamp>,
-    /// Last change of the contents.
-    pub mtime: Option<Timestamp>,
-    /// Last change of the inode. `None`: now.
-    pub ctime: Option<Timestamp>,
 }
 
 impl Node {
@@ -113,11 +98,11 @@ impl Node {
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if the volume may not be changed.
     pub fn touch(&self) -> Result<()> {
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
-        let now = Some(now());
+        let now = now();
         // One credit, for the inode's block.
         self.engine.transact(1, |handle| {
             self.inode.join(handle);
-            self.set_core(&SetAttributes { atime: now, mtime: now, ..SetAttributes::default() });
+            self.set_core(&SetAttributes::new().atime(now).mtime(now));
             Ok(())
         })
     }
@@ -129,7 +114,7 @@ impl Node {
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than the time of
     /// change; corruption.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        let only_dates = SetAttributes { ctime: None, ..*set } == SetAttributes::default();
+        let only_dates = set.ctime(None) == SetAttributes::new();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
         let _xattrs = set.permissions.map(|_| self.lock_xattrs());
         let xattrs = match set.permissions {

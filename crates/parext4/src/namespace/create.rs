@@ -8,6 +8,7 @@ use parext4_format::{InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::insert::Insertion;
+use super::new_inode::{NewInode, Special};
 use super::symlink;
 use super::{check_name, show};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
@@ -27,50 +28,6 @@ pub(super) const PERMISSIONS: u16 = 0o7777;
 /// Number of blocks that allocating a new inode's first block registers: the allocator's, and the block itself. The map of a new inode
 /// has room in its root.
 const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
-
-/// The attributes of an inode to create.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewInode {
-    /// The permission bits, at most `0o7777`.
-    pub permissions: u16,
-    /// Bits to clear in the permissions, unless the directory has a default access control list, which replaces the umask.
-    pub umask: u16,
-    /// The owner.
-    pub uid: u32,
-    /// The group. If the parent directory has the set-group-ID bit, the new inode gets the parent's group instead.
-    pub gid: u32,
-}
-
-impl Default for NewInode {
-    /// Returns `0o644`, owned by root, without umask.
-    fn default() -> Self {
-        Self { permissions: 0o644, umask: 0, uid: 0, gid: 0 }
-    }
-}
-
-/// A special file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Special {
-    /// A character device.
-    CharDevice {
-        /// At most 12 bits.
-        major: u32,
-        /// At most 20 bits.
-        minor: u32,
-    },
-    /// A block device.
-    BlockDevice {
-        /// At most 12 bits.
-        major: u32,
-        /// At most 20 bits.
-        minor: u32,
-    },
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-}
 
 /// An inode to create.
 #[derive(Debug)]
@@ -132,7 +89,7 @@ impl Node {
     /// block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
         symlink::check_target(target, self.engine.block_size())?;
-        let mut draft = self.draft(FileType::Symlink, &NewInode { permissions: 0o777, ..*new })?;
+        let mut draft = self.draft(FileType::Symlink, &new.permissions(0o777))?;
         let raw = &mut draft.raw;
         raw.size = target.len() as u64;
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
@@ -194,7 +151,7 @@ impl Node {
 
     /// Returns the draft of a whiteout, which a rename may put in the place of the old name: a character device 0:0.
     pub(super) fn draft_whiteout(&self, new: &NewInode) -> Result<Draft<'static>> {
-        let mut draft = self.draft(FileType::CharDevice, &NewInode { permissions: 0, ..*new })?;
+        let mut draft = self.draft(FileType::CharDevice, &new.permissions(0))?;
         draft.raw.set_rdev(0, 0);
         Ok(draft)
     }

@@ -28,17 +28,20 @@ mod iter;
 mod link;
 mod links;
 mod lock;
+mod new_inode;
 mod read_dir;
 mod remove;
 mod rename;
+mod set_attributes;
 mod split;
 mod symlink;
 
-pub use attributes::{Metadata, SetAttributes};
-pub use create::{NewInode, Special};
+pub use attributes::Metadata;
 pub use iter::{DirEntry, ReadDir};
+pub use new_inode::{NewInode, Special};
 pub use read_dir::DirItem;
 pub use rename::RenameMode;
+pub use set_attributes::SetAttributes;
 
 use parext4_format::dir_entry;
 

@@ -8,10 +8,11 @@
 
 mod written;
 
-use super::create::{Draft, NewInode};
+use super::create::Draft;
 use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
+use super::new_inode::NewInode;
 use super::{check_name, show};
 use crate::error::{Error, Result};
 use crate::inode::Inode;

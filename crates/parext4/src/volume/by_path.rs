@@ -54,7 +54,7 @@ impl Volume {
         if place.name.is_empty() {
             return Err(Error::Exists(path.as_ref().display().to_string()));
         }
-        place.dir.mkdir(&place.name, &NewInode { permissions: mode, ..NewInode::default() })
+        place.dir.mkdir(&place.name, &NewInode::new().permissions(mode))
     }
 
     /// Creates a directory and its missing ancestors. Does nothing if the directory exists.
@@ -87,7 +87,7 @@ impl Volume {
     /// The errors of [`Node::symlink`].
     pub fn symlink(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Node> {
         let place = self.named(path.as_ref())?;
-        place.dir.symlink(&place.name, target.as_ref().as_os_str().as_bytes(), &NewInode::default())
+        place.dir.symlink(&place.name, target.as_ref().as_os_str().as_bytes(), &NewInode::new())
     }
 
     /// Adds another name to the inode at `existing`. Links a symbolic link itself.

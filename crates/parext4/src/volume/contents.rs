@@ -21,7 +21,7 @@ impl Volume {
     /// # use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
     /// # fn main() -> Result<(), parext4::Error> {
     /// # let device = Arc::new(MemDevice::new(16 << 20));
-    /// # mkfs(&*device, &MkfsOptions::default())?;
+    /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
     /// volume.write("/greeting", "hello")?;
     /// assert_eq!(volume.read("/greeting")?, b"hello");
@@ -93,9 +93,7 @@ impl Volume {
         }
         target.set_len(0)?;
         let bytes = copy_contents(&source, &target)?;
-        target
-            .node()
-            .set_attributes(&SetAttributes { permissions: Some(permissions), ..SetAttributes::default() })?;
+        target.node().set_attributes(&SetAttributes::new().permissions(permissions))?;
         Ok(bytes)
     }
 }

@@ -38,6 +38,7 @@ pub struct Info {
 
 /// Reaction to corruption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnError {
     /// The operation that finds the corruption fails. Other operations continue.
     #[default]

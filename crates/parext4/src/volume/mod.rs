@@ -40,7 +40,7 @@ use crate::engine::Use;
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::default())?;
+/// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let file = volume.open("/log", &OpenOptions::read_write().create(true))?;
 /// std::thread::scope(|scope| {

@@ -45,7 +45,7 @@ impl Volume {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("disk.img");
-    /// mkfs(&FileDevice::open(&path, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::default())?;
+    /// mkfs(&FileDevice::open(&path, &DeviceOptions::new().create(64 << 20))?, &MkfsOptions::new())?;
     /// let volume = Volume::open_path(&path)?;
     /// volume.mkdir("/dir", 0o755)?;
     /// volume.close()?;

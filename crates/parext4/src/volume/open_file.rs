@@ -24,7 +24,7 @@ impl Volume {
     ///
     /// # fn main() -> Result<(), parext4::Error> {
     /// # let device = Arc::new(MemDevice::new(16 << 20));
-    /// # mkfs(&*device, &MkfsOptions::default())?;
+    /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
     /// let file = volume.open("/counters", &OpenOptions::read_write().create(true))?;
     /// file.write_at(&7_u32.to_le_bytes(), 4)?;
@@ -121,6 +121,6 @@ impl Volume {
         if place.slash || place.name.is_empty() {
             return Err(Error::IsDirectory(path.display().to_string()));
         }
-        place.dir.create(&place.name, &NewInode { permissions: mode, ..NewInode::default() })
+        place.dir.create(&place.name, &NewInode::new().permissions(mode))
     }
 }

@@ -20,7 +20,7 @@ use crate::sync::Arc;
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::default())?;
+/// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = VolumeOptions::new().read_only(true).cache_bytes(64 << 20).open_device(device)?;
 /// assert!(volume.read_dir("/")?.count() > 0);
 /// # Ok(())

@@ -17,7 +17,7 @@ impl Volume {
     /// # use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
     /// # fn main() -> Result<(), parext4::Error> {
     /// # let device = Arc::new(MemDevice::new(16 << 20));
-    /// # mkfs(&*device, &MkfsOptions::default())?;
+    /// # mkfs(&*device, &MkfsOptions::new())?;
     /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
     /// volume.mkdir_all("/a/b", 0o755)?;
     /// volume.write("/a/b/file", "text")?;

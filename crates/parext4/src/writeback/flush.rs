@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_file_that_stays_dirty_holds_up_no_writer() {
         let device = Arc::new(MemDevice::new(16 << 20));
-        mkfs(&*device, &MkfsOptions::default()).unwrap();
+        mkfs(&*device, &MkfsOptions::new()).unwrap();
         let options = VolumeOptions::new().commit_interval(None).write_back_interval(None);
         let volume = Volume::open_device(device, &options).unwrap();
         let file = volume.open_direct("/f", &OpenOptions::read_write().create_new(true)).unwrap();

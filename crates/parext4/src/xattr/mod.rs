@@ -34,6 +34,7 @@ const MAX_VALUE: usize = 65536;
 
 /// What [`Node::set_xattr`] does if the attribute exists or does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum XattrMode {
     /// Creates or replaces it.
     #[default]

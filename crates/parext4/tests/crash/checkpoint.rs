@@ -46,7 +46,7 @@ fn prepare() -> MemDevice {
 /// Durably sets the mode of a file in a transaction of its own.
 fn set_mode(volume: &Volume, file: u16, mode: u16) {
     let file = volume.direct_file(path(file)).expect("open_file");
-    let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+    let set = SetAttributes::new().permissions(mode);
     file.node().set_attributes(&set).expect("set_attributes");
     file.sync_all().expect("sync_all");
 }

@@ -161,7 +161,7 @@ impl Run {
             let (what, bytes) = self.choose(rng, thread, free as u64, sequence);
             begun[free] = Some(what);
             let (file, request) = request(what, &bytes);
-            let flags = IoFlags { nowait: rng.chance(10) };
+            let flags = IoFlags::new().nowait(rng.chance(10));
             queue.submit(&self.files[file], request, free as u64, flags);
             let full = queue.in_flight() == begun.len();
             queue.harvest(full || rng.chance(20), &mut done).expect("harvest");

@@ -30,7 +30,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 
 /// Sets the mode of the file, in a transaction of its own.
 fn set_mode(volume: &Volume, mode: u16) {
-    let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+    let set = SetAttributes::new().permissions(mode);
     volume.direct_file(FILE).unwrap().node().set_attributes(&set).expect("set_attributes");
     volume.sync().expect("sync");
 }

@@ -26,8 +26,7 @@ fn device(mib: u64) -> MemDevice {
     for at in 0..mib {
         device.write_at(at << 20, &[IoSlice::new(&vec![0xa5; 1 << 20])]).unwrap();
     }
-    let options =
-        MkfsOptions { block_size: Some(1024), journal_blocks: Some(1024), ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).journal_blocks(1024);
     mkfs(&device, &options).unwrap();
     device
 }

@@ -243,7 +243,7 @@ fn metadata_blocks_of_the_volume_belong_to_no_file() {
         };
         hostile.image.debugfs_write(&format!("set_bg 1 inode_bitmap {block}"));
         hostile.bytes = std::fs::read(hostile.image.path()).unwrap();
-        assert_fails!(hostile.try_open(VolumeOptions::default()), Corrupt);
+        assert_fails!(hostile.try_open(VolumeOptions::new()), Corrupt);
     }
 }
 

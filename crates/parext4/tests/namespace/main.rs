@@ -64,7 +64,7 @@ fn names(dir: &Node) -> Vec<Vec<u8>> {
 }
 
 fn new() -> NewInode {
-    NewInode::default()
+    NewInode::new()
 }
 
 /// Asserts that an operation fails with an error of this variant.

@@ -1,7 +1,7 @@
 //! Renames: which targets they replace, and where directories may move.
 
 use super::{Error, Image, assert_fails, names, new, on_each_kind};
-use parext4::{FileType, InodeNo, NewInode, Node, RenameMode, Volume};
+use parext4::{FileType, InodeNo, Node, RenameMode, Volume};
 use testkit::volume::DirectFiles as _;
 
 const MODES: [RenameMode; 3] = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
@@ -158,7 +158,7 @@ fn a_victim_in_use_lives_on() {
 fn a_rename_leaves_a_whiteout() {
     on_each_kind(16, |volume| {
         let root = volume.root().unwrap();
-        let owner = NewInode { uid: 7, gid: 8, ..new() };
+        let owner = new().uid(7).gid(8);
         for (crosses, thing, target) in [
             (false, "file", "none"),
             (true, "file", "file"),

@@ -13,8 +13,8 @@ use testkit::device::{HookedDevice, RemoteDevice, SplitRequests};
 use testkit::volume::{Shape, assert_clean, assert_clean_file, untimed};
 use testkit::watchdog::Watchdog;
 
-pub const NOWAIT: IoFlags = IoFlags { nowait: true };
-pub const WAIT: IoFlags = IoFlags { nowait: false };
+pub const NOWAIT: IoFlags = IoFlags::new().nowait(true);
+pub const WAIT: IoFlags = IoFlags::new().nowait(false);
 
 /// The back ends of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

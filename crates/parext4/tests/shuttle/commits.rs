@@ -90,7 +90,7 @@ fn the_time_of_an_overwrite_is_in_the_next_commit() {
         // The time of the overwrite waits until it is set explicitly.
         write(&file, 2, 2, 0);
         let long_ago = Timestamp { seconds: 5, nanoseconds: 0 };
-        let set = SetAttributes { mtime: Some(long_ago), ..SetAttributes::default() };
+        let set = SetAttributes::new().mtime(long_ago);
         file.node().set_attributes(&set).unwrap();
         assert_eq!(file.node().metadata().mtime, long_ago);
         let syncer = volume.clone();

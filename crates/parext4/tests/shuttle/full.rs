@@ -100,7 +100,7 @@ fn operations_of_one_queue_are_widened_one_after_the_other() {
         for block in [6, 9] {
             let buf = AlignedBuf::from_slice(&[2; BLOCK]);
             let request = IoRequest::Write { buf, len: BLOCK, offset: block * BLOCK as u64 };
-            queue.submit(&file, request, block, IoFlags::default());
+            queue.submit(&file, request, block, IoFlags::new());
         }
         let mut done = Vec::new();
         while queue.in_flight() > 0 {

@@ -33,10 +33,7 @@ fn there_is_one_inode_in_memory_for_each_on_the_device() {
                 node.unwrap().set_attributes(&change).unwrap();
             })
         };
-        let threads = [
-            set(SetAttributes { uid: Some(2), ..SetAttributes::default() }, true),
-            set(SetAttributes { gid: Some(2), ..SetAttributes::default() }, false),
-        ];
+        let threads = [set(SetAttributes::new().uid(2), true), set(SetAttributes::new().gid(2), false)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let metadata = volume.metadata("/f").unwrap();
         assert_eq!((metadata.uid, metadata.gid), (2, 2), "a change is lost");
@@ -72,10 +69,10 @@ fn a_deleted_inode_is_not_found_by_its_number() {
         unlinked.store(true, Ordering::SeqCst);
         if shuttle::rand::thread_rng().gen_bool(0.5) {
             // The number is reused while the other thread searches for it.
-            root.create(b"g", &NewInode::default()).unwrap();
+            root.create(b"g", &NewInode::new()).unwrap();
         }
         looking.join().unwrap();
-        let next = root.create(b"h", &NewInode::default()).unwrap();
+        let next = root.create(b"h", &NewInode::new()).unwrap();
         assert!(next.id() != id && matches!(volume.node(id), Err(Error::NotFound(_))));
     });
 }
@@ -87,7 +84,7 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
         let options = options().metadata_cache_bytes(0);
         let volume = Volume::open_device(Arc::new(image.fork()), &options).expect("the image opens");
         let root = volume.root().unwrap();
-        let old = root.create(b"old", &NewInode::default()).unwrap().id();
+        let old = root.create(b"old", &NewInode::new()).unwrap().id();
         root.unlink(b"old").unwrap();
         volume.sync().unwrap();
         let over = Arc::new(AtomicBool::new(false));
@@ -100,7 +97,7 @@ fn a_deleted_inode_read_from_the_device_is_not_cached() {
                 }
             })
         };
-        let new = root.create(b"new", &NewInode::default()).unwrap().id();
+        let new = root.create(b"new", &NewInode::new()).unwrap().id();
         volume.sync().unwrap();
         root.unlink(b"new").unwrap();
         over.store(true, Ordering::SeqCst);

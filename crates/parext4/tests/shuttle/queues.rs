@@ -12,7 +12,7 @@ use shuttle::sync::atomic::AtomicBool;
 use super::support::*;
 use testkit::volume::DirectFiles as _;
 
-const NOWAIT: IoFlags = IoFlags { nowait: true };
+const NOWAIT: IoFlags = IoFlags::new().nowait(true);
 
 fn buf(byte: u8, len: usize) -> AlignedBuf {
     AlignedBuf::from_slice(&vec![byte; len])
@@ -22,7 +22,7 @@ fn buf(byte: u8, len: usize) -> AlignedBuf {
 fn submit_write(queue: &mut IoQueue, file: &DirectFile, byte: u8, block: u64, blocks: usize, token: u64) {
     let len = blocks * BLOCK;
     let request = IoRequest::Write { buf: buf(byte, len), len, offset: block * BLOCK as u64 };
-    queue.submit(file, request, token, IoFlags::default());
+    queue.submit(file, request, token, IoFlags::new());
 }
 
 fn submit_append(queue: &mut IoQueue, file: &DirectFile, byte: u8, token: u64, flags: IoFlags) {
@@ -138,7 +138,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
         buffered.write_at(&[1; 4096], 0).unwrap();
         let reader = with_queue(&volume, &file, |queue, file| {
             let (buf, len) = (buf(0xee, 8192), 8192);
-            queue.submit(file, IoRequest::Read { buf, len, offset: 0 }, 1, IoFlags::default());
+            queue.submit(file, IoRequest::Read { buf, len, offset: 0 }, 1, IoFlags::new());
             let completion = finish(queue).pop().unwrap();
             let count = usize::try_from(completion.result.unwrap()).unwrap();
             let seen = sectors(&completion.buf.unwrap()[..count]);
@@ -204,7 +204,7 @@ fn give_up(image: &MemDevice, how: fn(IoQueue)) {
             if shuttle::rand::thread_rng().gen_bool(0.5) {
                 submit_write(&mut queue, f, 7, 0, 4, 1);
             } else {
-                submit_append(&mut queue, f, 7, 1, IoFlags::default());
+                submit_append(&mut queue, f, 7, 1, IoFlags::new());
             }
             how(queue);
         })
@@ -253,7 +253,7 @@ fn a_close_races_with_a_queue() {
         let writer = {
             let (clock, done) = (Arc::clone(&clock), Arc::clone(&done));
             with_queue(&volume, &file, move |queue, file| {
-                submit_append(queue, file, 7, 1, IoFlags::default());
+                submit_append(queue, file, 7, 1, IoFlags::new());
                 let succeeded = finish(queue)[0].result.is_ok();
                 yield_randomly(4000);
                 *done.lock().unwrap() = succeeded.then(|| clock.fetch_add(1, Ordering::SeqCst));

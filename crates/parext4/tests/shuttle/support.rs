@@ -157,7 +157,7 @@ fn image() -> MemDevice {
     let device = MemDevice::new(4 << 20);
     let rubbish = vec![STALE; 4 << 20];
     device.write_at(0, &[IoSlice::new(&rubbish)]).expect("memory takes writes");
-    let options = MkfsOptions { block_size: Some(1024), device_is_zero: false, ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).device_is_zero(false);
     mkfs(&device, &options).expect("mkfs");
     device
 }

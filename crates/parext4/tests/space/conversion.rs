@@ -47,7 +47,7 @@ impl Way {
                 for (token, (offset, bytes)) in (0..).zip(writes) {
                     let (buf, len) = (AlignedBuf::from_slice(bytes), bytes.len());
                     let request = IoRequest::Write { buf, len, offset: *offset };
-                    queue.submit(file, request, token, IoFlags::default());
+                    queue.submit(file, request, token, IoFlags::new());
                 }
                 let mut done = Vec::new();
                 while queue.in_flight() > 0 {
@@ -211,7 +211,7 @@ fn a_refused_append_leaves_no_gap_on_a_full_volume() {
             begun.wait();
             while !over.load(Ordering::Relaxed) {
                 let request = IoRequest::Append { buf: AlignedBuf::from_slice(&[9; 1024]), len: 1024 };
-                queue.submit(&behind, request, 0, IoFlags { nowait: true });
+                queue.submit(&behind, request, 0, IoFlags::new().nowait(true));
                 queue.harvest(true, &mut done).unwrap();
             }
             assert!(

@@ -188,7 +188,7 @@ fn run(name: &str, shape: Shape) {
     let seed = settings::seed(name);
     let device = Arc::new(shape.make());
     let volume =
-        Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::default()).expect("open");
+        Volume::open_device(Arc::clone(&device) as Arc<_>, &parext4::VolumeOptions::new()).expect("open");
     for number in 0..DIRECTORIES {
         volume.mkdir(format!("/d{number}"), 0o755).expect("mkdir");
     }

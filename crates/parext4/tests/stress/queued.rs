@@ -99,7 +99,7 @@ impl<'a> Queued<'a> {
         };
         let start = self.run.clock.tick();
         self.begun[token] = Some(Begun { what, start, nowait, cancellable, cancelled: false });
-        self.queue.submit(self.run.file, request, token as u64, IoFlags { nowait });
+        self.queue.submit(self.run.file, request, token as u64, IoFlags::new().nowait(nowait));
     }
 
     fn read(&mut self) {

@@ -12,7 +12,7 @@ use testkit::volume::DirectFiles as _;
 
 fn fresh(size: u64) -> (Arc<MemDevice>, Volume) {
     let device = Arc::new(MemDevice::new(size));
-    mkfs(&*device, &MkfsOptions::default()).unwrap();
+    mkfs(&*device, &MkfsOptions::new()).unwrap();
     let volume = open(&device);
     (device, volume)
 }
@@ -57,7 +57,7 @@ fn of_two_times_the_later_set_wins() {
         // First a write that allocates, then one whose time waits for a commit.
         file.write_at(&[1; 4096], 0).unwrap();
         assert!(times(&file).0 < far, "a write sets the time even if it was in the future");
-        let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
+        let set = SetAttributes::new().mtime(far);
         file.node().set_attributes(&set).unwrap();
         assert_eq!(times(&file).0, far);
         volume.sync().unwrap();
@@ -79,7 +79,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let dated = volume.create_direct("/file").unwrap();
     let file = dated.keeping_times();
     let far = Timestamp { seconds: 5_000_000_000, nanoseconds: 1 };
-    let set = SetAttributes { mtime: Some(far), ..SetAttributes::default() };
+    let set = SetAttributes::new().mtime(far);
     file.node().set_attributes(&set).unwrap();
     // Allocated, overwritten, converted, in memory, and by a queue that also writes with a given time.
     file.write_at(&[1; 4096], 0).unwrap();
@@ -93,7 +93,7 @@ fn a_file_that_keeps_times_writes_without_a_date() {
     let mut queue = volume.io_queue(2);
     let mut write = |file| {
         let buf = AlignedBuf::from_slice(&[4; 512]);
-        queue.submit(file, IoRequest::Write { buf, len: 512, offset: 0 }, 0, IoFlags::default());
+        queue.submit(file, IoRequest::Write { buf, len: 512, offset: 0 }, 0, IoFlags::new());
         let mut done = Vec::new();
         queue.harvest(true, &mut done).unwrap();
         assert!(done.iter().all(|completion| completion.result.is_ok()));

@@ -22,12 +22,12 @@ fn open(device: Arc<dyn Device>) -> Volume {
 /// Makes a device with a volume that has `count` directories below the root.
 fn with_directories(count: u32) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(64 << 20));
-    let options = MkfsOptions { block_size: Some(1024), inode_ratio: Some(8192), ..MkfsOptions::default() };
+    let options = MkfsOptions::new().block_size(1024).inode_ratio(8192);
     mkfs(&*device, &options).unwrap();
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
     for nth in 0..count {
-        root.mkdir(format!("{nth:05}").as_bytes(), &NewInode::default()).unwrap();
+        root.mkdir(format!("{nth:05}").as_bytes(), &NewInode::new()).unwrap();
     }
     drop(root);
     volume.close().unwrap();
@@ -74,8 +74,8 @@ fn a_walk_over_many_directories_stays_within_the_budget() {
 fn an_inode_is_found_by_number_as_long_as_it_exists() {
     let volume = open(with_directories(0));
     let root = volume.root().unwrap();
-    let file = root.create(b"file", &NewInode::default()).unwrap();
-    let set = SetAttributes { uid: Some(7), ..SetAttributes::default() };
+    let file = root.create(b"file", &NewInode::new()).unwrap();
+    let set = SetAttributes::new().uid(7);
     file.set_attributes(&set).unwrap();
     let id = file.id();
     drop(file);
@@ -96,7 +96,7 @@ fn an_inode_is_found_by_number_as_long_as_it_exists() {
     assert!(unnamed(id.ino));
     drop(held);
     assert!(gone(id), "a deleted inode");
-    let next = root.create(b"next", &NewInode::default()).unwrap();
+    let next = root.create(b"next", &NewInode::new()).unwrap();
     assert_eq!(next.ino(), id.ino, "the number is reused");
     assert!(gone(id), "another inode of the number");
     assert_eq!(volume.named_node(id.ino).unwrap().id(), next.id());
@@ -108,7 +108,7 @@ fn the_read_of_an_inode_delays_no_other_inode() {
     let device = Arc::new(GatedDevice::new(with_directories(0)));
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
-    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
+    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::new()).unwrap().id();
     let files: Vec<_> = (0..600).map(create).collect();
     // Some of these inodes share the first one's shard of the cache, and all are in other blocks of the table.
     let (one, others) = (files[0], &files[16..]);
@@ -155,7 +155,7 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
     let device = Arc::new(GatedDevice::new(Arc::clone(&failing) as _));
     let volume = open(Arc::clone(&device) as _);
     let root = volume.root().unwrap();
-    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::default()).unwrap().id();
+    let create = |nth: u32| root.create(format!("{nth}").as_bytes(), &NewInode::new()).unwrap().id();
     let files: Vec<_> = (0..64).map(create).collect();
     // A block of the table has four inodes.
     let first = files.iter().position(|id| id.ino.get() % 4 == 1).unwrap();
@@ -178,7 +178,7 @@ fn a_block_is_in_memory_once_after_a_read_that_failed() {
         assert!(matches!(fails.join().unwrap(), Err(Error::Device { .. })));
         waits.join().unwrap().unwrap()
     });
-    let set = |uid| SetAttributes { uid: Some(uid), ..SetAttributes::default() };
+    let set = |uid| SetAttributes::new().uid(uid);
     found.set_attributes(&set(2)).unwrap();
     volume.node(one).unwrap().set_attributes(&set(1)).unwrap();
     drop(found);

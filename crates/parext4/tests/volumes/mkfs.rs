@@ -55,7 +55,7 @@ impl Images {
 
 /// Returns options for a new image file.
 fn sparse() -> MkfsOptions {
-    MkfsOptions { device_is_zero: true, ..MkfsOptions::default() }
+    MkfsOptions::new().device_is_zero(true)
 }
 
 fn output(command: &mut Command) -> Output {
@@ -153,16 +153,16 @@ fn options_are_as_mke2fs_takes_them() {
     }
     for block_size in [1024, 2048, 4096].map(Some) {
         for size in [8 * MIB, 100 * MIB + 3 * KIB, 3 * GIB] {
-            check_same(size, &MkfsOptions { block_size, ..sparse() });
+            check_same(size, &sparse().block_size(block_size));
         }
-        check_same(64 * MIB, &MkfsOptions { block_size, journal: false, ..sparse() });
+        check_same(64 * MIB, &sparse().block_size(block_size).journal(false));
         for ratio in [1024, 4096, 65536, MIB / 4] {
             let inode_ratio = Some(ratio.max(block_size.unwrap().into()));
-            check_same(600 * MIB, &MkfsOptions { block_size, inode_ratio, ..sparse() });
+            check_same(600 * MIB, &sparse().block_size(block_size).inode_ratio(inode_ratio));
         }
     }
     for inode_size in [128, 512, 1024] {
-        check_same(40 * MIB, &MkfsOptions { inode_size, ..sparse() });
+        check_same(40 * MIB, &sparse().inode_size(inode_size));
     }
 }
 
@@ -183,7 +183,7 @@ fn a_terabyte_stays_sparse() {
     }
     let images = Images::new();
     for block_size in [2048, 4096].map(Some) {
-        let (path, summary) = images.ours(1024 * GIB, &MkfsOptions { block_size, ..sparse() });
+        let (path, summary) = images.ours(1024 * GIB, &sparse().block_size(block_size));
         let allocated = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
         assert!(allocated < 512 * MIB, "{allocated} bytes written");
         assert_eq!(summary.journal_blocks, 262_144);
@@ -200,18 +200,13 @@ fn journals_of_any_shape_are_valid() {
     // Small blocks and many inodes leave no long free run, so the journal has several extents.
     for (size, blocks, ratio) in [(64 * MIB, 1024, 1024), (256 * MIB, 65536, 1024), (2 * GIB, 500_000, 1024)]
     {
-        let options = MkfsOptions {
-            block_size: Some(1024),
-            inode_ratio: Some(ratio),
-            journal_blocks: Some(blocks),
-            ..sparse()
-        };
+        let options = sparse().block_size(1024).inode_ratio(ratio).journal_blocks(blocks);
         let (path, summary) = images.ours(size, &options);
         assert_eq!(summary.journal_blocks, blocks);
         fsck(&path);
     }
     let refused = |journal_blocks| {
-        let options = MkfsOptions { journal_blocks: Some(journal_blocks), ..sparse() };
+        let options = sparse().journal_blocks(journal_blocks);
         mkfs(&MemDevice::new(64 * MIB), &options).unwrap_err().to_string()
     };
     assert!(refused(1023).contains("journal of 1023 blocks"));
@@ -225,7 +220,7 @@ fn growing_uses_the_resize_inode() {
     }
     let images = Images::new();
     for (size, block_size) in [(64 * MIB, 1024), (500 * MIB, 2048), (4 * GIB, 4096), (256 * MIB, 1024)] {
-        let (path, _) = images.ours(size, &MkfsOptions { block_size: Some(block_size), ..sparse() });
+        let (path, _) = images.ours(size, &sparse().block_size(block_size));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * size).unwrap();
         run(Command::new("resize2fs").arg(&path));
         fsck(&path);
@@ -240,14 +235,12 @@ fn identity_and_owner_are_as_asked() {
         return;
     }
     let images = Images::new();
-    let options = MkfsOptions {
-        label: "a sixteen b name".into(),
-        uuid: Some([0x5a; 16]),
-        hash_seed: Some([0xc3; 16]),
-        owner: (1000, 100_000),
-        now: Some(1_700_000_000),
-        ..sparse()
-    };
+    let options = sparse()
+        .label("a sixteen b name")
+        .uuid([0x5a; 16])
+        .hash_seed([0xc3; 16])
+        .owner(1000, 100_000)
+        .now(1_700_000_000);
     let (path, summary) = images.ours(8 * MIB, &options);
     let text = run(Command::new("dumpe2fs").args(["-h"]).arg(&path));
     for wanted in
@@ -277,7 +270,7 @@ fn stale_bytes_on_the_device_are_never_read() {
             (0..size / 8).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect();
         std::fs::write(&path, rubbish).unwrap();
         let device = FileDevice::open(&path, &DeviceOptions::new()).unwrap();
-        let options = MkfsOptions { block_size: Some(block_size), ..MkfsOptions::default() };
+        let options = MkfsOptions::new().block_size(block_size);
         mkfs(&device, &options).unwrap();
         drop(device);
         fsck(&path);
@@ -323,7 +316,7 @@ fn the_kernel_mounts_and_writes() {
     }
     let images = Images::new();
     for (size, block_size) in [(3 * MIB, None), (64 * MIB, None), (600 * MIB, Some(2048)), (4 * GIB, None)] {
-        let (path, _) = images.ours(size, &MkfsOptions { block_size, ..sparse() });
+        let (path, _) = images.ours(size, &sparse().block_size(block_size));
         kernel_round_trip(&path);
     }
 }

@@ -15,15 +15,15 @@ const MIB: u64 = 1 << 20;
 fn a_failed_write_leaves_no_volume() {
     let size = 8 * MIB;
     let old = MemDevice::new(size);
-    mkfs(&old, &MkfsOptions::default()).unwrap();
+    mkfs(&old, &MkfsOptions::new()).unwrap();
     let device = FaultDevice::new(Arc::new(MemDevice::new(size)), FaultPlan::default());
-    mkfs(&device, &MkfsOptions::default()).unwrap();
+    mkfs(&device, &MkfsOptions::new()).unwrap();
     let calls = device.calls();
     // The last two calls are the superblock's write and the flush after it.
     for nth in (1..=calls - 2).step_by(7).chain([calls - 2]) {
         let inner = Arc::new(MemDevice::from_bytes(old.snapshot()));
         let device = FaultDevice::new(inner.clone(), FaultPlan::at(nth));
-        let error = mkfs(&device, &MkfsOptions::default()).unwrap_err();
+        let error = mkfs(&device, &MkfsOptions::new()).unwrap_err();
         assert!(!error.to_string().is_empty());
         let mut start = vec![0; 4096];
         inner.read_at(0, &mut [IoSliceMut::new(&mut start)]).unwrap();
@@ -60,13 +60,8 @@ fn assert_aligned(offset: u64, len: usize) {
 #[test]
 fn sectors_larger_than_blocks() {
     for device_is_zero in [false, true] {
-        let options = MkfsOptions {
-            uuid: Some([1; 16]),
-            hash_seed: Some([2; 16]),
-            now: Some(3),
-            device_is_zero,
-            ..MkfsOptions::default()
-        };
+        let options =
+            MkfsOptions::new().uuid([1; 16]).hash_seed([2; 16]).now(3).device_is_zero(device_is_zero);
         let small = MemDevice::new(8 * MIB);
         let large = HookedDevice::new(MemDevice::new(8 * MIB), LargeSectors);
         let summary = mkfs(&small, &options).unwrap();
@@ -80,7 +75,7 @@ fn sectors_larger_than_blocks() {
 fn devices_that_cannot_hold_a_volume_are_refused_untouched() {
     for size in [0, 512, 4 * KIB, 16 * KIB, 28 * KIB] {
         let device = MemDevice::from_bytes(vec![0xee; usize::try_from(size).unwrap()]);
-        let error = mkfs(&device, &MkfsOptions::default()).unwrap_err();
+        let error = mkfs(&device, &MkfsOptions::new()).unwrap_err();
         assert!(error.to_string().contains("too small"), "{size}: {error}");
         assert!(device.snapshot().iter().all(|&byte| byte == 0xee));
     }
@@ -90,7 +85,7 @@ fn devices_that_cannot_hold_a_volume_are_refused_untouched() {
 fn more_blocks_than_32_bits_count() {
     let size = 20 << 40;
     let device = MemDevice::new(size);
-    let summary = mkfs(&device, &MkfsOptions { device_is_zero: true, ..MkfsOptions::default() }).unwrap();
+    let summary = mkfs(&device, &MkfsOptions::new().device_is_zero(true)).unwrap();
     let inodes = u32::try_from(size / 65536).unwrap();
     assert_eq!((summary.blocks_count, summary.inodes_count), (size / 4096, inodes));
     // The resize inode's pointers have 32 bits.

@@ -13,7 +13,7 @@ use testkit::volume::{Shape, untimed};
 const SHAPE: Shape = Shape::new(16, 4096, true);
 
 fn set_mode(file: &DirectFile, mode: u16) {
-    let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+    let set = SetAttributes::new().permissions(mode);
     file.node().set_attributes(&set).expect("set_attributes");
 }
 

@@ -1,7 +1,7 @@
 //! Access control lists: their effect on permissions, and their inheritance by new inodes.
 
 use super::{GROUP, MASK, OTHER, OWNER, USER, assert_fails, file, list, names, new, on_each_kind};
-use parext4::{NewInode, Node, SetAttributes, XattrMode};
+use parext4::{Node, SetAttributes, XattrMode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -20,7 +20,7 @@ fn an_access_list_and_the_permissions_agree() {
         assert_eq!(node.get_xattr(ACCESS).unwrap().unwrap(), acl);
         assert_eq!(names(&node), ["system.posix_acl_access"]);
 
-        let set = SetAttributes { permissions: Some(0o4620), ..SetAttributes::default() };
+        let set = SetAttributes::new().permissions(0o4620);
         node.set_attributes(&set).unwrap();
         let changed = list(&[(OWNER, 6), (USER, 6), (GROUP, 5), (MASK, 2), (OTHER, 0)]);
         assert_eq!(node.get_xattr(ACCESS).unwrap().unwrap(), changed);
@@ -63,7 +63,7 @@ fn new_inodes_inherit_the_default_list() {
         let default = list(&[(OWNER, 7), (USER, 7), (GROUP, 5), (MASK, 6), (OTHER, 0)]);
         dir.set_xattr(DEFAULT, &default, XattrMode::Any).unwrap();
         assert_eq!(permissions(&dir), 0o644, "a default list does not apply to its own directory");
-        let with_umask = |permissions| NewInode { permissions, umask: 0o077, ..new() };
+        let with_umask = |permissions| new().permissions(permissions).umask(0o077);
 
         let child = dir.create(b"file", &with_umask(0o666)).unwrap();
         assert_eq!(permissions(&child), 0o660);

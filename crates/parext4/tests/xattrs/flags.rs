@@ -20,7 +20,7 @@ fn immutable_forbids_every_change() {
         assert_fails!(file.allocate(0, 4096, true), NotPermitted);
         assert_fails!(node.set_xattr(b"user.a", b"y", XattrMode::Any), NotPermitted);
         assert_fails!(node.remove_xattr(b"user.a"), NotPermitted);
-        assert_fails!(node.set_attributes(&SetAttributes::default()), NotPermitted);
+        assert_fails!(node.set_attributes(&SetAttributes::new()), NotPermitted);
         assert_fails!(root.unlink(b"file"), NotPermitted);
         assert_fails!(root.link(b"other", &node), NotPermitted);
         assert_fails!(root.rename(b"file", &root, b"other", RenameMode::Replace), NotPermitted);

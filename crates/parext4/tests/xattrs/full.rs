@@ -10,7 +10,7 @@ fn without_free_blocks_nothing_changes() {
         let Some(image) = Image::mke2fs(8, &["-b", "1024", "-I", "128", "-O", journal]) else { return };
         let volume = image.open();
         let (root, node) = (volume.root().unwrap(), file(&volume, "file"));
-        let dir = root.mkdir(b"dir", &NewInode::default()).unwrap();
+        let dir = root.mkdir(b"dir", &NewInode::new()).unwrap();
         dir.set_xattr(b"system.posix_acl_default", &full_list(), XattrMode::Any).unwrap();
         let full = volume.create_direct("/full").unwrap();
         let mut chunk = 1 << 20;
@@ -24,8 +24,8 @@ fn without_free_blocks_nothing_changes() {
         }
         let space = volume.space();
         assert!(matches!(node.set_xattr(b"user.a", b"x", XattrMode::Any), Err(Error::NoSpace)));
-        assert!(matches!(dir.create(b"child", &NewInode::default()), Err(Error::NoSpace)));
-        assert!(matches!(dir.mkdir(b"child", &NewInode::default()), Err(Error::NoSpace)));
+        assert!(matches!(dir.create(b"child", &NewInode::new()), Err(Error::NoSpace)));
+        assert!(matches!(dir.mkdir(b"child", &NewInode::new()), Err(Error::NoSpace)));
         assert_eq!((names(&node).len(), volume.space()), (0, space));
         // An inode with an attribute block can change it.
         dir.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
@@ -34,16 +34,16 @@ fn without_free_blocks_nothing_changes() {
         full.set_len(at - 1024).unwrap();
         volume.sync().unwrap();
         let space = volume.space();
-        assert!(matches!(dir.mkdir(b"child", &NewInode::default()), Err(Error::NoSpace)));
+        assert!(matches!(dir.mkdir(b"child", &NewInode::new()), Err(Error::NoSpace)));
         volume.sync().unwrap();
         assert_eq!(volume.space(), space);
-        dir.create(b"one", &NewInode::default()).unwrap();
-        assert!(matches!(dir.create(b"two", &NewInode::default()), Err(Error::NoSpace)));
+        dir.create(b"one", &NewInode::new()).unwrap();
+        assert!(matches!(dir.create(b"two", &NewInode::new()), Err(Error::NoSpace)));
 
         full.set_len(at - 4096).unwrap();
         // The operation waits for blocks that the next commit frees.
         node.set_xattr(b"user.a", b"x", XattrMode::Any).unwrap();
-        dir.create(b"child", &NewInode::default()).unwrap();
+        dir.create(b"child", &NewInode::new()).unwrap();
         assert_eq!(names(&dir.lookup(b"child").unwrap()), ["system.posix_acl_access"]);
         drop((root, node, dir, full));
         volume.close().unwrap();

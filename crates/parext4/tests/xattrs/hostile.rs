@@ -14,7 +14,7 @@ fn exercise(node: &Node) {
         let _ = node.set_xattr(&name, b"other", XattrMode::Replace);
     }
     let _ = node.get_xattr(b"system.posix_acl_access");
-    let _ = node.set_attributes(&SetAttributes { permissions: Some(0o600), ..SetAttributes::default() });
+    let _ = node.set_attributes(&SetAttributes::new().permissions(0o600));
     let _ = node.set_xattr(b"user.new", &[1; 300], XattrMode::Any);
     let _ = node.remove_xattr(b"user.b");
     let _ = node.create(b"child", &new());

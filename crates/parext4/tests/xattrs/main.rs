@@ -40,7 +40,7 @@ fn on_each_kind(test: impl Fn(&Volume)) {
 }
 
 fn new() -> NewInode {
-    NewInode::default()
+    NewInode::new()
 }
 
 /// Makes a file in the root directory.

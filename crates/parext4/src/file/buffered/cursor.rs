@@ -20,7 +20,7 @@ use super::File;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let device = Arc::new(MemDevice::new(16 << 20));
-/// # mkfs(&*device, &MkfsOptions::default())?;
+/// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let file = volume.create("/poem")?;
 /// let mut out = file.cursor();

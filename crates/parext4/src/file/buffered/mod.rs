@@ -43,7 +43,7 @@ use crate::sync::{Rank, hold};
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::default())?;
+/// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let file = volume.open("/notes", &OpenOptions::read_write().create(true))?;
 /// file.write_at(b"to be", 0)?;

@@ -9,10 +9,11 @@ mod admit;
 mod finish;
 mod parked;
 mod pending;
+mod request;
 mod sync;
 mod transfer;
 
-use parext4_device::{AlignedBuf, Done, Queue, open_queue};
+use parext4_device::{Done, Queue, open_queue};
 use slab::Slab;
 
 use super::DirectFile;
@@ -23,65 +24,9 @@ use crate::sync::atomic::Ordering;
 pub use parked::IoWaker;
 use parked::Parked;
 use pending::{Files, Pending};
+pub use request::{Completion, IoFlags, IoRequest};
 use sync::Syncer;
 use transfer::Padding;
-
-/// A request. The queue owns the buffer until it returns it with the [`Completion`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum IoRequest {
-    /// Like [`DirectFile::read_at`], into the first `len` bytes of `buf`.
-    Read {
-        /// Where to.
-        buf: AlignedBuf,
-        /// Bytes.
-        len: usize,
-        /// Byte offset in the file.
-        offset: u64,
-    },
-    /// Like [`DirectFile::write_at`], of the first `len` bytes of `buf`.
-    Write {
-        /// Where from.
-        buf: AlignedBuf,
-        /// Bytes.
-        len: usize,
-        /// Byte offset in the file.
-        offset: u64,
-    },
-    /// Like [`DirectFile::append`], of the first `len` bytes of `buf`.
-    Append {
-        /// Where from.
-        buf: AlignedBuf,
-        /// Bytes.
-        len: usize,
-    },
-    /// Like [`DirectFile::sync_data`]: makes the operations durable that completed before.
-    SyncData,
-    /// Like [`DirectFile::sync_all`].
-    SyncAll,
-}
-
-/// The flags of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoFlags {
-    /// Fails with [`Error::WouldBlock`], and changes nothing, instead of waiting before the data moves: for the range
-    /// of another operation, for blocks to be allocated or a map to be read, or because the request is not contiguous
-    /// on the device. Completing a write into unwritten blocks may still wait for a commit. The flag has no effect on
-    /// syncs.
-    pub nowait: bool,
-}
-
-/// An operation that is over.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Completion {
-    /// The token that was given with the request.
-    pub token: u64,
-    /// Bytes read or written; for an append, the offset at which it was written; for a sync, 0.
-    pub result: Result<u64>,
-    /// The request's buffer.
-    pub buf: Option<AlignedBuf>,
-}
 
 /// A queue of one thread's operations in flight on the files of one volume.
 ///
@@ -100,13 +45,13 @@ pub struct Completion {
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// let device = Arc::new(MemDevice::new(16 << 20));
-/// mkfs(&*device, &MkfsOptions::default())?;
+/// mkfs(&*device, &MkfsOptions::new())?;
 /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let file = volume.open_direct("/log", &OpenOptions::new().write(true).create(true))?;
 /// let mut queue = volume.io_queue(8);
 /// for record in 0..8 {
 ///     let buf = AlignedBuf::from_slice(&[record; 4096]);
-///     queue.submit(&file, IoRequest::Append { buf, len: 4096 }, u64::from(record), IoFlags::default());
+///     queue.submit(&file, IoRequest::Append { buf, len: 4096 }, u64::from(record), IoFlags::new());
 /// }
 /// let mut done = Vec::new();
 /// while queue.in_flight() > 0 {

@@ -1,0 +1,153 @@
+//! Defines the options of a new volume.
+
+/// Options of a new volume. The default is the default of mke2fs.
+///
+/// ```
+/// use parext4::{MemDevice, MkfsOptions, mkfs};
+///
+/// # fn main() -> Result<(), parext4::Error> {
+/// let options = MkfsOptions::new().block_size(1024).label("scratch").journal(false);
+/// let summary = mkfs(&MemDevice::new(4 << 20), &options)?;
+/// assert_eq!((summary.block_size, summary.journal_blocks), (1024, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MkfsOptions {
+    /// Block size in bytes: 1024, 2048 or 4096. `None` chooses by the size of the device.
+    pub block_size: Option<u32>,
+    /// Name of the volume, at most 16 bytes.
+    pub label: String,
+    /// UUID of the volume. `None` chooses a random one.
+    pub uuid: Option<[u8; 16]>,
+    /// Bytes of the volume for each inode, from 1024 to 67108864. `None` chooses by the size of the device.
+    pub inode_ratio: Option<u64>,
+    /// Creates a journal. A volume of less than 2048 blocks gets one only if `journal_blocks` is set.
+    pub journal: bool,
+    /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
+    pub journal_blocks: Option<u32>,
+    /// Size of an inode in bytes: a power of two from 128 to the block size.
+    pub inode_size: u16,
+    /// Percentage of the blocks that only root may use, at most 50.
+    pub reserved_percent: u8,
+    /// All timestamps of the volume, in seconds since 1970. `None` uses the clock.
+    pub now: Option<u32>,
+    /// Secret of the directory hash. `None` chooses a random one.
+    pub hash_seed: Option<[u8; 16]>,
+    /// User and group of the root directory.
+    pub owner: (u32, u32),
+    /// The device is known to read as zeros, as a new sparse file does. Then nothing is overwritten with zeros.
+    pub device_is_zero: bool,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> Self {
+        Self {
+            block_size: None,
+            label: String::new(),
+            uuid: None,
+            inode_ratio: None,
+            journal: true,
+            journal_blocks: None,
+            inode_size: 256,
+            reserved_percent: 5,
+            now: None,
+            hash_seed: None,
+            owner: (0, 0),
+            device_is_zero: false,
+        }
+    }
+}
+
+impl MkfsOptions {
+    /// Returns the defaults of mke2fs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`block_size`](field@Self::block_size).
+    #[must_use]
+    pub fn block_size(mut self, bytes: impl Into<Option<u32>>) -> Self {
+        self.block_size = bytes.into();
+        self
+    }
+
+    /// Sets [`label`](field@Self::label).
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Sets [`uuid`](field@Self::uuid).
+    #[must_use]
+    pub fn uuid(mut self, uuid: impl Into<Option<[u8; 16]>>) -> Self {
+        self.uuid = uuid.into();
+        self
+    }
+
+    /// Sets [`inode_ratio`](field@Self::inode_ratio).
+    #[must_use]
+    pub fn inode_ratio(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.inode_ratio = bytes.into();
+        self
+    }
+
+    /// Sets [`journal`](field@Self::journal).
+    #[must_use]
+    pub fn journal(mut self, journal: bool) -> Self {
+        self.journal = journal;
+        self
+    }
+
+    /// Sets [`journal_blocks`](field@Self::journal_blocks).
+    #[must_use]
+    pub fn journal_blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
+        self.journal_blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`inode_size`](field@Self::inode_size).
+    #[must_use]
+    pub fn inode_size(mut self, bytes: u16) -> Self {
+        self.inode_size = bytes;
+        self
+    }
+
+    /// Sets [`reserved_percent`](field@Self::reserved_percent).
+    #[must_use]
+    pub fn reserved_percent(mut self, percent: u8) -> Self {
+        self.reserved_percent = percent;
+        self
+    }
+
+    /// Sets [`now`](field@Self::now).
+    #[must_use]
+    pub fn now(mut self, seconds: impl Into<Option<u32>>) -> Self {
+        self.now = seconds.into();
+        self
+    }
+
+    /// Sets [`hash_seed`](field@Self::hash_seed).
+    #[must_use]
+    pub fn hash_seed(mut self, seed: impl Into<Option<[u8; 16]>>) -> Self {
+        self.hash_seed = seed.into();
+        self
+    }
+
+    /// Sets [`owner`](field@Self::owner).
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.owner = (uid, gid);
+        self
+    }
+
+    /// Sets [`device_is_zero`](field@Self::device_is_zero).
+    #[must_use]
+    pub fn device_is_zero(mut self, is_zero: bool) -> Self {
+        self.device_is_zero = is_zero;
+        self
+    }
+}

@@ -75,6 +75,7 @@ mod allocator;
 mod block_io;
 mod body;
 mod clock;
+mod credentials;
 mod dirty_files;
 mod engine;
 pub mod error;
@@ -110,6 +111,7 @@ mod writeback;
 mod xattr;
 
 pub use allocator::without_reserved_blocks;
+pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};
 pub use file::{Completion, DirectFile, FileExtent, IoFlags, IoQueue, IoRequest, IoWaker};

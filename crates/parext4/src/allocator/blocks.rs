@@ -7,6 +7,7 @@ use parext4_format::{FsBlock, GroupNo};
 
 use super::free_extents::End;
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Runs};
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::journal::{Freed, Handle};
@@ -70,12 +71,17 @@ impl Allocator {
         }
     }
 
-    /// Allocates one block for metadata without a reservation. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
+    /// Allocates one block for metadata without a reservation, on behalf of a caller with `credentials`. Registers at most [`super::ALLOCATE_CREDITS`] blocks.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed. Corruption of a group.
-    pub(crate) fn allocate_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
-        self.claim_data(1)?;
+    pub(crate) fn allocate_block(
+        &self,
+        handle: &Handle<'_>,
+        goal: FsBlock,
+        credentials: Credentials,
+    ) -> Result<FsBlock> {
+        self.claim_data(1, credentials)?;
         self.allocate_metadata(handle, goal, &mut self.attach(1))
     }
 

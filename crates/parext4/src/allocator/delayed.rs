@@ -4,6 +4,7 @@
 //! one block for each 32 of them, rounded up, are claimed.
 
 use super::{Allocator, Reservation};
+use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 
@@ -17,15 +18,15 @@ fn tree_blocks(data: u64) -> u64 {
 }
 
 impl Allocator {
-    /// Claims space for `blocks` of data that will be written back.
+    /// Claims space for `blocks` of data that will be written back, of a caller with `credentials`.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace). So the writer gets the error, and not the write-back.
-    pub(crate) fn delay(&self, blocks: u32) -> Result<()> {
+    pub(crate) fn delay(&self, blocks: u32, credentials: Credentials) -> Result<()> {
         let blocks = u64::from(blocks);
         // Rounded up, because another thread may pass the next multiple first.
         let most = blocks + tree_blocks(blocks);
-        self.claim_data(most)?;
+        self.claim_data(most, credentials)?;
         let before = self.delayed.fetch_add(blocks, Ordering::Relaxed);
         self.unclaim(most - claim_of(before, blocks));
         Ok(())
@@ -67,6 +68,7 @@ fn claim_of(before: u64, blocks: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::volume;
+    use super::Credentials;
     use crate::sync::atomic::Ordering;
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
         let free = || allocator.unclaimed.load(Ordering::Relaxed);
         let before = free();
         for blocks in [1, 31, 1, 33, 500] {
-            allocator.delay(blocks).unwrap();
+            allocator.delay(blocks, Credentials::root()).unwrap();
         }
         assert_eq!(allocator.delayed_blocks(), 566 + 18);
         assert_eq!(before - free(), 566 + 18);
@@ -102,11 +104,11 @@ mod tests {
         let volume = volume();
         let allocator = &volume.engine.allocator;
         let mut kept = 0;
-        while allocator.delay(64).is_ok() {
+        while allocator.delay(64, Credentials::root()).is_ok() {
             kept += 64;
         }
-        assert!(kept > 1000 && allocator.claim_data(70).is_err());
+        assert!(kept > 1000 && allocator.claim_data(70, Credentials::root()).is_err());
         drop(allocator.undelay(kept));
-        allocator.claim_data(1000).unwrap();
+        allocator.claim_data(1000, Credentials::root()).unwrap();
     }
 }

@@ -33,7 +33,7 @@ use parext4_format::superblock::Superblock;
 use smallvec::SmallVec;
 
 pub(crate) use blocks::Run;
-pub(crate) use request::{BlockRequest, Growth, Neighbours};
+pub(crate) use request::{BlockRequest, BlockSource, Growth, Neighbours};
 pub(crate) use reserve::Reservation;
 pub use reserved::without_reserved_blocks;
 pub(crate) use super_counts::SuperCounts;

@@ -10,6 +10,7 @@ use super::free_extents::End;
 use super::window::Reclaimed;
 use super::windows::{FileWindows, Windows, covering};
 use super::{Allocator, MAX_GROUPS, MAX_RUNS, Reservation, Run, Runs};
+use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::journal::Handle;
 
@@ -25,6 +26,15 @@ pub(crate) enum Growth {
     Write,
     /// The file is appended to. More appends are expected.
     Append,
+}
+
+/// Where the blocks of an allocation come from.
+#[derive(Debug)]
+pub(crate) enum BlockSource<'c, 'a> {
+    /// An earlier claim, as for dirty pages. Blocks that it lacks are claimed, also from the pool.
+    Claim(&'c mut Reservation<'a>),
+    /// The free blocks that a caller with these credentials may use.
+    Free(Credentials),
 }
 
 /// The groups that an allocation has changed.
@@ -81,8 +91,6 @@ impl Allocator {
     /// Allocates blocks for the holes of a request, in the order of the holes. The blocks come from windows of the file, or else
     /// from free extents, contiguous if possible and at the goal if it is free.
     ///
-    /// They are taken from `claim`, which is topped up if needed; without `claim`, they are claimed first.
-    ///
     /// Returns at least one block. Returns fewer than requested if they would come from more groups than the handle has
     /// credits for ([`super::ALLOCATE_CREDITS`]), or where windows end.
     ///
@@ -93,17 +101,17 @@ impl Allocator {
         &'a self,
         handle: &Handle<'_>,
         request: &BlockRequest<'_, M>,
-        claim: Option<&mut Reservation<'a>>,
+        source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
         let want: u32 = request.holes.iter().map(|&(_, len)| len).sum();
         let mut claimed_now;
-        let claim = match claim {
-            Some(claim) => {
+        let claim = match source {
+            BlockSource::Claim(claim) => {
                 claim.top_up(want)?;
-                claim
+                &mut **claim
             }
-            None => {
-                claimed_now = self.reserve_data(want)?;
+            BlockSource::Free(credentials) => {
+                claimed_now = self.reserve_data(want, *credentials)?;
                 &mut claimed_now
             }
         };

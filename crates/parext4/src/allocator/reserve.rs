@@ -5,6 +5,7 @@
 
 use super::Allocator;
 use crate::allocator::reserved::is_unprivileged;
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 
@@ -71,18 +72,19 @@ impl Allocator {
         Ok(Reservation { allocator: self, blocks })
     }
 
-    /// Like [`reserve`](Self::reserve), for data, which may not use the pool.
+    /// Like [`reserve`](Self::reserve), for data of a caller with `credentials`. Data may not use the pool.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
-    pub(super) fn reserve_data(&self, blocks: u32) -> Result<Reservation<'_>> {
-        self.claim_data(u64::from(blocks))?;
+    pub(super) fn reserve_data(&self, blocks: u32, credentials: Credentials) -> Result<Reservation<'_>> {
+        self.claim_data(u64::from(blocks), credentials)?;
         Ok(Reservation { allocator: self, blocks })
     }
 
     /// Claims `blocks` for data. Leaves the pool, and the blocks reserved for root unless the caller may use them.
-    pub(super) fn claim_data(&self, blocks: u64) -> Result<()> {
-        let reserved = if is_unprivileged() { self.reserved } else { 0 };
+    pub(super) fn claim_data(&self, blocks: u64, credentials: Credentials) -> Result<()> {
+        let is_root = credentials.may_use_reserved_blocks() && !is_unprivileged();
+        let reserved = if is_root { 0 } else { self.reserved };
         self.claim(blocks, self.pool + reserved)
     }
 

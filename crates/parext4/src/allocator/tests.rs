@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, FileWindows, Growth, Run};
+use super::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, FileWindows, Growth, Run};
 use crate::engine::Engine;
 use crate::extent_map::ExtentMap;
 use crate::memory::Evict;
 use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
-use crate::{Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
+use crate::{Credentials, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 use parext4_format::{FsBlock, InodeNo};
 
 /// A volume of four groups, of which the last is short.
@@ -27,7 +27,8 @@ pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>,
             (FileWindows::new(), ExtentMap::empty(1024, BlockKind::ExtentNode(InodeNo(12), None)));
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
         let request = BlockRequest { growth, windows: &windows, map: &map, holes, goal };
-        inner.allocator.allocate(handle, &request, None).map(|runs| runs.to_vec())
+        let source = &mut BlockSource::Free(Credentials::root());
+        inner.allocator.allocate(handle, &request, source).map(|runs| runs.to_vec())
     })
 }
 

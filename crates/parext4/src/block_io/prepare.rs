@@ -12,7 +12,7 @@
 
 use rangelock::ByteRange;
 
-use crate::allocator::{Allocator, Growth, Reservation};
+use crate::allocator::{Allocator, BlockSource, Growth, Reservation};
 use crate::body::{FillOptions, Mapping, Runs, State, worst_case};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -183,7 +183,8 @@ impl Node {
         while done < len {
             let credits = engine.map_credits(inode)?;
             done += engine.transact(credits, |handle| {
-                let filling = FillOptions { written: false, in_order, growth, claim: None, held };
+                let source = BlockSource::Free(engine.credentials());
+                let filling = FillOptions { written: false, in_order, growth, source, held };
                 engine.fill_holes(handle, inode, first + done, len - done, filling)
             })?;
         }

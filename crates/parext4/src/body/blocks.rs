@@ -6,7 +6,8 @@
 use parext4_format::extent::{self, Extent};
 use parext4_format::{FileBlock, FsBlock};
 
-use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, FREE_CREDITS, Growth, Reservation, Run};
+use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Reservation, Run};
+use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
@@ -25,8 +26,7 @@ pub(crate) struct FillOptions<'c, 'a> {
     pub in_order: bool,
     /// The expected growth of the file.
     pub growth: Growth,
-    /// The blocks claimed for the request, if any.
-    pub claim: Option<&'c mut Reservation<'a>>,
+    pub source: BlockSource<'c, 'a>,
     /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file ends before it, because then no
     /// other operation can hold and move them.
     pub held: u32,
@@ -80,14 +80,12 @@ impl Engine {
         start: u32,
         len: u32,
         written: bool,
+        credentials: Credentials,
     ) -> Result<u32> {
-        self.fill_holes(
-            handle,
-            inode,
-            start,
-            len,
-            FillOptions { written, in_order: false, growth: Growth::Exact, claim: None, held: start + len },
-        )
+        let source = BlockSource::Free(credentials);
+        let options =
+            FillOptions { written, in_order: false, growth: Growth::Exact, source, held: start + len };
+        self.fill_holes(handle, inode, start, len, options)
     }
 
     /// Maps every hole of `[start, start + len)` to new blocks from one call of the allocator. The blocks are unwritten unless
@@ -126,7 +124,7 @@ impl Engine {
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
-        let runs = self.allocator.allocate(handle, &request, options.claim.as_deref_mut())?;
+        let runs = self.allocator.allocate(handle, &request, &mut options.source)?;
         let mut pieces = pair(&holes, &runs, options.written).peekable();
         let mut done = start;
         while let Some(extent) = pieces.peek().copied() {
@@ -182,12 +180,12 @@ impl Engine {
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;
             let mut reserved_now;
-            let reservation = match options.claim.as_deref_mut() {
-                Some(claim) => {
+            let reservation = match &mut options.source {
+                BlockSource::Claim(claim) => {
                     claim.top_up(plan.blocks)?;
-                    claim
+                    &mut **claim
                 }
-                None => {
+                BlockSource::Free(_) => {
                     reserved_now = self.allocator.reserve(plan.blocks)?;
                     &mut reserved_now
                 }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use super::Engine;
+use crate::credentials::Credentials;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,12 +17,13 @@ impl UseCount {
     }
 }
 
-/// A use of a volume.
+/// A use of a volume, on behalf of a caller.
 #[derive(Debug)]
 pub(crate) struct Use {
     engine: Arc<Engine>,
     /// False for background threads, which do not keep the volume open.
     counts: bool,
+    credentials: Credentials,
 }
 
 impl Use {
@@ -31,22 +33,34 @@ impl Use {
         self.counts && self.engine.users.0.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Returns a use that counts.
+    /// Returns a use that counts, on behalf of root.
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
         // Relaxed suffices, as for `Arc`.
         engine.users.0.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Arc::clone(engine), counts: true }
+        Self { engine: Arc::clone(engine), counts: true, credentials: Credentials::root() }
     }
 
-    /// Returns a use for a background thread, which closing the volume joins.
+    /// Returns a use for a background thread, which closing the volume joins. It acts as root.
     pub(crate) fn own_thread(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::clone(engine), counts: false }
+        Self { engine: Arc::clone(engine), counts: false, credentials: Credentials::root() }
+    }
+
+    /// Returns the credentials of the caller.
+    pub(crate) fn credentials(&self) -> Credentials {
+        self.credentials
+    }
+
+    /// Sets the credentials of the caller.
+    pub(crate) fn set_credentials(&mut self, credentials: Credentials) {
+        self.credentials = credentials;
     }
 }
 
 impl Clone for Use {
     fn clone(&self) -> Self {
-        if self.counts { Self::new(&self.engine) } else { Self::own_thread(&self.engine) }
+        let mut clone = if self.counts { Self::new(&self.engine) } else { Self::own_thread(&self.engine) };
+        clone.set_credentials(self.credentials);
+        clone
     }
 }
 

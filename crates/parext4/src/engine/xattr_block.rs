@@ -7,6 +7,7 @@ use parext4_format::FsBlock;
 use parext4_format::xattr;
 
 use super::Engine;
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -20,12 +21,14 @@ impl Engine {
         self.cache.read(number, BlockKind::Xattr(self.layout.seed))
     }
 
-    /// Writes the inode's attributes into its block. Allocates a block if the inode has none, or shares the one it has.
+    /// Writes the inode's attributes into its block. Allocates a block, on behalf of a caller with `credentials`, if
+    /// the inode has none or shares the one it has.
     pub(crate) fn write_xattr_block(
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         bytes: &[u8],
+        credentials: Credentials,
     ) -> Result<()> {
         let old = FsBlock(inode.core().file_acl);
         if old.get() != 0 {
@@ -38,7 +41,7 @@ impl Engine {
         }
         let group = self.allocator.group_of_inode(inode.ino())?;
         let goal = self.allocator.goal_in_group(group, inode.ino().get());
-        let number = self.allocator.allocate_block(handle, goal)?;
+        let number = self.allocator.allocate_block(handle, goal, credentials)?;
         let block = self.cache.create(number, BlockKind::Xattr(self.layout.seed))?;
         handle.change(&block, |block| block.copy_from_slice(bytes));
         self.release_xattr_block(handle, inode)?;

@@ -11,7 +11,7 @@ use crate::journal::Handle;
 use crate::meta::BlockKind;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
-use crate::{Error, InodeNo, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
+use crate::{Credentials, Error, InodeNo, MemDevice, MkfsOptions, Node, Volume, VolumeOptions, mkfs};
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -72,7 +72,9 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             let mut done = 0;
             while done < len {
                 done += inner
-                    .transact(credits, |handle| inner.add_blocks(handle, &file, at + done, len - done, false))
+                    .transact(credits, |handle| {
+                        inner.add_blocks(handle, &file, at + done, len - done, false, Credentials::root())
+                    })
                     .unwrap();
             }
             for block in at..at + len {
@@ -239,7 +241,9 @@ fn scatter(volume: &Volume, node: &Node, blocks: std::ops::Range<u32>) -> crate:
     let inner = &volume.engine;
     for block in blocks {
         let credits = inner.map_credits(&node.inode)?;
-        inner.transact(credits, |handle| inner.add_blocks(handle, &node.inode, 2 * block, 1, false))?;
+        inner.transact(credits, |handle| {
+            inner.add_blocks(handle, &node.inode, 2 * block, 1, false, Credentials::root())
+        })?;
     }
     Ok(())
 }
@@ -292,7 +296,9 @@ fn converting_in_order_leaves_one_extent() {
     let volume = open(&device);
     let node = create(&volume, 84);
     let inner = &volume.engine;
-    inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false)).unwrap();
+    inner
+        .transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false, Credentials::root()))
+        .unwrap();
     for at in (0..1000).step_by(10) {
         // The conversion needs no block then, so none is reserved.
         let mut reservation = inner.allocator.reserve(0).unwrap();
@@ -310,7 +316,9 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
     let node = create(&volume, 84);
     let inner = &volume.engine;
     for at in [0, 100, 200, 300] {
-        inner.transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false)).unwrap();
+        inner
+            .transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false, Credentials::root()))
+            .unwrap();
     }
     let all = claim_all(&volume);
     let mut none = inner.allocator.reserve(0).unwrap();
@@ -326,7 +334,9 @@ fn metadata_is_freed_some_at_a_time() {
     let volume = open(&device);
     let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::new()).unwrap();
     let inner = &volume.engine;
-    inner.transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true)).unwrap();
+    inner
+        .transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true, Credentials::root()))
+        .unwrap();
     let mut handles = 0;
     loop {
         handles += 1;

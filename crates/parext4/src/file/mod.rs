@@ -19,6 +19,7 @@ use parext4_format::inode::{FileType, InodeFlags};
 pub use query::FileExtent;
 pub use queue::{Completion, IoFlags, IoQueue, IoRequest, IoWaker};
 
+use crate::credentials::Credentials;
 use crate::engine::{Engine, Entered};
 use crate::error::{Error, Result};
 use crate::inode::{FIXED, Inode};
@@ -81,6 +82,12 @@ impl DirectFile {
         Self { refusing: InodeFlags::IMMUTABLE, ..self.clone() }
     }
 
+    /// Returns this handle, to act on behalf of a caller with `credentials`.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Credentials) -> Self {
+        Self { node: self.node.with_credentials(credentials), ..self }
+    }
+
     /// Returns the file's inode.
     #[must_use]
     pub fn node(&self) -> &Node {
@@ -125,6 +132,7 @@ impl DirectFile {
     /// Returns true if the two handles are interchangeable.
     fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq::<Inode>(&**self.inode(), &**other.inode())
+            && self.credentials() == other.credentials()
             && (self.access, self.dates, self.refusing) == (other.access, other.dates, other.refusing)
     }
 
@@ -134,6 +142,10 @@ impl DirectFile {
 
     fn engine(&self) -> &Arc<Engine> {
         &self.node.engine
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.node.engine.credentials()
     }
 
     /// Begins an operation that reads the file; closing the volume waits until the returned guard is dropped.

@@ -6,7 +6,7 @@ use parext4_format::inode::InodeFlags;
 use parext4_format::{InodeNo, dir_entry, htree};
 
 use crate::body::State;
-use crate::engine::Engine;
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -17,7 +17,7 @@ use crate::sync::Arc;
 /// The blocks of a directory. A user holds the directory's `entries` lock: shared to read, exclusive to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dir<'a> {
-    pub engine: &'a Arc<Engine>,
+    pub engine: &'a Use,
     pub inode: &'a Arc<Inode>,
 }
 
@@ -34,7 +34,7 @@ impl Node {
 
 impl<'a> Dir<'a> {
     /// Returns a directory that is being created.
-    pub(super) fn new(engine: &'a Arc<Engine>, inode: &'a Arc<Inode>) -> Self {
+    pub(super) fn new(engine: &'a Use, inode: &'a Arc<Inode>) -> Self {
         Self { engine, inode }
     }
 
@@ -162,7 +162,8 @@ impl<'a> Dir<'a> {
         if end * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
         }
-        let got = self.engine.add_blocks(handle, self.inode, first, count, true)?;
+        let credentials = self.engine.credentials();
+        let got = self.engine.add_blocks(handle, self.inode, first, count, true, credentials)?;
         if got < count {
             self.unmap(handle, first)?;
             return Err(Error::NoSpace);

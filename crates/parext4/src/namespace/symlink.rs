@@ -3,7 +3,7 @@
 use parext4_format::inode::FileType;
 
 use crate::body::State;
-use crate::engine::Engine;
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -34,12 +34,12 @@ pub(super) fn is_short(target: &[u8]) -> bool {
 
 /// Writes a target into a new block.
 pub(super) fn write_target(
-    engine: &Engine,
+    engine: &Use,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     target: &[u8],
 ) -> Result<()> {
-    if engine.add_blocks(handle, inode, 0, 1, true)? < 1 {
+    if engine.add_blocks(handle, inode, 0, 1, true, engine.credentials())? < 1 {
         return Err(Error::NoSpace);
     }
     let State::Written(block) = engine.map(inode)?.lookup(0, 1).state else {

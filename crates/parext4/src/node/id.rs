@@ -3,7 +3,7 @@
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode as RawInode;
 
-use crate::engine::Engine;
+use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::node::Node;
@@ -27,11 +27,11 @@ impl Node {
     }
 }
 
-impl Engine {
+impl Use {
     /// Returns the inode of a number. `None` if no inode has it, if it is one of the file system's own, if the inode is
     /// being deleted, or if it is not `wanted`.
     pub(crate) fn node_by_number(
-        self: &Arc<Self>,
+        &self,
         ino: InodeNo,
         wanted: impl FnOnce(&RawInode) -> bool,
     ) -> Result<Option<Node>> {

@@ -17,6 +17,7 @@ use parext4_format::inode::FileType;
 pub(crate) use hold::Hold;
 pub use id::NodeId;
 
+use crate::credentials::Credentials;
 use crate::engine::{Engine, Use};
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
@@ -34,12 +35,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a reference. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
+    /// Creates a reference with the credentials of `engine`. The caller prevents a concurrent deletion: it holds the lock of a directory that names the inode, or
     /// another `Node`.
-    pub(crate) fn new(engine: &Arc<Engine>, inode: Arc<Inode>) -> Self {
+    pub(crate) fn new(engine: &Use, inode: Arc<Inode>) -> Self {
         // Relaxed suffices, as for `Arc`: a new reference is created from an existing one or under the lock.
         inode.references.fetch_add(1, Ordering::Relaxed);
-        Self { engine: Use::new(engine), inode }
+        Self { engine: engine.clone(), inode }
     }
 
     /// Like [`new`](Self::new), for a background thread of the volume. Returns `None` if the inode is being deleted: it has neither
@@ -51,6 +52,13 @@ impl Node {
         }
         inode.references.fetch_add(1, Ordering::Relaxed);
         Some(Self { engine: Use::own_thread(engine), inode: Arc::clone(inode) })
+    }
+
+    /// Returns this reference, to act on behalf of a caller with `credentials`.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Credentials) -> Self {
+        self.engine.set_credentials(credentials);
+        self
     }
 
     /// Returns the inode number.
@@ -76,9 +84,9 @@ impl Node {
     }
 }
 
-impl Engine {
+impl Use {
     /// Returns a reference to inode `ino`. The caller prevents a concurrent deletion.
-    pub(crate) fn node(self: &Arc<Self>, ino: InodeNo) -> Result<Node> {
+    pub(crate) fn node(&self, ino: InodeNo) -> Result<Node> {
         Ok(Node::new(self, self.inode(ino)?))
     }
 }

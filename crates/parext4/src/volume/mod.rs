@@ -27,6 +27,7 @@ pub use recorded::{RecordedError, RecordedErrors};
 pub use recover::{Replayed, needs_recovery, replay_journal};
 pub use tree::Walk;
 
+use crate::credentials::Credentials;
 use crate::engine::Use;
 
 /// An open ext4 volume. A clone is cheap and refers to the same volume.
@@ -60,4 +61,14 @@ use crate::engine::Use;
 #[derive(Clone, Debug)]
 pub struct Volume {
     pub(crate) engine: Use,
+}
+
+impl Volume {
+    /// Returns this handle, to act on behalf of a caller with `credentials`. The files and directories that are reached through
+    /// it inherit them.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Credentials) -> Self {
+        self.engine.set_credentials(credentials);
+        self
+    }
 }

@@ -20,7 +20,7 @@ use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
 
 use super::page_runs::{Contents, PageRun, Segments};
 use super::{GAP, Units};
-use crate::allocator::{Growth, Reservation};
+use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::Prepared;
 use crate::body::{FillOptions, State};
 use crate::dirty_files::QUEUE_DEPTH;
@@ -276,9 +276,9 @@ impl Node {
                 let credits = engine.map_credits(inode)?;
                 at += engine.with_space(|| {
                     engine.transact(credits, |handle| {
-                        let claim = Some(&mut *kept);
+                        let source = BlockSource::Claim(&mut *kept);
                         let (growth, held) = (Growth::Write, segment.end);
-                        let filling = FillOptions { written: false, in_order: false, growth, claim, held };
+                        let filling = FillOptions { written: false, in_order: false, growth, source, held };
                         engine.fill_holes(handle, inode, at, segment.end - at, filling)
                     })
                 })?;

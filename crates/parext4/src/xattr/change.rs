@@ -5,7 +5,7 @@
 use parext4_format::features::Compat;
 
 use crate::allocator::{ALLOCATE_CREDITS, FREE_CREDITS};
-use crate::engine::Engine;
+use crate::engine::Use;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -46,7 +46,7 @@ impl XattrChange {
     ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace), with nothing changed; corruption; a failed read.
-    pub(crate) fn apply(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn apply(&self, engine: &Use, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if matches!((&self.body, &self.block), (None, BlockChange::Keep)) {
             return Ok(());
         }
@@ -54,7 +54,9 @@ impl XattrChange {
         match &self.block {
             BlockChange::Keep => {}
             BlockChange::Drop => engine.release_xattr_block(handle, inode)?,
-            BlockChange::Write(bytes) => engine.write_xattr_block(handle, inode, bytes)?,
+            BlockChange::Write(bytes) => {
+                engine.write_xattr_block(handle, inode, bytes, engine.credentials())?
+            }
         }
         if let Some(body) = &self.body {
             inode.join(handle);

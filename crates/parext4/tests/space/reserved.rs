@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use parext4::{Device, Error, Result, Volume, without_reserved_blocks};
+use parext4::{
+    AlignedBuf, Credentials, Device, Error, IoFlags, IoRequest, MemDevice, OpenOptions, Result, Volume,
+    XattrMode,
+};
 
 use testkit::volume::{DirectFiles as _, Shape, assert_clean, untimed};
 
@@ -11,7 +14,7 @@ const PIECE: usize = 64 << 10;
 /// A way to use up space, a piece at a time.
 type Way = fn(&Volume, u64) -> Result<()>;
 
-const WAYS: [(&str, Way); 4] = [
+const WAYS: [(&str, Way); 6] = [
     ("append", |volume, _| volume.direct_file("/file").and_then(|file| file.append(&[7; PIECE]).map(drop))),
     ("buffered", |volume, nth| {
         let file = volume.direct_file("/file")?.buffered()?;
@@ -21,7 +24,21 @@ const WAYS: [(&str, Way); 4] = [
         volume.direct_file("/file")?.allocate(nth * PIECE as u64, PIECE as u64, false)
     }),
     ("mkdir", |volume, nth| volume.mkdir(format!("/dir{nth}"), 0o755).map(drop)),
+    ("symlink", |volume, nth| volume.symlink(format!("/link{nth}"), "x".repeat(100)).map(drop)),
+    ("set_xattr", |volume, nth| {
+        let options = OpenOptions::read_write().create(true);
+        let file = volume.open_direct(format!("/with{nth}"), &options)?;
+        file.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)
+    }),
 ];
+
+fn make() -> (Arc<MemDevice>, Volume) {
+    let shape = Shape { inode_ratio: Some(4096), ..Shape::new(16, 4096, true) };
+    let device = Arc::new(shape.make());
+    let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
+    volume.create_direct("/file").unwrap();
+    (device, volume)
+}
 
 /// Repeats until there is no space. Returns the number of repetitions.
 fn use_up(volume: &Volume, way: Way, from: u64) -> u64 {
@@ -36,15 +53,13 @@ fn use_up(volume: &Volume, way: Way, from: u64) -> u64 {
 }
 
 #[test]
-fn other_users_leave_the_blocks_reserved_for_root() {
+fn users_leave_the_blocks_reserved_for_root() {
     for (name, way) in WAYS {
-        let shape = Shape { inode_ratio: Some(4096), ..Shape::new(16, 4096, true) };
-        let device = Arc::new(shape.make());
-        let volume = Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &untimed()).unwrap();
-        volume.create_direct("/file").unwrap();
+        let (device, volume) = make();
+        let for_user = volume.clone().with_credentials(Credentials::user());
         let reserved = volume.space().reserved_blocks;
         assert!(reserved > 100);
-        let went = without_reserved_blocks(|| use_up(&volume, way, 0));
+        let went = use_up(&for_user, way, 0);
         assert!(went > 10, "{name}");
         volume.sync().unwrap();
         let space = volume.space();
@@ -52,16 +67,76 @@ fn other_users_leave_the_blocks_reserved_for_root() {
         assert!(space.free_blocks >= reserved, "{name}: {space:?}");
         assert!(space.available_blocks < a_few, "{name}: {space:?}");
         // All users can overwrite data, and root can still allocate.
-        if name != "mkdir" {
-            without_reserved_blocks(|| {
-                volume.direct_file("/file").unwrap().write_at(&[8; 4096], 4096).unwrap()
-            });
+        let file = for_user.direct_file("/file").unwrap();
+        if file.size() > 0 {
+            file.write_at(&[8; 4096], 4096).unwrap();
         }
         assert!(use_up(&volume, way, went) > 0, "{name}");
         volume.sync().unwrap();
         let space = volume.space();
         assert!(space.free_blocks < reserved && space.available_blocks == 0, "{name}: {space:?}");
+        drop((file, for_user));
         volume.close().unwrap();
         assert_clean(&device, name);
     }
+}
+
+/// Returns whether a write succeeded. It may lack only space.
+fn had_space<T>(result: Result<T>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(Error::NoSpace) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn handles_of_one_file_act_for_their_callers_whichever_thread_uses_them() {
+    let (device, volume) = make();
+    let root = volume.direct_file("/file").unwrap();
+    let user = root.clone().with_credentials(Credentials::user());
+    while had_space(user.append(&[7; 4096])) {}
+    let mut holes = (root.size()..1 << 30).step_by(8192);
+    let mut hole = || holes.next().unwrap();
+    root.set_len(1 << 30).unwrap();
+
+    let block = [8; 4096];
+    for _ in 0..4 {
+        assert!(had_space(root.write_at(&block, hole())) && !had_space(user.write_at(&block, hole())));
+        assert!(
+            had_space(root.allocate(hole(), 4096, false)) && !had_space(user.allocate(hole(), 4096, false))
+        );
+    }
+    let (buffered_root, buffered_user) = (root.buffered().unwrap(), user.buffered().unwrap());
+    for _ in 0..4 {
+        let [by_root, by_user] =
+            [&buffered_root, &buffered_user].map(|file| had_space(file.write_at(&block, hole())));
+        assert!(by_root && !by_user);
+    }
+    let becomes_user = buffered_root.with_credentials(Credentials::user());
+    assert!(!had_space(becomes_user.write_at(&block, hole())));
+
+    // In one queue, and at the same time.
+    let mut queue = volume.io_queue(8);
+    for token in 0..8 {
+        let file = if token % 2 == 0 { &root } else { &user };
+        let request = IoRequest::Write { buf: AlignedBuf::from_slice(&block), len: 4096, offset: hole() };
+        queue.submit(file, request, token, IoFlags::default());
+    }
+    let mut done = Vec::new();
+    while queue.in_flight() > 0 {
+        queue.harvest(true, &mut done).unwrap();
+    }
+    assert_eq!(done.len(), 8);
+    for completion in done {
+        assert_eq!(had_space(completion.result), completion.token % 2 == 0, "{}", completion.token);
+    }
+
+    // What a handle reaches acts for the same caller.
+    assert!(!had_space(user.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
+    assert!(had_space(root.node().set_xattr(b"user.large", &[7; 1000], XattrMode::Any)));
+
+    drop((queue, root, user, becomes_user, buffered_user));
+    volume.close().unwrap();
+    assert_clean(&device, "handles");
 }

@@ -19,6 +19,7 @@ use rangelock::ByteRange;
 
 use self::read_ahead::ReadAhead;
 use super::{Access, Atomicity, DirectFile, OpenOptions, SyncMode};
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::inode::Cached;
 use crate::namespace::Metadata;
@@ -100,6 +101,14 @@ impl File {
     pub fn new(node: Node, options: &OpenOptions) -> Result<Self> {
         options.check()?;
         DirectFile::with_access(node, options.access())?.buffered_as(*options)
+    }
+
+    /// Returns this handle, to act on behalf of a caller with `credentials`. Later write-back of its data succeeds whatever
+    /// they are, because the write has reserved the space.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Credentials) -> Self {
+        self.file.node.engine.set_credentials(credentials);
+        self
     }
 
     /// Returns the handle for direct I/O on the same file, which may do what this one may.

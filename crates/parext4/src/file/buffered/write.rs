@@ -302,7 +302,7 @@ impl DirectFile {
             return Ok(0);
         }
         let blocks = self.node.units().blocks_in(units);
-        self.engine().allocator.delay(blocks)?;
+        self.engine().allocator.delay(blocks, self.credentials())?;
         cached.add_delayed(blocks);
         Ok(units)
     }

@@ -1,13 +1,11 @@
 //! The [`Device`] trait: the storage under a volume.
 //!
-//! This module states the contract between a device and its callers, and forwards the trait through pointers. It
-//! knows no particular device.
+//! This module states the contract between a device and its callers. It knows no particular device.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use crate::forward_device;
 use crate::queue::Queue;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
@@ -105,18 +103,5 @@ pub trait Device: Send + Sync + Debug {
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         let _ = depth;
         Ok(None)
-    }
-}
-
-/// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
-impl<T: Device + ?Sized> Device for &T {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
-}
-
-impl<T: Device + ?Sized> Device for Arc<T> {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
-
-    fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
-        T::native_queue(Arc::clone(&*self), depth)
     }
 }

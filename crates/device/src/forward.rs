@@ -1,4 +1,10 @@
-//! The macro with which a device that wraps another device forwards the methods that it does not change.
+//! Forwards the methods of a device to another device: the macro for wrappers, and the trait for pointers to a device.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::queue::Queue;
 
 /// Defines methods of [`Device`](crate::Device) that call the same method of another device.
 ///
@@ -69,4 +75,17 @@ macro_rules! forward_device {
             $crate::Device::discard(&$inner, offset, len)
         }
     };
+}
+
+/// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
+impl<T: Device + ?Sized> Device for &T {
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
+}
+
+impl<T: Device + ?Sized> Device for Arc<T> {
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
+
+    fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
+        T::native_queue(Arc::clone(&*self), depth)
+    }
 }

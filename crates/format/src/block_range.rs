@@ -98,6 +98,16 @@ impl BlockRange {
         self.end - self.start.to_u64()
     }
 
+    /// Returns the number of blocks as a `u32`: exact except for [`ALL`](Self::ALL), which counts as 2^32 - 1.
+    #[inline]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        let len = self.len();
+        #[expect(clippy::cast_possible_truncation, reason = "the minimum fits")]
+        let count = if len < FileBlock::LIMIT { len as u32 } else { u32::MAX };
+        count
+    }
+
     /// Returns true if the range has no blocks.
     #[inline]
     #[must_use]
@@ -133,6 +143,22 @@ impl BlockRange {
         let start = if self.start.0 > other.start.0 { self.start } else { other.start };
         let end = if self.end < other.end { self.end } else { other.end };
         Self { start, end: if start.to_u64() < end { end } else { start.to_u64() } }
+    }
+
+    /// Returns the first `blocks` blocks, or all if there are fewer.
+    #[inline]
+    #[must_use]
+    pub const fn take(self, blocks: u32) -> Self {
+        let end = self.start.to_u64() + blocks as u64;
+        Self { start: self.start, end: if end < self.end { end } else { self.end } }
+    }
+
+    /// Returns the blocks after the first `blocks` ones; an empty range if there are none.
+    #[inline]
+    #[must_use]
+    pub const fn skip(self, blocks: u32) -> Self {
+        let start = self.start.to_u64() + blocks as u64;
+        Self::clamped(if start < self.end { start } else { self.end }, self.end)
     }
 
     /// Splits the range into the blocks before `at` and the blocks from `at`. One part is empty if `at` is not inside.
@@ -224,6 +250,14 @@ mod tests {
             let (before, after) = a.split_at(at);
             prop_assert_eq!(set(before), set_a.iter().copied().filter(|&block| block < at).collect());
             prop_assert_eq!(set(after), set_a.iter().copied().filter(|&block| block >= at).collect());
+        }
+
+        #[test]
+        fn taking_and_skipping_split_a_range_and_count_its_blocks(a in range(), blocks in 0_u32..40) {
+            let all = set(a);
+            prop_assert_eq!(set(a.take(blocks)), all.iter().copied().take(blocks as usize).collect());
+            prop_assert_eq!(set(a.skip(blocks)), all.iter().copied().skip(blocks as usize).collect());
+            prop_assert_eq!(a.count() as usize, all.len());
         }
 
         #[test]

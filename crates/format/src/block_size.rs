@@ -91,6 +91,13 @@ impl BlockSize {
         BlockRange::clamped(self.blocks_for(bytes.start), bytes.end >> self.bits)
     }
 
+    /// Returns the file blocks that begin at or after `offset`.
+    #[inline]
+    #[must_use]
+    pub const fn blocks_from(self, offset: u64) -> BlockRange {
+        BlockRange::clamped(self.blocks_for(offset), FileBlock::LIMIT)
+    }
+
     /// Returns the offset in the file of the first byte of `block`; below 2^44.
     #[inline]
     #[must_use]

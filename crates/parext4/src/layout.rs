@@ -5,7 +5,7 @@
 
 use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, FsBlock, GroupNo, InodeNo};
+use parext4_format::{BlockSize, ChecksumSeed, FsBlock, GroupNo, InodeNo};
 
 use crate::error::{Error, Result};
 
@@ -16,7 +16,8 @@ pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub block_size: u32,
-    pub block_bits: u32,
+    /// The block size, for conversions between bytes and blocks.
+    pub block_unit: BlockSize,
     pub blocks_count: u64,
     pub first_data_block: u32,
     pub blocks_per_group: u32,
@@ -37,7 +38,7 @@ impl Layout {
     pub(crate) fn new(sb: &Superblock) -> Self {
         Self {
             block_size: sb.block_size(),
-            block_bits: sb.block_bits(),
+            block_unit: sb.block_unit(),
             blocks_count: sb.blocks_count(),
             first_data_block: sb.first_data_block(),
             blocks_per_group: sb.blocks_per_group(),
@@ -175,7 +176,7 @@ impl Layout {
 
     /// Returns the offset of a block on the device, in bytes.
     pub(crate) fn offset(&self, block: FsBlock) -> u64 {
-        block.get() << self.block_bits
+        self.block_unit.device_offset(block)
     }
 
     /// Returns true if directory blocks end in a checksum tail.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parext4_format::{BlockRange, FileBlock};
+
 use crate::allocator::Growth;
+use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::Result;
 use crate::file::DirectFile;
@@ -17,7 +20,8 @@ use crate::volume::Volume;
 /// If the map cannot be loaded.
 pub fn limit_nodes(file: &DirectFile, entries: usize) -> Result<()> {
     let node = file.node();
-    node.engine.map(&node.inode)?.lock().set_capacity(entries);
+    let Body::Extents(map) = node.engine.body(&node.inode)?;
+    map.lock().set_capacity(entries);
     Ok(())
 }
 
@@ -33,7 +37,8 @@ pub fn leave_blocks(volume: &Volume, blocks: i32) {
 /// If the map cannot be loaded.
 pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
     let node = file.node();
-    Ok(node.engine.map(&node.inode)?.lock().nodes_fit())
+    let Body::Extents(map) = node.engine.body(&node.inode)?;
+    Ok(map.lock().nodes_fit())
 }
 
 /// Maps blocks without holding their range, as the preallocation of a write that has just extended the file does.
@@ -41,7 +46,8 @@ pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
 /// # Errors
 /// [`Error::NoSpace`](crate::Error::NoSpace).
 pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
-    file.node().fill(first, blocks, first, Growth::Append)
+    let blocks = BlockRange::starting_at(FileBlock(first)).take(blocks);
+    file.node().fill(blocks, first.into(), Growth::Append)
 }
 
 /// Writes all committed blocks to their home locations, as the checkpoint thread does.

@@ -3,8 +3,8 @@
 use rangelock::ByteRange;
 
 use super::{Admission, Blocks, FileState, plan};
-use crate::body::{Mapping, Runs, State};
 use crate::error::Result;
+use crate::mapping::{Mapping, Runs, State};
 use crate::node::Node;
 use crate::operation::Operation;
 use crate::policy::Policy;
@@ -40,9 +40,8 @@ impl Node {
             return Ok(Facts { state: self.state(Blocks::NOT_LOOKED_AT), runs: Runs::new() });
         };
         let block_size = self.engine.block_size();
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
         let covered = (offset.is_multiple_of(block_size), end.is_multiple_of(block_size));
-        let runs = self.runs(first, len)?;
+        let runs = self.runs(self.blocks_of(ByteRange::new(offset, end)))?;
         Ok(Facts { state: self.state(Blocks::of(&runs, covered)), runs })
     }
 
@@ -71,7 +70,7 @@ impl Blocks {
             all_written: runs.iter().all(is_written),
             edges_written: (covered.0 || runs.first().is_some_and(is_written))
                 && (covered.1 || runs.last().is_some_and(is_written)),
-            holes: runs.iter().any(|run| run.state == State::Hole),
+            holes: runs.iter().any(Mapping::is_hole),
             one_extent: runs.len() == 1,
         }
     }

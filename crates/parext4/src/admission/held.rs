@@ -5,8 +5,8 @@ use rangelock::{RangeLock, Request};
 
 use super::transfer::{EndClaim, RangeRequest, Transfer};
 use super::{Admission, Granted};
-use crate::body::Runs;
 use crate::error::Result;
+use crate::mapping::Runs;
 use crate::node::{Hold, Node};
 use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations};

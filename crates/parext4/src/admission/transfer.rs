@@ -15,10 +15,10 @@ use rangelock::{ByteRange, Mode, RangeLock};
 use super::widening::{WidenedRange, widening};
 use super::{Admission, plan};
 use crate::allocator::Growth;
-use crate::body::Runs;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Claim;
+use crate::mapping::Runs;
 use crate::node::{Hold, Node};
 use crate::operation::Operation;
 
@@ -200,7 +200,7 @@ impl Transfer {
         place: impl FnOnce(RangeRequest) -> Result<T>,
     ) -> Result<T> {
         // The map is loaded before the lock of the tail is acquired.
-        node.engine.map(&node.inode)?;
+        node.engine.body(&node.inode)?;
         let mut tail = node.inode.tail.lock();
         let offset = guarded!(Fault::AppendAtSize, tail.end(), node.inode.size());
         let operation = self.operation.at(offset, node.end_of(offset, len)?);
@@ -223,7 +223,7 @@ impl Transfer {
     ) -> Result<T> {
         // A widened write lies within the file.
         self.widened = None;
-        node.engine.map(&node.inode)?;
+        node.engine.body(&node.inode)?;
         let mut tail = node.inode.tail.lock();
         let (operation, admission) = (self.operation, node.tentative_plan(self.operation)?);
         let placed = place(RangeRequest { operation, admission, claims_end: true })?;

@@ -4,11 +4,12 @@
 //! The write converts only blocks whose contents it fills itself, with data or zeros, under a range that covers all
 //! of them (H9).
 
+use parext4_format::FileBlock;
 use rangelock::ByteRange;
 
-use crate::body::State;
 use crate::error::Result;
 use crate::fault::{Fault, guarded};
+use crate::mapping::State;
 use crate::node::Node;
 use crate::operation::Operation;
 
@@ -27,19 +28,18 @@ impl Node {
     /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that the write
     /// covers in part are written already, and keep their other bytes.
     pub(super) fn widened_range(&self, offset: u64, end: u64) -> Result<WidenedRange> {
-        let block_size = self.engine.block_size();
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let map = self.engine.map(&self.inode)?;
-        if map.runs(first, len).any(|run| run.state == State::Hole) {
+        let unit = self.engine.layout.block_unit;
+        let blocks = self.blocks_of(ByteRange::new(offset, end));
+        let body = self.engine.body(&self.inode)?;
+        if body.runs(blocks).any(|run| run.is_hole()) {
             return Ok(WidenedRange::NoWay);
         }
-        let around = |block: u32| {
-            let (start, stop) = map.unwritten_around(block);
-            let bytes = (u64::from(start) * block_size, u64::from(stop) * block_size);
-            map.lookup(block, 1).is_unwritten().then_some(bytes)
+        let around = |block: FileBlock| {
+            let is_unwritten = matches!(body.state_of(block), State::Unwritten(_));
+            is_unwritten.then(|| unit.bytes_of(body.unwritten_around(block)))
         };
-        let start = around(first).map_or(offset, |(start, _)| start);
-        let stop = around(first + len - 1).map_or(end, |(_, stop)| stop);
+        let start = around(blocks.start()).map_or(offset, |bytes| bytes.start);
+        let stop = blocks.last().and_then(around).map_or(end, |bytes| bytes.end);
         // The size of the extents has no limit, because there is no alternative.
         Ok(match ByteRange::new(start, stop) {
             wide if wide.end() > self.inode.size() => WidenedRange::NoWay,

@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, FileWindows, Growth, Run};
+use super::{
+    ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, FileWindows, Growth, Neighbours, Run,
+};
 use crate::engine::Engine;
-use crate::extent_map::ExtentMap;
 use crate::memory::Evict;
-use crate::meta::BlockKind;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Credentials, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
-use parext4_format::{FsBlock, InodeNo};
+use parext4_format::FsBlock;
 
 /// A volume of four groups, of which the last is short.
 pub(super) fn volume() -> Volume {
@@ -21,12 +21,32 @@ pub(super) fn volume() -> Volume {
     Volume::open_device(device, &options).unwrap()
 }
 
+/// The map of a file without blocks.
+struct EmptyFile;
+
+impl Neighbours for EmptyFile {
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn goal(&self, _: u32) -> Option<FsBlock> {
+        None
+    }
+
+    fn hole_before(&self, low: u32, _: u32) -> u32 {
+        low
+    }
+
+    fn run_len(&self, _: u32, most: u32) -> u32 {
+        most
+    }
+}
+
 pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
-        let (windows, map) =
-            (FileWindows::new(), ExtentMap::empty(1024, BlockKind::ExtentNode(InodeNo(12), None)));
+        let windows = FileWindows::new();
         let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
-        let request = BlockRequest { growth, windows: &windows, map: &map, holes, goal };
+        let request = BlockRequest { growth, windows: &windows, map: &EmptyFile, holes, goal };
         let source = &mut BlockSource::Free(Credentials::root());
         inner.allocator.allocate(handle, &request, source).map(|runs| runs.to_vec())
     })

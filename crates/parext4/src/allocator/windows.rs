@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use parext4_format::{FsBlock, GroupNo};
+use parext4_format::{FileBlock, FsBlock, GroupNo};
 use smallvec::SmallVec;
 
 use super::window::Window;
@@ -101,14 +101,14 @@ impl Allocator {
     }
 
     /// Reclaims the windows of a file that extend past file block `from`.
-    pub(crate) fn close_windows(&self, file: &FileWindows, from: u32) {
+    pub(crate) fn close_windows(&self, file: &FileWindows, from: FileBlock) {
         let mut file = file.write();
         if file.is_empty() {
             return;
         }
         let mut table = self.windows.lock();
         file.retain(|window| {
-            let keep = window.end() <= from;
+            let keep = window.end() <= from.get();
             if !keep {
                 self.reclaim_window(&mut table, window);
             }

@@ -1,10 +1,12 @@
 //! The last step of a write, once its data is on the device: converts its blocks in the map, then raises the size.
 
+use parext4_format::BlockRange;
+
 use super::prepare::{Debt, Prepared};
-use crate::body::Mapping;
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
+use crate::mapping::Mapping;
 use crate::node::Node;
 
 /// The changes that become visible when a write completes.
@@ -43,20 +45,21 @@ impl Node {
         when_planted!(Fault::SizeFirst, self.inode.raise_size(shown.end));
         let journal = &self.engine.journal;
         let _outer = guarded!(Fault::HandleInHandle, None, Some(journal.begin(0)));
-        let last = runs.last().map_or(0, end_of);
-        let mut at = runs.first().map_or(0, |run| run.logical.get());
+        let end = runs.last().map_or(0, Mapping::end);
+        let mut at = runs.first().map_or(0, |run| run.logical.to_u64());
         if !debt.pinned {
             at = self.engine.transact(0, |handle| self.mark(handle, runs, shown))?;
         }
         let blocks = runs.iter().filter(|run| run.is_unwritten()).map(|run| u64::from(run.len)).sum();
-        self.record().converted(blocks, at == last);
-        while at < last {
+        let mut rest = BlockRange::clamped(at, end);
+        self.record().converted(blocks, rest.is_empty());
+        while !rest.is_empty() {
             let (engine, inode) = (&self.engine, &self.inode);
             let credits = engine.conversion_credits(inode, debt.pieces)?;
-            at += engine.transact(credits, |handle| {
-                let converted = engine.convert(handle, inode, at, last - at, &mut debt.reservation)?;
-                self.reveal(at + converted, shown);
-                Ok(converted)
+            rest = engine.transact(credits, |handle| {
+                let left = rest.skip(engine.convert(handle, inode, rest, &mut debt.reservation)?);
+                self.reveal(left.start().to_u64(), shown);
+                Ok(left)
             })?;
         }
         if debt.pinned {
@@ -67,30 +70,30 @@ impl Node {
 
     /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
     /// stopped.
-    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], shown: Shown) -> Result<u32> {
-        let map = self.engine.map(&self.inode)?;
+    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], shown: Shown) -> Result<u64> {
+        let body = self.engine.body(&self.inode)?;
         let mut marked = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
-            let done = map.mark(handle.tid(), run.logical.get(), run.len);
+            let done = body.mark_written(handle.tid(), run);
             marked += done;
             if done < run.len {
-                let at = run.logical.get() + done;
+                let at = run.logical.to_u64() + u64::from(done);
                 if marked > 0 {
                     self.reveal(at, shown);
                 }
                 return Ok(at);
             }
         }
-        let last = runs.last().map_or(0, end_of);
-        self.reveal(last, shown);
-        Ok(last)
+        let end = runs.last().map_or(0, Mapping::end);
+        self.reveal(end, shown);
+        Ok(end)
     }
 
     /// Raises the size to cover what was converted up to file block `block`, in the transaction that carries the
     /// conversion. The conversion comes first: otherwise a reader within the new size would find the block unwritten
     /// (H4).
-    fn reveal(&self, block: u32, shown: Shown) {
-        let covered = shown.end.min(u64::from(block) * self.engine.block_size());
+    fn reveal(&self, block: u64, shown: Shown) {
+        let covered = shown.end.min(block * self.engine.block_size());
         guarded!(Fault::SizeLater, self.inode.raise_size(covered));
         if shown.modifies {
             self.inode.touch_modified();
@@ -119,8 +122,4 @@ impl Node {
             Ok(())
         })
     }
-}
-
-fn end_of(run: &Mapping) -> u32 {
-    run.logical.get() + run.len
 }

@@ -7,8 +7,8 @@ use parext4_device::BufferPool;
 use parext4_format::FsBlock;
 use rangelock::{ByteRange, Mode, RangeLock};
 
-use crate::body::State;
 use crate::error::{Error, Result};
+use crate::mapping::State;
 use crate::node::{Hold, Node};
 
 impl Node {
@@ -65,9 +65,8 @@ impl Node {
         if from >= to {
             return Ok(());
         }
-        let block = u32::try_from(from / block_size).map_err(|_| Error::FileTooLarge)?;
-        let mapping = self.engine.map(&self.inode)?.lookup(block, 1);
-        let State::Written(physical) = mapping.state else { return Ok(()) };
+        let block = self.engine.layout.block_unit.block_at(from).ok_or(Error::FileTooLarge)?;
+        let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block) else { return Ok(()) };
         let first = from - from % block_size;
         // The difference is less than a block's size, a `u32`, which fits `usize` on every supported target.
         let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
 //! Splits unwritten extents at the edges of a write before its data is on the device.
 
-use crate::body::Mapping;
 use crate::error::Result;
+use crate::mapping::Mapping;
 use crate::node::Node;
 
 impl Node {
@@ -28,23 +28,15 @@ impl Node {
     }
 
     fn unpin_some(&self, runs: &[Mapping], count: usize) -> Result<()> {
-        let mut map = self.engine.map(&self.inode)?.lock();
-        for run in runs.iter().filter(|run| run.is_unwritten()).take(count) {
-            map.unpin(run.logical.get());
-            map.unpin(run.logical.get() + run.len);
-        }
+        let mut body = self.engine.body(&self.inode)?.lock();
+        runs.iter().filter(|run| run.is_unwritten()).take(count).for_each(|run| body.unpin(run));
         Ok(())
     }
 
     fn split_run(&self, run: &Mapping) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         let credits = engine.conversion_credits(inode, 2)?;
-        let (start, end) = (run.logical.get(), run.logical.get() + run.len);
-        {
-            let mut map = engine.map(inode)?.lock();
-            map.pin(start);
-            map.pin(end);
-        }
-        engine.transact(credits, |handle| engine.split_at_edges(handle, inode, start, end))
+        engine.body(inode)?.lock().pin(run);
+        engine.transact(credits, |handle| engine.split_at_edges(handle, inode, run.blocks()))
     }
 }

@@ -10,13 +10,15 @@
 //! 3. the caller widens the write to whole extents, with zeros around the data (`admission/widening.rs`), so that no
 //!    extent is split.
 
+use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
 use crate::allocator::{Allocator, BlockSource, Growth, Reservation};
-use crate::body::{FillOptions, Mapping, Runs, State, worst_case};
+use crate::body_update::FillOptions;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::inode::PastEnd;
+use crate::mapping::{Mapping, Runs, State};
 use crate::node::Node;
 use crate::policy::SplitAt;
 
@@ -71,28 +73,24 @@ pub(crate) struct DetachedDebt {
 }
 
 impl Node {
-    /// Allocates blocks for the holes of `[first, first + len)`, which is mapped to `runs` now, and reserves what the
+    /// Allocates blocks for the holes of `blocks`, which are mapped to `runs` now, and reserves what the
     /// conversion of unwritten blocks needs. With `dates`, completing the write marks the file as modified.
     ///
     /// # Errors
     /// [`Error::NoSpace`]. Unwritten blocks that were allocated before the failure may remain in the file.
     pub(crate) fn prepare(
         &self,
-        first: u32,
-        len: u32,
+        blocks: BlockRange,
         mut runs: Runs,
         growth: Growth,
         dates: bool,
     ) -> Result<Prepared<'_>> {
-        if runs.iter().any(|run| run.state == State::Hole) {
-            self.fill_holes(first, len, self.ahead(first, len, growth)?, growth)?;
-            runs = self.runs(first, len)?;
+        if runs.iter().any(Mapping::is_hole) {
+            self.fill_holes(blocks, self.ahead(blocks, growth)?, growth)?;
+            runs = self.runs(blocks)?;
         }
-        let pieces = runs.iter().filter(|run| run.is_unwritten()).count();
-        let debt = match u32::try_from(pieces).unwrap_or(u32::MAX) {
-            0 => None,
-            pieces => Some(self.borrow_for(&runs, pieces)?),
-        };
+        let pieces = runs.iter().map(|run| u32::from(run.is_unwritten())).sum();
+        let debt = if pieces > 0 { Some(self.borrow_for(&runs, pieces)?) } else { None };
         Ok(Prepared { runs, debt, modifies: dates })
     }
 
@@ -113,8 +111,8 @@ impl Node {
             ([Mapping { state: State::Written(_), .. }], _) => None,
             ([Mapping { state: State::Unwritten(_), .. }], Some(debt)) => Some(debt),
             ([Mapping { state: State::Unwritten(_), .. }], None) => {
-                let depth = self.engine.map(&self.inode)?.depth();
-                let reservation = allocator.reserve(worst_case(depth + 1)).ok();
+                let most = self.engine.body(&self.inode)?.conversion_blocks();
+                let reservation = allocator.reserve(most).ok();
                 let reservation = reservation.ok_or(Error::WouldBlock("space is short"))?;
                 Some(Debt { pieces: 1, reservation, pinned: false })
             }
@@ -139,16 +137,16 @@ impl Node {
     /// # Errors
     /// [`Error::WouldBlock`], like [`prepare_at_once`](Self::prepare_at_once).
     pub(crate) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
-        let (first, len) = self.blocks_of(ByteRange::new(offset, end));
-        let prepared = self.prepare_at_once(self.runs(first, len)?, None, false)?;
+        let runs = self.runs(self.blocks_of(ByteRange::new(offset, end)))?;
+        let prepared = self.prepare_at_once(runs, None, false)?;
         Ok(prepared.debt.map(Debt::detach))
     }
 
     fn borrow_for(&self, runs: &Runs, pieces: u32) -> Result<Debt<'_>> {
         let allocator = &self.engine.allocator;
         if self.engine.split_at == SplitAt::Completion {
-            let depth = self.engine.map(&self.inode)?.depth();
-            let most = guarded!(Fault::ReserveNothing, worst_case(depth + 1));
+            let body = self.engine.body(&self.inode)?;
+            let most = guarded!(Fault::ReserveNothing, body.conversion_blocks());
             match allocator.reserve(most) {
                 Ok(reservation) => return Ok(Debt { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}
@@ -159,34 +157,34 @@ impl Node {
         Ok(Debt { pieces, reservation: allocator.reserve(0)?, pinned: true })
     }
 
-    /// Maps the holes of the range to new unwritten blocks (I1), also past the end of the file. Preallocates `ahead`
+    /// Maps the holes of `blocks` to new unwritten blocks (I1), also past the end of the file. Preallocates `ahead`
     /// blocks more if there is space for them.
-    pub(crate) fn fill_holes(&self, first: u32, len: u32, ahead: u32, growth: Growth) -> Result<()> {
+    pub(crate) fn fill_holes(&self, blocks: BlockRange, ahead: u32, growth: Growth) -> Result<()> {
         if ahead > 0 {
             // Notes it first, because a failed preallocation may have mapped part of its blocks.
             self.engine.note_preallocated(&self.inode);
-            match self.fill(first, len + ahead, first + len, growth) {
+            let more = BlockRange::clamped(blocks.start().to_u64(), blocks.end() + u64::from(ahead));
+            match self.fill(more, blocks.end(), growth) {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
         }
-        self.fill(first, len, first + len, growth)
+        self.fill(blocks, blocks.end(), growth)
     }
 
     /// Like [`fill_holes`](Self::fill_holes), but does not preallocate past the request. The caller holds the blocks
     /// before `held`.
-    pub(crate) fn fill(&self, first: u32, len: u32, held: u32, growth: Growth) -> Result<()> {
+    pub(crate) fn fill(&self, blocks: BlockRange, held: u64, growth: Growth) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
-        let end = first + len;
-        let in_order = end > held || u64::from(end) * engine.block_size() > self.inode.size();
-        let mut done = 0;
-        while done < len {
+        let in_order = blocks.end() > held || blocks.end() * engine.block_size() > self.inode.size();
+        let mut rest = blocks;
+        while !rest.is_empty() {
             let credits = engine.map_credits(inode)?;
-            done += engine.transact(credits, |handle| {
+            rest = rest.skip(engine.transact(credits, |handle| {
                 let source = BlockSource::Free(engine.credentials());
                 let filling = FillOptions { written: false, in_order, growth, source, held };
-                engine.fill_holes(handle, inode, first + done, len - done, filling)
-            })?;
+                engine.fill_holes(handle, inode, rest, filling)
+            })?);
         }
         Ok(())
     }
@@ -194,21 +192,21 @@ impl Node {
     /// Returns how many blocks to preallocate past a write that grows the file, so that later writes find their
     /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
     /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
-    fn ahead(&self, first: u32, len: u32, growth: Growth) -> Result<u32> {
-        let block_size = self.engine.block_size();
-        let size = self.inode.size().div_ceil(block_size);
+    fn ahead(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
+        let unit = self.engine.layout.block_unit;
+        let size = unit.blocks_for(self.inode.size());
         let claimed = match growth {
-            Growth::Append => self.inode.tail.lock().end().div_ceil(block_size).max(size),
+            Growth::Append => unit.blocks_for(self.inode.tail.lock().end()).max(size),
             Growth::Write | Growth::Exact => size,
         };
-        let end = u64::from(first) + u64::from(len);
-        let grows = u64::from(first) <= claimed && end > size && first >= AHEAD_FROM;
-        let ahead = (first / 4).clamp(AHEAD_FROM, AHEAD_MOST);
-        let last = self.engine.map(&self.inode)?.last().map_or(0, |last| last.end());
+        let (first, end) = (blocks.start(), blocks.end());
+        let grows = first.to_u64() <= claimed && end > size && first.get() >= AHEAD_FROM;
+        let ahead = (first.get() / 4).clamp(AHEAD_FROM, AHEAD_MOST);
+        let last = self.engine.body(&self.inode)?.end();
         let spare = self.engine.counts().free_blocks() / AHEAD_SPARE;
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
-        let together = self.engine.allocator.keeps_together(len);
-        let sensible = grows && together && len < ahead && free && u64::from(ahead) <= spare;
+        let together = self.engine.allocator.keeps_together(blocks.count());
+        let sensible = grows && together && blocks.count() < ahead && free && u64::from(ahead) <= spare;
         let fits = end + u64::from(ahead) < crate::layout::MAX_FILE_BLOCKS;
         Ok(if sensible && fits { ahead } else { 0 })
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use parext4_format::FsBlock;
 
-use crate::body::{Mapping, State};
+use crate::mapping::{Mapping, State};
 use crate::node::Node;
 
 /// One part of a request.

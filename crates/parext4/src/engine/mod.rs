@@ -31,6 +31,7 @@ pub(crate) use preallocation::Preallocated;
 pub(crate) use use_count::{Use, UseCount};
 
 use crate::allocator::{Allocator, SuperCounts};
+use crate::body::Body;
 use crate::dirty_files::DirtyFiles;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
@@ -111,6 +112,16 @@ impl Engine {
     /// Returns true if the volume was opened read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.is_some()
+    }
+
+    /// Returns the inode's body. Reads it from the device on first use.
+    ///
+    /// # Errors
+    /// As [`Body::load`].
+    pub(crate) fn body<'a>(&self, inode: &'a Inode) -> Result<&'a Body> {
+        // A read-only volume cannot be damaged further, and the rest of the file can still be read.
+        let body = inode.body(&self.layout, &self.cache, !self.is_read_only());
+        body.map_err(|error| self.health.note(inode.ino(), error))
     }
 
     /// Runs `change` under a handle of `credits` blocks. Blocks until the journal has room. If `change` fails with a device error or

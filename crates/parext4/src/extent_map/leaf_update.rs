@@ -5,10 +5,12 @@
 //! found no room for a [mark](super::marks), stay within one leaf. Such changes hold the map's lock shared and the lock of
 //! their leaf, so threads change different leaves of one file in parallel.
 
+use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
 
+use super::ExtentMap;
 use super::change::Change;
-use super::{ExtentMap, State};
+use crate::mapping::State;
 
 impl ExtentMap {
     /// Maps `extent`, which is a hole, in transaction `tid`, if the change stays within one leaf. Returns true if it was
@@ -17,15 +19,15 @@ impl ExtentMap {
         self.change_leaf(tid, &Change::fill(extent), |view| view.fill(extent))
     }
 
-    /// Converts `[start, start + len)`, if the change stays within one leaf. The range is unwritten, and the caller holds it.
-    /// Returns true if it was converted; the inode has then joined the transaction.
-    pub(crate) fn convert_in_leaf(&self, tid: u64, start: u32, len: u32) -> bool {
-        let run = self.run(start, len);
+    /// Converts `blocks`, if the change stays within one leaf. They are unwritten, and the caller holds their range. Returns true if it was converted; the inode has then joined the transaction.
+    pub(crate) fn convert_in_leaf(&self, tid: u64, blocks: BlockRange) -> bool {
+        let len = blocks.count();
+        let run = self.run(blocks.start(), len);
         let State::Unwritten(physical) = run.state else { return false };
         let extent = Extent { logical: run.logical, physical, len, unwritten: false };
         let converted = run.len == len && self.change_leaf(tid, &Change::convert(extent), |_| ());
         if converted {
-            self.view.set_written(u64::from(start)..extent.end());
+            self.view.set_written(blocks.start().to_u64()..blocks.end());
         }
         converted
     }

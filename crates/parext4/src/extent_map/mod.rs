@@ -1,7 +1,7 @@
 //! The extent map of one file: the mapping from file blocks to volume blocks, as a tree in memory.
 //!
 //! Responsible for looking up, changing, loading and encoding the mapping. Not responsible for allocating or freeing
-//! the mapped blocks: [`body`](crate::body) does that. Invariant: the tree in memory is authoritative; the nodes on
+//! the mapped blocks: [`body_update`](crate::body_update) does that. Invariant: the tree in memory is authoritative; the nodes on
 //! the device are encoded from it, one block for each node.
 //!
 //! | Operation | Locks | Effect |
@@ -30,9 +30,10 @@ mod view;
 mod writer;
 
 use parext4_format::extent::Extent;
-use parext4_format::{FileBlock, FsBlock};
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 use crate::fault::{Fault, guarded};
+use crate::mapping::{Mapping, State};
 use crate::meta::BlockKind;
 use crate::sync::Rank;
 use crate::sync::{Arc, RwLock, Swap, spin};
@@ -41,7 +42,6 @@ pub(crate) use edit::Edit;
 use leaf_index::LeafIndex;
 use marks::Marking;
 use node::{Node, Tree};
-pub(crate) use shift::Shift;
 use view::View;
 pub(crate) use writer::{Plan, Writer};
 
@@ -51,46 +51,6 @@ const ROOT_CAPACITY: usize = 4;
 const MAX_DEPTH: u16 = 5;
 /// Maximum attempts to mark a leaf while another thread changes it, which takes about a microsecond.
 const MARK_TRIES: u32 = 200;
-
-/// The mapping of a run of file blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Hole,
-    /// Allocated, but reads return zeros.
-    Unwritten(FsBlock),
-    Written(FsBlock),
-}
-
-/// A run of file blocks in one state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
-    pub logical: FileBlock,
-    /// Length in blocks.
-    pub len: u32,
-    pub state: State,
-}
-
-impl Mapping {
-    pub(crate) fn is_unwritten(&self) -> bool {
-        matches!(self.state, State::Unwritten(_))
-    }
-
-    /// Appends `next` if it has the same state and continues at the next volume block. Returns true if it was appended.
-    fn join(&mut self, next: &Self) -> bool {
-        let goes_on = |start: FsBlock, other: FsBlock| start + u64::from(self.len) == other;
-        let joins = match (self.state, next.state) {
-            (State::Hole, State::Hole) => true,
-            (State::Unwritten(a), State::Unwritten(b)) | (State::Written(a), State::Written(b)) => {
-                goes_on(a, b)
-            }
-            _ => false,
-        };
-        if joins {
-            self.len += next.len;
-        }
-        joins
-    }
-}
 
 /// The extent map of one file.
 #[derive(Debug)]
@@ -121,8 +81,8 @@ impl ExtentMap {
     }
 
     /// Returns the first extent that ends after `block`. Ignores marks.
-    pub(crate) fn extent_from(&self, block: u32) -> Option<Extent> {
-        self.leaf_index.load().extent_from(block)
+    pub(crate) fn extent_from(&self, block: FileBlock) -> Option<Extent> {
+        self.leaf_index.load().extent_from(block.get())
     }
 
     /// Returns the last extent of the file. Ignores marks.
@@ -132,12 +92,17 @@ impl ExtentMap {
 
     /// Returns the last extent that starts before `end`, which may be 2^32. Ignores marks.
     pub(crate) fn last_before(&self, end: u64) -> Option<Extent> {
-        u32::try_from(end).map_or_else(|_| self.last(), |end| self.leaf_index.load().extent_before(end))
+        match FileBlock::from_u64(end) {
+            Some(end) => self.leaf_index.load().extent_before(end.get()),
+            None => self.last(),
+        }
     }
 
     /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks. The run may
     /// continue after the returned part.
-    pub(crate) fn lookup(&self, block: u32, max: u32) -> Mapping {
+    #[inline]
+    pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
+        let block = block.get();
         let found = self.view.with_region(block, |region| region.lookup(block, max));
         found.unwrap_or_else(|| self.lookup_uncached(block, max))
     }
@@ -148,7 +113,7 @@ impl ExtentMap {
     fn lookup_uncached(&self, block: u32, max: u32) -> Mapping {
         let hole = |len| Mapping { logical: FileBlock(block), len, state: State::Hole };
         let region_last = block | (region::BLOCKS - 1);
-        match self.extent_from(block) {
+        match self.extent_from(FileBlock(block)) {
             None => hole(max),
             Some(next) if next.logical.get() > region_last => hole(max.min(next.logical.get() - block)),
             Some(_) => {
@@ -161,51 +126,47 @@ impl ExtentMap {
     }
 
     /// Returns the whole run that begins at `block`, at most `max` blocks. Multiple extents and leaves may map it.
-    pub(crate) fn run(&self, block: u32, max: u32) -> Mapping {
+    pub(crate) fn run(&self, block: FileBlock, max: u32) -> Mapping {
         let mut run = self.lookup(block, max);
         while run.len < max && run.join(&self.lookup(block + run.len, max - run.len)) {}
         run
     }
 
-    /// Returns the runs that cover `[start, start + len)`, in ascending order.
-    pub(crate) fn runs(&self, start: u32, len: u32) -> impl Iterator<Item = Mapping> {
-        let end = start.saturating_add(len);
-        let mut at = start;
+    /// Returns the runs that cover `blocks`, in ascending order.
+    pub(crate) fn runs(&self, blocks: BlockRange) -> impl Iterator<Item = Mapping> {
+        let mut rest = blocks;
         std::iter::from_fn(move || {
-            (at < end).then(|| {
-                let run = self.run(at, end - at);
-                at += run.len;
-                run
-            })
+            let run = (!rest.is_empty()).then(|| self.run(rest.start(), rest.count()))?;
+            rest = BlockRange::clamped(run.end(), blocks.end());
+            Some(run)
         })
     }
 
-    /// Returns the part of the [`run`](Self::run) from `block` that ends no later than the first extent that ends after
-    /// `block`.
-    pub(crate) fn run_in_extent(&self, block: u32, max: u32) -> Mapping {
-        let whole = self.extent_from(block).map_or(u64::MAX, |extent| extent.end() - u64::from(block));
-        self.run(block, max.min(u32::try_from(whole).unwrap_or(u32::MAX)))
+    /// Returns the part of the [`run`](Self::run) from the first of `blocks` that lies in `blocks` and ends no later than the
+    /// first extent that ends after that block.
+    pub(crate) fn run_in_extent(&self, blocks: BlockRange) -> Mapping {
+        let whole = self.extent_from(blocks.start()).map_or(FileBlock::LIMIT, |extent| extent.end());
+        let part = BlockRange::clamped(blocks.start().to_u64(), whole.min(blocks.end()));
+        self.run(part.start(), part.count())
     }
 
-    /// Returns true if no block of `[start, start + len)` is mapped.
-    pub(crate) fn is_hole(&self, start: u32, len: u32) -> bool {
-        let end = u64::from(start) + u64::from(len);
-        self.extent_from(start).is_none_or(|next| u64::from(next.logical.get()) >= end)
+    /// Returns true if none of `blocks` is mapped.
+    pub(crate) fn is_hole(&self, blocks: BlockRange) -> bool {
+        self.extent_from(blocks.start()).is_none_or(|next| next.logical.to_u64() >= blocks.end())
     }
 
-    /// Returns the bounds of the unwritten run around the unwritten `block`, within the extent that maps it: the first
-    /// block, and the block after the last.
-    pub(crate) fn unwritten_around(&self, block: u32) -> (u32, u32) {
-        let Some(whole) = self.extent_from(block) else { return (block, block + 1) };
-        let around = |run: &Mapping| run.logical.get() <= block && block < run.logical.get() + run.len;
-        let run = self.runs(whole.logical.get(), whole.len).find(around);
-        run.map_or((block, block + 1), |run| (run.logical.get(), run.logical.get() + run.len))
+    /// Returns the unwritten run around the unwritten `block`, within the extent that maps it.
+    pub(crate) fn unwritten_around(&self, block: FileBlock) -> BlockRange {
+        let whole = self.extent_from(block);
+        let mut runs = whole.into_iter().flat_map(|whole| self.runs(whole.blocks()));
+        runs.find_map(|run| Some(run.blocks()).filter(|blocks| blocks.contains(block)))
+            .unwrap_or(BlockRange::of_block(block))
     }
 
     /// Returns the volume block at which a new block for `block` would continue the extent before it.
-    pub(crate) fn goal(&self, block: u32) -> Option<FsBlock> {
-        let before = self.leaf_index.load().extent_before(block)?;
-        Some(before.physical + u64::from(block - before.logical.get()))
+    pub(crate) fn goal(&self, block: FileBlock) -> Option<FsBlock> {
+        let before = self.leaf_index.load().extent_before(block.get())?;
+        Some(before.physical + u64::from(block - before.logical))
     }
 
     /// Returns the number of levels above the leaves.
@@ -236,13 +197,14 @@ impl ExtentMap {
         u32::try_from(leaf_index.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(leaf_index.depth))
     }
 
-    /// Marks blocks from `start` on as written, under a handle of transaction `tid`. Returns the number of blocks
+    /// Marks blocks of `run` from its first one on as written, under a handle of transaction `tid`. Returns the number of blocks
     /// marked; the caller must convert the remaining blocks by a change of the leaf. Acquires no lock unless a region is
     /// being built.
     ///
-    /// `[start, start + len)` is unwritten, and the caller holds its range. If the result is above zero, the inode has
+    /// `run` is unwritten, and the caller holds its range. If the result is above zero, the inode has
     /// joined the transaction.
-    pub(crate) fn mark(&self, tid: u64, start: u32, len: u32) -> u32 {
+    pub(crate) fn mark(&self, tid: u64, run: &Mapping) -> u32 {
+        let (start, len) = (run.logical.get(), run.len);
         let mut done = 0;
         while done < len {
             let marked = self.mark_leaf(tid, start + done, len - done);

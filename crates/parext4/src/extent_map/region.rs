@@ -12,9 +12,9 @@ use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::extents::cut;
-use super::{Mapping, State};
 use crate::extent_map::leaf_index::LeafIndex;
 use crate::fault::{Fault, guarded};
+use crate::mapping::{Mapping, State};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,39 +9,13 @@ use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
 
 use super::extents::{cut, join};
-
-/// The extents that remain to be moved, and their distance. All move by the same number of blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shift {
-    /// The file blocks `[start, end)`, by their numbers before the move.
-    pub start: u64,
-    pub end: u64,
-    by: u32,
-    up: bool,
-}
+use crate::mapping::Shift;
 
 impl Shift {
-    /// Moves everything from file block `start` on by `by` blocks towards the start of the file, into a hole. Begins with
-    /// the first extent.
-    pub(crate) fn down(start: u32, by: u32) -> Self {
-        Self { start: start.into(), end: 1 << 32, by, up: false }
-    }
-
-    /// Moves everything from file block `start` on by `by` blocks towards the end of the file. Begins with the last
-    /// extent.
-    pub(crate) fn up(start: u32, by: u32) -> Self {
-        Self { start: start.into(), end: 1 << 32, by, up: true }
-    }
-
-    /// Returns the part from file block `start` on.
-    pub(crate) fn starting_at(&self, start: u64) -> Self {
-        Self { start: start.min(self.end), ..*self }
-    }
-
     /// Returns the file blocks whose mapping changes.
     pub(super) fn touched(&self) -> Range<u64> {
         let first = if self.up { self.start } else { self.start.saturating_sub(self.by.into()) };
-        first..1 << 32
+        first..FileBlock::LIMIT
     }
 
     /// Returns true if the extents move towards the end of the file, the last one first.
@@ -121,7 +95,7 @@ mod tests {
 
     #[test]
     fn extents_after_an_inserted_range_move_up_and_one_is_split() {
-        let mut shift = Shift::up(10, 4);
+        let mut shift = Shift::up(FileBlock(10), 4);
         let extents = [extent(0, 100, 12), extent(20, 200, 1)];
         assert_eq!(shift.apply(&extents), [extent(0, 100, 10), extent(14, 110, 2), extent(24, 200, 1)]);
         shift.advance_past(&extents[1..]);

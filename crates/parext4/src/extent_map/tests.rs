@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use parext4_format::{BlockRange, FileBlock};
 use proptest::prelude::*;
 
-use super::{ExtentMap, Shift, State};
+use super::ExtentMap;
 use crate::allocator::Reservation;
+use crate::body::Body;
+use crate::body_update::CUT_BLOCKS;
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::mapping::{Mapping, Shift, State};
 use crate::meta::BlockKind;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
@@ -47,20 +51,30 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..400)
 }
 
+/// Returns the map of a file.
+fn map_of<'a>(volume: &Volume, file: &'a Inode) -> &'a ExtentMap {
+    let Body::Extents(map) = volume.engine.body(file).unwrap();
+    map
+}
+
+fn blocks(at: u32, len: u32) -> BlockRange {
+    BlockRange::with_len(FileBlock(at), len).unwrap()
+}
+
 /// Returns the state and the place of each block according to the map.
 fn flatten(map: &ExtentMap) -> BTreeMap<u32, (bool, u64)> {
-    let mut blocks = BTreeMap::new();
-    for run in map.runs(0, SPAN) {
+    let mut found = BTreeMap::new();
+    for run in map.runs(blocks(0, SPAN)) {
         let (written, start) = match run.state {
             State::Hole => continue,
             State::Unwritten(start) => (false, start),
             State::Written(start) => (true, start),
         };
         for nth in 0..run.len {
-            blocks.insert(run.logical.get() + nth, (written, start.get() + u64::from(nth)));
+            found.insert(run.logical.get() + nth, (written, start.get() + u64::from(nth)));
         }
     }
-    blocks
+    found
 }
 
 fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
@@ -73,7 +87,8 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             while done < len {
                 done += inner
                     .transact(credits, |handle| {
-                        inner.add_blocks(handle, &file, at + done, len - done, false, Credentials::root())
+                        let blocks = blocks(at + done, len - done);
+                        inner.add_blocks(handle, &file, blocks, false, Credentials::root())
                     })
                     .unwrap();
             }
@@ -82,35 +97,27 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
         }
         Change::Convert(at, len) => {
-            let blocks = ExtentMap::worst_case(inner.map(&file).unwrap().depth());
-            let mut reservation = inner.allocator.reserve(blocks).unwrap();
+            let most = ExtentMap::worst_case(map_of(volume, &file).depth());
+            let mut reservation = inner.allocator.reserve(most).unwrap();
             convert(volume, &file, at, len, &mut reservation);
             for (_, written) in model.range_mut(at..at + len) {
                 *written = true;
             }
         }
         Change::ConvertCut(at, len) => {
-            let runs: Vec<_> =
-                inner.map(&file).unwrap().runs(at, len).filter(super::Mapping::is_unwritten).collect();
+            let body = inner.body(&file).unwrap();
+            let runs: Vec<_> = body.runs(blocks(at, len)).filter(Mapping::is_unwritten).collect();
             for run in &runs {
-                let (start, end) = (run.logical.get(), run.logical.get() + run.len);
-                {
-                    let mut map = inner.map(&file).unwrap().lock();
-                    map.pin(start);
-                    map.pin(end);
-                }
-                inner
-                    .transact(2 * credits, |handle| inner.split_at_edges(handle, &file, start, end))
-                    .unwrap();
+                body.lock().pin(run);
+                let split = |handle: &Handle<'_>| inner.split_at_edges(handle, &file, run.blocks());
+                inner.transact(2 * credits, split).unwrap();
             }
             let all = claim_all(volume);
             let mut none = inner.allocator.reserve(0).unwrap();
             for run in &runs {
                 let (start, end) = (run.logical.get(), run.logical.get() + run.len);
                 convert(volume, &file, start, run.len, &mut none);
-                let mut map = inner.map(&file).unwrap().lock();
-                map.unpin(start);
-                map.unpin(end);
+                body.lock().unpin(run);
                 model.range_mut(start..end).for_each(|(_, written)| *written = true);
             }
             drop(all);
@@ -119,7 +126,8 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             let mut done = 0;
             while done < len {
                 let (start, rest) = (at + done, len - done);
-                let make_unwritten = |handle: &Handle<'_>| inner.make_unwritten(handle, &file, start, rest);
+                let make_unwritten =
+                    |handle: &Handle<'_>| inner.make_unwritten(handle, &file, blocks(start, rest));
                 done += inner.transact(credits, make_unwritten).unwrap();
             }
             for (_, written) in model.range_mut(at..at + len) {
@@ -127,19 +135,19 @@ fn apply(volume: &Volume, model: &mut BTreeMap<u32, bool>, change: &Change) {
             }
         }
         Change::Cut(from) => {
-            inner.free_blocks_from(&file, from).unwrap();
+            inner.free_tail(&file, BlockRange::starting_at(FileBlock(from))).unwrap();
             model.split_off(&from);
         }
         Change::Collapse(at, len) => {
-            let remove = |handle: &Handle<'_>| inner.remove_range(handle, &file, at, u64::from(at + len));
+            let remove = |handle: &Handle<'_>| inner.remove_range(handle, &file, blocks(at, len));
             while !inner.transact(credits, remove).unwrap() {}
-            shift(volume, &file, Shift::down(at + len, len));
+            shift(volume, &file, Shift::down(u64::from(at + len), len));
             model.retain(|&block, _| !(at..at + len).contains(&block));
             let behind = model.split_off(&at);
             model.extend(behind.into_iter().map(|(block, written)| (block - len, written)));
         }
         Change::Insert(at, len) => {
-            shift(volume, &file, Shift::up(at, len));
+            shift(volume, &file, Shift::up(FileBlock(at), len));
             let behind = model.split_off(&at);
             model.extend(behind.into_iter().map(|(block, written)| (block + len, written)));
         }
@@ -164,15 +172,16 @@ fn convert(volume: &Volume, file: &Arc<Inode>, at: u32, len: u32, reservation: &
     let mut done = 0;
     while done < len {
         let credits = inner.map_credits(file).unwrap();
-        let some =
-            |handle: &Handle<'_>| inner.convert(handle, file, at + done, len - done, &mut *reservation);
+        let some = |handle: &Handle<'_>| {
+            inner.convert(handle, file, blocks(at + done, len - done), &mut *reservation)
+        };
         done += inner.transact(credits, some).unwrap();
     }
 }
 
 fn shift(volume: &Volume, file: &Arc<Inode>, mut shift: Shift) {
     let inner = &volume.engine;
-    let mut reservation = inner.allocator.reserve(ExtentMap::CUT_BLOCKS).unwrap();
+    let mut reservation = inner.allocator.reserve(CUT_BLOCKS).unwrap();
     let mut step = || {
         let credits = inner.map_credits(file).unwrap();
         inner.transact(credits, |handle| inner.shift(handle, file, &mut shift, &mut reservation)).unwrap()
@@ -197,7 +206,7 @@ fn open(device: &Arc<MemDevice>) -> Volume {
 fn create(volume: &Volume, capacity: usize) -> Node {
     let node = volume.root().unwrap().create(b"file", &crate::NewInode::new()).unwrap();
     assert_eq!(node.ino(), InodeNo(12));
-    volume.engine.map(&node.inode).unwrap().lock().set_capacity(capacity);
+    map_of(volume, &node.inode).lock().set_capacity(capacity);
     node
 }
 
@@ -215,12 +224,12 @@ proptest! {
         let mut model = BTreeMap::new();
         for change in &changes {
             apply(&volume, &mut model, change);
-            let map = volume.engine.map(&node.inode).unwrap();
+            let map = map_of(&volume, &node.inode);
             map.check_view();
-            let mapped: u32 = map.runs(0, SPAN).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
+            let mapped: u32 = map.runs(blocks(0, SPAN)).filter(|run| run.state != State::Hole).map(|run| run.len).sum();
             prop_assert_eq!(mapped as usize, model.len());
         }
-        let in_memory = flatten(volume.engine.map(&node.inode).unwrap());
+        let in_memory = flatten(map_of(&volume, &node.inode));
         let states: BTreeMap<u32, bool> = in_memory.iter().map(|(&at, &(written, _))| (at, written)).collect();
         prop_assert_eq!(&states, &model);
         let mut places: Vec<u64> = in_memory.values().map(|&(_, place)| place).collect();
@@ -232,17 +241,24 @@ proptest! {
 
         let volume = Volume::open_device(device, &VolumeOptions::new().read_only(true)).unwrap();
         let file = volume.engine.inode(InodeNo(12)).unwrap();
-        prop_assert_eq!(flatten(volume.engine.map(&file).unwrap()), in_memory);
+        prop_assert_eq!(flatten(map_of(&volume, &file)), in_memory);
     }
 }
 
-/// Maps every second block of the file, so that no two extents join.
-fn scatter(volume: &Volume, node: &Node, blocks: std::ops::Range<u32>) -> crate::Result<()> {
+fn add(volume: &Volume, node: &Node, blocks: BlockRange, written: bool) {
     let inner = &volume.engine;
-    for block in blocks {
+    let add =
+        |handle: &Handle<'_>| inner.add_blocks(handle, &node.inode, blocks, written, Credentials::root());
+    inner.transact(50, add).unwrap();
+}
+
+/// Maps every second block of the file, so that no two extents join.
+fn scatter(volume: &Volume, node: &Node, nth: std::ops::Range<u32>) -> crate::Result<()> {
+    let inner = &volume.engine;
+    for nth in nth {
         let credits = inner.map_credits(&node.inode)?;
         inner.transact(credits, |handle| {
-            inner.add_blocks(handle, &node.inode, 2 * block, 1, false, Credentials::root())
+            inner.add_blocks(handle, &node.inode, blocks(2 * nth, 1), false, Credentials::root())
         })?;
     }
     Ok(())
@@ -257,7 +273,7 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     let error = scatter(&volume, &node, 0..3000).unwrap_err();
     assert!(matches!(error, Error::FileTooLarge), "{error}");
     let before = {
-        let map = volume.engine.map(&node.inode).unwrap();
+        let map = map_of(&volume, &node.inode);
         assert_eq!((map.depth(), map.lock().root_len()), (super::MAX_DEPTH, super::ROOT_CAPACITY));
         flatten(map)
     };
@@ -270,8 +286,8 @@ fn a_tree_of_the_greatest_depth_refuses_more_and_stays_as_it_was() {
     volume.close().unwrap();
     let volume = open(&device);
     let file = volume.engine.inode(InodeNo(12)).unwrap();
-    assert_eq!(flatten(volume.engine.map(&file).unwrap()), before);
-    volume.engine.free_blocks_from(&file, 0).unwrap();
+    assert_eq!(flatten(map_of(&volume, &file)), before);
+    volume.engine.free_tail(&file, BlockRange::ALL).unwrap();
 }
 
 #[test]
@@ -284,10 +300,10 @@ fn one_handle_converts_many_pieces() {
     let mut reservation = inner.allocator.reserve(ExtentMap::worst_case(2)).unwrap();
     let credits = inner.conversion_credits(&node.inode, 1000).unwrap();
     assert!(credits < inner.journal.max_credits());
-    let done =
-        inner.transact(credits, |handle| inner.convert(handle, &node.inode, 0, 2000, &mut reservation));
+    let done = inner
+        .transact(credits, |handle| inner.convert(handle, &node.inode, blocks(0, 2000), &mut reservation));
     assert_eq!(done.unwrap(), 2000);
-    assert!(flatten(inner.map(&node.inode).unwrap()).values().all(|&(written, _)| written));
+    assert!(flatten(map_of(&volume, &node.inode)).values().all(|&(written, _)| written));
 }
 
 #[test]
@@ -296,17 +312,16 @@ fn converting_in_order_leaves_one_extent() {
     let volume = open(&device);
     let node = create(&volume, 84);
     let inner = &volume.engine;
-    inner
-        .transact(50, |handle| inner.add_blocks(handle, &node.inode, 0, 1000, false, Credentials::root()))
-        .unwrap();
+    add(&volume, &node, blocks(0, 1000), false);
     for at in (0..1000).step_by(10) {
         // The conversion needs no block then, so none is reserved.
         let mut reservation = inner.allocator.reserve(0).unwrap();
-        inner.transact(50, |handle| inner.convert(handle, &node.inode, at, 10, &mut reservation)).unwrap();
+        let ten = blocks(at, 10);
+        inner.transact(50, |handle| inner.convert(handle, &node.inode, ten, &mut reservation)).unwrap();
     }
     volume.sync().unwrap();
-    let map = inner.map(&node.inode).unwrap();
-    assert_eq!((map.depth(), map.lock().root_len(), map.lookup(0, 5000).len), (0, 1, 1000));
+    let map = map_of(&volume, &node.inode);
+    assert_eq!((map.depth(), map.lock().root_len(), map.lookup(FileBlock::ZERO, 5000).len), (0, 1, 1000));
 }
 
 #[test]
@@ -316,13 +331,12 @@ fn a_conversion_without_space_for_its_nodes_stops_the_volume() {
     let node = create(&volume, 84);
     let inner = &volume.engine;
     for at in [0, 100, 200, 300] {
-        inner
-            .transact(50, |handle| inner.add_blocks(handle, &node.inode, at, 10, false, Credentials::root()))
-            .unwrap();
+        add(&volume, &node, blocks(at, 10), false);
     }
     let all = claim_all(&volume);
     let mut none = inner.allocator.reserve(0).unwrap();
-    let error = inner.transact(50, |handle| inner.convert(handle, &node.inode, 4, 1, &mut none)).unwrap_err();
+    let one = blocks(4, 1);
+    let error = inner.transact(50, |handle| inner.convert(handle, &node.inode, one, &mut none)).unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
     assert!(matches!(inner.check_writable(), Err(Error::Stopped(_))));
     drop(all);
@@ -334,14 +348,13 @@ fn metadata_is_freed_some_at_a_time() {
     let volume = open(&device);
     let dir = volume.root().unwrap().mkdir(b"dir", &crate::NewInode::new()).unwrap();
     let inner = &volume.engine;
-    inner
-        .transact(50, |handle| inner.add_blocks(handle, &dir.inode, 1, 2000, true, Credentials::root()))
-        .unwrap();
+    add(&volume, &dir, blocks(1, 2000), true);
     let mut handles = 0;
     loop {
         handles += 1;
         let free = inner.counts().free_blocks();
-        let done = inner.transact(50, |handle| inner.remove_from(handle, &dir.inode, 1)).unwrap();
+        let tail = BlockRange::starting_at(FileBlock(1));
+        let done = inner.transact(50, |handle| inner.remove_tail(handle, &dir.inode, tail)).unwrap();
         assert!(inner.counts().free_blocks() - free <= 512, "each takes room in a revoke block");
         if done {
             break;

@@ -10,18 +10,19 @@
 
 use std::ops::Deref;
 
+use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
 
 use super::change::{Change, ChangeKind};
 use super::edit::Edit;
 use super::leaf::{Outcome, kept_free};
 use super::node::{ChangeContext, Tree};
-use super::shift::Shift;
 use super::view::ExclusiveView;
 use super::{ExtentMap, MAX_DEPTH, ROOT_CAPACITY};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
+use crate::mapping::Shift;
 use crate::meta::MetaCache;
 use crate::sync::{Arc, WriteGuard};
 
@@ -82,21 +83,21 @@ impl<'a> Writer<'a> {
         self.plan(tid, Change::convert(extent), early, spare)
     }
 
-    /// Plans splitting the extent that maps `[start, start + len)` at both ends of the range.
+    /// Plans splitting the extent that maps `blocks` at both ends of the range.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
-    pub(crate) fn plan_cut(&self, tid: u64, start: u32, len: u32) -> Result<Plan> {
-        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
+    pub(crate) fn plan_cut(&self, tid: u64, blocks: BlockRange) -> Result<Plan> {
+        let (start, end) = (blocks.start().to_u64(), blocks.end());
         self.plan(tid, Change { start, end, new: None, kind: ChangeKind::Cut }, false, false)
     }
 
-    /// Plans unmapping `[start, start + len)`, which lies within one extent.
+    /// Plans unmapping `blocks`, which lie within one extent.
     ///
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
-    pub(crate) fn plan_remove(&self, tid: u64, start: u32, len: u32) -> Result<Plan> {
-        let (start, end) = (u64::from(start), u64::from(start) + u64::from(len));
+    pub(crate) fn plan_remove(&self, tid: u64, blocks: BlockRange) -> Result<Plan> {
+        let (start, end) = (blocks.start().to_u64(), blocks.end());
         self.plan(tid, Change { start, end, new: None, kind: ChangeKind::Remove }, false, false)
     }
 

@@ -10,10 +10,10 @@ use rangelock::RangeLock;
 use super::time::Written;
 use super::{Inode, Tail};
 use crate::allocator::FileWindows;
+use crate::body::Body;
 use crate::error::{Error, Result};
-use crate::extent_map::ExtentMap;
 use crate::memory::Charge;
-use crate::meta::{BlockKind, MetaBlock};
+use crate::meta::MetaBlock;
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, Rank, RwLock};
@@ -32,25 +32,25 @@ pub(crate) struct InodeParts {
 }
 
 impl Inode {
-    /// Builds an inode that is not on the device yet, with an empty map if its type has one.
+    /// Builds an inode that is not on the device yet, with an empty body if its type has one.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
     pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: u32) -> Result<Self> {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
-        let mut map = None;
+        let mut body = None;
         if mapped || raw.flags.contains(InodeFlags::EXTENTS) {
             raw.flags |= InodeFlags::EXTENTS;
-            map = Some(ExtentMap::empty(block_size, BlockKind::ExtentNode(parts.ino, parts.seed)));
+            body = Some(Body::empty(block_size, parts.ino, parts.seed));
         }
-        Self::build(parts, raw, map)
+        Self::build(parts, raw, body)
     }
 
-    /// Builds an inode from its fields. Without `map`, its map is read on first use.
+    /// Builds an inode from its fields. Without `body`, its body is read on first use.
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
-    pub(crate) fn build(parts: InodeParts, raw: RawInode, map: Option<ExtentMap>) -> Result<Self> {
+    pub(crate) fn build(parts: InodeParts, raw: RawInode, body: Option<Body>) -> Result<Self> {
         let InodeParts { ino, seed, superblock, table_block, table_offset, charge } = parts;
         let file_type = FileType::from_mode(raw.mode).ok_or_else(|| {
             let problem = format_args!("{:#o} has no file type", raw.mode);
@@ -61,8 +61,8 @@ impl Inode {
             return Err(Error::corrupt_field("inode", "i_size", problem).of_inode(ino));
         }
         let cell = OnceLock::new();
-        if let Some(map) = map {
-            let _ = cell.set(map);
+        if let Some(body) = body {
+            let _ = cell.set(body);
         }
         let raw_size = raw.size;
         Ok(Self {
@@ -79,9 +79,9 @@ impl Inode {
             tail: Mutex::new(Rank::Tail, Tail::at(raw.size)),
             core: Mutex::new(Rank::InodeCore, raw),
             written: Written::new(),
-            map: cell,
+            body: cell,
             cached: OnceLock::new(),
-            map_load: Mutex::new(Rank::MapLoad, ()),
+            body_load: Mutex::new(Rank::MapLoad, ()),
             ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),
             windows: FileWindows::new(),

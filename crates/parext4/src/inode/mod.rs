@@ -1,6 +1,6 @@
 //! Inodes in memory.
 //!
-//! Responsible for the attributes, the size and the extent map of an inode, and for encoding them. Not responsible for data and
+//! Responsible for the attributes, the size and the body of an inode, and for encoding them. Not responsible for data and
 //! names. Invariant: the [`Inode`] in memory is authoritative; it is encoded into the inode table when a transaction that
 //! changed it closes. [`Node`](crate::Node) is the counted reference that users hold.
 
@@ -26,14 +26,14 @@ pub(crate) use tail::{Claim, Tail};
 use time::Written;
 
 use crate::allocator::FileWindows;
+use crate::body::{Body, BodyRoot};
 use crate::clock::now;
 use crate::error::{Error, Result};
-use crate::extent_map::ExtentMap;
 use crate::fault::{Fault, when_planted};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
 use crate::memory::Charge;
-use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::meta::{MetaBlock, MetaCache};
 use crate::stats::FileUsage;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -54,15 +54,15 @@ pub(crate) struct Inode {
     /// times only while no newer one is pending in `written`.
     core: Mutex<RawInode>,
     written: Written,
-    /// Visible size in bytes. Changes only under a handle (so that size and map commit together, I3) and under a range that covers the
+    /// Visible size in bytes. Changes only under a handle (so that size and body commit together, I3) and under a range that covers the
     /// change, except for data in the page cache, whose write needs no handle.
     size: AtomicU64,
     /// The size that the next commit writes. Less than `size` while the data past it is only in the page cache.
     disk_size: AtomicU64,
-    /// Space used by data and map, in units of 512 bytes.
+    /// Space used by the body, in units of 512 bytes.
     sectors: AtomicU64,
-    map: OnceLock<ExtentMap>,
-    map_load: Mutex<()>,
+    body: OnceLock<Body>,
+    body_load: Mutex<()>,
     /// Free blocks kept for the file.
     pub(crate) windows: FileWindows,
     /// The range lock of the file's bytes (I2).
@@ -91,11 +91,11 @@ pub(crate) struct Inode {
     joined: AtomicU64,
     /// The last transaction that changed this inode, for fsync.
     changed_in: AtomicU64,
-    /// The charge of the inode and its map to the volume's metadata budget.
+    /// The charge of the inode and its body to the volume's metadata budget.
     charge: Charge,
 }
 
-/// Memory of an inode besides its map, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
+/// Memory of an inode besides its body, in bytes: itself, its place in the table, the range lock, its entry in the cache, and the
 /// overhead of the memory allocator.
 const MEMORY: usize = size_of::<Inode>() + size_of::<RangeLock>() + 512;
 
@@ -174,42 +174,38 @@ impl Inode {
         self.sectors.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the extent map is in memory.
-    pub(crate) fn is_map_loaded(&self) -> bool {
-        self.map.get().is_some()
+    /// Returns true if the body is in memory.
+    pub(crate) fn is_body_loaded(&self) -> bool {
+        self.body.get().is_some()
     }
 
-    /// Returns the extent map. Reads it from the device on first use, with `disjoint` as for [`ExtentMap::load`].
+    /// Returns the body. Reads it from the device on first use, with `disjoint` as for [`Body::load`].
     ///
     /// # Errors
-    /// Returns an error for corruption, for a failed read, and for an inode without an extent map.
-    pub(crate) fn map(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&ExtentMap> {
-        if let Some(map) = self.map.get() {
-            return Ok(map);
+    /// As [`Body::load`].
+    pub(crate) fn body(&self, layout: &Layout, cache: &MetaCache, disjoint: bool) -> Result<&Body> {
+        if let Some(body) = self.body.get() {
+            return Ok(body);
         }
-        // Only one thread loads. A second one might read nodes that a user of the first map has changed or freed by then.
-        let _loading = self.map_load.lock();
-        if let Some(map) = self.map.get() {
-            return Ok(map);
+        // Only one thread loads. A second one might read nodes that a user of the first body has changed or freed by then.
+        let _loading = self.body_load.lock();
+        if let Some(body) = self.body.get() {
+            return Ok(body);
         }
         let (flags, block) = {
             let core = self.core.lock();
             (core.flags, core.block)
         };
-        if !flags.contains(InodeFlags::EXTENTS) {
-            return Err(Error::Unsupported(format!("inode {}: a file mapped by indirect blocks", self.ino)));
-        }
-        let kind = BlockKind::ExtentNode(self.ino, self.seed);
-        let map = ExtentMap::load(&block, layout, kind, cache, disjoint)
-            .map_err(|error| error.of_inode(self.ino))?;
-        let map = self.map.get_or_init(|| map);
+        let root = BodyRoot { ino: self.ino, seed: self.seed, flags, block };
+        let body = Body::load(&root, layout, cache, disjoint)?;
+        let body = self.body.get_or_init(|| body);
         self.recharge();
-        Ok(map)
+        Ok(body)
     }
 
     /// Updates the charge to the memory that the inode uses now.
     pub(crate) fn recharge(&self) {
-        self.charge.set(MEMORY + self.map.get().map_or(0, ExtentMap::memory));
+        self.charge.set(MEMORY + self.body.get().map_or(0, Body::memory));
     }
 
     /// Adds the inode to the handle's transaction, which encodes it when it closes. Registers one block.
@@ -327,9 +323,8 @@ impl Inode {
 }
 
 impl Inode {
-    /// Returns true if the inode has blocks that are found through a map. Also true for a file mapped by indirect blocks, whose
-    /// [map](Self::map) cannot be read.
-    pub(crate) fn has_map(&self) -> bool {
+    /// Returns true if the inode has a body, whether or not its format is supported.
+    pub(crate) fn has_body(&self) -> bool {
         match self.file_type() {
             FileType::Regular | FileType::Directory => true,
             FileType::Symlink => {
@@ -365,8 +360,8 @@ impl Participant for Inode {
         let mut core = self.core_with_times();
         core.size = self.disk_size();
         core.blocks = self.sectors();
-        if let Some(map) = self.map.get() {
-            map.encode(&mut core.block);
+        if let Some(body) = self.body.get() {
+            body.encode(&mut core.block);
         }
         let end = self.table_offset + usize::from(self.superblock.inode_size());
         self.table_block.change(|bytes| match bytes.get_mut(self.table_offset..end) {

@@ -3,13 +3,13 @@
 use parext4_format::features::Compat;
 use parext4_format::hash::DirHash;
 use parext4_format::inode::InodeFlags;
-use parext4_format::{InodeNo, dir_entry, htree};
+use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry, htree};
 
-use crate::body::State;
 use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::mapping::State;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::node::Node;
 use crate::sync::Arc;
@@ -99,8 +99,7 @@ impl<'a> Dir<'a> {
 
     /// Reads block `n` of the directory.
     pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
-        let mapping = self.engine.map(self.inode)?.lookup(n, 1);
-        match mapping.state {
+        match self.engine.body(self.inode)?.state_of(FileBlock(n)) {
             State::Written(block) => {
                 let read = self.engine.cache.read(block, self.kind());
                 read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
@@ -157,13 +156,13 @@ impl<'a> Dir<'a> {
     /// Maps the `count` file blocks from `first`, all or none. They are past the directory's size until
     /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
     pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: u32, count: u32) -> Result<()> {
-        let end = u64::from(first) + u64::from(count);
+        let blocks = BlockRange::starting_at(FileBlock(first)).take(count);
         // Without `large_dir` the size of a directory has 32 bits.
-        if end * self.engine.block_size() > u64::from(u32::MAX) {
+        if blocks.end() * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
         }
         let credentials = self.engine.credentials();
-        let got = self.engine.add_blocks(handle, self.inode, first, count, true, credentials)?;
+        let got = self.engine.add_blocks(handle, self.inode, blocks, true, credentials)?;
         if got < count {
             self.unmap(handle, first)?;
             return Err(Error::NoSpace);
@@ -173,7 +172,8 @@ impl<'a> Dir<'a> {
 
     /// Unmaps and frees the blocks from `first` on that [`map_blocks`](Self::map_blocks) mapped.
     pub(super) fn unmap(&self, handle: &Handle<'_>, first: u32) -> Result<()> {
-        while !self.engine.remove_from(handle, self.inode, first)? {}
+        let tail = BlockRange::starting_at(FileBlock(first));
+        while !self.engine.remove_tail(handle, self.inode, tail)? {}
         Ok(())
     }
 
@@ -185,8 +185,7 @@ impl<'a> Dir<'a> {
         n: u32,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let mapping = self.engine.map(self.inode)?.lookup(n, 1);
-        let State::Written(block) = mapping.state else {
+        let State::Written(block) = self.engine.body(self.inode)?.state_of(FileBlock(n)) else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
         let block = self.engine.cache.create(block, self.kind())?;

@@ -45,8 +45,8 @@ pub(super) fn lock_losing_link(node: &Node) -> Result<Option<WriteGuard<'_, ()>>
 impl Engine {
     /// Returns an error if the inode's blocks cannot be freed. The caller has locked the inode's attributes.
     fn check_deletable(&self, inode: &Inode) -> Result<()> {
-        if inode.has_map() {
-            self.map(inode)?;
+        if inode.has_body() {
+            self.body(inode)?;
         }
         XattrEdit::load(self, inode)?;
         Ok(())

@@ -1,12 +1,13 @@
 //! Targets of symbolic links: up to 59 bytes in the inode, longer ones in a block.
 
 use parext4_format::inode::FileType;
+use parext4_format::{BlockRange, FileBlock};
 
-use crate::body::State;
 use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::mapping::State;
 use crate::meta::BlockKind;
 use crate::node::Node;
 use crate::sync::Arc;
@@ -39,10 +40,11 @@ pub(super) fn write_target(
     inode: &Arc<Inode>,
     target: &[u8],
 ) -> Result<()> {
-    if engine.add_blocks(handle, inode, 0, 1, true, engine.credentials())? < 1 {
+    let first = BlockRange::of_block(FileBlock::ZERO);
+    if engine.add_blocks(handle, inode, first, true, engine.credentials())? < 1 {
         return Err(Error::NoSpace);
     }
-    let State::Written(block) = engine.map(inode)?.lookup(0, 1).state else {
+    let State::Written(block) = engine.body(inode)?.state_of(FileBlock::ZERO) else {
         return Err(Error::corrupt(format_args!("symbolic link {}: its block is lost", inode.ino())));
     };
     let block = engine.cache.create(block, BlockKind::Symlink(inode.ino()))?;
@@ -78,7 +80,7 @@ impl Node {
         if len == 0 || len as u64 >= self.engine.block_size() {
             return Err(corrupt("i_size is out of range"));
         }
-        let State::Written(block) = self.engine.map(&self.inode)?.lookup(0, 1).state else {
+        let State::Written(block) = self.engine.body(&self.inode)?.state_of(FileBlock::ZERO) else {
             return Err(corrupt("it has no block"));
         };
         let bytes = self.engine.cache.read(block, BlockKind::Symlink(self.ino()))?.snapshot();

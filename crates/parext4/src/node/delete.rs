@@ -1,5 +1,6 @@
 //! Deleting an inode without names and users, and finishing a truncation.
 
+use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
@@ -22,8 +23,8 @@ impl Engine {
         // No user is left, but a background thread may be freeing its preallocated blocks.
         let _alone = inode.ranges.exclusive(ByteRange::ALL);
         self.discard_pages(inode, 0..u32::MAX);
-        if inode.has_map() {
-            self.free_blocks_from(inode, 0)?;
+        if inode.has_body() {
+            self.free_tail(inode, BlockRange::ALL)?;
         }
         self.note_nothing_past_end(inode);
         let credits = INODE_CREDITS + Orphans::CREDITS + FREE_CREDITS + 2;
@@ -49,9 +50,8 @@ impl Engine {
     /// Frees the blocks past the size of an inode on the orphan list, and removes it from the list. An inode that lost its last name
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.has_map() {
-            let from = inode.size().div_ceil(self.block_size());
-            self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))?;
+        if inode.has_body() {
+            self.free_tail(inode, self.layout.block_unit.blocks_from(inode.size()))?;
         }
         self.transact(Orphans::CREDITS, |handle| {
             self.orphans.remove_named(self, handle, inode);

@@ -11,8 +11,8 @@ mod id;
 mod load;
 mod sync;
 
-use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
+use parext4_format::{FileBlock, InodeNo};
 
 pub(crate) use hold::Hold;
 pub use id::NodeId;
@@ -121,7 +121,7 @@ impl Drop for Node {
                 // The map may have grown.
                 self.inode.recharge();
             }
-            self.engine.allocator.close_windows(&self.inode.windows, 0);
+            self.engine.allocator.close_windows(&self.inode.windows, FileBlock::ZERO);
         }
         if deleted {
             // There is no caller to report an error to. The orphan list keeps the inode for the next open, and a device error

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use parext4_format::features::Compat;
 use parext4_format::{FileBlock, InodeNo, orphan_file};
 
-use crate::body::State;
 use crate::engine::{Engine, OrphanFile};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::mapping::State;
 use crate::meta::{BlockKind, MetaBlock};
 use crate::sync::Arc;
 
@@ -140,8 +140,7 @@ impl Engine {
     }
 
     fn orphan_block(&self, file: &Inode, index: FileBlock) -> Result<Arc<MetaBlock>> {
-        let mapping = self.map(file)?.lookup(index.get(), 1);
-        match mapping.state {
+        match self.body(file)?.state_of(index) {
             State::Written(block) => self.cache.read(block, BlockKind::OrphanFile(file.seed())),
             _ => Err(Error::corrupt(format_args!("orphan file: block {index} is not written"))),
         }

@@ -6,16 +6,18 @@ use std::io::{self, IoSlice, IoSliceMut};
 use parext4_device::{AlignedBuf, Device, forward_device};
 use parext4_format::features::{Compat, Incompat};
 use parext4_format::group_desc::GroupDesc;
-use parext4_format::inode::{Inode as RawInode, InodeFlags};
+use parext4_format::inode::Inode as RawInode;
 use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
-use parext4_format::{FsBlock, GroupNo, InodeNo};
+use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo};
 
 use super::superblock::{read_superblock, read_usable_superblock};
-use crate::body::read_extents;
+use crate::body::{Body, BodyRoot};
+
 use crate::error::{Error, Result};
 use crate::journal::{self, LogExtent, LogMap};
 use crate::layout::Layout;
+use crate::mapping::State;
 use crate::memory::Budget;
 use crate::meta::{BlockKind, MetaCache};
 use crate::sync::Arc;
@@ -188,25 +190,20 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
     let layout = Layout::new(superblock);
     let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, &Budget::new(0));
     let raw = journal_inode(&cache, &layout, superblock)?;
-    if !raw.flags.contains(InodeFlags::EXTENTS) {
-        return Err(Error::Unsupported("a journal mapped by indirect blocks".into()));
-    }
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
-    let kind = BlockKind::ExtentNode(InodeNo::JOURNAL, seed);
-    let found = read_extents(&raw.block, &layout, kind, &cache).map_err(|e| e.of_inode(InodeNo::JOURNAL))?;
+    let root = BodyRoot { ino: InodeNo::JOURNAL, seed, flags: raw.flags, block: raw.block };
+    let body = Body::load(&root, &layout, &cache, true)?;
+    let count = layout.blocks_count;
+    if body.end() > count {
+        return Err(Error::corrupt(format_args!("journal inode: more blocks than the volume's {count}")));
+    }
     let mut extents = Vec::new();
-    let mut next = 0;
-    for extent in found {
-        if extent.logical.get() != next || extent.unwritten {
-            return Err(Error::corrupt(format_args!("journal inode: block {next} is not written")));
-        }
-        extents.push(LogExtent { log: next, physical: extent.physical, len: extent.len });
-        let Ok(end) = u32::try_from(extent.end()) else { break };
-        if u64::from(end) > layout.blocks_count {
-            let count = layout.blocks_count;
-            return Err(Error::corrupt(format_args!("journal inode: more blocks than the volume's {count}")));
-        }
-        next = end;
+    for run in body.runs(BlockRange::clamped(0, body.end())) {
+        let State::Written(physical) = run.state else {
+            let block = run.logical;
+            return Err(Error::corrupt(format_args!("journal inode: block {block} is not written")));
+        };
+        extents.push(LogExtent { log: run.logical.get(), physical, len: run.len });
     }
     Ok(LogMap { block_size: layout.block_size, extents })
 }

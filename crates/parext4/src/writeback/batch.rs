@@ -17,16 +17,18 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
+use parext4_format::BlockRange;
 
 use super::page_runs::{Contents, PageRun, Segments};
 use super::{GAP, Units};
 use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::Prepared;
-use crate::body::{FillOptions, State};
+use crate::body_update::FillOptions;
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
+use crate::mapping::State;
 use crate::node::Node;
 use crate::page_cache::PAGE;
 use crate::sync::Arc;
@@ -47,7 +49,7 @@ pub(super) struct Batch<'a, 'b> {
 struct Write<'a> {
     /// The index of its pages in `page_runs`.
     of: usize,
-    segment: Range<u32>,
+    segment: BlockRange,
     prepared: Prepared<'a>,
 }
 
@@ -117,10 +119,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         let segments = self.allocate(of)?;
         for segment in self.node.join(segments)? {
             let node = self.node;
-            let prepare = || {
-                let len = segment.end - segment.start;
-                node.prepare(segment.start, len, node.runs(segment.start, len)?, Growth::Write, false)
-            };
+            let prepare = || node.prepare(segment, node.runs(segment)?, Growth::Write, false);
             let prepared = self.with_room(prepare, || node.engine.with_space(prepare))?;
             self.writes.push(Write { of, segment, prepared });
         }
@@ -174,7 +173,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         when_planted!(Fault::CleanBeforeConversion, self.page_runs.iter_mut().for_each(PageRun::clean));
         self.transfer();
         for Write { of, segment, prepared } in std::mem::take(&mut self.writes) {
-            let end = u64::from(segment.end) * self.node.engine.block_size();
+            let end = segment.end() * self.node.engine.block_size();
             let ended = match &self.results[of] {
                 Ok(()) => {
                     let prepared = Prepared { modifies: false, ..prepared };
@@ -204,11 +203,11 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Returns the requests for the prepared runs, one for each part that is contiguous on the device.
     fn requests(&self) -> Requests {
-        let block_size = self.node.engine.block_size();
+        let unit = self.node.engine.layout.block_unit;
         let mut requests = Requests::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
-            let [offset, end] = [write.segment.start, write.segment.end].map(|at| u64::from(at) * block_size);
+            let Range { start: offset, end } = unit.bytes_of(write.segment);
             for piece in self.node.write_segments(offset, end, &write.prepared.runs) {
                 debug_assert_eq!(piece.pads, (0, 0), "whole blocks");
                 let start = self.page_runs[write.of].position(offset + piece.data.start as u64);
@@ -266,22 +265,22 @@ impl<'a, 'b> Batch<'a, 'b> {
 
 impl Node {
     /// Allocates the holes of `segments` from the reservation `kept`.
-    fn fill_segments<'a>(&'a self, segments: &[Range<u32>], kept: &mut Reservation<'a>) -> Result<()> {
+    fn fill_segments<'a>(&'a self, segments: &[BlockRange], kept: &mut Reservation<'a>) -> Result<()> {
         let (engine, inode) = (&self.engine, &self.inode);
         for segment in segments {
-            let runs = self.runs(segment.start, segment.end - segment.start)?;
-            let Some(hole) = runs.iter().find(|run| run.state == State::Hole) else { continue };
-            let mut at = hole.logical.get();
-            while at < segment.end {
+            let runs = self.runs(*segment)?;
+            let Some(hole) = runs.iter().find(|run| run.is_hole()) else { continue };
+            let (_, mut rest) = segment.split_at(hole.logical);
+            while !rest.is_empty() {
                 let credits = engine.map_credits(inode)?;
-                at += engine.with_space(|| {
+                rest = rest.skip(engine.with_space(|| {
                     engine.transact(credits, |handle| {
                         let source = BlockSource::Claim(&mut *kept);
-                        let (growth, held) = (Growth::Write, segment.end);
+                        let (growth, held) = (Growth::Write, segment.end());
                         let filling = FillOptions { written: false, in_order: false, growth, source, held };
-                        engine.fill_holes(handle, inode, at, segment.end - at, filling)
+                        engine.fill_holes(handle, inode, rest, filling)
                     })
-                })?;
+                })?);
             }
         }
         Ok(())
@@ -293,31 +292,32 @@ impl Node {
         let gap = u64::from(GAP) * PAGE as u64 / self.engine.block_size();
         let mut joined = Segments::new();
         for segment in segments {
-            if let Some(last) = joined.last_mut()
-                && u64::from(segment.start - last.end) <= gap
-                && self.is_written_together(last.start..segment.end)?
-            {
-                last.end = segment.end;
-            } else {
-                joined.push(segment);
+            let whole = joined.last().map(|last| BlockRange::clamped(last.start().to_u64(), segment.end()));
+            match (joined.last_mut(), whole) {
+                (Some(last), Some(whole))
+                    if segment.start().to_u64() - last.end() <= gap && self.is_written_together(whole)? =>
+                {
+                    *last = whole;
+                }
+                _ => joined.push(segment),
             }
         }
         Ok(joined)
     }
 
-    fn is_written_together(&self, blocks: Range<u32>) -> Result<bool> {
-        let run = self.engine.map(&self.inode)?.lookup(blocks.start, blocks.end - blocks.start);
-        Ok(matches!(run.state, State::Written(_)) && run.len == blocks.end - blocks.start)
+    fn is_written_together(&self, blocks: BlockRange) -> Result<bool> {
+        let run = self.engine.body(&self.inode)?.lookup(blocks.start(), blocks.count());
+        Ok(matches!(run.state, State::Written(_)) && run.len == blocks.count())
     }
 
     /// Notes, after a failure, which pages have been allocated. Returns the number of blocks that are still missing.
     fn mark_allocated(&self, page_run: &mut PageRun<'_>, units: Units) -> Result<u32> {
-        let map = self.engine.map(&self.inode)?;
+        let body = self.engine.body(&self.inode)?;
         let mut left = 0;
         for (index, page) in &mut page_run.pages {
             for (block, mask) in units.of_page(*index) {
                 if page.reserved() & mask != 0 {
-                    if map.lookup(block, 1).state == State::Hole {
+                    if body.state_of(block) == State::Hole {
                         left += 1;
                     } else {
                         page.allocated(mask);

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use parext4_device::{AlignedBuf, BufferPool};
+use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
 use super::{Units, byte_of};
@@ -26,7 +27,7 @@ pub(super) struct PageRun<'a> {
 type Pages<'a> = SmallVec<[(u32, WriteBack<'a>); 8]>;
 
 /// Ranges of file blocks.
-pub(super) type Segments = SmallVec<[Range<u32>; 4]>;
+pub(super) type Segments = SmallVec<[BlockRange; 4]>;
 
 /// The contents of all pages of a batch, in one buffer.
 pub(super) struct Contents {
@@ -105,7 +106,7 @@ impl<'a, 'c> PageCollector<'a, 'c> {
 impl PageRun<'_> {
     /// Returns the number of dirty pages.
     pub(crate) fn dirty_pages(&self) -> u32 {
-        u32::try_from(self.pages.iter().filter(|(_, page)| page.dirty() != 0).count()).unwrap_or(u32::MAX)
+        self.pages.iter().map(|(_, page)| u32::from(page.dirty() != 0)).sum()
     }
 
     /// Returns the runs of dirty blocks within the file.
@@ -114,12 +115,14 @@ impl PageRun<'_> {
         let end = units.blocks(self.size);
         for (index, page) in &self.pages {
             for (block, mask) in units.of_page(*index) {
-                if page.dirty() & mask == 0 || block >= end {
+                if page.dirty() & mask == 0 || block.to_u64() >= end {
                     continue;
                 }
                 match segments.last_mut() {
-                    Some(last) if last.end == block => last.end += 1,
-                    _ => segments.push(block..block + 1),
+                    Some(last) if last.end() == block.to_u64() => {
+                        *last = BlockRange::clamped(last.start().to_u64(), last.end() + 1);
+                    }
+                    _ => segments.push(BlockRange::of_block(block)),
                 }
             }
         }

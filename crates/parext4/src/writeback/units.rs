@@ -1,6 +1,8 @@
 //! Conversion between the blocks of a page and its units: dirty and reserved marks count in units of 1 KiB, and a page has up
 //! to four blocks.
 
+use parext4_format::FileBlock;
+
 use crate::node::Node;
 use crate::page_cache::PAGE;
 
@@ -43,15 +45,15 @@ impl Units {
     }
 
     /// Returns the number of blocks that `bytes` bytes fill, the last one possibly in part.
-    pub(crate) fn blocks(self, bytes: u64) -> u32 {
-        u32::try_from(bytes.div_ceil(u64::from(self.block_size))).unwrap_or(u32::MAX)
+    pub(crate) fn blocks(self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.block_size.into())
     }
 
     /// Returns the blocks of a page, each with its units.
-    pub(crate) fn of_page(self, index: u32) -> impl Iterator<Item = (u32, u8)> {
+    pub(crate) fn of_page(self, index: u32) -> impl Iterator<Item = (FileBlock, u8)> {
         let per_page = 4096 / self.block_size;
         let of_one = mask(self.per_block() as usize);
-        (0..per_page).map(move |nth| (index * per_page + nth, of_one << (nth * self.per_block())))
+        (0..per_page).map(move |nth| (FileBlock(index * per_page + nth), of_one << (nth * self.per_block())))
     }
 }
 
@@ -82,7 +84,10 @@ mod tests {
                 "{block_size} {at} {len}"
             );
         }
-        assert_eq!(Units::new(2048).of_page(3).collect::<Vec<_>>(), [(6, 0b0011), (7, 0b1100)]);
+        assert_eq!(
+            Units::new(2048).of_page(3).collect::<Vec<_>>(),
+            [(FileBlock(6), 0b0011), (FileBlock(7), 0b1100)]
+        );
         assert_eq!(Units::new(1024).blocks(1025), 2);
     }
 }

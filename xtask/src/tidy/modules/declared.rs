@@ -1,7 +1,8 @@
 //! The declared order of modules: the blocks of docs/design.md that begin with "```modules CRATE".
 //!
 //! A block has one line for each layer, from top to bottom, with the names of its modules separated by spaces. `room::sub`
-//! names a module inside a module. A `#` begins a comment.
+//! names a module inside a module. `m<-a,b` declares the module `m`, and that only `a` and `b` may import from it. A `#`
+//! begins a comment.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ pub struct Order {
     pub line: usize,
     /// The line of the document that declares each module. Modules on a later line lie lower.
     pub layers: BTreeMap<Path, usize>,
+    /// The modules that may import from a module, where the document lists them.
+    pub importers: BTreeMap<Path, Vec<Path>>,
 }
 
 /// Reads the blocks of `document`, by crate.
@@ -31,7 +34,15 @@ pub fn read(document: &str) -> BTreeMap<String, Order> {
             orders.extend(block.take());
         } else if let Some((_, order)) = &mut block {
             let names = text.split('#').next().unwrap_or_default().split_whitespace();
-            order.layers.extend(names.map(|name| (Path::parse(name), line)));
+            for declared in names {
+                let (name, importers) = declared.split_once("<-").unzip();
+                let module = Path::parse(name.unwrap_or(declared));
+                if let Some(importers) = importers {
+                    let importers = importers.split(',').map(Path::parse).collect();
+                    order.importers.insert(module.clone(), importers);
+                }
+                order.layers.insert(module, line);
+            }
         }
     }
     orders
@@ -43,11 +54,12 @@ mod tests {
 
     #[test]
     fn layers_and_comments_are_read() {
-        let orders = read("text\n```modules a\nx  y # above\n\nz z::in\n```\nw\n```modules b\nv\n```\n");
+        let orders = read("text\n```modules a\nx  y # above\n\nz<-x,y z::in\n```\nw\n```modules b\nv\n```\n");
         assert_eq!(orders.keys().collect::<Vec<_>>(), ["a", "b"]);
         let layers = &orders["a"].layers;
         assert_eq!(layers.len(), 4);
         assert_eq!((layers[&Path::parse("y")], layers[&Path::parse("z::in")]), (3, 5));
+        assert_eq!(orders["a"].importers[&Path::parse("z")], ["x", "y"].map(Path::parse));
         assert_eq!(orders["b"].line, 8);
     }
 }

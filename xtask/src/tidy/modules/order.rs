@@ -1,6 +1,7 @@
-//! Rule: a module imports only from modules on lower lines of the declared order, which names every module.
+//! Rules: a module imports only from modules on lower lines of the declared order, which names every module; and from a
+//! module with declared importers, only these import.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::declared::{FILE, Order};
 use crate::tidy::Finding;
@@ -18,7 +19,9 @@ pub fn check(tree: &CrateTree, edges: &[Edge], order: &Order) -> Vec<Finding> {
     outers.dedup();
     for outer in outers {
         findings.extend(undeclared(tree, &outer, order));
-        findings.extend(against(&tree.edges_inside(&outer, edges), order));
+        let inside = tree.edges_inside(&outer, edges);
+        findings.extend(against(&inside, order));
+        findings.extend(not_permitted(&inside, order));
     }
     findings
 }
@@ -72,6 +75,21 @@ fn against(edges: &[Edge], order: &Order) -> Vec<Finding> {
     findings.collect()
 }
 
+/// Imports from a module by a module that is not among its declared importers.
+fn not_permitted(edges: &[Edge], order: &Order) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    let refused = edges.iter().filter(|edge| {
+        let importers = order.importers.get(&edge.to);
+        !is_exempt(&edge.from)
+            && importers.is_some_and(|importers| !importers.contains(&edge.from))
+            && seen.insert((&edge.from, &edge.to))
+    });
+    let message = |edge: &Edge| {
+        format!("{} uses {}, which {FILE} permits only to other modules; use these", edge.from, edge.to)
+    };
+    refused.map(|edge| finding(&edge.file, edge.line, message(edge))).collect()
+}
+
 fn is_exempt(module: &Path) -> bool {
     EXEMPT.iter().any(|name| *module == Path::parse(name))
 }
@@ -120,6 +138,14 @@ mod tests {
         let found = findings(ORDER, &[ROOT, ("x/src/middle.rs", "fn f() { crate::beside::f() }")]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("on the same line"), "{found:?}");
+    }
+
+    #[test]
+    fn an_import_by_a_module_that_is_not_permitted_is_found() {
+        let files = [ROOT, ("x/src/top.rs", "use crate::low;"), ("x/src/middle.rs", "use crate::low;")];
+        let found = findings("lib\ntop\nmiddle beside\nlow<-middle", &files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("x/src/top.rs:1: order: top uses low"), "{found:?}");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use super::{Content, Node, Tree};
 use crate::error::Result;
-use crate::extent_map::shift::Shift;
 use crate::journal::Handle;
+use crate::mapping::Shift;
 use crate::meta::{BlockKind, MetaCache};
 
 /// The context of a shift on its way through the nodes.

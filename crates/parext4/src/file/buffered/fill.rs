@@ -8,10 +8,10 @@ use parext4_device::BufferPool;
 use smallvec::SmallVec;
 
 use super::super::DirectFile;
-use crate::body::State;
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
+use crate::mapping::State;
 use crate::node::Hold;
 use crate::page_cache::{Fill, PAGE, PageLookup};
 use crate::policy::Policy;
@@ -122,9 +122,7 @@ impl DirectFile {
             bytes.fill(0);
             return Ok(());
         }
-        let blocks_end = end.next_multiple_of(block_size);
-        let (block, len) = self.node.blocks_of(ByteRange::new(offset, blocks_end));
-        for run in self.node.runs(block, len)? {
+        for run in self.node.runs(self.node.blocks_of(ByteRange::new(offset, end)))? {
             let start = narrow(u64::from(run.logical.get()) * block_size - offset);
             let part = &mut bytes[start..start + narrow(u64::from(run.len) * block_size)];
             match run.state {

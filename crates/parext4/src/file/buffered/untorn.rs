@@ -4,10 +4,10 @@ use rangelock::ByteRange;
 
 use super::File;
 use crate::admission::Transfer;
-use crate::body::{Mapping, State};
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
+use crate::mapping::{Mapping, State};
 use crate::operation::Operation;
 
 impl File {
@@ -47,15 +47,15 @@ impl DirectFile {
         let mut transfer = Transfer::extending(Operation::Write { offset, end }, end);
         let held = self.node.acquire(&mut transfer)?;
         if len > block_size {
-            let (first, blocks) = self.node.blocks_of(ByteRange::new(offset, end));
-            check_together(self.node.runs(first, blocks)?.as_slice(), blocks)?;
+            let blocks = self.node.blocks_of(ByteRange::new(offset, end));
+            check_together(&self.node.runs(blocks)?, blocks.len())?;
         }
         self.write_held(data, &transfer, held)
     }
 }
 
 /// Returns an error unless the blocks are one run, at a multiple of their number on the device.
-fn check_together(runs: &[Mapping], blocks: u32) -> Result<()> {
+fn check_together(runs: &[Mapping], blocks: u64) -> Result<()> {
     let start = match runs {
         [Mapping { state: State::Written(start) | State::Unwritten(start), .. }] => start.get(),
         [Mapping { state: State::Hole, .. }] => {
@@ -63,7 +63,7 @@ fn check_together(runs: &[Mapping], blocks: u32) -> Result<()> {
         }
         _ => return Err(Error::invalid("an untorn write of blocks that do not lie together in one state")),
     };
-    if start.is_multiple_of(u64::from(blocks)) {
+    if start.is_multiple_of(blocks) {
         return Ok(());
     }
     let text =

@@ -8,12 +8,12 @@ use rangelock::{ByteRange, Mode};
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
-use crate::body::State;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::inode::Cached;
+use crate::mapping::State;
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::{page_of, pages_of};
@@ -286,12 +286,12 @@ impl DirectFile {
         if among == 0 {
             return Ok(0);
         }
-        let map = self.engine().map(self.inode())?;
+        let body = self.engine().body(self.inode())?;
         let holes = self
             .node
             .units()
             .of_page(index)
-            .filter(|&(block, mask)| among & mask != 0 && map.lookup(block, 1).state == State::Hole);
+            .filter(|&(block, mask)| among & mask != 0 && body.state_of(block) == State::Hole);
         Ok(holes.fold(0, |holes, (_, mask)| holes | mask))
     }
 

@@ -5,9 +5,9 @@ use std::ops::Deref;
 use rangelock::{ByteRange, Mode, RangeLock};
 
 use crate::admission::Transfer;
-use crate::body::Runs;
 use crate::error::Result;
 use crate::file::DirectFile;
+use crate::mapping::Runs;
 use crate::node::Hold;
 use crate::operation::Operation;
 
@@ -55,8 +55,7 @@ impl DirectFile {
         }
         self.node.check_len(len, end < offset + len || end == transfer.size())?;
         hold.assert_covers(&self.node, offset, end, Mode::Shared);
-        let (first, len) = self.node.blocks_of(ByteRange::new(offset, end));
-        self.node.runs(first, len)
+        self.node.runs(self.node.blocks_of(ByteRange::new(offset, end)))
     }
 
     /// Reads a part that is contiguous on the device; fills it with zeros if it has no device offset.

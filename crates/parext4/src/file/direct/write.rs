@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use crate::admission::{HeldRange, Transfer};
 use crate::block_io::Prepared;
-use crate::body::{Mapping, Runs};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
+use crate::mapping::{Mapping, Runs};
 use crate::node::Hold;
 use crate::operation::Operation;
 
@@ -95,9 +95,8 @@ impl DirectFile {
         }
         let target = transfer.target();
         hold.assert_covers(&self.node, target.start(), target.end(), Mode::Exclusive);
-        let (first, len) = self.node.blocks_of(target);
-        self.engine()
-            .with_space(|| self.node.prepare(first, len, runs.clone(), transfer.growth(), self.dates))
+        let blocks = self.node.blocks_of(target);
+        self.engine().with_space(|| self.node.prepare(blocks, runs.clone(), transfer.growth(), self.dates))
     }
 
     /// Returns the contents of `wide`: `data` at file offset `offset`, and zeros around it.

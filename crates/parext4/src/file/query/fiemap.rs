@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use rangelock::ByteRange;
 
-use crate::body::State;
 use crate::error::Result;
 use crate::file::DirectFile;
+use crate::mapping::State;
 
 /// Bytes of a file that are contiguous on the device and in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,28 +32,29 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
         self.node.settle_cache()?;
-        let block_size = self.engine().block_size();
+        let unit = self.engine().layout.block_unit;
         // The lock keeps the extents in place.
-        let map = self.engine().map(self.inode())?.lock();
-        let mapped = map.last().map_or(0, |last| last.end());
-        let end = range.end.min(mapped * block_size);
+        let body = self.engine().body(self.inode())?;
+        let _locked = body.lock();
+        let mapped = body.end();
+        let end = range.end.min(mapped << unit.bits());
         if range.start >= end {
             return Ok(Vec::new());
         }
-        let (first, len) = self.node.blocks_of(ByteRange::new(range.start, end));
-        let extents = map.runs(first, len).filter_map(|run| {
+        let blocks = self.node.blocks_of(ByteRange::new(range.start, end));
+        let extents = body.runs(blocks).filter_map(|run| {
             let (physical, unwritten) = match run.state {
                 State::Hole => return None,
                 State::Unwritten(physical) => (physical, true),
                 State::Written(physical) => (physical, false),
             };
-            let (start, blocks) = (u64::from(run.logical.get()), u64::from(run.len));
+            let bytes = unit.bytes_of(run.blocks());
             Some(FileExtent {
-                offset: start * block_size,
+                offset: bytes.start,
                 device_offset: self.node.device_offset(physical, 0),
-                len: blocks * block_size,
+                len: bytes.end - bytes.start,
                 unwritten,
-                last: start + blocks == mapped,
+                last: run.end() == mapped,
             })
         });
         Ok(extents.collect())

@@ -1,11 +1,10 @@
 //! Finds the data and the holes of a file.
 
-use crate::body::State;
+use parext4_format::BlockRange;
+
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
-
-/// Blocks searched under one acquisition of the map's lock.
-const STEP: u32 = 1 << 20;
+use crate::mapping::{Mapping, State};
 
 impl DirectFile {
     /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
@@ -15,26 +14,26 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.settle_cache()?;
-        let (size, block_size) = (self.size(), self.engine().block_size());
+        let (size, unit) = (self.size(), self.engine().layout.block_unit);
         if offset >= size {
             return Ok(None);
         }
-        let end_block = u32::try_from(size.div_ceil(block_size)).unwrap_or(u32::MAX);
-        let mut at = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
-        let mut found: Option<(u32, u32)> = None;
+        let body = self.engine().body(self.inode())?;
         // The lock keeps the extents in place.
-        let map = self.engine().map(self.inode())?.lock();
-        while at < end_block {
-            let run = map.lookup(at, (end_block - at).min(STEP));
+        let _locked = body.lock();
+        let mut rest = unit.blocks_touching(offset..size);
+        let mut found: Option<(u64, u64)> = None;
+        while !rest.is_empty() {
+            let run = body.lookup(rest.start(), rest.count());
             match (run.state, &mut found) {
-                (State::Written(_), None) => found = Some((at, at + run.len)),
-                (State::Written(_), Some((_, end))) => *end += run.len,
+                (State::Written(_), None) => found = Some((run.logical.to_u64(), run.end())),
+                (State::Written(_), Some((_, end))) => *end = run.end(),
                 (_, Some(_)) => break,
                 (_, None) => {}
             }
-            at += run.len;
+            rest = BlockRange::clamped(run.end(), rest.end());
         }
-        let bytes = |block: u32| u64::from(block) * block_size;
+        let bytes = |block: u64| block << unit.bits();
         Ok(found.map(|(start, end)| (bytes(start).max(offset), bytes(end).min(size))))
     }
 
@@ -68,23 +67,13 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.settle_cache()?;
-        let block_size = self.engine().block_size();
-        let block = u32::try_from(offset / block_size).unwrap_or(u32::MAX);
-        let map = self.engine().map(self.inode())?;
-        let mut together: Option<(u64, u64)> = None;
-        let mut at = block;
-        loop {
-            let run = map.lookup(at, STEP);
-            let State::Written(start) = run.state else { break };
-            let (start, bytes) = (self.engine().layout.offset(start), u64::from(run.len) * block_size);
-            match &mut together {
-                None => together = Some((start, bytes)),
-                Some((first, len)) if *first + *len == start => *len += bytes,
-                Some(_) => break,
-            }
-            at += run.len;
-        }
-        let within = offset % block_size;
-        Ok(together.map(|(start, len)| (start + within, len - within)))
+        let layout = &self.engine().layout;
+        let unit = layout.block_unit;
+        let Some(block) = unit.block_at(offset) else { return Ok(None) };
+        // A run is contiguous on the device, and as long as it can be.
+        let run = self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next();
+        let Some(Mapping { state: State::Written(start), len, .. }) = run else { return Ok(None) };
+        let within = u64::from(unit.offset_in_block(offset));
+        Ok(Some((layout.offset(start) + within, (u64::from(len) << unit.bits()) - within)))
     }
 }

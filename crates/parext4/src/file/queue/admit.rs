@@ -47,10 +47,10 @@ impl IoQueue {
             return Ok(());
         }
         // The map is loaded before any lock is acquired.
-        if op.nowait && !file.inode().is_map_loaded() {
+        if op.nowait && !file.inode().is_body_loaded() {
             return Err(Error::WouldBlock("the file's map is not in memory"));
         }
-        self.engine.map(file.inode())?;
+        self.engine.body(file.inode())?;
         self.advance(key, None)
     }
 

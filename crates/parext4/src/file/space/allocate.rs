@@ -37,10 +37,12 @@ impl DirectFile {
 
     /// Maps every hole in the blocks of `[offset, end)`.
     pub(in crate::file) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
-        let (first, blocks) = self.node.blocks_of(ByteRange::new(offset, end));
+        let blocks = self.node.blocks_of(ByteRange::new(offset, end));
         self.engine().with_space(|| {
-            for start in (first..first + blocks).step_by(CHUNK as usize) {
-                self.node.fill_holes(start, CHUNK.min(first + blocks - start), 0, Growth::Exact)?;
+            let mut rest = blocks;
+            while !rest.is_empty() {
+                self.node.fill_holes(rest.take(CHUNK), 0, Growth::Exact)?;
+                rest = rest.skip(CHUNK);
             }
             Ok(())
         })

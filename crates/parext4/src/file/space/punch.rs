@@ -1,5 +1,6 @@
 //! Punching holes.
 
+use parext4_format::BlockRange;
 use rangelock::ByteRange;
 
 use crate::error::Result;
@@ -34,18 +35,17 @@ impl DirectFile {
             return self.finish_allocation(size, true);
         }
         self.node.zero_edges(held.hold(), offset, end)?;
-        let (first, end) = self.node.whole_blocks(offset, end);
-        self.free_range(first, end)?;
+        self.free_range(self.node.whole_blocks(offset, end))?;
         self.node.drop_cached(held.hold(), asked);
         Ok(())
     }
 
-    /// Frees the blocks of `[first, end)`, in as many transactions as necessary.
-    fn free_range(&self, first: u32, end: u32) -> Result<()> {
+    /// Frees `blocks`, in as many transactions as necessary.
+    fn free_range(&self, blocks: BlockRange) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
         let free = || {
             engine.transact(engine.map_credits(inode)?, |handle| {
-                let done = engine.remove_range(handle, inode, first, end.into())?;
+                let done = engine.remove_range(handle, inode, blocks)?;
                 inode.touch_modified();
                 Ok(done)
             })

@@ -52,14 +52,13 @@ impl DirectFile {
     /// necessary.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let keep = size.div_ceil(engine.block_size());
-        let keep = u32::try_from(keep).unwrap_or(u32::MAX);
+        let tail = engine.layout.block_unit.blocks_from(size);
         let credits = engine.map_credits(inode)? + Orphans::CREDITS;
         let done = engine.transact(credits, |handle| {
             inode.join(handle);
             inode.set_size(size);
             inode.touch_modified();
-            if size > old || engine.remove_from(handle, inode, keep)? {
+            if size > old || engine.remove_tail(handle, inode, tail)? {
                 return Ok(true);
             }
             // Freeing the rest takes more transactions. After a crash, recovery of the orphan list continues it.

@@ -4,11 +4,12 @@
 //! file step by step. A crash in between keeps all data, in order, with the hole at or after the offset. Meanwhile
 //! the size is the larger of the two.
 
-use crate::body::{CUT_BLOCKS, Shift};
+use crate::body_update::CUT_BLOCKS;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::file::DirectFile;
 use crate::inode::FIXED;
+use crate::mapping::Shift;
 use crate::operation::Operation;
 
 impl DirectFile {
@@ -52,7 +53,7 @@ impl DirectFile {
                 "offset {offset} is not before the end of the file, {size}"
             )));
         }
-        let mapped = self.engine().map(self.inode())?.last().map_or(0, |last| last.end());
+        let mapped = self.engine().body(self.inode())?.end();
         self.node.end_of(size.max(mapped * self.engine().block_size()), len)?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
@@ -68,13 +69,12 @@ impl DirectFile {
 
     fn collapse(&self, offset: u64, len: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let (first, end) = self.node.whole_blocks(offset, offset + len);
-        let count = end - first;
-        engine.allocator.close_windows(&inode.windows, first);
-        let (mut removed, mut shift) = (false, Shift::down(end, count));
+        let blocks = self.node.whole_blocks(offset, offset + len);
+        engine.allocator.close_windows(&inode.windows, blocks.start());
+        let (mut removed, mut shift) = (false, Shift::down(blocks.end(), blocks.count()));
         let mut step = || {
-            engine.transact(engine.shift_credits(inode, first, count)?, |handle| {
-                removed = removed || engine.remove_range(handle, inode, first, end.into())?;
+            engine.transact(engine.shift_credits(inode, blocks)?, |handle| {
+                removed = removed || engine.remove_range(handle, inode, blocks)?;
                 // The shift splits no extent, because a hole precedes it.
                 let mut none = engine.allocator.reserve(0)?;
                 let done = removed && engine.shift(handle, inode, &mut shift, &mut none)?;
@@ -91,14 +91,13 @@ impl DirectFile {
 
     fn insert(&self, offset: u64, len: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let (first, end) = self.node.whole_blocks(offset, offset + len);
-        let count = end - first;
+        let blocks = self.node.whole_blocks(offset, offset + len);
         let size = inode.size() + len;
         let mut reservation = engine.with_space(|| engine.allocator.reserve(CUT_BLOCKS))?;
-        engine.allocator.close_windows(&inode.windows, first);
-        let mut shift = Shift::up(first, count);
+        engine.allocator.close_windows(&inode.windows, blocks.start());
+        let mut shift = Shift::up(blocks.start(), blocks.count());
         let mut step = || {
-            engine.transact(engine.shift_credits(inode, first, 0)?, |handle| {
+            engine.transact(engine.shift_credits(inode, blocks.take(0))?, |handle| {
                 inode.join(handle);
                 inode.set_size(size);
                 inode.touch_modified();

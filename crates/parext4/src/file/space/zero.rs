@@ -1,5 +1,7 @@
 //! Zeroes ranges of a file.
 
+use parext4_format::BlockRange;
+
 use crate::admission::Transfer;
 use crate::error::Result;
 use crate::file::DirectFile;
@@ -37,15 +39,14 @@ impl DirectFile {
         self.finish_allocation(end, keep_size)
     }
 
-    fn make_unwritten(&self, (first, end): (u32, u32)) -> Result<()> {
+    fn make_unwritten(&self, blocks: BlockRange) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let mut at = first;
-        while at < end {
-            at += engine.with_space(|| {
-                engine.transact(engine.map_credits(inode)?, |handle| {
-                    engine.make_unwritten(handle, inode, at, end - at)
-                })
-            })?;
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            rest = rest.skip(engine.with_space(|| {
+                engine
+                    .transact(engine.map_credits(inode)?, |handle| engine.make_unwritten(handle, inode, rest))
+            })?);
         }
         Ok(())
     }

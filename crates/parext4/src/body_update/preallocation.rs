@@ -17,8 +17,7 @@ impl Engine {
         if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
-        let from = inode.size().div_ceil(self.block_size());
-        self.free_blocks_from(inode, u32::try_from(from).unwrap_or(u32::MAX))
+        self.free_tail(inode, self.layout.block_unit.blocks_from(inode.size()))
     }
 
     /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation

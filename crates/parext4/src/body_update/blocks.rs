@@ -4,16 +4,18 @@
 //! responsible for data. Invariant: a change either is complete, or stops between two extents with everything accounted for.
 
 use parext4_format::extent::{self, Extent};
-use parext4_format::{FileBlock, FsBlock};
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 use crate::allocator::{ALLOCATE_CREDITS, BlockRequest, BlockSource, FREE_CREDITS, Growth, Reservation, Run};
+use crate::body::Body;
 use crate::credentials::Credentials;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::extent_map::{Edit, ExtentMap, Plan, State, Writer};
+use crate::extent_map::{Edit, ExtentMap, Plan, Writer};
 use crate::fault::{Fault, guarded};
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::mapping::{Mapping, State};
 use crate::sync::Arc;
 
 /// How holes are filled.
@@ -29,24 +31,15 @@ pub(crate) struct FillOptions<'c, 'a> {
     pub source: BlockSource<'c, 'a>,
     /// The end of the caller's range, in file blocks. Blocks past it are mapped only if the file ends before it, because then no
     /// other operation can hold and move them.
-    pub held: u32,
+    pub held: u64,
 }
 
 impl Engine {
-    /// Returns the inode's map.
-    ///
-    /// # Errors
-    /// As [`Inode::map`].
-    pub(crate) fn map<'a>(&self, inode: &'a Inode) -> Result<&'a ExtentMap> {
-        // A read-only volume cannot be damaged further, and the rest of the file can still be read.
-        let map = inode.map(&self.layout, &self.cache, !self.is_read_only());
-        map.map_err(|error| self.health.note(inode.ino(), error))
-    }
-
     /// Returns the credits with which [`add_blocks`](Self::add_blocks) and similar calls make progress.
     pub(crate) fn map_credits(&self, inode: &Inode) -> Result<u32> {
         // The tree may grow one level before the handle starts.
-        let depth = self.map(inode)?.depth() + 1;
+        let Body::Extents(map) = self.body(inode)?;
+        let depth = map.depth() + 1;
         Ok(1 + ALLOCATE_CREDITS.max(FREE_CREDITS) + ExtentMap::credits_at_depth(depth))
     }
 
@@ -57,14 +50,14 @@ impl Engine {
         if pieces <= 1 {
             return Ok(first);
         }
-        let map = self.map(inode)?;
+        let Body::Extents(map) = self.body(inode)?;
         // The last run may be split like the first. Each run between changes one path of the tree.
         let between = (pieces - 1).saturating_mul(u32::from(map.depth())).min(map.max_node_blocks());
         Ok((first + map.change_credits()).saturating_add(between).min(self.journal.max_credits()))
     }
 
     /// Returns the goal for a new block at file block `logical`.
-    pub(crate) fn goal(&self, inode: &Inode, map: &ExtentMap, logical: u32) -> Result<FsBlock> {
+    fn goal(&self, inode: &Inode, map: &ExtentMap, logical: FileBlock) -> Result<FsBlock> {
         if let Some(goal) = map.goal(logical) {
             return Ok(goal);
         }
@@ -77,21 +70,19 @@ impl Engine {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        len: u32,
+        blocks: BlockRange,
         written: bool,
         credentials: Credentials,
     ) -> Result<u32> {
-        let source = BlockSource::Free(credentials);
-        let options =
-            FillOptions { written, in_order: false, growth: Growth::Exact, source, held: start + len };
-        self.fill_holes(handle, inode, start, len, options)
+        let (growth, source, held) = (Growth::Exact, BlockSource::Free(credentials), blocks.end());
+        let options = FillOptions { written, in_order: false, growth, source, held };
+        self.fill_holes(handle, inode, blocks, options)
     }
 
-    /// Maps every hole of `[start, start + len)` to new blocks from one call of the allocator. The blocks are unwritten unless
+    /// Maps every hole of `blocks` to new blocks from one call of the allocator. The new blocks are unwritten unless
     /// `options.written`. Joins the inode.
     ///
-    /// Returns the number of file blocks processed from `start`. It is less than `len` if the transaction is full, if the free
+    /// Returns the number of file blocks processed from the first one on. It is less than the length of `blocks` if the transaction is full, if the free
     /// blocks are too far apart, or if another thread mapped a part; the caller continues with a new handle.
     ///
     /// # Errors
@@ -100,27 +91,23 @@ impl Engine {
         &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        mut len: u32,
+        mut blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
-        let map = self.map(inode)?;
+        let Body::Extents(map) = self.body(inode)?;
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
-        let asked = len;
-        let ends_within = u64::from(options.held) * u64::from(self.layout.block_size) < inode.size();
+        let (start, asked) = (blocks.start().get(), blocks.count());
+        let ends_within = options.held * self.block_size() < inode.size();
         if guarded!(Fault::AheadWithin, ends_within) {
-            len = len.min(options.held.saturating_sub(start));
+            blocks = BlockRange::clamped(start.into(), blocks.end().min(options.held));
         }
-        let holes: Vec<(u32, u32)> = map
-            .runs(start, len)
-            .filter(|run| run.state == State::Hole)
-            .map(|run| (run.logical.get(), run.len))
-            .collect();
+        let holes: Vec<(u32, u32)> =
+            map.runs(blocks).filter(Mapping::is_hole).map(|run| (run.logical.get(), run.len)).collect();
         let missing: u32 = holes.iter().map(|&(_, len)| len).sum();
         let Some(&(first, _)) = holes.first() else { return Ok(asked) };
 
-        let goal = self.goal(inode, map, first)?;
+        let goal = self.goal(inode, map, FileBlock(first))?;
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
@@ -175,7 +162,7 @@ impl Engine {
     ) -> Result<bool> {
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
             let writer = writer.get_or_insert_with(|| map.lock());
-            if guarded!(Fault::FillBlindly, !map.is_hole(extent.logical.get(), extent.len)) {
+            if guarded!(Fault::FillBlindly, !map.is_hole(extent.blocks())) {
                 return Ok(false);
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;
@@ -217,7 +204,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Converts the unwritten blocks of `[start, start + len)` to written ones, with blocks reserved at submission (I5). Joins the
+    /// Converts the unwritten blocks in `blocks` to written ones, with volume blocks reserved at submission (I5). Joins the
     /// inode. Returns the number of file blocks processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
@@ -227,44 +214,41 @@ impl Engine {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        len: u32,
+        blocks: BlockRange,
         reservation: &mut Reservation<'_>,
     ) -> Result<u32> {
         inode.join(handle);
-        let map = self.map(inode)?;
-        if map.convert_in_leaf(handle.tid(), start, len) {
-            return Ok(len);
+        let Body::Extents(map) = self.body(inode)?;
+        if map.convert_in_leaf(handle.tid(), blocks) {
+            return Ok(blocks.count());
         }
         let mut map = map.lock();
-        let (mut at, end) = (start, start + len);
-        while at < end {
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let done = rest.start() - blocks.start();
             // Converting a whole extent adds no entry, so an extent that was split in advance needs no block (I5).
-            let run = map.run_in_extent(at, end - at);
-            let State::Unwritten(physical) = run.state else {
-                at += run.len;
-                continue;
-            };
+            let run = map.run_in_extent(rest);
+            rest = rest.skip(run.len);
+            let State::Unwritten(physical) = run.state else { continue };
             // The thread that held the lock before may have armed a set with room for a mark.
-            if map.mark(handle.tid(), at, run.len) == 0 {
+            if map.mark(handle.tid(), &run) == 0 {
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: false };
                 let ample = reservation.has(ExtentMap::worst_case(map.depth()));
                 let plan = match map.plan_convert(handle.tid(), extent, ample) {
                     // The blocks converted so far must become visible in this transaction.
-                    Err(Error::FileTooLarge) if at > start => return Ok(at - start),
+                    Err(Error::FileTooLarge) if done > 0 => return Ok(done),
                     plan => plan?,
                 };
-                if at > start && !handle.ensure(map.set_credits(plan.blocks)) {
-                    return Ok(at - start);
+                if done > 0 && !handle.ensure(map.set_credits(plan.blocks)) {
+                    return Ok(done);
                 }
                 self.carry_out_reserved(handle, inode, &mut map, physical, plan, reservation)?;
             }
-            at += run.len;
         }
-        Ok(len)
+        Ok(blocks.count())
     }
 
-    /// Converts the written blocks of `[start, start + len)` to unwritten ones. Joins the inode. Returns the number of file blocks
+    /// Converts the written blocks in `blocks` to unwritten ones. Joins the inode. Returns the number of file blocks
     /// processed, as [`add_blocks`](Self::add_blocks) does.
     ///
     /// # Errors
@@ -273,34 +257,35 @@ impl Engine {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        len: u32,
+        blocks: BlockRange,
     ) -> Result<u32> {
         inode.join(handle);
-        let mut map = self.map(inode)?.lock();
-        let (mut at, end, mut changed) = (start, start + len, false);
-        while at < end {
-            let run = map.run_in_extent(at, (end - at).min(extent::MAX_UNWRITTEN));
+        let Body::Extents(map) = self.body(inode)?;
+        let mut map = map.lock();
+        let (mut rest, mut changed) = (blocks, false);
+        while !rest.is_empty() {
+            let done = rest.start() - blocks.start();
+            let run = map.run_in_extent(rest.take(extent::MAX_UNWRITTEN));
+            rest = rest.skip(run.len);
             if let State::Written(physical) = run.state {
                 if changed && !handle.ensure(map.change_credits()) {
-                    return Ok(at - start);
+                    return Ok(done);
                 }
                 let extent = Extent { logical: run.logical, physical, len: run.len, unwritten: true };
                 let plan = map.plan_convert(handle.tid(), extent, false)?;
                 let mut reservation = match self.allocator.reserve(plan.blocks) {
-                    Err(Error::NoSpace) if changed => return Ok(at - start),
+                    Err(Error::NoSpace) if changed => return Ok(done),
                     reserved => reserved?,
                 };
                 self.edit(handle, inode, physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
                 changed = true;
             }
-            at += run.len;
         }
-        Ok(len)
+        Ok(blocks.count())
     }
 
-    /// Splits the unwritten extents that map `start` and `end - 1` at `start` and `end`. The caller has pinned both. Joins the
-    /// inode.
+    /// Splits the unwritten extents that map the first and the last of `blocks` at the bounds of `blocks`. The caller has pinned
+    /// both bounds. Joins the inode.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the tree needs a block and there is none.
@@ -308,17 +293,16 @@ impl Engine {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        end: u32,
+        blocks: BlockRange,
     ) -> Result<()> {
         inode.join(handle);
-        let mut map = self.map(inode)?.lock();
-        for edge in [start, end - 1] {
+        let Body::Extents(map) = self.body(inode)?;
+        let mut map = map.lock();
+        for edge in [Some(blocks.start()), blocks.last()].into_iter().flatten() {
             let Some(whole) = map.extent_from(edge) else { continue };
-            let (first, last) = (whole.logical.get().max(start), whole.end().min(u64::from(end)));
-            let len = u32::try_from(last).unwrap_or(u32::MAX) - first;
-            if whole.unwritten && len < whole.len {
-                let plan = map.plan_cut(handle.tid(), first, len)?;
+            let part = whole.blocks().intersection(blocks);
+            if whole.unwritten && part.count() < whole.len {
+                let plan = map.plan_cut(handle.tid(), part)?;
                 let mut reservation = self.allocator.reserve(plan.blocks)?;
                 self.edit(handle, inode, whole.physical, &mut reservation, |edit| map.carry_out(edit, plan))?;
             }

@@ -1,8 +1,10 @@
 //! Unmapping and freeing blocks of a file.
 
+use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
 
 use crate::allocator::FREE_CREDITS;
+use crate::body::Body;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -16,17 +18,22 @@ const REVOKES_PER_STEP: u32 = 64;
 const REVOKES_PER_HANDLE: u32 = 512;
 
 impl Engine {
-    /// Unmaps and frees the blocks from file block `from` on, the last first. Joins the inode. Returns true if all were freed;
-    /// otherwise the caller continues with a new handle.
+    /// Unmaps and frees the blocks of `tail`, which ends at the end of the file, the last first. Joins the inode. Returns true if
+    /// all were freed; otherwise the caller continues with a new handle.
     ///
     /// # Errors
     /// An error means corruption; the volume then stops.
-    pub(crate) fn remove_from(&self, handle: &Handle<'_>, inode: &Arc<Inode>, from: u32) -> Result<bool> {
-        self.allocator.close_windows(&inode.windows, from);
-        self.remove_range(handle, inode, from, 1 << 32)
+    pub(crate) fn remove_tail(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        tail: BlockRange,
+    ) -> Result<bool> {
+        self.allocator.close_windows(&inode.windows, tail.start());
+        self.remove_range(handle, inode, tail)
     }
 
-    /// Like [`remove_from`](Self::remove_from), for the blocks of `[start, end)`.
+    /// Like [`remove_tail`](Self::remove_tail), for any `blocks`.
     ///
     /// # Errors
     /// [`Error::NoSpace`], with nothing changed, if the range lies within one extent, so that the tree needs a block, and there is
@@ -35,27 +42,26 @@ impl Engine {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        start: u32,
-        end: u64,
+        blocks: BlockRange,
     ) -> Result<bool> {
         inode.join(handle);
-        let mut map = self.map(inode)?.lock();
+        let Body::Extents(map) = self.body(inode)?;
+        let mut map = map.lock();
         let metadata = inode.holds_metadata();
         let (mut changed, mut revoked) = (false, 0);
-        let is_inside = |last: &Extent| u64::from(start) < end.min(last.end());
-        while let Some(last) = map.last_before(end).filter(is_inside) {
+        let is_inside = |last: &Extent| last.blocks().overlaps(blocks);
+        while let Some(last) = map.last_before(blocks.end()).filter(is_inside) {
             // Credits for freeing the extent and the nodes removed with it.
             let full = revoked >= REVOKES_PER_HANDLE || !handle.ensure(FREE_CREDITS + map.change_credits());
             if full && changed {
                 return Ok(false);
             }
-            let first = last.logical.get();
-            let upto = u32::try_from(last.end().min(end) - u64::from(first)).unwrap_or(last.len);
+            let inside = last.blocks().intersection(blocks);
+            let upto = inside.start() - last.logical + inside.count();
             let most = if metadata { REVOKES_PER_STEP } else { u32::MAX };
-            let within = upto - start.saturating_sub(first);
-            let len = self.allocator.freeable_tail(last.physical, upto).min(within).min(most);
+            let len = self.allocator.freeable_tail(last.physical, upto).min(inside.count()).min(most);
             let keep = upto - len;
-            let plan = map.plan_remove(handle.tid(), first + keep, len)?;
+            let plan = map.plan_remove(handle.tid(), last.blocks().skip(keep).take(len))?;
             let mut reservation = match self.allocator.reserve(plan.blocks) {
                 Err(Error::NoSpace) if changed => return Ok(false),
                 reserved => reserved?,
@@ -74,9 +80,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Frees all blocks from file block `from` on, in as many transactions as needed.
-    pub(crate) fn free_blocks_from(&self, inode: &Arc<Inode>, from: u32) -> Result<()> {
-        while !self.transact(self.map_credits(inode)?, |handle| self.remove_from(handle, inode, from))? {}
+    /// Frees the blocks of `tail`, which ends at the end of the file, in as many transactions as needed.
+    pub(crate) fn free_tail(&self, inode: &Arc<Inode>, tail: BlockRange) -> Result<()> {
+        while !self.transact(self.map_credits(inode)?, |handle| self.remove_tail(handle, inode, tail))? {}
         Ok(())
     }
 }

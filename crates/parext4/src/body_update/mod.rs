@@ -1,0 +1,13 @@
+//! Changes of the body of a file: adds, converts, removes, moves and preallocates blocks.
+//!
+//! Responsible for changing the body together with the allocator, the inode's block count and the journal's credits. Not
+//! responsible for data, sizes and lookups; [`body`](crate::body) answers lookups.
+
+mod blocks;
+mod preallocation;
+mod shift;
+mod space;
+mod unmap;
+
+pub(crate) use blocks::FillOptions;
+pub(crate) use shift::CUT_BLOCKS;

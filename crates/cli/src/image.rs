@@ -1,23 +1,52 @@
 //! Opens and closes images.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 use parext4::device::{Location, signature};
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
+use parext4_mount::is_being_closed;
 
 use crate::image_path::ImagePath;
 use crate::in_use;
 
+/// Longest wait for a server to close an image after its mount has ended.
+const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
+/// Time between two attempts to open such an image.
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
 /// Opens the device of a volume that a user named.
 fn open_device(image: &Path, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
-    open_volume_device(image, options).map_err(|error| not_opened(image, error))
+    when_closed(image, || open_volume_device(image, options))
+}
+
+/// Opens `image` by `open`. If a server still has the image after its mount has ended, waits until the server has closed it:
+/// umount(2) does not wait for the server.
+pub fn when_closed<T>(image: &Path, open: impl Fn() -> io::Result<T>) -> Result<T> {
+    let is_busy =
+        |opened: &io::Result<T>| opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy);
+    let deadline = Instant::now() + SERVER_CLOSES_WITHIN;
+    let mut opened = open();
+    while is_busy(&opened) {
+        // Asked before the attempt: a server that had closed the image by then does not make the attempt fail.
+        let is_closing = is_being_closed(image) && Instant::now() < deadline;
+        if is_closing {
+            sleep(RETRY_AFTER);
+        }
+        opened = open();
+        if !is_closing {
+            break;
+        }
+    }
+    opened.map_err(|error| not_opened(image, error))
 }
 
 /// Adds to the error of opening a device what the user can do about it.
-pub fn not_opened(image: &Path, error: std::io::Error) -> Error {
+fn not_opened(image: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::ResourceBusy
         && let Some(user) = in_use::describe(image)
     {

@@ -83,7 +83,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
     if let Some(user) = in_use::describe(image) {
         bail!("{}: in use: {user}", image.display());
     }
-    let device = open_device(image, &options).map_err(|error| image::not_opened(image, error))?;
+    let device = image::when_closed(image, || open_device(image, &options))?;
     if !force {
         refuse_to_overwrite(image, &*device)?;
     }

@@ -249,9 +249,8 @@ fn a_volume_that_is_shut_down_keeps_synced_data() {
     tool(Command::new("umount").arg(fuse.dir()));
     assert!(until(|| !fuse.is_mounted()));
     let image = fuse.scratch().image();
-    let recover = || testkit::command::run(&["recover", image.to_str().unwrap()]);
-    // The server closes the image shortly afterwards.
-    assert!(until(|| recover().status.success()));
+    // Waits until the server has closed the image.
+    fuse.scratch().ok(&["recover", image.to_str().unwrap()]);
     fuse.scratch().fsck();
     fuse.mount("rw");
     assert_eq!(std::fs::read(fuse.path("synced")).unwrap(), b"contents");

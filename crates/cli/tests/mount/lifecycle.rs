@@ -3,10 +3,12 @@
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
+use std::time::Duration;
 
+use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use testkit::command::{run, text};
+use testkit::command::{program, run, text};
 use testkit::fuse_mount::{FuseMount, errors};
 
 #[test]
@@ -34,6 +36,41 @@ fn a_second_mount_of_an_image_is_refused() {
         assert!(error.contains(&format!("mounted on {}", text(fuse.dir()))), "{error}");
     }
     fuse.finish();
+}
+
+#[test]
+fn an_image_can_be_mounted_while_its_last_server_is_closing_it() {
+    for options in ["rw", "ro"] {
+        let Some(fuse) = FuseMount::new(&[]) else { return };
+        let mut server = fuse.serve(options);
+        assert!(fuse.path("lost+found").exists());
+        // umount(2) waits neither for the server nor for its lock.
+        let process = Pid::from_child(&server);
+        kill_process(process, Signal::STOP).unwrap();
+        rustix::mount::unmount(fuse.dir(), UnmountFlags::NOFOLLOW).unwrap();
+        let mut next = Command::new(program());
+        let mut next = next.args(fuse.mount_command("rw")).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let early = next.try_wait().unwrap();
+        kill_process(process, Signal::CONT).unwrap();
+        assert_eq!(early, None, "{options}: the image is still locked");
+        assert!(next.wait().unwrap().success(), "{options}");
+        assert!(server.wait().unwrap().success(), "{options}");
+        assert!(fuse.is_mounted());
+        fuse.finish();
+    }
+}
+
+#[test]
+fn the_image_is_closed_when_umount_returns() {
+    for options in ["rw", "ro"].repeat(10) {
+        let Some(fuse) = FuseMount::mounted(&[], options) else { return };
+        fuse.umount();
+        let image = std::fs::File::open(fuse.scratch().image()).unwrap();
+        image.try_lock().unwrap_or_else(|error| panic!("{options}: {error}"));
+        // A program that another test is starting may hold a copy of the file, and with it the lock.
+        image.unlock().unwrap();
+    }
 }
 
 #[test]

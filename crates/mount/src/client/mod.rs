@@ -1,7 +1,9 @@
-//! What other processes do to a mount: unmount it, or change its options.
+//! What other processes do to a mount: unmount it, change its options, or find out whether its server still has the image.
 
+mod image_lock;
 mod remount;
 mod unmount;
 
+pub use image_lock::is_being_closed;
 pub use remount::{RemountError, remount};
 pub use unmount::{UnmountError, unmount};

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use parext4::device::open_device;
 use parext4::{DeviceOptions, needs_recovery};
@@ -11,6 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
+use super::image_lock::locks_of;
 use crate::connection::mount_on;
 use crate::options::MountOptions;
 use crate::report::report;
@@ -61,11 +64,11 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     detach_or_unmount(&dir, detach)?;
     match before {
         Some(before) => {
-            wait_until_closed(&before.image);
+            before.wait_until_closed();
             before.check_durable(&dir)
         }
         None => {
-            wait_until_closed(&source);
+            wait_until_unlocked(&source);
             Ok(())
         }
     }
@@ -82,6 +85,12 @@ fn detach_or_unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     }
 }
 
+/// Longest wait until a server has closed an image that it has only read. Another mount namespace may keep the mount, and no
+/// change can be lost.
+const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
+/// Time between two reads of the locks of such an image.
+const INTERVAL: Duration = Duration::from_millis(2);
+
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
 struct StateBefore {
     /// The path of the image, and the offset of the volume in it, in bytes.
@@ -89,6 +98,9 @@ struct StateBefore {
     offset: u64,
     /// The volume is mounted read-only, so no change can be lost.
     read_only: bool,
+    /// The server's process, and the number of locks that it holds on the image.
+    server: u32,
+    locks: usize,
     /// Why changes are not durable; `None` if all are.
     lost: Option<String>,
 }
@@ -102,7 +114,21 @@ impl StateBefore {
         let mut options = MountOptions::new();
         options.add(&mount.options).ok()?;
         let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
-        Some(Self { image: mount.image.into(), offset: options.offset, read_only: options.read_only, lost })
+        let (image, server) = (PathBuf::from(mount.image), mount.pid);
+        let locks = locks_of(server, &image);
+        Some(Self { image, offset: options.offset, read_only: options.read_only, server, locks, lost })
+    }
+
+    /// Blocks until the server has closed the image.
+    fn wait_until_closed(&self) {
+        if !self.read_only {
+            return wait_until_unlocked(&self.image);
+        }
+        // Other servers may hold a shared lock too, so the lock itself does not say when this server releases its own.
+        let deadline = Instant::now() + READER_CLOSES_WITHIN;
+        while locks_of(self.server, &self.image) >= self.locks.max(1) && Instant::now() < deadline {
+            sleep(INTERVAL);
+        }
     }
 
     /// Checks, after the server has closed the image, that no change is missing in it.
@@ -147,9 +173,8 @@ fn unmount_with_helper(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
 }
 
-/// Blocks until the server has closed the image: the server locks it while it uses it. Returns at once if the caller cannot
-/// open the image, or if the volume is mounted read-only.
-fn wait_until_closed(image: &Path) {
+/// Blocks until no process has the image open for writing. Returns at once if the caller cannot open the image.
+fn wait_until_unlocked(image: &Path) {
     if let Ok(image) = File::open(image) {
         let _ = rustix::io::retry_on_intr(|| flock(&image, FlockOperation::LockShared));
     }

@@ -22,12 +22,27 @@ pub struct Mount {
     pub source: PathBuf,
 }
 
+impl Mount {
+    /// Returns true if parext4 serves the mount.
+    pub(crate) fn is_own(&self) -> bool {
+        self.fs_type == OWN_TYPE
+    }
+}
+
 /// Lists the mounts in the mount namespace of the calling process; a later one may hide an earlier one.
 ///
 /// # Errors
 /// Fails if /proc is not mounted.
 pub fn list() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?).collect())
+}
+
+/// Lists the mounts in the mount namespace of another process.
+///
+/// # Errors
+/// `PermissionDenied` if the process belongs to another user. Another error if the process has ended or is ending.
+pub(crate) fn list_of(process: u32) -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read(format!("/proc/{process}/mountinfo"))?).collect())
 }
 
 /// Parses the lines of /proc/self/mountinfo.
@@ -44,7 +59,7 @@ fn parse(mounts: &[u8]) -> impl DoubleEndedIterator<Item = Mount> {
 
 /// Returns the topmost parext4 mount on `dir`.
 pub(crate) fn mount_on(mounts: &[u8], dir: &Path) -> Option<Mount> {
-    parse(mounts).rev().find(|mount| mount.fs_type == OWN_TYPE && mount.dir == dir)
+    parse(mounts).rev().find(|mount| mount.is_own() && mount.dir == dir)
 }
 
 /// Returns the number of the FUSE connection of the mount on `dir`, a path without symbolic links.

@@ -1,0 +1,94 @@
+//! The lock of an image. A server holds a flock(2) lock on its image until it has closed the image: a shared lock if the
+//! volume is mounted read-only, else an exclusive one. umount(2) returns before that, because the kernel does not wait for
+//! a FUSE server.
+//!
+//! `/proc/locks` lists the locks. It omits locks of processes outside the caller's PID namespace.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::connection::mounts;
+
+/// Returns true if a process that holds a lock on `image` is about to release it: a server whose mount has ended, or a
+/// process that has ended. Returns false if `/proc` does not show this.
+#[must_use]
+pub fn is_being_closed(image: &Path) -> bool {
+    holders(image).into_iter().any(|process| is_closing(process, image))
+}
+
+/// Returns the number of locks that `process` holds on `image`.
+pub(super) fn locks_of(process: u32, image: &Path) -> usize {
+    holders(image).into_iter().filter(|holder| *holder == process).count()
+}
+
+/// Returns the process of each lock on `image`.
+fn holders(image: &Path) -> Vec<u32> {
+    let Ok(image) = image.metadata() else { return Vec::new() };
+    parse(&fs::read_to_string("/proc/locks").unwrap_or_default(), image.ino())
+}
+
+/// Parses `/proc/locks`. Compares only inode numbers: some file systems have another device number there than in stat(2).
+fn parse(locks: &str, inode: u64) -> Vec<u32> {
+    let process = |line: &str| {
+        // Number, kind, ADVISORY, READ or WRITE, process, device and inode. A lock that a process waits for has the kind `->`.
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let is_flock = fields.next()? == "FLOCK";
+        let process = fields.nth(2)?.parse().ok()?;
+        let (_, found) = fields.next()?.rsplit_once(':')?;
+        (is_flock && found.parse() == Ok(inode)).then_some(process)
+    };
+    locks.lines().filter_map(process).collect()
+}
+
+/// Returns true if a process has ended, or if it is a server that has unmounted `image`.
+fn is_closing(process: u32, image: &Path) -> bool {
+    // Empty after the end of the process.
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let arguments: Vec<&OsStr> = command.split(|&byte| byte == 0).map(OsStr::from_bytes).collect();
+    let is_server = arguments.get(1).is_some_and(|command| *command == "mount");
+    if !is_server {
+        return command.is_empty();
+    }
+    let image = image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    match mounts::list_of(process) {
+        Ok(mounts) => !mounts.iter().any(|mount| {
+            // The source has another name with the option `fsname`.
+            mount.is_own() && (mount.source == image || arguments.contains(&mount.dir.as_os_str()))
+        }),
+        // Another user's server is unknown; a process that is ending has no mounts.
+        Err(error) => error.kind() != ErrorKind::PermissionDenied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locks_of_a_file_are_found_by_its_inode() {
+        let locks = "1: FLOCK  ADVISORY  WRITE 9284 fe:00:3932 0 EOF\n\
+            1: -> FLOCK  ADVISORY  READ 9300 fe:00:3932 0 EOF\n\
+            2: POSIX  ADVISORY  READ 71 fe:00:3932 128 128\n\
+            3: FLOCK  ADVISORY  READ 72 fe:00:39 0 EOF\n\
+            4: FLOCK  ADVISORY  READ 73 00:2a:3932 0 EOF\n";
+        assert_eq!(parse(locks, 3932), [9284, 73]);
+        assert_eq!(parse(locks, 39), [72]);
+        assert!(parse("", 39).is_empty());
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_counted_until_it_is_released() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let locks = || locks_of(std::process::id(), file.path());
+        assert_eq!(locks(), 0);
+        file.as_file().lock_shared().unwrap();
+        assert_eq!(locks(), 1);
+        assert!(!is_being_closed(file.path()), "this process is no server");
+        file.as_file().unlock().unwrap();
+        assert_eq!(locks(), 0);
+    }
+}

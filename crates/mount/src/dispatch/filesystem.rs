@@ -55,11 +55,9 @@ impl Filesystem for Dispatcher {
         self.server.shut_down();
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = bytes(name);
-        self.execute(RequestInfo::new("lookup", parent), request, reply, move |server| {
-            server.lookup(parent, &name)
-        });
+        self.execute(RequestInfo::new("lookup", parent), reply, move |server| server.lookup(parent, &name));
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
@@ -73,8 +71,8 @@ impl Filesystem for Dispatcher {
         }
     }
 
-    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.execute(RequestInfo::new("getattr", ino), request, reply, move |server| server.attributes(ino));
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.execute(RequestInfo::new("getattr", ino), reply, move |server| server.attributes(ino));
     }
 
     fn setattr(
@@ -97,13 +95,13 @@ impl Filesystem for Dispatcher {
     ) {
         let (new, caller) =
             (NewAttributes { mode, uid, gid, size, atime, mtime, ctime }, Caller::from(request));
-        self.execute(RequestInfo::new("setattr", ino), request, reply, move |server| {
+        self.execute(RequestInfo::new("setattr", ino), reply, move |server| {
             server.set_attributes(ino, &new, caller)
         });
     }
 
-    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        self.execute(RequestInfo::new("readlink", ino), request, reply, move |server| server.read_link(ino));
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.execute(RequestInfo::new("readlink", ino), reply, move |server| server.read_link(ino));
     }
 
     fn mknod(
@@ -117,9 +115,7 @@ impl Filesystem for Dispatcher {
         reply: ReplyEntry,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.execute(RequestInfo::new("mknod", parent), request, reply, move |server| {
-            server.mknod(&new, device)
-        });
+        self.execute(RequestInfo::new("mknod", parent), reply, move |server| server.mknod(&new, device));
     }
 
     fn mkdir(
@@ -132,36 +128,30 @@ impl Filesystem for Dispatcher {
         reply: ReplyEntry,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.execute(RequestInfo::new("mkdir", parent), request, reply, move |server| server.mkdir(&new));
+        self.execute(RequestInfo::new("mkdir", parent), reply, move |server| server.mkdir(&new));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let new = new_name(request, parent, name, 0o777, 0);
         let target = bytes(target.as_os_str());
-        self.execute(RequestInfo::new("symlink", parent), request, reply, move |server| {
-            server.symlink(&new, &target)
-        });
+        self.execute(RequestInfo::new("symlink", parent), reply, move |server| server.symlink(&new, &target));
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = bytes(name);
-        self.execute(RequestInfo::new("link", ino), request, reply, move |server| {
-            server.link(ino, parent, &name)
+        let (name, caller) = (bytes(name), request.into());
+        self.execute(RequestInfo::new("link", ino), reply, move |server| {
+            server.link(ino, parent, &name, caller)
         });
     }
 
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.execute(RequestInfo::new("unlink", parent), request, reply, move |server| {
-            server.unlink(parent, &name)
-        });
+        self.execute(RequestInfo::new("unlink", parent), reply, move |server| server.unlink(parent, &name));
     }
 
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = bytes(name);
-        self.execute(RequestInfo::new("rmdir", parent), request, reply, move |server| {
-            server.rmdir(parent, &name)
-        });
+        self.execute(RequestInfo::new("rmdir", parent), reply, move |server| server.rmdir(parent, &name));
     }
 
     fn rename(
@@ -176,7 +166,7 @@ impl Filesystem for Dispatcher {
     ) {
         let (name, new_name) = (bytes(name), bytes(new_name));
         let caller = request.into();
-        self.execute(RequestInfo::new("rename", parent), request, reply, move |server| {
+        self.execute(RequestInfo::new("rename", parent), reply, move |server| {
             server.rename((parent, &name), (new_parent, &new_name), flags, caller)
         });
     }
@@ -192,16 +182,12 @@ impl Filesystem for Dispatcher {
         reply: ReplyCreate,
     ) {
         let new = new_name(request, parent, name, mode, umask);
-        self.execute(RequestInfo::new("create", parent), request, reply, move |server| {
-            server.create(&new, flags)
-        });
+        self.execute(RequestInfo::new("create", parent), reply, move |server| server.create(&new, flags));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = request.into();
-        self.execute(RequestInfo::new("open", ino), request, reply, move |server| {
-            server.open(ino, flags.0, caller)
-        });
+        self.execute(RequestInfo::new("open", ino), reply, move |server| server.open(ino, flags.0, caller));
     }
 
     fn read(
@@ -241,7 +227,7 @@ impl Filesystem for Dispatcher {
 
     fn release(
         &self,
-        request: &Request,
+        _: &Request,
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -249,11 +235,11 @@ impl Filesystem for Dispatcher {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.execute(RequestInfo::new("release", ino), request, reply, move |server| server.release(handle));
+        self.execute(RequestInfo::new("release", ino), reply, move |server| server.release(handle));
     }
 
-    fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.execute_long(RequestInfo::new("fsync", ino), request, reply, move |server| {
+    fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.execute_long(RequestInfo::new("fsync", ino), reply, move |server| {
             server.sync_file(handle, data_only)
         });
     }
@@ -276,10 +262,8 @@ impl Filesystem for Dispatcher {
         });
     }
 
-    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.execute_long(RequestInfo::new("fsyncdir", ino), request, reply, move |server| {
-            server.sync_dir(ino)
-        });
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.execute_long(RequestInfo::new("fsyncdir", ino), reply, move |server| server.sync_dir(ino));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -297,38 +281,32 @@ impl Filesystem for Dispatcher {
         reply: ReplyEmpty,
     ) {
         let (name, value, caller) = (bytes(name), value.to_vec(), request.into());
-        self.execute(RequestInfo::new("setxattr", ino), request, reply, move |server| {
+        self.execute(RequestInfo::new("setxattr", ino), reply, move |server| {
             server.set_xattr(ino, &name, &value, flags, caller)
         });
     }
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let (name, reply) = (bytes(name), XattrReply { reply, size });
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let (info, name) = (RequestInfo::new("getxattr", ino), bytes(name));
+        let reply = XattrReply { reply, size };
         if is_report(ino, &name) {
             let requests = self.request_counts();
-            return self.execute(RequestInfo::new("getxattr", ino), request, reply, move |server| {
-                server.report(requests)
-            });
+            return self.execute(info, reply, move |server| server.report(requests));
         }
-        self.execute(RequestInfo::new("getxattr", ino), request, reply, move |server| {
-            server.xattr(ino, &name)
-        });
+        self.execute(info, reply, move |server| server.xattr(ino, &name));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = request.into();
-        self.execute(
-            RequestInfo::new("listxattr", ino),
-            request,
-            XattrReply { reply, size },
-            move |server| server.xattr_names(ino, caller),
-        );
+        self.execute(RequestInfo::new("listxattr", ino), XattrReply { reply, size }, move |server| {
+            server.xattr_names(ino, caller)
+        });
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = bytes(name);
-        self.execute(RequestInfo::new("removexattr", ino), request, reply, move |server| {
-            server.remove_xattr(ino, &name)
+        let (name, caller) = (bytes(name), request.into());
+        self.execute(RequestInfo::new("removexattr", ino), reply, move |server| {
+            server.remove_xattr(ino, &name, caller)
         });
     }
 
@@ -346,7 +324,7 @@ impl Filesystem for Dispatcher {
         let (argument, caller) = (argument.to_vec(), request.into());
         let operation = move |server: &Server| server.ioctl(ino, command, &argument, caller);
         let pages = sets_flags(command).then(|| self.server.lookup_counts.kernel_pages(ino).ok()).flatten();
-        self.execute_after_write_back(RequestInfo::new("ioctl", ino), pages, request, reply, operation);
+        self.execute_after_write_back(RequestInfo::new("ioctl", ino), pages, reply, operation);
     }
 
     fn fallocate(
@@ -360,14 +338,14 @@ impl Filesystem for Dispatcher {
         reply: ReplyEmpty,
     ) {
         let (at, caller) = (FilePosition { handle, offset }, request.into());
-        self.execute_long(RequestInfo::new("fallocate", ino), request, reply, move |server| {
+        self.execute_long(RequestInfo::new("fallocate", ino), reply, move |server| {
             server.allocate(at, len, mode, caller)
         });
     }
 
     fn lseek(
         &self,
-        request: &Request,
+        _: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: i64,
@@ -378,7 +356,6 @@ impl Filesystem for Dispatcher {
         self.execute_after_write_back(
             RequestInfo::new("lseek", ino),
             self.kernel_pages(handle),
-            request,
             reply,
             move |server| server.seek(at, whence),
         );
@@ -407,7 +384,6 @@ impl Filesystem for Dispatcher {
         self.execute_after_write_back(
             RequestInfo::new("copy_file_range", ino),
             pages,
-            request,
             reply,
             move |server| server.copy(from, to, len, caller),
         );

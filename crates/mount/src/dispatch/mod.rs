@@ -15,11 +15,11 @@ mod reply;
 use std::io;
 use std::sync::Arc;
 
-use fuser::{FileHandle, Request};
+use fuser::FileHandle;
 
 use crate::in_flight::{RequestInfo, Stage, Watchdog};
 use crate::kernel_cache::{Invalidation, KernelPages};
-use crate::protocol::{Caller, Outcome};
+use crate::protocol::Outcome;
 use crate::report::Requests;
 use crate::server::Server;
 use crate::threads::{Latency, QueueThreads, RequestThreads, WorkerPool};
@@ -66,36 +66,32 @@ impl Dispatcher {
     fn execute<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
-        request: &Request,
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
         let syncs = self.server.options.sync || self.server.options.dirsync;
         let latency = if syncs { Latency::Long } else { Latency::Short };
-        self.execute_with(info, latency, request, reply, operation);
+        self.execute_with(info, latency, reply, operation);
     }
 
     /// Like [`execute`](Self::execute), for an operation that waits for the device.
     fn execute_long<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
-        request: &Request,
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
-        self.execute_with(info, Latency::Long, request, reply, operation);
+        self.execute_with(info, Latency::Long, reply, operation);
     }
 
     fn execute_with<T, R: Reply<T> + Send + 'static>(
         &self,
         info: RequestInfo,
         latency: Latency,
-        request: &Request,
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
-        let caller = Caller::from(request);
-        self.run(info, latency, move |server| reply.send(server.execute_for(caller, operation)));
+        self.run(info, latency, move |server| reply.send(server.handle_corruption(operation(server))));
     }
 
     /// Like [`execute_long`](Self::execute_long), after the kernel has written back its dirty pages of the file.
@@ -103,20 +99,19 @@ impl Dispatcher {
         &self,
         info: RequestInfo,
         pages: Option<Arc<KernelPages>>,
-        request: &Request,
         reply: R,
         operation: impl FnOnce(&Server) -> Outcome<T> + Send + 'static,
     ) {
         let Some(pages) = pages.filter(|pages| pages.may_be_dirty()) else {
-            return self.execute_long(info, request, reply, operation);
+            return self.execute_long(info, reply, operation);
         };
-        let (caller, deferred) = (Caller::from(request), Arc::clone(&self.deferred));
+        let deferred = Arc::clone(&self.deferred);
         let in_flight = self.server.in_flight.add(info);
         in_flight.enter(Stage::WaitingForKernel);
         self.request_threads.begin_request().hand_off();
         self.deferred.invalidation.drop_all(pages, move || {
             deferred.run_in_worker(in_flight, move |deferred, _in_flight| {
-                reply.send(deferred.server.execute_for(caller, operation));
+                reply.send(deferred.server.handle_corruption(operation(&deferred.server)));
             });
         });
     }

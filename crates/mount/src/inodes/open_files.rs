@@ -1,10 +1,11 @@
 //! Open files by their handles.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
 use fuser::FileHandle;
-use parext4::{DirectFile, File, InodeFlags};
+use parext4::{Credentials, DirectFile, File, InodeFlags};
 use slab::Slab;
 
 use crate::kernel_cache::{KernelPages, PageWriter};
@@ -16,6 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
+    /// Acts on behalf of the process that opened it: data that the kernel writes back has no other sender.
     pub file: DirectFile,
     /// Opened with `O_DIRECT`.
     pub direct: bool,
@@ -28,8 +30,6 @@ pub(crate) struct OpenFile {
     /// Writes through `file` do not set its times. The kernel sets the times for data that it writes back, and may
     /// send the times before the data.
     pub keeps_times: bool,
-    /// The process that opened the file may use reserved blocks. Write-back has no other sender.
-    pub may_use_reserved: bool,
     /// The inode was append-only when the file was opened.
     pub append_only: bool,
     /// The file through the volume's page cache, once it was used so.
@@ -39,13 +39,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(
-        file: DirectFile,
-        pages: Arc<KernelPages>,
-        flags: i32,
-        cache: Cache,
-        may_use_reserved: bool,
-    ) -> Self {
+    pub fn new(file: DirectFile, pages: Arc<KernelPages>, flags: i32, cache: Cache) -> Self {
         let append_only = file.node().flags().contains(InodeFlags::APPEND);
         let direct = flags & libc::O_DIRECT != 0;
         let access = flags & libc::O_ACCMODE;
@@ -70,7 +64,6 @@ impl OpenFile {
             direct,
             in_kernel,
             keeps_times,
-            may_use_reserved,
             append_only,
             buffered: OnceLock::new(),
             without_capabilities: AtomicU64::new(NEVER),
@@ -84,6 +77,16 @@ impl OpenFile {
         }
         let buffered = self.file.buffered()?;
         Ok(self.buffered.get_or_init(|| buffered))
+    }
+
+    /// Like [`buffered`](Self::buffered), to act on behalf of a caller with `credentials`. Returns a new handle only if they
+    /// differ from the credentials of the process that opened the file, because dropping a handle may start write-back.
+    pub fn buffered_for(&self, credentials: Credentials) -> Outcome<Cow<'_, File>> {
+        let buffered = self.buffered()?;
+        Ok(match self.file.credentials() == credentials {
+            true => Cow::Borrowed(buffered),
+            false => Cow::Owned(buffered.clone().with_credentials(credentials)),
+        })
     }
 
     /// Makes the data durable, and all attributes unless `data_only`.

@@ -69,14 +69,14 @@ impl Caller {
     /// Returns the caller's user before any id mapping: from the request, else from `/proc`.
     fn user(self) -> Option<u32> {
         match self.uid {
-            NONE => self.credentials().map(|of| of.uid).filter(|&uid| uid != OVERFLOW),
+            NONE => self.proc_status().map(|status| status.uid).filter(|&uid| uid != OVERFLOW),
             uid => Some(uid),
         }
     }
 
     /// Returns true if the caller has a capability in the server's user namespace.
     pub fn has(self, capability: u32) -> bool {
-        self.credentials().is_some_and(|credentials| credentials.capabilities & 1 << capability != 0)
+        self.proc_status().is_some_and(|status| status.capabilities & 1 << capability != 0)
     }
 
     /// Returns true if the caller is a member of the group `gid` of an inode. If the request carries no group, returns
@@ -86,7 +86,7 @@ impl Caller {
             return false;
         }
         let is_supplementary =
-            || gid != OVERFLOW && self.credentials().is_some_and(|of| of.groups.contains(&gid));
+            || gid != OVERFLOW && self.proc_status().is_some_and(|status| status.groups.contains(&gid));
         self.gid == gid || is_supplementary()
     }
 
@@ -98,7 +98,7 @@ impl Caller {
     }
 
     /// Reads the caller's entry in `/proc`. `None` if the entry may be another thread's.
-    fn credentials(self) -> Option<Credentials> {
+    fn proc_status(self) -> Option<ProcStatus> {
         if self.pid == 0 {
             return None;
         }
@@ -107,11 +107,11 @@ impl Caller {
         if own != Path::new(&std::process::id().to_string()) {
             return None;
         }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let mut credentials = Credentials::parse(&status)?;
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let mut status = ProcStatus::parse(&text)?;
         let is_callers = match (self.uid, self.gid) {
-            (NONE, NONE) => !credentials.is_kernel_thread,
-            ids => ids == (credentials.uid, credentials.gid),
+            (NONE, NONE) => !status.is_kernel_thread,
+            ids => ids == (status.uid, status.gid),
         };
         if !is_callers {
             return None;
@@ -120,15 +120,15 @@ impl Caller {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/user")).ok();
         let own = namespace("self");
         if own.is_none() || namespace(&self.pid.to_string()) != own {
-            credentials.capabilities = 0;
+            status.capabilities = 0;
         }
-        Some(credentials)
+        Some(status)
     }
 }
 
 /// The credentials of a thread from `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
-struct Credentials {
+struct ProcStatus {
     /// The user and the group of file accesses.
     uid: u32,
     gid: u32,
@@ -139,7 +139,7 @@ struct Credentials {
     is_kernel_thread: bool,
 }
 
-impl Credentials {
+impl ProcStatus {
     fn parse(status: &str) -> Option<Self> {
         let values = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -164,15 +164,15 @@ mod tests {
         let status = "Name:\tUid: 7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000200008\nKthread:\t0\n";
         let capabilities = 1 << CAP_SYS_ADMIN | 1 << CAP_FOWNER;
         let expected =
-            Credentials { uid: 4, gid: 8, groups: vec![9, 10], capabilities, is_kernel_thread: false };
-        assert_eq!(Credentials::parse(status), Some(expected));
-        assert_eq!(Credentials::parse("Uid:\t1\t2\t3\n"), None);
+            ProcStatus { uid: 4, gid: 8, groups: vec![9, 10], capabilities, is_kernel_thread: false };
+        assert_eq!(ProcStatus::parse(status), Some(expected));
+        assert_eq!(ProcStatus::parse("Uid:\t1\t2\t3\n"), None);
     }
 
     #[test]
     fn only_the_callers_own_entry_counts() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let Credentials { uid, gid, groups, capabilities, .. } = Credentials::parse(&status).unwrap();
+        let ProcStatus { uid, gid, groups, capabilities, .. } = ProcStatus::parse(&status).unwrap();
         let pid = std::process::id();
         let caller = |uid, pid| Caller { uid, gid, pid };
         assert_eq!(caller(uid, pid).has(CAP_SYS_ADMIN), capabilities & 1 << CAP_SYS_ADMIN != 0);
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_request_without_a_user_has_the_privileges_of_its_thread_or_none() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let Credentials { uid, gid, capabilities, .. } = Credentials::parse(&status).unwrap();
+        let ProcStatus { uid, gid, capabilities, .. } = ProcStatus::parse(&status).unwrap();
         let without_ids = |pid| Caller { uid: NONE, gid: NONE, pid };
         let caller = without_ids(std::process::id());
         assert_eq!(caller.user(), (uid != OVERFLOW).then_some(uid));

@@ -64,7 +64,7 @@ impl Server {
     }
 
     pub fn set_attributes(&self, ino: INodeNo, new: &NewAttributes, caller: Caller) -> Outcome<FileAttr> {
-        let node = self.node(ino)?;
+        let node = self.node_for(ino, caller)?;
         let uid = new_owner(self.options.uid, new.uid)?;
         let gid = new_owner(self.options.gid, new.gid)?;
         if let Some(size) = new.size {

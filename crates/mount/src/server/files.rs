@@ -34,7 +34,7 @@ const COPY_BUFFER: usize = 1 << 20;
 impl Server {
     /// Opens a file, and truncates it if `flags` say so.
     pub fn open(&self, ino: INodeNo, flags: i32, caller: Caller) -> Outcome<Opened> {
-        let node = self.node(ino)?;
+        let node = self.node_for(ino, caller)?;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let truncates = flags & libc::O_TRUNC != 0;
         if (writable || truncates) && self.volume.stopped().is_some() {
@@ -46,7 +46,7 @@ impl Server {
             self.drop_privileges(&node, caller)?;
             file.set_len(0)?;
         }
-        self.opened(file, flags, caller)
+        self.opened(file, flags)
     }
 
     /// Creates a regular file and opens it.
@@ -54,12 +54,12 @@ impl Server {
         let node = self.create_file(new)?;
         let file = DirectFile::new(node.clone())?;
         let entry = self.entry_of_lookup(&node);
-        Ok((entry, self.opened(file, flags, new.caller)?))
+        Ok((entry, self.opened(file, flags)?))
     }
 
-    fn opened(&self, file: DirectFile, flags: i32, caller: Caller) -> Outcome<Opened> {
+    fn opened(&self, file: DirectFile, flags: i32) -> Outcome<Opened> {
         let pages = self.lookup_counts.kernel_pages(INodeNo(file.node().ino().get().into()))?;
-        let open = OpenFile::new(file, pages, flags, self.options.cache, self.may_use_reserved(caller));
+        let open = OpenFile::new(file, pages, flags, self.options.cache);
         let mut flags = match open.in_kernel {
             true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
@@ -92,8 +92,7 @@ impl Server {
 
     /// Executes fallocate(2).
     pub fn allocate(&self, at: FilePosition, len: u64, mode: i32, caller: Caller) -> Outcome<()> {
-        let open = self.open_file(at.handle)?;
-        let file = &open.file;
+        let file = self.open_file(at.handle)?.file.clone().with_credentials(self.credentials(caller));
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         check_flags(file.node(), mode & !libc::FALLOC_FL_KEEP_SIZE != 0, true)?;
         self.drop_privileges(file.node(), caller)?;
@@ -126,8 +125,8 @@ impl Server {
     /// [`MAX_COPY`].
     pub fn copy(&self, from: FilePosition, to: FilePosition, len: u64, caller: Caller) -> Outcome<u32> {
         let (source, target) = (self.open_file(from.handle)?, self.open_file(to.handle)?);
-        self.drop_privileges(target.file.node(), caller)?;
-        let (source, target) = (source.buffered()?, target.buffered()?);
+        let (source, target) = (source.buffered()?, target.buffered_for(self.credentials(caller))?);
+        self.drop_privileges(target.node(), caller)?;
         let len = len.min(MAX_COPY);
         let mut buf = vec![0; COPY_BUFFER.min(usize::try_from(len).unwrap_or(COPY_BUFFER))];
         let mut done = 0;

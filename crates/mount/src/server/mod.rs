@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuser::{FileHandle, INodeNo, Notifier};
-use parext4::{Node, OnError, Space, Volume, without_reserved_blocks};
+use parext4::{Credentials, Node, OnError, Space, Volume};
 
 use crate::in_flight::InFlightRequests;
 use crate::inodes::{LookupCounts, OpenFile, OpenFiles};
@@ -95,9 +95,19 @@ impl Server {
         }
     }
 
-    /// Returns the inode that a request names.
+    /// Returns the inode that a request names, with the credentials of an ordinary user. It serves requests that allocate no
+    /// blocks; [`node_for`](Self::node_for) serves all requests.
     pub fn node(&self, ino: INodeNo) -> Outcome<Node> {
-        self.lookup_counts.node(&self.volume, ino)
+        self.node_with(ino, Credentials::user())
+    }
+
+    /// Returns the inode that a request of `caller` names, to act on behalf of the caller.
+    pub fn node_for(&self, ino: INodeNo, caller: Caller) -> Outcome<Node> {
+        self.node_with(ino, self.credentials(caller))
+    }
+
+    fn node_with(&self, ino: INodeNo, credentials: Credentials) -> Outcome<Node> {
+        Ok(self.lookup_counts.node(&self.volume, ino)?.with_credentials(credentials))
     }
 
     /// Returns the open file that a request names.
@@ -125,23 +135,13 @@ impl Server {
         (self.options.uid.unwrap_or(uid), self.options.gid.unwrap_or(gid))
     }
 
-    /// Returns true if a caller may use the blocks that are reserved for root. The protocol names one group of the caller.
-    /// With the option `idmap` it names no caller, and this returns false.
-    fn may_use_reserved(&self, caller: Caller) -> bool {
+    /// Returns the credentials of a caller: whether it may use the reserved blocks. The protocol names one group of the
+    /// caller. With the option `idmap` it names no caller, and none may use them.
+    fn credentials(&self, caller: Caller) -> Credentials {
         let (uid, gid) = self.reserved_for;
         let may_use = |(user, group)| user == 0 || user == uid || gid != 0 && group == gid;
-        !self.options.idmap && caller.new_owner().is_ok_and(may_use)
-    }
-
-    /// Executes an operation for a caller, and handles corruption that it finds.
-    pub fn execute_for<T>(&self, caller: Caller, operation: impl FnOnce(&Self) -> Outcome<T>) -> Outcome<T> {
-        self.execute(self.may_use_reserved(caller), || operation(self))
-    }
-
-    /// Executes an operation with or without the right to use reserved blocks, and handles corruption that it finds.
-    pub fn execute<T>(&self, may_use_reserved: bool, operation: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        let outcome = if may_use_reserved { operation() } else { without_reserved_blocks(operation) };
-        self.handle_corruption(outcome)
+        let is_privileged = !self.options.idmap && caller.new_owner().is_ok_and(may_use);
+        if is_privileged { Credentials::root() } else { Credentials::user() }
     }
 
     /// Records corruption that a request has found, and stops the volume for changes if the options say so. Returns the

@@ -75,14 +75,14 @@ impl Server {
         new: &NewName,
         create: impl FnOnce(&Node, &NewInode) -> parext4::Result<Node>,
     ) -> Outcome<Node> {
-        let dir = self.node(new.parent)?;
+        let dir = self.node_for(new.parent, new.caller)?;
         let node = create(&dir, &self.new_inode(new, &dir)?)?;
         self.after_dir_change(&dir)?;
         Ok(node)
     }
 
-    pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Entry> {
-        let (node, dir) = (self.node(ino)?, self.node(parent)?);
+    pub fn link(&self, ino: INodeNo, parent: INodeNo, name: &[u8], caller: Caller) -> Outcome<Entry> {
+        let (node, dir) = (self.node(ino)?, self.node_for(parent, caller)?);
         dir.link(name, &node)?;
         self.after_dir_change(&dir)?;
         Ok(self.entry_of_lookup(&node))
@@ -137,7 +137,7 @@ impl Server {
             left if left.is_empty() => RenameMode::Replace,
             _ => return Err(Failure::INVALID),
         };
-        let (old_dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
+        let (old_dir, new_dir) = (self.node_for(from.0, caller)?, self.node_for(to.0, caller)?);
         let leaves_whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
         let owner = leaves_whiteout.then(|| caller.new_owner()).transpose()?;
         self.remove_name(&new_dir, to.1, || match owner {

@@ -52,7 +52,7 @@ impl Server {
             0 => XattrMode::Any,
             _ => return Err(Failure::INVALID),
         };
-        let node = self.node(ino)?;
+        let node = self.node_for(ino, caller)?;
         node.set_xattr(name, value, mode)?;
         match name {
             b"system.posix_acl_access" => self.drop_set_group_id(&node, caller)?,
@@ -63,11 +63,11 @@ impl Server {
     }
 
     /// Removes an attribute.
-    pub fn remove_xattr(&self, ino: INodeNo, name: &[u8]) -> Outcome<()> {
+    pub fn remove_xattr(&self, ino: INodeNo, name: &[u8], caller: Caller) -> Outcome<()> {
         if is_report(ino, name) {
             return Err(Failure::NOT_PERMITTED);
         }
-        match self.node(ino)?.remove_xattr(name) {
+        match self.node_for(ino, caller)?.remove_xattr(name) {
             // A file without an access control list has the one that its permissions imply, so removing none succeeds.
             Err(Error::NoAttribute(_)) if name.starts_with(b"system.posix_acl_") => Ok(()),
             result => Ok(result?),

@@ -88,6 +88,12 @@ impl DirectFile {
         Self { node: self.node.with_credentials(credentials), ..self }
     }
 
+    /// Returns the credentials that the handle acts with.
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        self.node.engine.credentials()
+    }
+
     /// Returns the file's inode.
     #[must_use]
     pub fn node(&self) -> &Node {
@@ -142,10 +148,6 @@ impl DirectFile {
 
     fn engine(&self) -> &Arc<Engine> {
         &self.node.engine
-    }
-
-    fn credentials(&self) -> Credentials {
-        self.node.engine.credentials()
     }
 
     /// Begins an operation that reads the file; closing the volume waits until the returned guard is dropped.

@@ -20,9 +20,6 @@ const LARGE_WRITE_BACK: u64 = 128 << 10;
 /// A write that does not fit on the volume as a whole is retried in pieces that end at multiples of this many bytes.
 const PIECE: u64 = 4096;
 
-/// Free bytes above which no write in a queue thread can use reserved blocks: more than all queue threads write at a time.
-const MIN_FREE_FOR_QUEUES: u64 = 1 << 30;
-
 /// The arguments of a write request, without its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
@@ -113,7 +110,7 @@ impl Write {
 
 impl Server {
     fn write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
-        self.execute(open.may_use_reserved, || self.try_write(open, write, data))
+        self.handle_corruption(self.try_write(open, write, data))
     }
 
     fn try_write(&self, open: &OpenFile, write: Write, data: &[u8]) -> Outcome<u32> {
@@ -164,19 +161,11 @@ impl Server {
         write.durability != Durability::None || self.options.sync
     }
 
-    /// Returns true if a queue thread can do the write. Queue threads know no caller, do not remove privileges, and do not
-    /// keep a write from reserved blocks.
+    /// Returns true if a queue thread can do the write. Queue threads know no caller and do not remove privileges.
     fn fits_queue(&self, open: &OpenFile, write: Write, len: usize) -> bool {
         write.bypasses_cache(open, len)
             && !write.drops_set_ids
             && !self.open_files.may_have_capabilities(open)
-            && (open.may_use_reserved || self.has_plenty())
-    }
-
-    /// Returns true if all writes in queue threads together leave the reserved blocks free.
-    fn has_plenty(&self) -> bool {
-        let space = self.volume.space();
-        space.available_blocks.saturating_mul(space.block_size.into()) > MIN_FREE_FOR_QUEUES
     }
 }
 

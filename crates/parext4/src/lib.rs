@@ -112,7 +112,6 @@ mod volume;
 mod writeback;
 mod xattr;
 
-pub use allocator::without_reserved_blocks;
 pub use credentials::Credentials;
 pub use error::{Error, Result};
 pub use file::{Atomicity, File, FileCursor, OpenOptions, SyncMode};

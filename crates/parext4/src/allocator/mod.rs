@@ -21,7 +21,6 @@ mod per_block_baseline;
 mod placement;
 mod request;
 mod reserve;
-mod reserved;
 mod super_counts;
 mod trim;
 mod window;
@@ -35,7 +34,6 @@ use smallvec::SmallVec;
 pub(crate) use blocks::Run;
 pub(crate) use request::{BlockRequest, BlockSource, Growth, Neighbours};
 pub(crate) use reserve::Reservation;
-pub use reserved::without_reserved_blocks;
 pub(crate) use super_counts::SuperCounts;
 pub(crate) use windows::FileWindows;
 

@@ -4,7 +4,6 @@
 //! are claimed and not yet allocated.
 
 use super::Allocator;
-use crate::allocator::reserved::is_unprivileged;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
@@ -83,8 +82,7 @@ impl Allocator {
 
     /// Claims `blocks` for data. Leaves the pool, and the blocks reserved for root unless the caller may use them.
     pub(super) fn claim_data(&self, blocks: u64, credentials: Credentials) -> Result<()> {
-        let is_root = credentials.may_use_reserved_blocks() && !is_unprivileged();
-        let reserved = if is_root { 0 } else { self.reserved };
+        let reserved = if credentials.may_use_reserved_blocks() { 0 } else { self.reserved };
         self.claim(blocks, self.pool + reserved)
     }
 

@@ -59,7 +59,7 @@ pub struct Space {
     pub overhead_blocks: u64,
     /// Number of free blocks. Includes freed blocks that wait for a commit, and excludes blocks claimed for dirty pages.
     pub free_blocks: u64,
-    /// Number of blocks that only root may use, see [`without_reserved_blocks`](crate::without_reserved_blocks).
+    /// Number of blocks that only root may use, see [`Credentials`](crate::Credentials).
     pub reserved_blocks: u64,
     /// Number of free blocks that users other than root may fill with data.
     pub available_blocks: u64,

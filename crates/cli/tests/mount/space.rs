@@ -68,6 +68,31 @@ fn reserved_blocks_are_for_root() {
 }
 
 #[test]
+fn reserved_blocks_are_for_root_in_queue_threads() {
+    let Some(fuse) = FuseMount::mounted(&["--block-size", "4096"], "allow_other,cache=direct,threads=1")
+    else {
+        return;
+    };
+    std::fs::set_permissions(fuse.scratch().path("."), Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(fuse.dir(), Permissions::from_mode(0o777)).unwrap();
+    let (free, available) = space(&fuse);
+    let kept = free - available;
+    // With one request thread, queue threads execute direct writes, if the writer may keep set-ID bits.
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=+fsetid", "--ambient-caps=+fsetid", "--clear-groups"]);
+    command.args([format!("--reuid={UNPRIVILEGED}"), format!("--regid={UNPRIVILEGED}")]);
+    let to = format!("of={}", text(&fuse.path("his")));
+    command.args(["dd", "if=/dev/zero", "bs=64k", "count=1200", "oflag=direct", &to]);
+    let Ok(output) = command.env("LC_ALL", "C").output() else {
+        return eprintln!("SKIPPED: no setpriv");
+    };
+    assert!(errors(&output).contains("No space left"), "{}", errors(&output));
+    let (free, available) = space(&fuse);
+    assert!(free + 64 >= kept && available < 256, "{free}, {available}");
+    fuse.finish();
+}
+
+#[test]
 fn fstrim_punches_holes_in_the_image() {
     for options in ["cache=kernel", "cache=direct,threads=1"] {
         let Some(fuse) = FuseMount::mounted(&[], &format!("allow_other,{options}")) else { return };

@@ -173,6 +173,8 @@ pub enum Fault {
     WaitersForgotten,
     /// A thread that ends a page's filling, write-back or last pin notifies before the waiting thread sleeps.
     WakeTooEarly,
+    /// A thread that drops a page's last pin wakes waiting threads only if the page was not evicted meanwhile.
+    WakeIfStillMarked,
     /// A file with dirty pages counts as listed before it is on the list.
     ListedAhead,
     /// A thread that writes to a dirty page does not list its file, because the thread that made the page dirty will.

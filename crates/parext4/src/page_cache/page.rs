@@ -96,8 +96,11 @@ impl Drop for Page<'_> {
         // Release: a thread that then discards or evicts the page does so after this thread's copies.
         let before = PageState(self.slot.word.fetch_sub(PIN, Ordering::Release));
         if before.has_waiters() && before.pins() == 1 {
-            let before = self.slot.word.fetch_and(!WAITERS, Ordering::AcqRel);
-            self.cache.wait_queues.wake(self.slot, PageState(before));
+            let now = PageState(self.slot.word.fetch_and(!WAITERS, Ordering::AcqRel));
+            // Between the two steps another thread may evict the page, which clears the bit and wakes no thread. So the
+            // bit before the first step counts.
+            let marked = guarded!(Fault::WakeIfStillMarked, before, now);
+            self.cache.wait_queues.wake(self.slot, marked);
         }
     }
 }

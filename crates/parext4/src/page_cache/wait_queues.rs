@@ -5,7 +5,8 @@
 //!
 //! 1. a waiting thread acquires the queue's lock and sets the waiters bit of the word, in one step with the check that
 //!    the condition still holds, before it sleeps;
-//! 2. the thread that ends the condition clears the bit in the same step as it changes the word;
+//! 2. the thread that ends the condition clears the bit in the same step as it changes the word. The thread that drops the
+//!    last pin clears it in a second step, and the bit that it found in the first one counts;
 //! 3. if the bit was set, it then acquires the queue's lock, so a thread of step 1 sleeps already, and notifies.
 
 use super::nodes::Slot;

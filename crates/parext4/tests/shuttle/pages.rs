@@ -257,3 +257,17 @@ fn discarding_waits_for_fillings() {
         assert!(file.get(0).is_none_or(|page| byte(&page) == 0), "a page holds punched bytes");
     });
 }
+
+#[test]
+fn a_discard_is_woken_for_a_page_that_is_evicted_as_its_last_user_leaves() {
+    check(3000, &[Fault::WakeIfStillMarked], || {
+        let file = file(&page_cache(2, FEW_NODES));
+        drop(use_page(&file, 0, 0).expect("there is room"));
+        let user = with(&file, |file| drop(file.peek(0)));
+        let evicting = with(&file, |file| (10..12).for_each(|index| drop(use_page(file, index, 1))));
+        let discarder = with(&file, |file| {
+            file.discard(0..1);
+        });
+        join([user, evicting, discarder]);
+    });
+}

@@ -22,7 +22,7 @@ pub struct Step {
 
 /// The steps, cheap ones first.
 pub const STEPS: &[Step] = &[
-    Step { name: "tidy", about: "the rules of the house, read from the sources", mounts: false, run: tidy },
+    Step { name: "tidy", about: "the rules of the project, read from the sources", mounts: false, run: tidy },
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
     Step {

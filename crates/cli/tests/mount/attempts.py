@@ -1,5 +1,5 @@
 """Attempts each operation of a subject on each kind of file, in each kind of directory, as each actor, in a place of its
-own. Prints a line for each: what was attempted, by whom, the error, and what looks otherwise afterwards.
+own. Prints a line for each: what was attempted, by which user, the error, and what has changed afterwards.
 
 usage: attempts.py DIR SUBJECT
 """

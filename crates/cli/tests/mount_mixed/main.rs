@@ -1,11 +1,11 @@
 //! A mount under mixed load: handles of every kind on one file, by several users, with thousands of requests in flight, on
 //! half full and on full volumes. The kernel's ext4 is the reference.
 //!
-//! *Scripts* run the same steps on two volumes and compare all results. *Crowds* are many threads whose reads must return
+//! *Scripts* run the same steps on two volumes and compare all results. *Concurrent* tests have many threads whose reads must return
 //! the data that was written. `PAREXT4_MIXED_SECONDS` sets the duration of each test. `cargo xtask mount-mixed --seconds N`
 //! runs them for longer.
 
-mod crowd;
+mod concurrent;
 mod engines;
 mod mapping;
 mod script;
@@ -15,7 +15,7 @@ mod watch;
 
 use std::time::Instant;
 
-use crowd::Shape;
+use concurrent::Shape;
 use side::Kind;
 use testkit::settings;
 
@@ -69,52 +69,52 @@ const FULL: Shape = Shape { free: Some(1 << 20), ..HALF_FULL };
 /// Number of threads: more than the server has.
 const MANY_THREADS: Shape = Shape { workers: 700, depth: 2, files: 1, region: 32, free: None };
 
-fn crowd_of(test: &str, kind: Kind, block_size: u32, shape: Shape) {
+fn concurrent(test: &str, kind: Kind, block_size: u32, shape: Shape) {
     let seed = settings::seed(test);
-    crowd::run(&repeat(test, seed), seed, kind, block_size, shape, settings::mixed_seconds());
+    concurrent::run(&repeat(test, seed), seed, kind, block_size, shape, settings::mixed_seconds());
 }
 
 #[test]
-fn crowd_on_the_kernel() {
-    crowd_of("crowd_on_the_kernel", Kind::Kernel, 4096, HALF_FULL);
+fn concurrent_on_the_kernel() {
+    concurrent("concurrent_on_the_kernel", Kind::Kernel, 4096, HALF_FULL);
 }
 
 #[test]
-fn crowd_on_the_kernel_full() {
-    crowd_of("crowd_on_the_kernel_full", Kind::Kernel, 1024, FULL);
+fn concurrent_on_the_kernel_full() {
+    concurrent("concurrent_on_the_kernel_full", Kind::Kernel, 1024, FULL);
 }
 
 #[test]
-fn crowd_on_the_kernel_many_threads() {
-    crowd_of("crowd_on_the_kernel_many_threads", Kind::Kernel, 4096, MANY_THREADS);
+fn concurrent_on_the_kernel_many_threads() {
+    concurrent("concurrent_on_the_kernel_many_threads", Kind::Kernel, 4096, MANY_THREADS);
 }
 
 #[test]
-fn crowd_kernel_cache() {
-    crowd_of("crowd_kernel_cache", Kind::Ours("cache=kernel"), 4096, HALF_FULL);
+fn concurrent_kernel_cache() {
+    concurrent("concurrent_kernel_cache", Kind::Ours("cache=kernel"), 4096, HALF_FULL);
 }
 
 #[test]
-fn crowd_kernel_cache_full() {
-    crowd_of("crowd_kernel_cache_full", Kind::Ours("cache=kernel"), 1024, FULL);
+fn concurrent_kernel_cache_full() {
+    concurrent("concurrent_kernel_cache_full", Kind::Ours("cache=kernel"), 1024, FULL);
 }
 
 #[test]
-fn crowd_kernel_cache_many_threads() {
-    crowd_of("crowd_kernel_cache_many_threads", Kind::Ours("cache=kernel"), 4096, MANY_THREADS);
+fn concurrent_kernel_cache_many_threads() {
+    concurrent("concurrent_kernel_cache_many_threads", Kind::Ours("cache=kernel"), 4096, MANY_THREADS);
 }
 
 #[test]
-fn crowd_writeback() {
-    crowd_of("crowd_writeback", Kind::Ours("cache=writeback"), 4096, HALF_FULL);
+fn concurrent_writeback() {
+    concurrent("concurrent_writeback", Kind::Ours("cache=writeback"), 4096, HALF_FULL);
 }
 
 #[test]
-fn crowd_direct() {
-    crowd_of("crowd_direct", Kind::Ours("cache=direct"), 1024, HALF_FULL);
+fn concurrent_direct() {
+    concurrent("concurrent_direct", Kind::Ours("cache=direct"), 1024, HALF_FULL);
 }
 
 #[test]
-fn crowd_direct_full() {
-    crowd_of("crowd_direct_full", Kind::Ours("cache=direct"), 4096, FULL);
+fn concurrent_direct_full() {
+    concurrent("concurrent_direct_full", Kind::Ours("cache=direct"), 4096, FULL);
 }

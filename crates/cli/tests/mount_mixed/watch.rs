@@ -146,8 +146,8 @@ impl Shared {
     }
 }
 
-fn is_hung((count, looks): (u64, u32)) -> bool {
-    count % 2 == 1 && looks > LIMIT
+fn is_hung((count, checks): (u64, u32)) -> bool {
+    count % 2 == 1 && checks > LIMIT
 }
 
 /// Describes what the threads of a process wait for in the kernel, grouped by kernel stack.

@@ -1,4 +1,4 @@
-# Who was killed may not have been waited for yet, and then looks alive.
+# A killed process that its parent has not waited for yet still counts as alive.
 rm -f data/postmaster.pid "$OUT"/.s.PGSQL.*
 start
 test "$(psql -c 'select count(*) > 0 from pgbench_history')" = t

@@ -3,7 +3,7 @@
 use rustix::fs::IFlags;
 use rustix::io::Errno;
 
-use super::hands::{Outcome, Value};
+use super::handles::{Outcome, Value};
 use super::op::Op;
 
 /// Returns true if FUSE does not let a server have the same result. `flags` are the flags of the inode.

@@ -4,14 +4,14 @@
 //! use other pages, so the results do not depend on the progress of the transfers.
 
 mod differences;
-mod hands;
+mod handles;
 mod op;
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use self::hands::{Hands, Outcome};
+use self::handles::{Handles, Outcome};
 use self::op::{Chooser, FILES, Op, Range, Slot, Step, View};
 use crate::side::{Kind, Side};
 use crate::watch::Watch;
@@ -24,7 +24,7 @@ pub const WRITES_BACK: Kind = Kind::Ours("cache=writeback");
 const STEPS: u64 = 2_000;
 
 /// One side, in a thread of its own, which acts as several users.
-struct Player {
+struct SideThread {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
@@ -32,7 +32,7 @@ struct Player {
 
 enum Request {
     Run(u64, Step),
-    Look,
+    ReadFiles,
     Contents(usize),
 }
 
@@ -46,19 +46,19 @@ struct Answer {
     contents: Vec<Outcome>,
 }
 
-impl Player {
+impl SideThread {
     fn start(dir: std::path::PathBuf, watch: std::sync::Arc<Watch>, nth: usize) -> Self {
         let (requests, orders) = channel();
         let (reply, answers) = channel();
         let thread = std::thread::spawn(move || {
-            let mut hands = watch.call(nth, || "making files".to_owned(), || Hands::new(dir));
+            let mut handles = watch.call(nth, || "making files".to_owned(), || Handles::new(dir));
             for request in orders {
                 let name = || match &request {
                     Request::Run(step, Step { user, op }) => format!("step {step}, {user:?}: {op:?}"),
-                    Request::Look => "reading the files".to_owned(),
+                    Request::ReadFiles => "reading the files".to_owned(),
                     Request::Contents(slot) => format!("reading handle {slot}"),
                 };
-                let answer = watch.call(nth, name, || answer(&mut hands, &request));
+                let answer = watch.call(nth, name, || answer(&mut handles, &request));
                 if reply.send(answer).is_err() {
                     return;
                 }
@@ -67,8 +67,8 @@ impl Player {
         Self { requests, answers, thread: Some(thread) }
     }
 
-    fn ask(&self, request: Request) {
-        self.requests.send(request).expect("the thread goes on until it is asked no more");
+    fn send(&self, request: Request) {
+        self.requests.send(request).expect("the thread runs until its channel is closed");
     }
 
     fn answer(&self) -> Answer {
@@ -76,23 +76,23 @@ impl Player {
     }
 }
 
-fn answer(hands: &mut Hands, request: &Request) -> Answer {
+fn answer(handles: &mut Handles, request: &Request) -> Answer {
     let (outcome, contents) = match request {
-        Request::Run(nth, step) => (hands.run(*nth, step), Vec::new()),
-        Request::Look => {
+        Request::Run(nth, step) => (handles.run(*nth, step), Vec::new()),
+        Request::ReadFiles => {
             let contents = (0..FILES).flat_map(|file| [(file, true), (file, false)]);
-            let contents = contents.map(|(file, direct)| hands.contents(file, direct)).collect();
-            (Ok(hands::Value::Done), contents)
+            let contents = contents.map(|(file, direct)| handles.contents(file, direct)).collect();
+            (Ok(handles::Value::Done), contents)
         }
-        Request::Contents(slot) => (hands.contents_of(*slot), Vec::new()),
+        Request::Contents(slot) => (handles.contents_of(*slot), Vec::new()),
     };
-    let files = (0..FILES).map(|file| hands.describe(file));
-    let open = (0..op::SLOTS).map(|slot| hands.describe_open(slot));
+    let files = (0..FILES).map(|file| handles.describe(file));
+    let open = (0..op::SLOTS).map(|slot| handles.describe_open(slot));
     let files = files.chain(open).collect();
-    Answer { outcome, files, sizes: std::array::from_fn(|file| hands.size(file)), contents }
+    Answer { outcome, files, sizes: std::array::from_fn(|file| handles.size(file)), contents }
 }
 
-impl Drop for Player {
+impl Drop for SideThread {
     fn drop(&mut self) {
         self.requests = channel().0;
         if let Some(thread) = self.thread.take() {
@@ -109,15 +109,15 @@ pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<(
     let sides = [Side::mounted(kinds[0], block_size)?, Side::mounted(kinds[1], block_size)?];
     let connections = sides.iter().filter_map(Side::connection).cloned().collect();
     let watch = std::sync::Arc::new(Watch::start(name, connections, sides.len()));
-    let players: Vec<_> = sides
+    let threads: Vec<_> = sides
         .iter()
         .enumerate()
-        .map(|(nth, side)| Player::start(side.dir(), std::sync::Arc::clone(&watch), nth))
+        .map(|(nth, side)| SideThread::start(side.dir(), std::sync::Arc::clone(&watch), nth))
         .collect();
     let mut script = Script {
         name,
         kinds,
-        players,
+        threads,
         view: View { writes_back: kinds.contains(&WRITES_BACK), ..View::default() },
         last: VecDeque::new(),
     };
@@ -125,12 +125,12 @@ pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<(
     for nth in 0..STEPS {
         let step = chooser.next(&script.view);
         script.step(nth, &step);
-        if script.view.under_way.is_empty() && chooser.looks() {
-            script.look(nth);
+        if script.view.under_way.is_empty() && chooser.reads_files() {
+            script.read_files(nth);
         }
     }
     script.step(STEPS, &Step { user: crate::users::User::Root, op: Op::Reap });
-    script.look(STEPS);
+    script.read_files(STEPS);
     drop(script);
     drop(watch);
     sides.into_iter().for_each(Side::finish);
@@ -140,7 +140,7 @@ pub fn run(name: &str, seed: u64, kinds: [Kind; 2], block_size: u32) -> Option<(
 struct Script<'a> {
     name: &'a str,
     kinds: [Kind; 2],
-    players: Vec<Player>,
+    threads: Vec<SideThread>,
     view: View,
     last: VecDeque<String>,
 }
@@ -161,22 +161,22 @@ impl Script<'_> {
         self.view.sizes = wanted.sizes;
     }
 
-    fn look(&mut self, nth: u64) {
-        let (wanted, found) = self.both(|| Request::Look);
+    fn read_files(&mut self, nth: u64) {
+        let (wanted, found) = self.both(|| Request::ReadFiles);
         self.last.push_back(format!("{nth}: reading the files"));
         self.compare(&wanted, &found);
     }
 
     fn both(&self, request: impl Fn() -> Request) -> (Answer, Answer) {
-        self.players.iter().for_each(|player| player.ask(request()));
-        (self.players[0].answer(), self.players[1].answer())
+        self.threads.iter().for_each(|thread| thread.send(request()));
+        (self.threads[0].answer(), self.threads[1].answer())
     }
 
     /// Returns true if the second result is as correct as the first.
     fn is_as_good(&self, step: &Step, wanted: &Outcome, found: &Outcome) -> bool {
         if let Op::SeekData { slot, offset } | Op::SeekHole { slot, offset } = step.op {
-            self.players[0].ask(Request::Contents(slot));
-            let Ok(hands::Value::Bytes(contents)) = self.players[0].answer().outcome else { return false };
+            self.threads[0].send(Request::Contents(slot));
+            let Ok(handles::Value::Bytes(contents)) = self.threads[0].answer().outcome else { return false };
             let is_as_sparse =
                 |first, second| differences::is_as_sparse(&step.op, offset, &contents, first, second);
             // The kernel's search depends on the pages that it has written back, on either side.
@@ -211,7 +211,7 @@ impl Script<'_> {
         self.last.iter().for_each(|line| text += &format!("    {line}\n"));
         text += &format!("{:?} came to {:?}\n", self.kinds[0], wanted.outcome);
         text += &format!("{:?} came to {:?}\n", self.kinds[1], found.outcome);
-        if let (Ok(hands::Value::Bytes(wanted)), Ok(hands::Value::Bytes(found))) =
+        if let (Ok(handles::Value::Bytes(wanted)), Ok(handles::Value::Bytes(found))) =
             (&wanted.outcome, &found.outcome)
         {
             text += &differences(wanted, found);
@@ -221,7 +221,7 @@ impl Script<'_> {
             text += &format!("    wanted {wanted}\n    found  {found}\n");
         }
         for (nth, (wanted, found)) in wanted.contents.iter().zip(&found.contents).enumerate() {
-            if let (Ok(hands::Value::Bytes(wanted)), Ok(hands::Value::Bytes(found))) = (wanted, found)
+            if let (Ok(handles::Value::Bytes(wanted)), Ok(handles::Value::Bytes(found))) = (wanted, found)
                 && wanted != found
             {
                 let way = if nth % 2 == 0 { "past the page cache" } else { "through the page cache" };

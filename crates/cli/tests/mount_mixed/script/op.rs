@@ -277,7 +277,7 @@ impl Chooser {
     }
 
     /// Returns true if the files should be compared as a whole now.
-    pub fn looks(&mut self) -> bool {
+    pub fn reads_files(&mut self) -> bool {
         self.rng.chance(2)
     }
 

@@ -1,4 +1,4 @@
-//! One thread of a crowd.
+//! One thread of a run.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ use testkit::rng::Rng;
 use testkit::sector::SECTOR;
 use testkit::slowest;
 
-use super::Arena;
+use super::TestRun;
 use super::versions::{Oldest, Versions};
 use crate::engines::{Done, Engine, Kind, Transfer};
 use crate::mapping::Mapping;
@@ -29,13 +29,13 @@ const LONGEST: u64 = 64;
 
 /// Sectors of a file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SectorRange {
     file: usize,
     first: u64,
     sectors: u64,
 }
 
-impl Place {
+impl SectorRange {
     fn offset(self) -> u64 {
         self.first * SECTOR as u64
     }
@@ -79,8 +79,8 @@ const CUTS: side::Kind = side::Kind::Ours("cache=direct");
 /// A transfer in flight.
 #[derive(Debug)]
 enum Pending {
-    Write { way: Way, place: Place, version: u64 },
-    Read { way: Way, place: Place, oldest: Oldest },
+    Write { way: Way, range: SectorRange, version: u64 },
+    Read { way: Way, range: SectorRange, oldest: Oldest },
 }
 
 /// The handles on one file.
@@ -91,7 +91,7 @@ struct Handles {
 }
 
 pub struct Worker<'a> {
-    arena: &'a Arena<'a>,
+    run: &'a TestRun<'a>,
     nth: usize,
     seed: u64,
     user: User,
@@ -109,30 +109,30 @@ pub struct Worker<'a> {
 impl Drop for Worker<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.arena.stop.store(true, Ordering::Relaxed);
+            self.run.stop.store(true, Ordering::Relaxed);
         }
     }
 }
 
 impl<'a> Worker<'a> {
-    pub fn new(arena: &'a Arena<'a>, nth: usize, seed: u64) -> Self {
+    pub fn new(run: &'a TestRun<'a>, nth: usize, seed: u64) -> Self {
         let user = USERS[nth % USERS.len()];
         user.enter();
         let handles = |file| {
-            let buffered = arena.open(file, true, false);
-            let map = Mapping::new(&buffered, usize::try_from(arena.size()).unwrap(), true).unwrap();
-            Handles { buffered: Arc::new(buffered), direct: Arc::new(arena.open(file, true, true)), map }
+            let buffered = run.open(file, true, false);
+            let map = Mapping::new(&buffered, usize::try_from(run.size()).unwrap(), true).unwrap();
+            Handles { buffered: Arc::new(buffered), direct: Arc::new(run.open(file, true, true)), map }
         };
-        let depth = u32::try_from(arena.shape.depth).unwrap();
+        let depth = u32::try_from(run.shape.depth).unwrap();
         let open = || {
-            let files = (0..arena.files.len()).map(handles).collect();
+            let files = (0..run.files.len()).map(handles).collect();
             let own =
-                File::options().read(true).write(true).create(true).truncate(true).open(own_path(arena, nth));
+                File::options().read(true).write(true).create(true).truncate(true).open(own_path(run, nth));
             (files, own.expect("all users may make files"))
         };
-        let (files, own) = arena.watch.call(nth, || "opening files".to_owned(), open);
+        let (files, own) = run.watch.call(nth, || "opening files".to_owned(), open);
         Self {
-            arena,
+            run,
             nth,
             seed,
             user,
@@ -150,9 +150,9 @@ impl<'a> Worker<'a> {
     /// Runs until the time is over, then waits for all transfers, and syncs, so that no failure is left to the page
     /// cache.
     pub fn work(mut self) {
-        while self.arena.goes_on() {
+        while self.run.is_running() {
             self.operation();
-            self.arena.done.fetch_add(1, Ordering::Relaxed);
+            self.run.done.fetch_add(1, Ordering::Relaxed);
         }
         while !self.pending.is_empty() {
             self.reap();
@@ -163,7 +163,7 @@ impl<'a> Worker<'a> {
     }
 
     fn call<R>(&self, name: impl FnOnce() -> String, call: impl FnOnce() -> R) -> R {
-        self.arena.watch.call(self.nth, name, call)
+        self.run.watch.call(self.nth, name, call)
     }
 
     fn fail(&self, why: &str) -> ! {
@@ -171,14 +171,14 @@ impl<'a> Worker<'a> {
     }
 
     fn operation(&mut self) {
-        if self.pending.len() >= self.arena.shape.depth || !self.pending.is_empty() && self.rng.chance(10) {
+        if self.pending.len() >= self.run.shape.depth || !self.pending.is_empty() && self.rng.chance(10) {
             return self.reap();
         }
         match self.rng.below(1000) {
             0..380 => self.write(),
             380..700 => self.read(),
             700..740 => self.zero(),
-            740..760 if self.arena.preallocates() => self.allocate(),
+            740..760 if self.run.preallocates() => self.allocate(),
             760..800 => self.seek(),
             800..840 => self.use_own_file(),
             840..860 => self.copy(),
@@ -209,32 +209,32 @@ impl<'a> Worker<'a> {
     }
 
     /// Returns a range within a region.
-    fn place_in(&mut self, region: u64) -> Place {
-        let len = self.arena.shape.region;
+    fn range_in(&mut self, region: u64) -> SectorRange {
+        let len = self.run.shape.region;
         let (mut first, mut sectors) = (self.rng.below(len), self.rng.log_uniform(LONGEST));
         if self.rng.chance(60) {
             (first, sectors) = (first / PAGE * PAGE, sectors.next_multiple_of(PAGE));
         }
-        Place { file: self.file(), first: region * len + first, sectors: sectors.min(len - first) }
+        SectorRange { file: self.file(), first: region * len + first, sectors: sectors.min(len - first) }
     }
 
     /// Returns a range of the worker's own region of which no page is being written.
-    fn own_place(&mut self) -> Option<Place> {
-        let place = self.place_in(self.nth as u64);
+    fn own_range(&mut self) -> Option<SectorRange> {
+        let range = self.range_in(self.nth as u64);
         let is_busy = |pending: &Pending| match pending {
-            Pending::Write { place: other, .. } => other.pages().overlaps(place.pages()),
+            Pending::Write { range: other, .. } => other.pages().overlaps(range.pages()),
             Pending::Read { .. } => false,
         };
-        (!self.pending.values().any(is_busy)).then_some(place)
+        (!self.pending.values().any(is_busy)).then_some(range)
     }
 
-    fn versions(&self, place: Place) -> &'a Versions {
-        &self.arena.files[place.file]
+    fn versions(&self, range: SectorRange) -> &'a Versions {
+        &self.run.files[range.file]
     }
 
-    fn begin(&mut self, place: Place, zeros: bool) -> u64 {
+    fn begin(&mut self, range: SectorRange, zeros: bool) -> u64 {
         self.version = Versions::next(self.version, zeros);
-        self.versions(place).begin(place.first, place.sectors, self.version);
+        self.versions(range).begin(range.first, range.sectors, self.version);
         self.version
     }
 
@@ -249,86 +249,93 @@ impl<'a> Worker<'a> {
     }
 
     fn write(&mut self) {
-        let (way, Some(place)) = (self.way(), self.own_place()) else { return };
+        let (way, Some(range)) = (self.way(), self.own_range()) else { return };
         // Where blocks are missing, space may be missing too, and only write(2) can report that.
-        let pages = place.pages();
+        let pages = range.pages();
         if way == Way::Mapped
-            && self.arena.is_full()
+            && self.run.is_full()
             && !self.versions(pages).are_data(pages.first, pages.sectors)
         {
             return;
         }
-        let version = self.begin(place, false);
-        let mut buf = AlignedBuf::zeroed(place.bytes().next_multiple_of(4096));
-        self.versions(place).fill(&mut buf[..place.bytes()], place.first, version);
-        let name = || format!("{way:?} write of {place:?}");
+        let version = self.begin(range, false);
+        let mut buf = AlignedBuf::zeroed(range.bytes().next_multiple_of(4096));
+        self.versions(range).fill(&mut buf[..range.bytes()], range.first, version);
+        let name = || format!("{way:?} write of {range:?}");
         let written = match way {
             Way::Queued { engine, direct } => {
-                return self.submit(engine, direct, Pending::Write { way, place, version }, place, true, buf);
+                return self.submit(engine, direct, Pending::Write { way, range, version }, range, true, buf);
             }
             Way::Mapped => {
-                let at = usize::try_from(place.offset()).unwrap();
-                let write = || self.files[place.file].map.write(at, &buf[..place.bytes()]);
-                self.call(name, write).map(|()| place.bytes())
+                let at = usize::try_from(range.offset()).unwrap();
+                let write = || self.files[range.file].map.write(at, &buf[..range.bytes()]);
+                self.call(name, write).map(|()| range.bytes())
             }
             Way::Buffered | Way::Direct => {
-                let file = self.handle(place.file, way == Way::Direct);
-                self.call(name, || pwrite(file, &buf[..place.bytes()], place.offset()))
+                let file = self.handle(range.file, way == Way::Direct);
+                self.call(name, || pwrite(file, &buf[..range.bytes()], range.offset()))
             }
         };
-        self.written(way, place, version, written);
+        self.written(way, range, version, written);
     }
 
     /// Handles the result of a write.
-    fn written(&self, way: Way, place: Place, version: u64, written: Result<usize, Errno>) {
+    fn written(&self, way: Way, range: SectorRange, version: u64, written: Result<usize, Errno>) {
         let count = match written {
-            Ok(count) if count == place.bytes() || self.arena.is_full() => count,
-            Err(Errno::NOSPC) if self.arena.is_full() => 0,
-            Err(Errno::IO) if self.arena.is_full() && self.arena.kind == CUTS && way.is_queued() => 0,
-            other => self.fail(&format!("{way:?} write of {place:?} came to {other:?}")),
+            Ok(count) if count == range.bytes() || self.run.is_full() => count,
+            Err(Errno::NOSPC) if self.run.is_full() => 0,
+            Err(Errno::IO) if self.run.is_full() && self.run.kind == CUTS && way.is_queued() => 0,
+            other => self.fail(&format!("{way:?} write of {range:?} came to {other:?}")),
         };
-        self.versions(place).end(place.first, (count / SECTOR) as u64, version);
+        self.versions(range).end(range.first, (count / SECTOR) as u64, version);
     }
 
     fn read(&mut self) {
-        let region = self.rng.below(self.arena.shape.workers as u64);
-        let (way, place) = (self.way(), self.place_in(region));
+        let region = self.rng.below(self.run.shape.workers as u64);
+        let (way, range) = (self.way(), self.range_in(region));
         // The last region is truncated, and a mapping past the end cannot be read.
-        if way == Way::Mapped && region + 1 == self.arena.shape.workers as u64 {
+        if way == Way::Mapped && region + 1 == self.run.shape.workers as u64 {
             return;
         }
-        let mut buf = AlignedBuf::zeroed(place.bytes().next_multiple_of(4096));
-        let oldest = self.versions(place).oldest(place.first, place.sectors);
-        let name = || format!("{way:?} read of {place:?}");
+        let mut buf = AlignedBuf::zeroed(range.bytes().next_multiple_of(4096));
+        let oldest = self.versions(range).oldest(range.first, range.sectors);
+        let name = || format!("{way:?} read of {range:?}");
         let read = match way {
             Way::Queued { engine, direct } => {
-                return self.submit(engine, direct, Pending::Read { way, place, oldest }, place, false, buf);
+                return self.submit(engine, direct, Pending::Read { way, range, oldest }, range, false, buf);
             }
             Way::Mapped => {
-                let at = usize::try_from(place.offset()).unwrap();
-                let read = self.call(name, || self.files[place.file].map.read(at, place.bytes()));
+                let at = usize::try_from(range.offset()).unwrap();
+                let read = self.call(name, || self.files[range.file].map.read(at, range.bytes()));
                 read.map(|bytes| {
                     buf[..bytes.len()].copy_from_slice(&bytes);
                     bytes.len()
                 })
             }
             Way::Buffered | Way::Direct => {
-                let file = self.handle(place.file, way == Way::Direct);
-                self.call(name, || pread(file, &mut buf[..place.bytes()], place.offset()))
+                let file = self.handle(range.file, way == Way::Direct);
+                self.call(name, || pread(file, &mut buf[..range.bytes()], range.offset()))
             }
         };
-        self.was_read(way, place, &oldest, read, &buf);
+        self.was_read(way, range, &oldest, read, &buf);
     }
 
     /// Checks the data of a read.
-    fn was_read(&self, way: Way, place: Place, oldest: &Oldest, read: Result<usize, Errno>, buf: &[u8]) {
-        let is_cut = place.first / self.arena.shape.region + 1 == self.arena.shape.workers as u64;
+    fn was_read(
+        &self,
+        way: Way,
+        range: SectorRange,
+        oldest: &Oldest,
+        read: Result<usize, Errno>,
+        buf: &[u8],
+    ) {
+        let is_cut = range.first / self.run.shape.region + 1 == self.run.shape.workers as u64;
         let count = match read {
-            Ok(count) if count == place.bytes() || is_cut => count,
-            other => self.fail(&format!("{way:?} read of {place:?} came to {other:?}")),
+            Ok(count) if count == range.bytes() || is_cut => count,
+            other => self.fail(&format!("{way:?} read of {range:?} came to {other:?}")),
         };
-        if let Err(error) = self.versions(place).check(&buf[..count], oldest) {
-            self.fail(&format!("{way:?} read of {place:?}: {error}"));
+        if let Err(error) = self.versions(range).check(&buf[..count], oldest) {
+            self.fail(&format!("{way:?} read of {range:?}: {error}"));
         }
     }
 
@@ -337,16 +344,16 @@ impl<'a> Worker<'a> {
         engine: Kind,
         direct: bool,
         pending: Pending,
-        place: Place,
+        range: SectorRange,
         writes: bool,
         buf: AlignedBuf,
     ) {
-        let file = Arc::clone(self.handle(place.file, direct));
-        let transfer = Transfer { file, writes, offset: place.offset(), buf, len: place.bytes() };
+        let file = Arc::clone(self.handle(range.file, direct));
+        let transfer = Transfer { file, writes, offset: range.offset(), buf, len: range.bytes() };
         let id = self.next;
         self.next += 1;
         let name = || format!("submitting to {engine:?} {pending:?}");
-        let (watch, nth) = (self.arena.watch, self.nth);
+        let (watch, nth) = (self.run.watch, self.nth);
         let queue = &mut self.engines[usize::from(engine == Kind::Ring)];
         let submitted = watch.call(nth, name, || queue.submit(id, transfer));
         self.pending.insert(id, pending);
@@ -357,7 +364,7 @@ impl<'a> Worker<'a> {
 
     /// Waits for transfers of either queue.
     fn reap(&mut self) {
-        let (watch, nth, pending) = (self.arena.watch, self.nth, &self.pending);
+        let (watch, nth, pending) = (self.run.watch, self.nth, &self.pending);
         let first = usize::from(self.rng.chance(50));
         let Some(queue) = [first, 1 - first].into_iter().find(|&nth| self.engines[nth].under_way() > 0)
         else {
@@ -372,58 +379,58 @@ impl<'a> Worker<'a> {
         let result = usize::try_from(done.result)
             .map_err(|_| Errno::from_raw_os_error(i32::try_from(-done.result).unwrap_or(libc::EIO)));
         match self.pending.remove(&done.id).expect("each transfer is over once") {
-            Pending::Write { way, place, version } => self.written(way, place, version, result),
-            Pending::Read { way, place, oldest } => {
-                self.was_read(way, place, &oldest, result, &done.transfer.buf)
+            Pending::Write { way, range, version } => self.written(way, range, version, result),
+            Pending::Read { way, range, oldest } => {
+                self.was_read(way, range, &oldest, result, &done.transfer.buf)
             }
         }
     }
 
     /// Zeroes a range.
     fn zero(&mut self) {
-        let Some(place) = self.own_place() else { return };
-        let version = self.begin(place, true);
-        let mode = if !self.arena.preallocates() || self.rng.chance(50) {
+        let Some(range) = self.own_range() else { return };
+        let version = self.begin(range, true);
+        let mode = if !self.run.preallocates() || self.rng.chance(50) {
             FallocateFlags::PUNCH_HOLE
         } else {
             FallocateFlags::ZERO_RANGE
         };
-        let file = &self.either_handle(place.file);
-        let (offset, len) = (place.offset(), place.bytes() as u64);
+        let file = &self.either_handle(range.file);
+        let (offset, len) = (range.offset(), range.bytes() as u64);
         let zero = || fallocate(file, mode | FallocateFlags::KEEP_SIZE, offset, len);
-        match self.call(|| format!("{mode:?} of {place:?}"), zero) {
-            Ok(()) => self.versions(place).end(place.first, place.sectors, version),
-            Err(Errno::NOSPC) if self.arena.is_full() => {}
-            Err(error) => self.fail(&format!("{mode:?} of {place:?}: {error}")),
+        match self.call(|| format!("{mode:?} of {range:?}"), zero) {
+            Ok(()) => self.versions(range).end(range.first, range.sectors, version),
+            Err(Errno::NOSPC) if self.run.is_full() => {}
+            Err(error) => self.fail(&format!("{mode:?} of {range:?}: {error}")),
         }
     }
 
     fn allocate(&mut self) {
-        let Some(place) = self.own_place() else { return };
-        let file = &self.either_handle(place.file);
-        let (offset, len) = (place.offset(), place.bytes() as u64);
+        let Some(range) = self.own_range() else { return };
+        let file = &self.either_handle(range.file);
+        let (offset, len) = (range.offset(), range.bytes() as u64);
         let allocate = || fallocate(file, FallocateFlags::KEEP_SIZE, offset, len);
-        match self.call(|| format!("allocation of {place:?}"), allocate) {
+        match self.call(|| format!("allocation of {range:?}"), allocate) {
             Ok(()) => {}
-            Err(Errno::NOSPC) if self.arena.is_full() => {}
-            Err(error) => self.fail(&format!("allocation of {place:?}: {error}")),
+            Err(Errno::NOSPC) if self.run.is_full() => {}
+            Err(error) => self.fail(&format!("allocation of {range:?}: {error}")),
         }
     }
 
     /// Asserts that written sectors are found as data, wherever they are.
     fn seek(&mut self) {
-        let Some(place) = self.own_place() else { return };
-        if !self.versions(place).are_data(place.first, place.sectors) {
+        let Some(range) = self.own_range() else { return };
+        if !self.versions(range).are_data(range.first, range.sectors) {
             return;
         }
-        let file = &self.either_handle(place.file);
+        let file = &self.either_handle(range.file);
         let data =
-            self.call(|| format!("SEEK_DATA in {place:?}"), || seek(file, SeekFrom::Data(place.offset())));
+            self.call(|| format!("SEEK_DATA in {range:?}"), || seek(file, SeekFrom::Data(range.offset())));
         let hole =
-            self.call(|| format!("SEEK_HOLE in {place:?}"), || seek(file, SeekFrom::Hole(place.offset())));
-        let end = place.offset() + place.bytes() as u64;
-        if data != Ok(place.offset()) || hole.is_ok_and(|hole| hole < end) || hole.is_err() {
-            self.fail(&format!("{place:?} is data, but data is at {data:?} and a hole at {hole:?}"));
+            self.call(|| format!("SEEK_HOLE in {range:?}"), || seek(file, SeekFrom::Hole(range.offset())));
+        let end = range.offset() + range.bytes() as u64;
+        if data != Ok(range.offset()) || hole.is_ok_and(|hole| hole < end) || hole.is_err() {
+            self.fail(&format!("{range:?} is data, but data is at {data:?} and a hole at {hole:?}"));
         }
     }
 
@@ -438,10 +445,10 @@ impl<'a> Worker<'a> {
         };
         match self.call(|| format!("the search for data at {offset} of its own file"), act) {
             Ok(found) if found <= offset && offset - found < 4096 => {}
-            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(Errno::NOSPC) if self.run.is_full() => {}
             other => self.fail(&format!("data at {offset} is found at {other:?}")),
         }
-        if self.rng.chance(20) && !self.arena.is_full() {
+        if self.rng.chance(20) && !self.run.is_full() {
             let size =
                 self.call(|| "fstat".to_owned(), || fstat(own)).map(|stat| stat.st_size.cast_unsigned());
             if size != Ok(offset + 4096) {
@@ -452,26 +459,26 @@ impl<'a> Worker<'a> {
 
     /// Copies a range that other workers may be writing, and checks the copy.
     fn copy(&mut self) {
-        let region = self.rng.below(self.arena.shape.workers as u64);
-        let place = self.place_in(region);
-        let oldest = self.versions(place).oldest(place.first, place.sectors);
-        let (from, own) = (self.handle(place.file, false), &self.own);
-        let mut buf = vec![0; place.bytes()];
+        let region = self.rng.below(self.run.shape.workers as u64);
+        let range = self.range_in(region);
+        let oldest = self.versions(range).oldest(range.first, range.sectors);
+        let (from, own) = (self.handle(range.file, false), &self.own);
+        let mut buf = vec![0; range.bytes()];
         let copied = self.call(
-            || format!("copy of {place:?}"),
+            || format!("copy of {range:?}"),
             || {
-                let (mut offset, mut to) = (place.offset(), 0);
-                let count = copy_file_range(from, Some(&mut offset), own, Some(&mut to), place.bytes())?;
+                let (mut offset, mut to) = (range.offset(), 0);
+                let count = copy_file_range(from, Some(&mut offset), own, Some(&mut to), range.bytes())?;
                 pread(own, &mut buf[..count], 0)
             },
         );
-        if copied == Err(Errno::NOSPC) && self.arena.is_full() {
+        if copied == Err(Errno::NOSPC) && self.run.is_full() {
             return;
         }
-        let copied = copied.map(|count| if self.arena.is_full() { place.bytes().min(count) } else { count });
+        let copied = copied.map(|count| if self.run.is_full() { range.bytes().min(count) } else { count });
         match copied {
-            Ok(count) if self.arena.is_full() && count < place.bytes() => {}
-            copied => self.was_read(Way::Buffered, place, &oldest, copied, &buf),
+            Ok(count) if self.run.is_full() && count < range.bytes() => {}
+            copied => self.was_read(Way::Buffered, range, &oldest, copied, &buf),
         }
     }
 
@@ -493,7 +500,7 @@ impl<'a> Worker<'a> {
         let set = || fsetxattr(file, &*name, &value.to_le_bytes(), XattrFlags::empty());
         match self.call(|| format!("setxattr of {name}"), set) {
             Ok(()) => self.attribute = Some(value),
-            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(Errno::NOSPC) if self.run.is_full() => {}
             Err(error) => self.fail(&format!("setxattr of {name}: {error}")),
         }
     }
@@ -516,7 +523,7 @@ impl<'a> Worker<'a> {
         let set = || fsetxattr(own, "system.posix_acl_access", &value, XattrFlags::empty());
         match self.call(|| "setting an access control list".to_owned(), set) {
             Ok(()) => {}
-            Err(Errno::NOSPC) if self.arena.is_full() => {}
+            Err(Errno::NOSPC) if self.run.is_full() => {}
             Err(error) => self.fail(&format!("setting an access control list: {error}")),
         }
     }
@@ -538,42 +545,42 @@ impl<'a> Worker<'a> {
     }
 
     fn forget(&mut self) {
-        let region = self.rng.below(self.arena.shape.workers as u64);
-        let place = self.place_in(region);
-        let file = self.handle(place.file, false);
-        let len = std::num::NonZero::new(place.bytes() as u64);
-        let forget = || fadvise(file, place.offset(), len, Advice::DontNeed);
-        self.call(|| format!("forgetting {place:?}"), forget).expect("advice is taken");
+        let region = self.rng.below(self.run.shape.workers as u64);
+        let range = self.range_in(region);
+        let file = self.handle(range.file, false);
+        let len = std::num::NonZero::new(range.bytes() as u64);
+        let forget = || fadvise(file, range.offset(), len, Advice::DontNeed);
+        self.call(|| format!("forgetting {range:?}"), forget).expect("advice is taken");
     }
 
     /// The owner of the last region truncates the file within it, and extends it to its former size.
     fn cut(&mut self) {
-        if self.nth + 1 != self.arena.shape.workers {
+        if self.nth + 1 != self.run.shape.workers {
             return;
         }
-        let Some(place) = self.own_place() else { return };
-        let place = Place { sectors: self.versions(place).len() - place.first, ..place };
-        let is_busy = |pending: &Pending| matches!(pending, Pending::Write { place: other, .. } if other.pages().overlaps(place.pages()));
+        let Some(range) = self.own_range() else { return };
+        let range = SectorRange { sectors: self.versions(range).len() - range.first, ..range };
+        let is_busy = |pending: &Pending| matches!(pending, Pending::Write { range: other, .. } if other.pages().overlaps(range.pages()));
         if self.pending.values().any(is_busy) {
             return;
         }
-        let version = self.begin(place, true);
-        let (file, size) = (&self.either_handle(place.file), self.arena.size());
-        let cut = || ftruncate(file, place.offset()).and_then(|()| ftruncate(file, size));
-        match self.call(|| format!("cut at {place:?}"), cut) {
-            Ok(()) => self.versions(place).end(place.first, place.sectors, version),
-            Err(error) => self.fail(&format!("cut at {place:?}: {error}")),
+        let version = self.begin(range, true);
+        let (file, size) = (&self.either_handle(range.file), self.run.size());
+        let cut = || ftruncate(file, range.offset()).and_then(|()| ftruncate(file, size));
+        match self.call(|| format!("cut at {range:?}"), cut) {
+            Ok(()) => self.versions(range).end(range.first, range.sectors, version),
+            Err(error) => self.fail(&format!("cut at {range:?}: {error}")),
         }
     }
 
     fn open_again(&mut self) {
         let file = self.file();
-        let arena = self.arena;
+        let run = self.run;
         let open = || {
-            let buffered = arena.open(file, true, false);
+            let buffered = run.open(file, true, false);
             let map =
-                Mapping::new(&buffered, usize::try_from(arena.size()).unwrap(), true).expect("it is mapped");
-            Handles { buffered: Arc::new(buffered), direct: Arc::new(arena.open(file, true, true)), map }
+                Mapping::new(&buffered, usize::try_from(run.size()).unwrap(), true).expect("it is mapped");
+            Handles { buffered: Arc::new(buffered), direct: Arc::new(run.open(file, true, true)), map }
         };
         self.files[file] = self.call(|| "opening files".to_owned(), open);
     }
@@ -589,6 +596,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn own_path(arena: &Arena<'_>, nth: usize) -> PathBuf {
-    arena.dir.join(format!("own{nth}"))
+fn own_path(run: &TestRun<'_>, nth: usize) -> PathBuf {
+    run.dir.join(format!("own{nth}"))
 }

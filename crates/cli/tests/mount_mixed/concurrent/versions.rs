@@ -4,7 +4,6 @@
 //! *begun* before its call and is *over* when the call has returned. A read that began after a change was over must
 //! return it or a later one. No read may return a change that had not begun when the read ended. This holds for every
 //! kind of handle.
-//! was not begun when it ended. That holds for every kind of handle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! A crowd: many threads, of several users, use the same files through every kind of handle at once, each with many
-//! transfers in flight. The reads are checked against the writes, see [`versions`].
+//! Many threads, of several users, use the same files through every kind of handle at once, each with many transfers in
+//! flight. The reads are checked against the writes, see [`versions`].
 
 mod versions;
 mod worker;
@@ -21,7 +21,7 @@ use crate::mapping::Mapping;
 use crate::side::{Kind, Side};
 use crate::watch::Watch;
 
-/// The size of the crowd, and the interfaces that it uses.
+/// Number of threads and transfers, and size of the files and of the volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub workers: usize,
@@ -34,8 +34,8 @@ pub struct Shape {
     pub free: Option<u64>,
 }
 
-/// State that the workers share.
-struct Arena<'a> {
+/// The state of a run, which its workers share.
+struct TestRun<'a> {
     kind: Kind,
     shape: Shape,
     dir: PathBuf,
@@ -48,7 +48,7 @@ struct Arena<'a> {
     done: AtomicU64,
 }
 
-impl Arena<'_> {
+impl TestRun<'_> {
     fn path(&self, file: usize) -> PathBuf {
         self.dir.join(format!("shared{file}"))
     }
@@ -57,7 +57,7 @@ impl Arena<'_> {
         self.files[0].len() * SECTOR as u64
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         Instant::now() < self.deadline && !self.stop.load(Ordering::Relaxed)
     }
 
@@ -89,7 +89,7 @@ impl Arena<'_> {
     }
 
     /// Reads all files in every way. Each read must return every completed change.
-    fn look(&self, when: &str) {
+    fn check_files(&self, when: &str) {
         for (nth, versions) in self.files.iter().enumerate() {
             let oldest = versions.oldest(0, versions.len());
             let len = usize::try_from(self.size()).unwrap();
@@ -108,7 +108,7 @@ impl Arena<'_> {
     }
 }
 
-/// Runs a crowd for the duration `time`. `name` repeats its choices. Prints a notice and returns `None` if nothing
+/// Runs the workers for the duration `time`. `name` repeats their choices. Prints a notice and returns `None` if nothing
 /// can be mounted here.
 ///
 /// # Panics
@@ -117,7 +117,7 @@ pub fn run(name: &str, seed: u64, kind: Kind, block_size: u32, shape: Shape, tim
     let mut side = Side::mounted(kind, block_size)?;
     let watch = Watch::start(name, side.connection().cloned().into_iter().collect(), shape.workers + 1);
     let sectors = shape.region * shape.workers as u64;
-    let arena = Arena {
+    let run = TestRun {
         kind,
         shape,
         dir: side.dir(),
@@ -129,21 +129,21 @@ pub fn run(name: &str, seed: u64, kind: Kind, block_size: u32, shape: Shape, tim
         stop: AtomicBool::new(false),
         done: AtomicU64::new(0),
     };
-    watch.call(shape.workers, || "making files".to_owned(), || arena.make_files());
+    watch.call(shape.workers, || "making files".to_owned(), || run.make_files());
     if let Some(free) = shape.free {
         watch.call(shape.workers, || "filling the volume".to_owned(), || side.fill(free));
     }
     std::thread::scope(|scope| {
         for nth in 0..shape.workers {
-            let arena = &arena;
-            scope.spawn(move || Worker::new(arena, nth, seed).work());
+            let run = &run;
+            scope.spawn(move || Worker::new(run, nth, seed).work());
         }
     });
-    watch.call(shape.workers, || "comparing the files".to_owned(), || arena.look("after the crowd"));
+    watch.call(shape.workers, || "comparing the files".to_owned(), || run.check_files("after the run"));
     watch.call(shape.workers, || "mounting again".to_owned(), || side.mount_again(kind));
     // Not watched: the watch has looked up the connection before.
-    arena.look("mounted again");
-    println!("{kind:?}, {shape:?}: {} operations", arena.done.load(Ordering::Relaxed));
+    run.check_files("mounted again");
+    println!("{kind:?}, {shape:?}: {} operations", run.done.load(Ordering::Relaxed));
     drop(watch);
     side.finish();
     Some(())

@@ -55,7 +55,7 @@ struct Open {
 }
 
 /// The handles of a side.
-pub struct Hands {
+pub struct Handles {
     dir: PathBuf,
     slots: [Option<Open>; SLOTS],
     aio: Engine,
@@ -66,16 +66,16 @@ pub struct Hands {
     refused: Vec<(u64, i64)>,
 }
 
-impl Hands {
+impl Handles {
     /// Makes the files.
     pub fn new(dir: PathBuf) -> Self {
         User::Owner.enter();
         let engine = |kind| Engine::new(kind, 64).unwrap();
         let (aio, ring) = (engine(Kind::Aio), engine(Kind::Ring));
         let slots = std::array::from_fn(|_| None);
-        let hands = Self { dir, slots, aio, ring, user: Some(User::Owner), next: 0, refused: Vec::new() };
-        (0..FILES).for_each(|file| hands.make(file).unwrap());
-        hands
+        let handles = Self { dir, slots, aio, ring, user: Some(User::Owner), next: 0, refused: Vec::new() };
+        (0..FILES).for_each(|file| handles.make(file).unwrap());
+        handles
     }
 
     fn path(&self, file: usize) -> PathBuf {

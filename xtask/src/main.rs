@@ -51,7 +51,7 @@ enum Command {
         #[arg(long)]
         list: bool,
     },
-    /// The rules of the house: imports, locks, hazards, prose; reads the sources and builds nothing
+    /// The rules of the project: imports, locks, hazards, prose; reads the sources and builds nothing
     Tidy,
     /// Trees copied in and out over the matrix of mke2fs options, against the kernel
     Tree(Length),

@@ -9,7 +9,8 @@
 //! | [`device`] | devices that forward to another and interfere with its requests |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
-//! | [`file_op`], [`workload`] | random operations on one file, and on a volume, with a model of the latter |
+//! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
+//! | [`workload`] | random operations on a volume, with a model of it |
 //! | [`history`], [`linearizability`] | what threads did to one file, and whether one order of operations explains it |
 //! | [`durability`], [`crash_states`] | what must be found after a crash, and the states that a crash can leave |
 
@@ -19,6 +20,7 @@ pub mod command;
 pub mod crash_states;
 pub mod device;
 pub mod durability;
+pub mod file_model;
 pub mod file_op;
 pub mod full_volume;
 #[cfg(feature = "mount")]

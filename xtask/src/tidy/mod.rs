@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: reads the sources of all crates and reports what breaks the rules of the house.
+//! `cargo xtask tidy`: reads the sources of all crates and reports what breaks the rules of the project.
 //!
 //! Each rule is a file of its own that turns sources into [`Finding`]s. Nothing is built and nothing is changed.
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result, Write};
+use std::io::{Result, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::mapping::Mapping;
+use testkit::file_model::{FileModel, fill, index};
 use testkit::file_op::{MAX_SIZE, Op, Shape, Way};
 use testkit::fuse_mount::FuseMount;
 
@@ -20,12 +21,12 @@ const SHOWN: usize = 40;
 const SECTOR: u64 = 512;
 
 /// A file, its expected contents, and its last operations.
-pub struct Tested {
+pub struct FileUnderTest {
     fuse: FuseMount,
     options: String,
     block_size: u64,
     open: Option<Open>,
-    model: Vec<u8>,
+    model: FileModel,
     last: VecDeque<(u64, Op, bool)>,
     counts: Counts,
 }
@@ -74,14 +75,14 @@ impl Open {
     }
 }
 
-impl Tested {
+impl FileUnderTest {
     pub fn new(fuse: FuseMount, options: &str, block_size: u64) -> Self {
         let mut tested = Self {
             fuse,
             options: options.to_owned(),
             block_size,
             open: None,
-            model: Vec::new(),
+            model: FileModel::default(),
             last: VecDeque::new(),
             counts: Counts::default(),
         };
@@ -103,7 +104,7 @@ impl Tested {
     }
 
     pub fn shape(&self) -> Shape {
-        Shape { size: self.model.len() as u64, block: self.block_size }
+        self.model.shape(self.block_size)
     }
 
     /// Runs an operation on the file and on the model. If `mapped`, buffered reads and writes within the file use the
@@ -120,15 +121,15 @@ impl Tested {
             self.fail(&error.to_string());
         }
         let size = self.file().metadata().unwrap().len();
-        if size != self.model.len() as u64 {
-            self.fail(&format!("the size is {size}, not {}", self.model.len()));
+        if size != self.model.size() {
+            self.fail(&format!("the size is {size}, not {}", self.model.size()));
         }
     }
 
     fn is_mappable(&self, op: Op) -> bool {
         match op {
             Op::Read { way: Way::Buffered, offset, len } | Op::Write { way: Way::Buffered, offset, len } => {
-                offset + len <= self.model.len() as u64
+                offset + len <= self.model.size()
             }
             Op::SyncRange { .. } => true,
             _ => false,
@@ -146,7 +147,7 @@ impl Tested {
             Op::Write { offset, len, .. } => {
                 let data = data(nth, len);
                 mapping.write(offset, &data);
-                self.store(offset, &data);
+                self.model.store(offset, &data);
             }
             _ => mapping.sync(),
         }
@@ -160,40 +161,30 @@ impl Tested {
                 let (offset, len) = rounded(way, offset, len);
                 let data = data(nth, len);
                 self.ways().way(way).write_all_at(&data, offset)?;
-                self.store(offset, &data);
+                self.model.store(offset, &data);
             }
             Op::Append { way, len } => {
                 let data = data(nth, rounded(way, 0, len).1);
                 let files = if way == Way::Buffered { &self.ways().cached } else { &self.ways().direct };
                 (&files[AT_THE_END]).write_all(&data)?;
-                self.store(self.model.len() as u64, &data);
+                self.model.store(self.model.size(), &data);
             }
-            Op::SetLen { size } => {
-                self.file().set_len(size)?;
-                self.model.resize(at(size), 0);
-            }
+            Op::SetLen { size } => self.file().set_len(size)?,
             Op::Allocate { offset, len, keep_size } => {
                 self.allocate(FallocateFlags::empty(), offset, len, keep_size)?;
-                self.grow(offset + len, keep_size);
             }
-            Op::PunchHole { offset, len } => {
-                self.allocate(FallocateFlags::PUNCH_HOLE, offset, len, true)?;
-                self.zero(offset, len);
-            }
+            Op::PunchHole { offset, len } => self.allocate(FallocateFlags::PUNCH_HOLE, offset, len, true)?,
             Op::ZeroRange { offset, len, keep_size } => {
                 self.allocate(FallocateFlags::ZERO_RANGE, offset, len, keep_size)?;
-                self.grow(offset + len, keep_size);
-                self.zero(offset, len);
             }
             Op::CollapseRange { offset, len } => {
-                if self.shift(FallocateFlags::COLLAPSE_RANGE, offset, len)? {
-                    self.model.drain(at(offset)..at(offset + len));
+                if !self.shift(FallocateFlags::COLLAPSE_RANGE, offset, len)? {
+                    return Ok(());
                 }
             }
             Op::InsertRange { offset, len } => {
-                if self.shift(FallocateFlags::INSERT_RANGE, offset, len)? {
-                    let zeros = std::iter::repeat_n(0, at(len));
-                    self.model.splice(at(offset)..at(offset), zeros);
+                if !self.shift(FallocateFlags::INSERT_RANGE, offset, len)? {
+                    return Ok(());
                 }
             }
             Op::SyncRange { .. } => self.file().sync_data()?,
@@ -201,6 +192,7 @@ impl Tested {
             Op::SyncAll { way } => self.ways().way(way).sync_all()?,
             Op::Seek { offset } => self.seek(offset)?,
         }
+        self.model.apply(op);
         Ok(())
     }
 
@@ -222,8 +214,8 @@ impl Tested {
 
     fn read(&self, way: Way, offset: u64, len: u64) -> Result<()> {
         let (offset, len) = rounded(way, offset, len);
-        let mut buf = AlignedBuf::zeroed(at(len).next_multiple_of(4096));
-        let buf = &mut buf[..at(len)];
+        let mut buf = AlignedBuf::zeroed(index(len).next_multiple_of(4096));
+        let buf = &mut buf[..index(len)];
         buf.fill(0xee);
         let mut count = 0;
         while count < buf.len() {
@@ -243,37 +235,21 @@ impl Tested {
 
     /// Compares data that was read with the model.
     fn compare(&self, way: &str, seen: &[u8], offset: u64, len: u64) {
-        let start = at(offset).min(self.model.len());
-        let want = &self.model[start..at(offset + len).clamp(start, self.model.len())];
-        if seen.len() != want.len() {
-            self.fail(&format!("{way}: {} bytes at {offset}, not {}", seen.len(), want.len()));
-        }
-        if let Some(differs) = seen.iter().zip(want).position(|(seen, want)| seen != want) {
-            let (seen, want) = (seen[differs], want[differs]);
-            self.fail(&format!("{way}: byte {} is {seen:#x}, not {want:#x}", start + differs));
-        }
+        let compared = self.model.compare(seen, offset, len);
+        compared.unwrap_or_else(|error| self.fail(&format!("{way}: {error}")));
     }
 
     /// Checks that holes are zeros in the model, and that holes and data alternate.
     fn seek(&self, offset: u64) -> Result<()> {
-        let size = self.model.len() as u64;
-        let data = match seek(self.file(), SeekFrom::Data(offset)) {
-            Err(Errno::NXIO) => {
-                let rest = &self.model[at(offset.min(size))..];
-                if rest.iter().any(|&byte| byte != 0) {
-                    self.fail(&format!("no data from {offset} on"));
-                }
-                return Ok(());
+        let checked = match seek(self.file(), SeekFrom::Data(offset)) {
+            Err(Errno::NXIO) => self.model.check_no_data(offset),
+            data => {
+                let data = data?;
+                self.model.check_data_and_hole(offset, data, seek(self.file(), SeekFrom::Hole(data))?)
             }
-            data => data?,
         };
-        if data < offset || data >= size || self.model[at(offset)..at(data)].iter().any(|&byte| byte != 0) {
-            self.fail(&format!("data from {offset} on is at {data}"));
-        }
-        match seek(self.file(), SeekFrom::Hole(data))? {
-            hole if hole > data && hole <= size => Ok(()),
-            hole => Err(Error::new(ErrorKind::InvalidData, format!("data at {data}, and a hole at {hole}"))),
-        }
+        checked.unwrap_or_else(|error| self.fail(&error));
+        Ok(())
     }
 
     /// Compares the whole file with the model, through each handle.
@@ -283,7 +259,7 @@ impl Tested {
                 self.fail(&format!("{way:?}: {error}"));
             }
         }
-        let size = self.model.len() as u64;
+        let size = self.model.size();
         let seen = self.open.as_mut().unwrap().mapping.read(0, size);
         self.compare("mapped", &seen, 0, size);
     }
@@ -312,23 +288,6 @@ impl Tested {
         self.fuse.scratch().fsck();
     }
 
-    fn store(&mut self, offset: u64, data: &[u8]) {
-        let end = at(offset) + data.len();
-        self.model.resize(self.model.len().max(end), 0);
-        self.model[at(offset)..end].copy_from_slice(data);
-    }
-
-    fn grow(&mut self, end: u64, keep_size: bool) {
-        if !keep_size {
-            self.model.resize(self.model.len().max(at(end)), 0);
-        }
-    }
-
-    fn zero(&mut self, offset: u64, len: u64) {
-        let size = self.model.len();
-        self.model[at(offset).min(size)..at(offset + len).min(size)].fill(0);
-    }
-
     fn fail(&self, why: &str) -> ! {
         for (nth, op, mapped) in &self.last {
             eprintln!("{nth}: {op:?}{}", if *mapped { ", mapped if it can be" } else { "" });
@@ -348,29 +307,23 @@ fn rounded(way: Way, offset: u64, len: u64) -> (u64, u64) {
     }
 }
 
-/// Returns nonzero bytes that differ by offset and by operation, in memory aligned for direct I/O.
+/// Returns the data of an operation, in memory aligned for direct I/O.
 fn data(nth: u64, len: u64) -> impl std::ops::Deref<Target = [u8]> {
-    let mut buf = AlignedBuf::zeroed(at(len).next_multiple_of(4096));
-    for (place, byte) in (0..len).zip(buf.iter_mut()) {
-        *byte = u8::try_from((nth * 31 + place / 512 * 7 + place) % 251).unwrap() + 1;
-    }
-    Cut { buf, len: at(len) }
+    let mut buf = AlignedBuf::zeroed(index(len).next_multiple_of(4096));
+    fill(&mut buf[..index(len)], nth);
+    Prefix { buf, len: index(len) }
 }
 
-/// Returns the first bytes of a buffer.
-struct Cut {
+/// The first bytes of a buffer.
+struct Prefix {
     buf: AlignedBuf,
     len: usize,
 }
 
-impl std::ops::Deref for Cut {
+impl std::ops::Deref for Prefix {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         &self.buf[..self.len]
     }
-}
-
-fn at(offset: u64) -> usize {
-    usize::try_from(offset).unwrap()
 }

@@ -6,7 +6,7 @@
 mod file;
 mod mapping;
 
-use file::Tested;
+use file::FileUnderTest;
 use mapping::Mapping;
 use testkit::file_op::Op;
 use testkit::fuse_mount::FuseMount;
@@ -24,7 +24,7 @@ fn run(block_size: u64, options: &str) {
         return;
     }
     let mut rng = Rng::new(settings::seed(&what), block_size);
-    let mut tested = Tested::new(fuse, options, block_size);
+    let mut tested = FileUnderTest::new(fuse, options, block_size);
     for nth in 1..=settings::fsx_ops() {
         let op = Op::random(&mut rng, &tested.shape());
         tested.apply(nth, op, rng.chance(40));

@@ -6,7 +6,7 @@
 
 mod file;
 
-use file::Tested;
+use file::FileUnderTest;
 use testkit::file_op::Op;
 use testkit::rng::Rng;
 use testkit::settings;
@@ -20,7 +20,7 @@ fn run(block_size: u32, cache_size: u64, stream: u64) {
     let ops = settings::fsx_ops();
     let what = format!("blocks of {block_size}, a cache of {} KiB", cache_size >> 10);
     let mut rng = Rng::new(settings::seed(&what), stream);
-    let mut tested = Tested::new(block_size, cache_size);
+    let mut tested = FileUnderTest::new(block_size, cache_size);
     let watchdog = Watchdog::start(&what, 0, 1);
     for nth in 1..=ops {
         let op = Op::random(&mut rng, &tested.shape());

@@ -2,21 +2,23 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
+use super::dir_path::DirPath;
 use super::{DirItem, Metadata};
-use crate::error::Result;
-use crate::node::Node;
+use crate::engine::Use;
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId};
 use crate::sync::Arc;
 
 /// A directory that is listed, and its path.
 #[derive(Debug)]
 struct Listed {
     dir: Node,
-    path: PathBuf,
+    path: Arc<DirPath>,
 }
 
 /// An iterator over the entries of a directory, without `.` and `..`, from [`Volume::read_dir`](crate::Volume::read_dir).
@@ -27,7 +29,22 @@ struct Listed {
 pub struct ReadDir {
     listed: Arc<Listed>,
     batch: std::vec::IntoIter<DirItem>,
+    /// The cookie of the last entry that was returned.
+    returned: u64,
+    /// The cookie of the last entry of the batch.
     after: u64,
+    ended: bool,
+}
+
+/// A listing that was interrupted. It keeps no [`Node`].
+#[derive(Debug)]
+pub(crate) struct PausedDir {
+    dir: NodeId,
+    path: Arc<DirPath>,
+    /// The cookie of the last entry that was returned.
+    returned: u64,
+    /// The entries with this cookie that were not returned.
+    same_cookie: Vec<DirItem>,
     ended: bool,
 }
 
@@ -35,11 +52,40 @@ impl ReadDir {
     /// Begins at the first entry of a directory, whose path the entries' paths begin with.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`](crate::Error::NotDirectory).
+    /// [`Error::NotDirectory`].
     pub(crate) fn new(dir: Node, path: PathBuf) -> Result<Self> {
+        Self::with_path(dir, DirPath::top(path))
+    }
+
+    /// Begins at the first entry of the directory that `entry` names.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`]; the errors of [`DirEntry::node`].
+    pub(crate) fn below(entry: &DirEntry) -> Result<Self> {
+        Self::with_path(entry.node()?, DirPath::below(&entry.listed.path, entry.file_name()))
+    }
+
+    fn with_path(dir: Node, path: Arc<DirPath>) -> Result<Self> {
         dir.dir()?;
         let listed = Arc::new(Listed { dir, path });
-        Ok(Self { listed, batch: Vec::new().into_iter(), after: 0, ended: false })
+        Ok(Self { listed, batch: Vec::new().into_iter(), returned: 0, after: 0, ended: false })
+    }
+
+    /// Interrupts the listing.
+    pub(crate) fn pause(self) -> PausedDir {
+        let Self { listed, batch, returned, ended, .. } = self;
+        PausedDir {
+            dir: listed.dir.id(),
+            path: Arc::clone(&listed.path),
+            returned,
+            same_cookie: batch.take_while(|item| item.cookie == returned).collect(),
+            ended,
+        }
+    }
+
+    /// Returns the directory's name in bytes.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.listed.path.name().as_bytes()
     }
 
     /// Returns the directory.
@@ -57,12 +103,33 @@ impl ReadDir {
     }
 }
 
+impl PausedDir {
+    /// Returns the number of the directory.
+    pub(crate) fn ino(&self) -> InodeNo {
+        self.dir.ino
+    }
+
+    /// Continues the listing.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the directory was removed; corruption, failed reads.
+    pub(crate) fn resume(self, engine: &Use) -> Result<ReadDir> {
+        let Self { dir: NodeId { ino, generation }, path, returned, same_cookie, ended } = self;
+        let dir = engine
+            .node_by_number(ino, |core| core.generation == generation)?
+            .ok_or_else(|| Error::NotFound(path.to_path().display().to_string()))?;
+        let listing = ReadDir::with_path(dir, path)?;
+        Ok(ReadDir { batch: same_cookie.into_iter(), returned, after: returned, ended, ..listing })
+    }
+}
+
 impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(item) = self.batch.find(|item| !matches!(&item.name[..], b"." | b"..")) {
+                self.returned = item.cookie;
                 return Some(Ok(DirEntry { listed: Arc::clone(&self.listed), item }));
             }
             if self.ended {
@@ -93,10 +160,11 @@ impl DirEntry {
         self.dir_path().join(OsStr::from_bytes(&self.item.name))
     }
 
-    /// Returns the path of the directory, as it was given.
+    /// Returns the path of the directory, as it was given. An entry does not keep its path as one string, so that deep trees
+    /// need little memory: each call joins the names.
     #[must_use]
-    pub fn dir_path(&self) -> &Path {
-        &self.listed.path
+    pub fn dir_path(&self) -> PathBuf {
+        self.listed.path.to_path()
     }
 
     /// Returns the name.
@@ -125,7 +193,7 @@ impl DirEntry {
     /// Returns the inode that has the name now. Symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Error::NotFound`](crate::Error::NotFound) if the entry was removed; corruption, failed reads.
+    /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.
     pub fn node(&self) -> Result<Node> {
         self.listed.dir.lookup(&self.item.name)
     }

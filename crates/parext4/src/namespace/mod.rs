@@ -21,6 +21,7 @@
 mod attributes;
 mod create;
 mod dir;
+mod dir_path;
 mod find;
 mod htree;
 mod insert;
@@ -37,6 +38,7 @@ mod split;
 mod symlink;
 
 pub use attributes::Metadata;
+pub(crate) use iter::PausedDir;
 pub use iter::{DirEntry, ReadDir};
 pub use new_inode::{NewInode, Special};
 pub use read_dir::DirItem;

@@ -5,6 +5,7 @@ use std::path::Path;
 use parext4_format::inode::FileType;
 
 use super::Volume;
+use super::dir_stack::DirStack;
 use crate::error::{Error, Result};
 use crate::namespace::{DirEntry, ReadDir};
 
@@ -33,7 +34,7 @@ impl Volume {
     /// # Errors
     /// As [`read_dir`](Self::read_dir).
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
-        Ok(Walk { open: vec![self.read_dir(path)?] })
+        Ok(Walk(DirStack::new(self.read_dir(path)?)))
     }
 
     /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not change its target.
@@ -44,23 +45,15 @@ impl Volume {
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let root = self.resolve_no_follow(path)?;
-        let mut open = vec![(ReadDir::new(root, path.to_owned())?, None)];
-        while let Some((entries, _)) = open.last_mut() {
-            match entries.next() {
-                Some(entry) => {
-                    let entry = entry?;
-                    if entry.file_type() != FileType::Directory {
-                        entries.dir().unlink(entry.name())?;
-                        continue;
-                    }
-                    let child = ReadDir::new(entry.node()?, entry.path())?;
-                    check_no_loop(open.iter().map(|(above, _)| above), &child, &entry)?;
-                    open.push((child, Some(entry)));
-                }
+        let mut dirs = DirStack::new(ReadDir::new(root, path.to_owned())?);
+        while let Some(current) = dirs.current()? {
+            match current.next().transpose()? {
+                Some(entry) if entry.file_type() == FileType::Directory => dirs.enter(&entry)?,
+                Some(entry) => current.dir().unlink(entry.name())?,
                 None => {
-                    let emptied = open.pop().and_then(|(_, entry)| entry);
-                    if let (Some(entry), Some((above, _))) = (emptied, open.last()) {
-                        above.dir().rmdir(entry.name())?;
+                    let emptied = dirs.leave();
+                    if let (Some(emptied), Some(above)) = (emptied, dirs.current()?) {
+                        above.dir().rmdir(emptied.name())?;
                     }
                 }
             }
@@ -71,28 +64,25 @@ impl Volume {
 
 /// An iterator over all entries below a directory, from [`Volume::walk`].
 ///
-/// The walk is depth first, and yields a directory before its entries. It holds one batch of entries for each directory on
-/// the path to the current directory. An error ends the listing of one directory, and the walk continues with the next.
+/// The walk is depth first, and yields a directory before its entries. An error ends the listing of one directory, and the
+/// walk continues with the next.
+///
+/// Memory: for each directory on the path to the current one its name and position, and for at most 64 of them an open inode
+/// and one batch of entries.
 ///
 /// On a sound volume no directory contains itself. On a damaged one, an entry that leads back to a directory on the path to it
 /// is an [`Error::Loop`], and the walk does not follow it.
 #[derive(Debug)]
-pub struct Walk {
-    /// The directories on the path to the current one, which is last.
-    open: Vec<ReadDir>,
-}
+pub struct Walk(DirStack);
 
 impl Walk {
     /// Makes the directory that an entry names the current one.
     fn enter(&mut self, entry: &DirEntry) -> Result<()> {
-        let child = match entry.node().and_then(|node| ReadDir::new(node, entry.path())) {
+        match self.0.enter(entry) {
             // Another thread has removed or replaced the directory.
-            Err(Error::NotFound(_) | Error::NotDirectory(_)) => return Ok(()),
-            opened => opened?,
-        };
-        check_no_loop(self.open.iter(), &child, entry)?;
-        self.open.push(child);
-        Ok(())
+            Err(Error::NotFound(_) | Error::NotDirectory(_)) => Ok(()),
+            entered => entered,
+        }
     }
 }
 
@@ -100,27 +90,20 @@ impl Iterator for Walk {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some(entries) = self.open.last_mut() {
-            match entries.next() {
+        loop {
+            let current = match self.0.current() {
+                Ok(current) => current?,
+                // Another thread has removed the directory.
+                Err(Error::NotFound(_)) => continue,
+                Err(error) => return Some(Err(error)),
+            };
+            match current.next() {
                 Some(Ok(entry)) if entry.file_type() == FileType::Directory => {
                     return Some(self.enter(&entry).map(|()| entry));
                 }
                 Some(entry) => return Some(entry),
-                None => drop(self.open.pop()),
+                None => drop(self.0.leave()),
             }
         }
-        None
     }
-}
-
-/// Returns an error if the directory that `entry` names is one of its own ancestors.
-fn check_no_loop<'a>(
-    mut above: impl Iterator<Item = &'a ReadDir>,
-    child: &ReadDir,
-    entry: &DirEntry,
-) -> Result<()> {
-    if above.any(|open| open.dir().ino() == child.dir().ino()) {
-        return Err(Error::Loop(format!("{}: the directory contains itself", entry.path().display())));
-    }
-    Ok(())
 }

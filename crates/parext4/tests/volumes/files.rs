@@ -226,7 +226,7 @@ fn a_walk_meets_each_entry_once_and_follows_no_link() {
         assert_eq!(entry.path(), entry.dir_path().join(entry.file_name()));
         assert_eq!(entry.metadata().unwrap().file_type, entry.file_type());
         assert_eq!(entry.metadata().unwrap().ino, entry.ino());
-        assert!(entry.dir_path() == Path::new("/top") || seen.contains(entry.dir_path()), "depth first");
+        assert!(entry.dir_path() == Path::new("/top") || seen.contains(&entry.dir_path()), "depth first");
         assert!(seen.insert(entry.path()));
     }
     assert_eq!(seen, expected);

@@ -1,8 +1,8 @@
 //! `ls`: lists directories.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 /// The longest path of a directory below the listed one, in bytes, as for programs on a mounted volume (`PATH_MAX`). Bounds
-/// the memory for directories that wait to be listed.
+/// the length of the output.
 const MAX_PATH: usize = 4096;
 
 /// Runs the command.
@@ -62,6 +62,28 @@ impl Line {
         let is_link = node.file_type() == FileType::Symlink;
         let target = is_link.then(|| node.read_link()).transpose()?;
         Ok(Self { name, metadata: node.metadata(), target })
+    }
+}
+
+/// A directory that waits to be listed.
+struct Waiting {
+    /// Length of the path of the directory above.
+    above: usize,
+    /// Its name; empty for the directory where the listing begins.
+    name: Vec<u8>,
+    dir: NodeId,
+}
+
+impl Waiting {
+    /// Returns its path. `path` is the path of the directory above, or continues it.
+    fn path(&self, path: OsString) -> OsString {
+        let mut bytes = path.into_vec();
+        bytes.truncate(self.above);
+        let mut path = PathBuf::from(OsString::from_vec(bytes));
+        if !self.name.is_empty() {
+            path.push(OsStr::from_bytes(&self.name));
+        }
+        path.into_os_string()
     }
 }
 
@@ -96,14 +118,18 @@ impl<'a> Lister<'a> {
     }
 
     /// Lists a directory and, if asked, all directories below it. Does not recurse, because the image decides how deep the
-    /// tree is.
-    fn directories(&mut self, volume: &Volume, path: PathBuf, dir: NodeId) -> Result<()> {
+    /// tree is. All directories that wait share one path.
+    fn directories(&mut self, volume: &Volume, top: PathBuf, dir: NodeId) -> Result<()> {
         let mut visited = Visited::default();
-        let mut waiting = vec![(path, dir)];
+        let mut path = top.into_os_string();
+        let mut waiting = vec![Waiting { above: path.len(), name: Vec::new(), dir }];
         let mut first = true;
-        while let Some((path, dir)) = waiting.pop() {
-            let name = || InImage { image: &self.args.path.image, path: &path }.to_string();
-            let dir = volume.node(dir).with_context(name)?;
+        while let Some(next) = waiting.pop() {
+            // The listed directory is below, or is, the directory above the next one.
+            path = next.path(path);
+            let path = Path::new(&path);
+            let name = || InImage { image: &self.args.path.image, path }.to_string();
+            let dir = volume.node(next.dir).with_context(name)?;
             visited.enter(&dir).with_context(name)?;
             if self.args.recursive && !self.args.json {
                 let gap = if std::mem::take(&mut first) { "" } else { "\n" };
@@ -112,27 +138,27 @@ impl<'a> Lister<'a> {
                 writeln!(self.out, ":")?;
             }
             let mut subdirs = Vec::new();
-            let lines = self.read(&path, &dir, &mut subdirs).with_context(name)?;
-            self.print(&path, &lines)?;
+            let lines = self.read(path, &dir, &mut subdirs).with_context(name)?;
+            self.print(path, &lines)?;
             waiting.extend(subdirs.into_iter().rev());
         }
         Ok(())
     }
 
-    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<(PathBuf, NodeId)>) -> Result<Vec<Line>> {
+    fn read(&self, path: &Path, dir: &Node, subdirs: &mut Vec<Waiting>) -> Result<Vec<Line>> {
+        let above = path.as_os_str().len();
         let mut items = tree::entries(dir).collect::<Result<Vec<_>>>()?;
         items.retain(|item| self.args.all || !item.name.starts_with(b"."));
         items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut lines = Vec::with_capacity(items.len());
         for item in items {
             let node = dir.lookup(&item.name)?;
-            lines.push(Line::new(item.name, &node)?);
             if self.args.recursive && node.file_type() == FileType::Directory {
-                let name = lines.last().map_or(&[][..], |line| &line.name);
-                let path = path.join(OsStr::from_bytes(name));
-                ensure!(path.as_os_str().len() < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
-                subdirs.push((path, node.id()));
+                let len = above + 1 + item.name.len();
+                ensure!(len < MAX_PATH, "a path below it is longer than {MAX_PATH} bytes");
+                subdirs.push(Waiting { above, name: item.name.clone(), dir: node.id() });
             }
+            lines.push(Line::new(item.name, &node)?);
         }
         Ok(lines)
     }

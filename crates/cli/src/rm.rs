@@ -4,11 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use parext4::{FileType, Node, Volume};
+use parext4::{FileType, Volume};
 
 use crate::image;
 use crate::image_path::ImagePath;
-use crate::tree::{self, Visited};
 
 /// Remove files or trees from a volume
 #[derive(Debug, clap::Args)]
@@ -45,45 +44,5 @@ fn remove(volume: &Volume, path: &Path, recursive: bool) -> Result<()> {
     if !recursive {
         bail!("is a directory; use -r to remove it and all that is in it");
     }
-    remove_tree(parent, name.as_bytes().to_vec(), node)
-}
-
-/// A directory that is being emptied; it is removed by `name` from `parent` when it is empty.
-struct Level {
-    parent: Node,
-    name: Vec<u8>,
-    dir: Node,
-    /// Its subdirectories that are not removed yet.
-    subdirs: Vec<(Vec<u8>, Node)>,
-}
-
-/// Removes directory `name` of `parent`. Does not recurse, because the image decides how deep the tree is.
-fn remove_tree(parent: Node, name: Vec<u8>, dir: Node) -> Result<()> {
-    let mut visited = Visited::default();
-    let mut levels = vec![empty(&mut visited, parent, name, dir)?];
-    while let Some(level) = levels.last_mut() {
-        if let Some((name, dir)) = level.subdirs.pop() {
-            let parent = level.dir.clone();
-            levels.push(empty(&mut visited, parent, name, dir)?);
-        } else if let Some(Level { parent, name, .. }) = levels.pop() {
-            parent.rmdir(&name)?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes all entries of `dir` except subdirectories.
-fn empty(visited: &mut Visited, parent: Node, name: Vec<u8>, dir: Node) -> Result<Level> {
-    visited.enter(&dir)?;
-    let mut subdirs = Vec::new();
-    for item in tree::entries(&dir) {
-        let item = item?;
-        let node = dir.lookup(&item.name)?;
-        if node.file_type() == FileType::Directory {
-            subdirs.push((item.name, node));
-        } else {
-            dir.unlink(&item.name)?;
-        }
-    }
-    Ok(Level { parent, name, dir, subdirs })
+    Ok(volume.remove_dir_all(path)?)
 }

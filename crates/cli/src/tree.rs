@@ -8,8 +8,8 @@ use anyhow::{Result, bail, ensure};
 use parext4::{DirItem, InodeNo, Node};
 
 /// Iterator over the entries of a directory except "." and ".."; reads them in batches.
-pub struct Entries<'a> {
-    dir: &'a Node,
+pub struct Entries {
+    dir: Node,
     /// The cookie of the last entry of the batch.
     after: u64,
     batch: std::vec::IntoIter<DirItem>,
@@ -17,11 +17,11 @@ pub struct Entries<'a> {
 }
 
 /// Iterates over the entries of `dir`.
-pub fn entries(dir: &Node) -> Entries<'_> {
-    Entries { dir, after: 0, batch: Vec::new().into_iter(), ended: false }
+pub fn entries(dir: &Node) -> Entries {
+    Entries { dir: dir.clone(), after: 0, batch: Vec::new().into_iter(), ended: false }
 }
 
-impl Iterator for Entries<'_> {
+impl Iterator for Entries {
     type Item = Result<DirItem>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -41,7 +41,12 @@ impl Iterator for Entries<'_> {
     }
 }
 
-impl Entries<'_> {
+impl Entries {
+    /// Returns the directory.
+    pub fn dir(&self) -> &Node {
+        &self.dir
+    }
+
     fn refill(&mut self) -> Result<()> {
         let batch = self.dir.read_dir(self.after)?;
         match batch.last() {

@@ -85,7 +85,7 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
     let (progress, source) = (Progress::new(args.quiet), args.src.clone());
     let shared = Arc::new(Shared { progress, is_root, source, dest: dest.clone() });
     let mut walker = Walker::new(Arc::clone(&shared));
-    transfer::run(threads, || (), |jobs| walker.entry(jobs, node, dest))?;
+    transfer::run(threads, || (), |jobs| walker.tree(jobs, node, dest))?;
     walker.finish(volume)?;
     Ok(shared.progress.summary())
 }

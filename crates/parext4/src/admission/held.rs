@@ -1,7 +1,7 @@
 //! The driver of blocking calls: it takes an operation through the steps of [`Transfer`], blocks until the range is
 //! granted, and holds it until the call ends.
 
-use rangelock::{RangeLock, Request};
+use rangelock::{RangeGuard, RangeLock, Request};
 
 use super::transfer::{EndClaim, RangeRequest, Transfer};
 use super::{Admission, Granted};
@@ -71,11 +71,11 @@ impl Node {
     /// The errors of [`Transfer::request`] and [`Transfer::granted`]. After an error, the call holds, announces and
     /// claims nothing.
     #[inline]
-    pub(crate) fn acquire_settling(
-        &self,
+    pub(crate) fn acquire_settling<'a>(
+        &'a self,
         transfer: &mut Transfer,
-        settle: impl Fn(&Self, Operation) -> Result<bool> + Copy,
-    ) -> Result<Option<HeldRange<'_>>> {
+        settle: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool> + Copy,
+    ) -> Result<Option<HeldRange<'a>>> {
         loop {
             let queued = match transfer.request(self, |request| Ok(self.queue(&request))) {
                 Ok(Some(queued)) => queued,
@@ -85,27 +85,55 @@ impl Node {
                     return Err(error);
                 }
             };
-            let _held = hold(Rank::Range);
-            let Queued { request, here: _here } = queued;
+            let held = hold(Rank::Range);
+            let Queued { request, here } = queued;
             let guard = request.wait();
             if let Some(waited) = guard.waited() {
-                self.note_wait(waited, _here.as_ref());
+                self.note_wait(waited, here.as_ref());
             }
-            let hold = Hold::new(guard);
-            if let Some(Granted { admission, runs }) = transfer.granted(self, &hold, settle)? {
-                let claim = transfer.take_claim();
-                return Ok(Some(HeldRange {
-                    admission,
-                    runs,
-                    node: self,
-                    claim,
-                    is_done: false,
-                    hold,
-                    _here,
-                    _held,
-                }));
+            if let Some(held) = self.confirm_granted(transfer, guard, (here, held), settle)? {
+                return Ok(Some(held));
             }
         }
+    }
+
+    /// Acquires the range of an operation that has neither an end to announce nor pages to settle. Returns `None` if
+    /// another operation holds part of it.
+    ///
+    /// # Errors
+    /// A corrupt map.
+    pub(crate) fn try_acquire(&self, operation: Operation) -> Result<Option<HeldRange<'_>>> {
+        let (mut transfer, held) = (Transfer::new(operation), hold(Rank::Range));
+        let ranges = &self.inode.ranges;
+        let lock =
+            |request: RangeRequest| Ok(ranges.try_lock(request.admission.range, request.admission.mode));
+        match transfer.request(self, lock)?.flatten() {
+            Some(guard) => self.confirm_granted(&mut transfer, guard, (None, held), |_, _, _| Ok(false)),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the held range, or `None` if the operation must release it and request again.
+    #[inline]
+    fn confirm_granted<'a>(
+        &'a self,
+        transfer: &mut Transfer,
+        guard: RangeGuard<'a>,
+        (here, held): (Option<ActiveOperation<&'a ActiveOperations>>, Held),
+        settle: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool>,
+    ) -> Result<Option<HeldRange<'a>>> {
+        let hold = Hold::new(guard);
+        let granted = transfer.granted(self, &hold, settle)?;
+        Ok(granted.map(|Granted { admission, runs }| HeldRange {
+            admission,
+            runs,
+            node: self,
+            claim: transfer.take_claim(),
+            is_done: false,
+            hold,
+            _here: here,
+            _held: held,
+        }))
     }
 
     /// Queues for a range without waiting. The lock order matters only once the caller waits.

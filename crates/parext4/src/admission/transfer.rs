@@ -10,7 +10,7 @@
 
 use std::ops::Deref;
 
-use rangelock::{ByteRange, Mode, RangeLock};
+use rangelock::{ByteRange, RangeLock};
 
 use super::widening::{WidenedRange, widening};
 use super::{Admission, plan};
@@ -245,9 +245,9 @@ impl Transfer {
         &mut self,
         node: &Node,
         hold: &Hold<L>,
-        settle: impl FnOnce(&Node, Operation) -> Result<bool>,
+        settle: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
-        let granted = self.confirm(node, hold.granted(), settle);
+        let granted = self.confirm(node, hold, settle);
         if granted.is_err() {
             self.claim.settle(node, false);
         }
@@ -255,11 +255,11 @@ impl Transfer {
     }
 
     #[inline]
-    fn confirm(
+    fn confirm<L: Deref<Target = RangeLock>>(
         &mut self,
         node: &Node,
-        held: (ByteRange, Mode),
-        settle: impl FnOnce(&Node, Operation) -> Result<bool>,
+        hold: &Hold<L>,
+        settle: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
         if let EndClaim::Claimed(claim) = self.claim
             && !node.inode.tail.lock().holds(claim)
@@ -267,7 +267,7 @@ impl Transfer {
             self.claim.settle(node, false);
             return Ok(None);
         }
-        let granted = node.plan_held(self.requested(), held, settle)?;
+        let granted = node.plan_held(self.requested(), hold, settle)?;
         if granted.is_none() {
             when_planted!(Fault::ClaimAgain, self.claim.settle(node, false));
         }
@@ -398,15 +398,16 @@ pub(crate) struct Granted {
 }
 
 impl Node {
-    /// Plans `operation` under a held range and mode, and plans again if `settle` may have changed blocks. Returns
-    /// `None` if the operation now needs more. A range larger than needed is kept.
+    /// Plans `operation` under a hold, and plans again if `settle` may have changed blocks. Returns `None` if the
+    /// operation now needs more. A range larger than needed is kept.
     #[inline]
-    fn plan_held(
+    fn plan_held<L: Deref<Target = RangeLock>>(
         &self,
         operation: Operation,
-        (range, mode): (ByteRange, Mode),
-        settle: impl FnOnce(&Self, Operation) -> Result<bool>,
+        hold: &Hold<L>,
+        settle: impl FnOnce(&Self, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
+        let (range, mode) = hold.granted();
         let plan_now = || -> Result<Option<Granted>> {
             let facts = self.facts(operation)?;
             let admission = plan(operation, &facts.state, self.engine.policy);
@@ -414,7 +415,7 @@ impl Node {
         };
         let mut granted = plan_now()?;
         // Settling allocates and converts the blocks of dirty pages, so the first plan may be outdated.
-        if granted.is_some() && settle(self, operation)? {
+        if granted.is_some() && settle(self, hold, operation)? {
             granted = plan_now()?;
         }
         if let Some(Granted { admission, .. }) = &granted {

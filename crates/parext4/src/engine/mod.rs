@@ -5,7 +5,6 @@
 
 mod commit_hooks;
 mod commit_timer;
-mod discard;
 mod error_record;
 mod idle_cache;
 mod in_flight;

@@ -1,8 +1,9 @@
 //! Deleting an inode without names and users, and finishing a truncation.
 
 use parext4_format::BlockRange;
-use rangelock::ByteRange;
+use rangelock::{ByteRange, Mode};
 
+use super::Hold;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::engine::{Engine, Orphans};
@@ -21,8 +22,8 @@ impl Engine {
         self.check_writable()?;
         let _held = hold(Rank::Range);
         // No user is left, but a background thread may be freeing its preallocated blocks.
-        let _alone = inode.ranges.exclusive(ByteRange::ALL);
-        self.discard_pages(inode, 0..u32::MAX);
+        let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
+        self.discard_pages(inode, alone.pages(self, inode, 0..u32::MAX, Mode::Exclusive));
         if inode.has_body() {
             self.free_tail(inode, BlockRange::ALL)?;
         }

@@ -1,10 +1,14 @@
 //! A held range of a file, as proof for functions that rely on it.
 
-use std::ops::Deref;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
 
 use rangelock::{ByteRange, Guard, Mode, RangeLock};
 
 use super::Node;
+use crate::engine::Engine;
+use crate::inode::Inode;
+use crate::page_cache::PAGE;
 use crate::policy::Policy;
 
 /// A held range of one file. Functions that rely on it borrow it.
@@ -37,14 +41,60 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
     /// policies that lock whole files, one byte stands for the file.
     #[inline]
     pub(crate) fn assert_covers(&self, node: &Node, offset: u64, end: u64, mode: Mode) {
+        self.check(&node.engine, &node.inode, (offset, end), mode);
+    }
+
+    /// Returns the proof that it covers `pages` of a file in `mode` or exclusively, which it asserts in debug builds.
+    #[inline]
+    pub(crate) fn pages(
+        &self,
+        engine: &Engine,
+        inode: &Inode,
+        pages: Range<u32>,
+        mode: Mode,
+    ) -> HeldPages<'_> {
+        let byte_of = |page: u32| u64::from(page) * PAGE as u64;
+        self.check(engine, inode, (byte_of(pages.start), byte_of(pages.end)), mode);
+        HeldPages { start: pages.start, end: pages.end, hold: PhantomData }
+    }
+
+    #[inline]
+    fn check(&self, engine: &Engine, inode: &Inode, (offset, end): (u64, u64), mode: Mode) {
         let Some(guard) = &self.guard else { return };
-        debug_assert!(guard.is_of(&node.inode.ranges), "the range of another file is held");
+        debug_assert!(guard.is_of(&inode.ranges), "the range of another file is held");
         let covers = offset >= end || guard.range().contains(&ByteRange::new(offset, end));
         debug_assert!(
-            node.engine.policy != Policy::Range || covers && (mode == Mode::Shared || guard.mode() == mode),
+            engine.policy != Policy::Range || covers && (mode == Mode::Shared || guard.mode() == mode),
             "{:?} {:?} is held, not {mode:?} [{offset}, {end})",
             guard.mode(),
             guard.range(),
         );
+    }
+}
+
+/// Pages of one file whose bytes a [`Hold`] covers. Functions that write back or drop pages get them in this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPages<'h> {
+    start: u32,
+    end: u32,
+    hold: PhantomData<&'h ()>,
+}
+
+impl HeldPages<'_> {
+    /// All pages, without a hold: what a planted fault uses in place of pages that are held.
+    pub(crate) const UNHELD: Self = Self { start: 0, end: u32::MAX, hold: PhantomData };
+
+    /// Returns the indexes of the pages.
+    #[inline]
+    pub(crate) fn range(self) -> Range<u32> {
+        self.start..self.end
+    }
+
+    /// Returns the pages of `part`, all of which are among these.
+    #[inline]
+    pub(crate) fn part(self, part: Range<u32>) -> Self {
+        let is_part = part.is_empty() || self.start <= part.start && part.end <= self.end;
+        debug_assert!(is_part, "pages {:?} are held, not {part:?}", self.range());
+        Self { start: part.start, end: part.end, hold: PhantomData }
     }
 }

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod delete;
+mod discard;
 mod flags;
 mod hold;
 mod id;
@@ -14,7 +15,7 @@ mod sync;
 use parext4_format::inode::FileType;
 use parext4_format::{FileBlock, InodeNo};
 
-pub(crate) use hold::Hold;
+pub(crate) use hold::{HeldPages, Hold};
 pub use id::NodeId;
 
 use crate::credentials::Credentials;

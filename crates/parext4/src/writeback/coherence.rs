@@ -4,15 +4,14 @@
 //! read or changed, and a page is dropped before its blocks change. A direct operation holds the ranges of whole pages, so no
 //! page is created in its way. Not responsible for acquiring the range: [`admission`](crate::admission) does that.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use rangelock::{ByteRange, Mode, RangeLock};
 
-use super::HowToHold;
 use crate::admission::{HeldRange, Transfer};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
-use crate::node::{Hold, Node};
+use crate::node::{HeldPages, Hold, Node};
 use crate::operation::Operation;
 use crate::page_cache::PAGE;
 
@@ -42,18 +41,22 @@ impl Node {
         Ok(held)
     }
 
-    /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O has none.
-    /// Returns true if blocks may have changed meanwhile.
+    /// Prepares the pages in the way of an operation that holds its range. A file that was never opened for buffered I/O
+    /// has none. Returns true if blocks may have changed meanwhile.
     ///
     /// # Errors
     /// Returns an error if dirty pages cannot be written back. They stay dirty.
-    pub(crate) fn make_coherent(&self, operation: Operation) -> Result<bool> {
+    pub(crate) fn make_coherent<L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &Hold<L>,
+        operation: Operation,
+    ) -> Result<bool> {
         if guarded!(Fault::PagesKept, self.inode.cached()).is_none() {
             return Ok(false);
         }
         match operation {
             Operation::Read { offset, end } if offset < end => {
-                self.write_back(pages_of(ByteRange::new(offset, end)), HowToHold::Already)?;
+                self.write_back_held(self.held_pages(hold, ByteRange::new(offset, end), Mode::Shared))?;
             }
             // The device has the earlier data if the operation fails or starts over.
             Operation::Write { offset, end }
@@ -61,42 +64,53 @@ impl Node {
             | Operation::ZeroRange { offset, end, .. }
                 if offset < end =>
             {
-                self.move_out(pages_of(ByteRange::new(offset, end)))?;
+                self.move_out(self.held_pages(hold, ByteRange::new(offset, end), Mode::Exclusive))?;
             }
             // All blocks from `offset` on move.
             Operation::CollapseRange { offset, .. } | Operation::InsertRange { offset, .. } => {
-                self.move_out(pages_of(ByteRange::starting_at(offset)))?;
+                self.move_out(self.held_pages(hold, ByteRange::starting_at(offset), Mode::Exclusive))?;
             }
             Operation::PunchHole { offset, end } => {
                 // The dropped pages will not raise the size by their write-back.
                 self.raise_disk_size(end.min(self.inode.size()))?;
-                self.move_edges_out(ByteRange::new(offset, end))?;
+                self.move_edges_out(hold, ByteRange::new(offset, end))?;
             }
             Operation::SetLen { size } => {
-                self.move_edges_out(ByteRange::starting_at(size.min(self.inode.size())))?
+                self.move_edges_out(hold, ByteRange::starting_at(size.min(self.inode.size())))?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Writes back pages and drops them. The caller holds their range exclusively.
-    fn move_out(&self, pages: Range<u32>) -> Result<()> {
-        guarded!(Fault::DroppedUnwritten, self.write_back(pages.clone(), HowToHold::Already)?);
+    /// Returns the pages that `range` touches, which `hold` covers as a whole.
+    fn held_pages<'h, L: Deref<Target = RangeLock>>(
+        &self,
+        hold: &'h Hold<L>,
+        range: ByteRange,
+        mode: Mode,
+    ) -> HeldPages<'h> {
+        hold.pages(&self.engine, &self.inode, pages_of(range), mode)
+    }
+
+    /// Writes back pages and drops them.
+    fn move_out(&self, pages: HeldPages<'_>) -> Result<()> {
+        guarded!(Fault::DroppedUnwritten, self.write_back_held(pages)?);
         self.engine.discard_pages(&self.inode, pages);
         Ok(())
     }
 
     /// Writes back and drops the pages that are partly in `range`. The caller [drops](Self::drop_cached) the pages that are
-    /// wholly in `range` once their blocks are gone, because the operation may still fail. The caller holds the ranges of all of
-    /// them exclusively, so no other thread begins to write them back.
-    fn move_edges_out(&self, range: ByteRange) -> Result<()> {
-        let (pages, whole) = (pages_of(range), whole_pages(range.start()..range.end()));
+    /// wholly in `range` once their blocks are gone, because the operation may still fail. `hold` covers all of them
+    /// exclusively, so no other thread begins to write them back.
+    fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
+        let pages = self.held_pages(hold, range, Mode::Exclusive);
+        let whole = whole_pages(range.start()..range.end());
         if whole.is_empty() {
             return self.move_out(pages);
         }
-        self.move_out(pages.start..whole.start)?;
-        self.move_out(whole.end..pages.end)?;
+        self.move_out(pages.part(pages.range().start..whole.start))?;
+        self.move_out(pages.part(whole.end..pages.range().end))?;
         if let Some(cached) = self.inode.cached() {
             cached.pages.wait_write_back(whole);
         }
@@ -105,8 +119,8 @@ impl Node {
 
     /// Drops the pages that lie in `range` as a whole, whose data has gone.
     pub(crate) fn drop_cached(&self, hold: &Hold<&RangeLock>, range: ByteRange) {
-        hold.assert_covers(self, range.start(), range.end(), Mode::Exclusive);
-        self.engine.discard_pages(&self.inode, whole_pages(range.start()..range.end()));
+        let pages = whole_pages(range.start()..range.end());
+        self.engine.discard_pages(&self.inode, hold.pages(&self.engine, &self.inode, pages, Mode::Exclusive));
     }
 
     /// Returns [`Error::WouldBlock`] if the operation would have to write back pages or wait for them.
@@ -125,9 +139,10 @@ impl Node {
         Ok(())
     }
 
-    /// Blocks until the page at byte `at` is not being written back. The caller holds a part of the page's range exclusively, so
-    /// no thread begins to write it back again.
-    pub(crate) fn wait_for_write_back_at(&self, at: u64) {
+    /// Blocks until the page at byte `at` is not being written back. `hold` covers the bytes of that block before `at`
+    /// exclusively, so no thread begins to write the page back again.
+    pub(crate) fn wait_for_write_back_at<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, at: u64) {
+        hold.assert_covers(self, at - at % self.engine.block_size(), at, Mode::Exclusive);
         if let Some(cached) = self.inode.cached() {
             let pages = pages_of(ByteRange::new(at, at.saturating_add(1)));
             cached.pages.wait_write_back(pages);
@@ -142,7 +157,7 @@ impl Node {
         if self.inode.cached().is_none() {
             return Ok(());
         }
-        self.write_back(0..u32::MAX, HowToHold::Wait)
+        self.write_back(0..u32::MAX)
     }
 }
 

@@ -12,7 +12,6 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::HowToHold;
 use crate::dirty_files::{Wakes, WriterSlot};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -74,7 +73,7 @@ impl Engine {
                 // The pages that failed may belong to other files. The writer fails only if its own file cannot be written back.
                 Err(_) => {
                     drop(cleaner_slot);
-                    return node.write_back(0..u32::MAX, HowToHold::Wait);
+                    return node.write_back(0..u32::MAX);
                 }
             }
         }
@@ -160,7 +159,7 @@ impl Engine {
         for inode in self.dirty.prioritize_all() {
             let Some(cached) = inode.cached() else { continue };
             if let Some(node) = Node::for_own_thread(self, &inode) {
-                result = result.and(node.write_back(0..u32::MAX, HowToHold::Wait));
+                result = result.and(node.write_back(0..u32::MAX));
             }
             self.dirty.remove_if_clean(&inode, cached);
         }

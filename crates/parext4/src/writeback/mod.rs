@@ -17,20 +17,21 @@ mod units;
 
 use std::ops::Range;
 
+use rangelock::Mode;
+
 pub(crate) use coherence::{page_of, pages_of, whole_pages};
 pub(crate) use units::Units;
 
 use self::page_runs::{Contents, PageCollector, PageRun};
-use crate::admission::{Blocks, FileState, Transfer, plan};
+use crate::admission::Transfer;
 use crate::dirty_files::BATCH;
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Cached;
-use crate::node::Node;
+use crate::node::{HeldPages, Node};
 use crate::operation::Operation;
 use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Rank, hold};
 
 /// The limits of a batch.
 const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
@@ -42,9 +43,9 @@ const HELP_FROM_PAGES: u32 = 256;
 
 /// How the thread that writes back acquires the range of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HowToHold {
-    /// The caller holds it.
-    Already,
+enum HowToHold<'h> {
+    /// The caller holds the range of all these pages.
+    Already(HeldPages<'h>),
     /// The thread blocks until the range is free.
     Wait,
     /// The thread skips a run whose range another operation holds.
@@ -52,11 +53,21 @@ pub(crate) enum HowToHold {
 }
 
 impl Node {
-    /// Writes back the dirty pages of `pages`, and blocks until other threads have written back theirs.
+    /// Writes back the dirty pages of `pages`, and blocks until other threads have written back theirs. The caller holds
+    /// no range.
     ///
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
-    pub(crate) fn write_back(&self, pages: Range<u32>, how: HowToHold) -> Result<()> {
+    pub(crate) fn write_back(&self, pages: Range<u32>) -> Result<()> {
+        self.write_back_pages(pages, HowToHold::Wait)
+    }
+
+    /// As [`write_back`](Self::write_back), for pages whose range the caller holds.
+    pub(crate) fn write_back_held(&self, pages: HeldPages<'_>) -> Result<()> {
+        self.write_back_pages(pages.range(), HowToHold::Already(pages))
+    }
+
+    fn write_back_pages(&self, pages: Range<u32>, how: HowToHold<'_>) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         loop {
             let failures = cached.failures.settled();
@@ -73,7 +84,7 @@ impl Node {
     }
 
     /// Writes back the dirty pages of `pages` that no other thread is writing back.
-    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold) -> Result<()> {
+    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold<'_>) -> Result<()> {
         let (mut from, mut written) = (pages.start, 0);
         loop {
             let runs = cached.pages.dirty_runs(from..pages.end, LIMITS);
@@ -105,14 +116,18 @@ impl Node {
     }
 
     /// Writes back runs of dirty pages, in ascending order. Returns the number of pages, and the page to continue at.
-    fn write_back_runs(&self, cached: &Cached, runs: &[Range<u32>], how: HowToHold) -> Result<(u32, u32)> {
+    fn write_back_runs(
+        &self,
+        cached: &Cached,
+        runs: &[Range<u32>],
+        how: HowToHold<'_>,
+    ) -> Result<(u32, u32)> {
         self.engine.health.check()?;
         let writing = cached.writing();
         let (mut page_runs, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
         for run in runs {
             // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
-            let how_now =
-                if page_runs.is_empty() || how == HowToHold::Already { how } else { HowToHold::Try };
+            let how_now = if how == HowToHold::Wait && !page_runs.is_empty() { HowToHold::Try } else { how };
             match self.begin_runs_held(cached, run.clone(), how_now, how, &mut contents)? {
                 Some(more) => page_runs.extend(more),
                 None if how == HowToHold::Wait => break,
@@ -136,41 +151,37 @@ impl Node {
         &self,
         cached: &'a Cached,
         run: Range<u32>,
-        hold_how: HowToHold,
-        how: HowToHold,
+        hold_how: HowToHold<'_>,
+        how: HowToHold<'_>,
         contents: &mut Contents,
     ) -> Result<Option<Vec<PageRun<'a>>>> {
         let (offset, end) = (byte_of(run.start), byte_of(run.end));
         let operation = Operation::WriteBack { offset, end };
-        match hold_how {
-            HowToHold::Already => Ok(Some(self.begin_runs(cached, run, how, contents))),
-            HowToHold::Wait => {
-                // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
-                let _held = self.acquire_settling(&mut Transfer::new(operation), |_, _| Ok(false))?;
-                Ok(Some(self.begin_runs(cached, run, how, contents)))
+        let held = match hold_how {
+            HowToHold::Already(pages) => {
+                return Ok(Some(self.begin_runs(cached, pages.part(run), how, contents)));
             }
-            HowToHold::Try => {
-                let plan = plan(operation, &self.state_for_cache(), self.engine.policy);
-                let _held = hold(Rank::Range);
-                let guard = self.inode.ranges.try_lock(plan.range, plan.mode);
-                Ok(guard.map(|_guard| {
-                    self.record().admitted(plan.reason, plan.mode, plan.drains);
-                    self.begin_runs(cached, run, how, contents)
-                }))
-            }
-        }
+            // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
+            HowToHold::Wait => self.acquire_settling(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
+            HowToHold::Try => self.try_acquire(operation)?,
+        };
+        let pages =
+            held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run.clone(), Mode::Shared));
+        let pages =
+            guarded!(Fault::WriteBackUnheld, pages, pages.or(Some(HeldPages::UNHELD.part(run.clone()))));
+        Ok(pages.map(|pages| self.begin_runs(cached, pages, how, contents)))
     }
 
-    /// Begins the write-back of the dirty pages of a run and of the clean pages between them. The caller holds the range.
+    /// Begins the write-back of the dirty pages of a run and of the clean pages between them.
     fn begin_runs<'a>(
         &self,
         cached: &'a Cached,
-        run: Range<u32>,
-        how: HowToHold,
+        run: HeldPages<'_>,
+        how: HowToHold<'_>,
         contents: &mut Contents,
     ) -> Vec<PageRun<'a>> {
-        let mut collector = PageCollector::new(self.inode.size(), contents);
-        for index in run {
+        let mut collector = PageCollector::new(run, self.inode.size(), contents);
+        for index in run.range() {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && how != HowToHold::Try {
                 // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
@@ -187,11 +198,6 @@ impl Node {
         }
         collector.finish()
     }
-
-    /// Returns the facts that admission needs for operations on pages.
-    pub(crate) fn state_for_cache(&self) -> FileState {
-        self.state(Blocks::NOT_LOOKED_AT)
-    }
 }
 
 impl Node {
@@ -206,7 +212,7 @@ impl Node {
     /// # Errors
     /// Returns an error if the data cannot be written.
     pub(crate) fn write_back_data(&self) -> Result<()> {
-        self.write_back(0..u32::MAX, HowToHold::Wait)
+        self.write_back(0..u32::MAX)
     }
 }
 

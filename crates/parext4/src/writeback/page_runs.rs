@@ -10,6 +10,7 @@ use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
 use super::{Units, byte_of};
+use crate::node::HeldPages;
 use crate::page_cache::{PAGE, WriteBack};
 use crate::sync::Arc;
 
@@ -59,8 +60,10 @@ impl Contents {
     }
 }
 
-/// Collects pages in ascending order into runs. The caller holds the range of all pages.
+/// Collects pages in ascending order into runs.
 pub(super) struct PageCollector<'a, 'c> {
+    /// All pages that may be added.
+    held: HeldPages<'c>,
     size: u64,
     contents: &'c mut Contents,
     pages: Pages<'a>,
@@ -69,8 +72,8 @@ pub(super) struct PageCollector<'a, 'c> {
 
 impl<'a, 'c> PageCollector<'a, 'c> {
     /// Returns an empty collector. `size` is the file's size; `contents` has room for all pages.
-    pub(crate) fn new(size: u64, contents: &'c mut Contents) -> Self {
-        Self { size, contents, pages: Pages::new(), page_runs: Vec::new() }
+    pub(crate) fn new(held: HeldPages<'c>, size: u64, contents: &'c mut Contents) -> Self {
+        Self { held, size, contents, pages: Pages::new(), page_runs: Vec::new() }
     }
 
     /// Returns true if the last page added is the one before `index`.
@@ -97,6 +100,7 @@ impl<'a, 'c> PageCollector<'a, 'c> {
         self.pages.truncate(end);
         let pages = std::mem::take(&mut self.pages);
         if let Some(&(first, _)) = pages.first() {
+            let _held = self.held.part(first..first + pages.len() as u32);
             let copy = self.contents.copy(&pages);
             self.page_runs.push(PageRun { first, pages, copy, size: self.size });
         }

@@ -9,14 +9,12 @@ use smallvec::SmallVec;
 
 use super::super::DirectFile;
 use crate::error::Result;
-use crate::fault::{Fault, when_planted};
 use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Hold;
 use crate::page_cache::{Fill, PAGE, PageLookup};
 use crate::policy::Policy;
 use crate::sync::yield_now;
-use crate::writeback::HowToHold;
 use crate::writeback::{page_of, pages_of, whole_pages};
 use rangelock::{ByteRange, Mode, RangeLock};
 
@@ -24,20 +22,20 @@ use rangelock::{ByteRange, Mode, RangeLock};
 pub(super) const MOST: u32 = 256;
 
 impl DirectFile {
-    /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back its own
-    /// pages, `held`, which no other thread can write back; then any pages that no operation holds.
-    pub(super) fn make_room(&self, held: Range<u64>) -> Result<()> {
+    /// Writes dirty pages back for a writer that finds all memory full of dirty pages. First writes back the pages of
+    /// `own`, which `hold` covers, so that no other thread can write them back; then any pages that no operation holds.
+    pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can access any page of this file.
-        let own = if self.engine().policy == Policy::Range { whole_pages(held) } else { 0..u32::MAX };
+        let own = if self.engine().policy == Policy::Range { whole_pages(own) } else { 0..u32::MAX };
         if !own.is_empty() {
-            self.node.write_back(own, HowToHold::Already)?;
+            let own = hold.pages(self.engine(), self.inode(), own, Mode::Exclusive);
+            self.node.write_back_held(own)?;
         }
         self.make_room_elsewhere()
     }
 
     /// Writes back pages that no operation holds, for a caller that finds all memory full of dirty pages.
     pub(super) fn make_room_elsewhere(&self) -> Result<()> {
-        when_planted!(Fault::WriteBackUnheld, self.node.write_back(0..u32::MAX, HowToHold::Already)?);
         self.engine().health.check()?;
         if !self.engine().write_back_some(Duration::ZERO, self.engine().dirty.batch())? {
             yield_now();
@@ -88,8 +86,16 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Fills one page. The caller writes its part before the page becomes visible.
-    pub(super) fn fill_rest(&self, fill: &Fill<'_>) -> Result<()> {
+    /// Fills one page, of which `hold` covers `[at, end)`. The caller writes its part before the page becomes visible.
+    pub(super) fn fill_rest(
+        &self,
+        hold: &Hold<&RangeLock>,
+        fill: &Fill<'_>,
+        at: u64,
+        end: u64,
+    ) -> Result<()> {
+        hold.assert_covers(&self.node, at, end, Mode::Shared);
+        debug_assert_eq!(page_of(at), fill.index(), "another page is filled");
         let mut bytes = BufferPool::global().take(PAGE);
         self.read_pages(fill.index(), &mut bytes)?;
         fill.write(0, &bytes);

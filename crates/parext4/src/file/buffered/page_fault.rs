@@ -1,8 +1,11 @@
 //! Page faults for a caller that maps a file into memory of its own.
 
+use rangelock::RangeLock;
+
 use super::File;
 use crate::admission::Transfer;
 use crate::error::{Error, Result};
+use crate::node::Hold;
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::page_of;
@@ -39,7 +42,7 @@ impl File {
         let end = page_start(offset) + PAGE as u64;
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
-            Some(_held) => Ok(self.bring_in(offset)?.is_some()),
+            Some(held) => Ok(self.bring_in(held.hold(), offset, transfer.end())?.is_some()),
             None => Err(past_end(offset)),
         }
     }
@@ -51,24 +54,24 @@ impl File {
             if end <= offset {
                 return Err(past_end(offset));
             }
-            let _held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
+            let held = self.file.node.admit(Operation::BufferedWrite { offset: start, end })?;
             // The file may have been truncated while this thread waited. If the page is still inside, the next
             // attempt uses the new size.
             if self.size() >= end {
-                let Some(page) = self.bring_in(offset)? else { return Ok(false) };
-                self.file.dirty_page(self.cached()?, &page, start, end)?;
+                let Some(page) = self.bring_in(held.hold(), start, end)? else { return Ok(false) };
+                self.file.dirty_page(self.cached()?, held.hold(), &page, (start, end))?;
                 return Ok(true);
             }
         }
     }
 
-    /// Reads a page into the cache, of which the caller holds a part. The returned reference pins the page. Returns
+    /// Reads the page into the cache of which `hold` covers `[start, end)`. The returned reference pins the page. Returns
     /// `None` if there is no memory for it.
-    fn bring_in(&self, offset: u64) -> Result<Option<Page<'_>>> {
-        match self.cached()?.pages.claim(page_of(offset)) {
+    fn bring_in(&self, hold: &Hold<&RangeLock>, start: u64, end: u64) -> Result<Option<Page<'_>>> {
+        match self.cached()?.pages.claim(page_of(start)) {
             Ok(PageLookup::Present(page)) => Ok(Some(page)),
             Ok(PageLookup::Vacant(fill)) => {
-                self.file.fill_rest(&fill)?;
+                self.file.fill_rest(hold, &fill, start, end)?;
                 Ok(Some(fill.finish(0, 0)))
             }
             Err(_) => Ok(None),

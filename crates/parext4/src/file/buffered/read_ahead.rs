@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::File;
 use super::fill::MOST;
-use crate::admission::plan;
 use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -137,7 +136,7 @@ impl DirectFile {
         let page = PAGE as u64;
         let operation =
             Operation::BufferedRead { offset: u64::from(pages.start) * page, end: u64::from(end) * page };
-        let plan = plan(operation, &self.node.state_for_cache(), self.engine().policy);
+        let plan = self.node.tentative_plan(operation)?;
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();

@@ -6,7 +6,6 @@ use rangelock::ByteRange;
 
 use super::File;
 use crate::error::Result;
-use crate::writeback::HowToHold;
 use crate::writeback::pages_of;
 
 impl File {
@@ -49,7 +48,7 @@ impl File {
     }
 
     fn write_back(&self, pages: Range<u32>) -> Result<()> {
-        let written = self.file.node.write_back(pages, HowToHold::Wait);
+        let written = self.file.node.write_back(pages);
         // Reports the write-back error first: it is more specific than the error of a stopped volume.
         self.cached()?.failures.check(&self.heard)?;
         written

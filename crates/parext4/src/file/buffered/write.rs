@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
-use rangelock::{ByteRange, Mode};
+use rangelock::{ByteRange, Mode, RangeLock};
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
@@ -14,6 +14,7 @@ use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::mapping::State;
+use crate::node::Hold;
 use crate::operation::Operation;
 use crate::page_cache::{PAGE, Page, PageLookup};
 use crate::writeback::{page_of, pages_of};
@@ -166,7 +167,8 @@ impl DirectFile {
                 let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
                 let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
                 let index = page_of(at);
-                if let Err(error) = self.write_part(cached, PagePart { index, within, data }, offset) {
+                let part = PagePart { index, within, data };
+                if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
                     self.forget_behind_end(cached, offset, at);
                     return Err(CutShort { error, shows: at > offset && self.size() > offset });
                 }
@@ -176,7 +178,7 @@ impl DirectFile {
                     // No other thread can write these pages back now. Write-back requires that they lie within the
                     // file.
                     self.inode().raise_visible_size(at);
-                    self.make_room(written_back..at)?;
+                    self.make_room(held.hold(), written_back..at)?;
                     // The page in which this part ends is written back once it is complete.
                     written_back = offset.max(at - at % PAGE as u64);
                 }
@@ -191,7 +193,14 @@ impl DirectFile {
     }
 
     /// Writes a part into its page, for a write that began at byte `began`.
-    fn write_part(&self, cached: &Cached, part: PagePart<'_>, began: u64) -> Result<()> {
+    fn write_part(
+        &self,
+        cached: &Cached,
+        hold: &Hold<&RangeLock>,
+        part: PagePart<'_>,
+        began: u64,
+    ) -> Result<()> {
+        let here = u64::from(part.index) * PAGE as u64 + part.within as u64;
         let touched = self.node.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
@@ -205,7 +214,7 @@ impl DirectFile {
                         let end = part.within + part.data.len();
                         fill.zero(end, PAGE - end);
                     } else {
-                        self.fill_rest(&fill)?;
+                        self.fill_rest(hold, &fill, here, here + part.data.len() as u64)?;
                     }
                     let missing = self.delay(cached, self.missing(part.index, touched)?)?;
                     fill.write(part.within, part.data);
@@ -216,11 +225,10 @@ impl DirectFile {
                 // All memory is full of dirty pages, perhaps of this write. Write-back requires that they lie within
                 // the file.
                 Err(_) => {
-                    let here = u64::from(part.index) * PAGE as u64 + part.within as u64;
                     if began < here {
                         self.inode().raise_visible_size(here);
                     }
-                    self.make_room(began..here)?;
+                    self.make_room(hold, began..here)?;
                 }
             }
         }
@@ -239,11 +247,18 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Marks the blocks of `[start, end)`, which lie in one page, dirty.
+    /// Marks the blocks of `[start, end)` dirty, which `hold` covers and which lie in one page.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
-    pub(super) fn dirty_page(&self, cached: &Cached, page: &Page<'_>, start: u64, end: u64) -> Result<()> {
+    pub(super) fn dirty_page(
+        &self,
+        cached: &Cached,
+        hold: &Hold<&RangeLock>,
+        page: &Page<'_>,
+        (start, end): (u64, u64),
+    ) -> Result<()> {
+        hold.assert_covers(&self.node, start, end, Mode::Exclusive);
         let index = pages_of(ByteRange::new(start, end)).start;
         let len = usize::try_from(end - start).unwrap_or(PAGE);
         let touched = self.node.units().touched(0, len);

@@ -137,12 +137,12 @@ impl IoQueue {
             file.node.note_wait(waited, op.here.as_ref());
         }
         let (hold, nowait) = (Hold::new(guard), op.nowait);
-        let granted = op.transfer.granted(&file.node, &hold, |node, operation| {
+        let granted = op.transfer.granted(&file.node, &hold, |node, hold, operation| {
             // A NOWAIT operation writes nothing back, so it changes no block.
             if nowait {
                 node.check_coherent(operation).map(|()| false)
             } else {
-                node.make_coherent(operation)
+                node.make_coherent(hold, operation)
             }
         });
         let Some(Granted { admission, runs }) = granted? else { return Ok(Started::RequestAgain) };

@@ -12,4 +12,4 @@ mod prepare;
 mod segments;
 
 pub(crate) use prepare::{Debt, DetachedDebt, Prepared};
-pub(crate) use segments::IoSegment;
+pub(crate) use segments::{IoSegment, Stretch, fill_last_sector};

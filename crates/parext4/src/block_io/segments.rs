@@ -18,6 +18,48 @@ pub(crate) struct IoSegment {
     pub pads: (usize, usize),
 }
 
+/// A stretch of memory that a write hands to the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stretch {
+    /// This number of zeros.
+    Zeros(usize),
+    /// Whole sectors of the request's data.
+    Data(Range<usize>),
+    /// The end of the data, less than a sector, followed by zeros up to the end of the sector.
+    LastSector(Range<usize>),
+}
+
+impl Stretch {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Zeros(len) => *len == 0,
+            Self::Data(data) | Self::LastSector(data) => data.is_empty(),
+        }
+    }
+}
+
+impl IoSegment {
+    /// Returns the memory that a write hands to the device for this part, in order, for sectors of `sector` bytes.
+    pub(crate) fn stretches(&self, sector: usize) -> impl Iterator<Item = Stretch> + use<> {
+        let (Range { start, end }, (head, tail)) = (self.data.clone(), self.pads);
+        let cut = end - (end - start) % sector;
+        let all = [
+            Stretch::Zeros(head),
+            Stretch::Data(start..cut),
+            Stretch::LastSector(cut..end),
+            Stretch::Zeros(tail),
+        ];
+        all.into_iter().filter(|stretch| !stretch.is_empty())
+    }
+}
+
+/// Fills `sector` with `data`, the last of a write, and zeros.
+pub(crate) fn fill_last_sector(sector: &mut [u8], data: &[u8]) {
+    let (start, rest) = sector.split_at_mut(data.len());
+    start.copy_from_slice(data);
+    rest.fill(0);
+}
+
 impl Node {
     /// Returns the parts of a write of `[offset, end)`. An unwritten block that the write covers in part gets zeros
     /// around the data, so that its old contents never become visible (I1). The device offset is then that of the
@@ -83,4 +125,33 @@ impl Overlap {
 /// Converts a length within a request, which fits `usize` because the request is in memory.
 fn narrow(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stretches_of_a_write_are_zeros_whole_sectors_the_last_sector_and_zeros() {
+        let stretches =
+            |data, pads| -> Vec<Stretch> { IoSegment { data, at: None, pads }.stretches(512).collect() };
+        assert_eq!(stretches(0..1024, (0, 0)), [Stretch::Data(0..1024)]);
+        assert_eq!(stretches(512..812, (0, 0)), [Stretch::LastSector(512..812)]);
+        assert_eq!(
+            stretches(1024..1636, (512, 1024)),
+            [
+                Stretch::Zeros(512),
+                Stretch::Data(1024..1536),
+                Stretch::LastSector(1536..1636),
+                Stretch::Zeros(1024)
+            ],
+        );
+    }
+
+    #[test]
+    fn a_last_sector_has_zeros_after_its_data() {
+        let mut sector = [9; 512];
+        fill_last_sector(&mut sector, &[1; 500]);
+        assert_eq!((sector[499], &sector[500..]), (1, &[0; 12][..]));
+    }
 }

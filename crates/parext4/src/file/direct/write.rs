@@ -1,14 +1,15 @@
 //! Direct writes: each allocates its blocks, writes the data, then makes it visible.
 
+use std::cell::OnceCell;
 use std::io::IoSlice;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
-use parext4_device::{AlignedBuf, BufferPool, PooledBuf, zeros};
+use parext4_device::{AlignedBuf, BufferPool, zeros};
 use rangelock::{ByteRange, Mode, RangeLock};
 use smallvec::SmallVec;
 
 use crate::admission::{HeldRange, Transfer};
-use crate::block_io::Prepared;
+use crate::block_io::{IoSegment, Prepared, Stretch, fill_last_sector};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
@@ -123,45 +124,32 @@ impl DirectFile {
     /// Writes the data piece by piece.
     fn write_runs(&self, data: &[u8], offset: u64, runs: &[Mapping]) -> Result<()> {
         for piece in self.node.write_segments(offset, offset + data.len() as u64, runs) {
-            let padded = Padded::new(&data[piece.data], self.sector_size());
-            let (head, tail) = piece.pads;
-            let zeros = |len: usize| IoSlice::new(&zeros()[..len]);
-            let slices = [zeros(head), IoSlice::new(padded.whole), padded.slice(), zeros(tail)];
-            let used: SmallVec<[IoSlice<'_>; 4]> =
-                slices.into_iter().filter(|slice| !slice.is_empty()).collect();
-            self.record_zeros(head + tail);
-            self.node.write_device(piece.at.unwrap_or(0), &used)?;
+            let last_sector = OnceCell::new();
+            let pad = |rest: Range<usize>| {
+                let mut sector = BufferPool::global().take(self.sector_size() as usize);
+                fill_last_sector(&mut sector, &data[rest]);
+                sector
+            };
+            let slice = |stretch| match stretch {
+                Stretch::Zeros(len) => IoSlice::new(&zeros()[..len]),
+                Stretch::Data(part) => IoSlice::new(&data[part]),
+                Stretch::LastSector(rest) => IoSlice::new(last_sector.get_or_init(|| pad(rest))),
+            };
+            let slices: SmallVec<[IoSlice<'_>; 4]> = self.stretches(&piece).map(slice).collect();
+            self.node.write_device(piece.at.unwrap_or(0), &slices)?;
         }
         Ok(())
     }
 
-    /// Adds zeros written around data to the statistics.
-    pub(in crate::file) fn record_zeros(&self, bytes: usize) {
+    /// Returns the memory that one part of a write hands to the device, and adds its zeros to the statistics.
+    pub(in crate::file) fn stretches(&self, part: &IoSegment) -> impl Iterator<Item = Stretch> + use<> {
+        self.record_zeros(part.pads.0 + part.pads.1);
+        part.stretches(self.sector_size() as usize)
+    }
+
+    fn record_zeros(&self, bytes: usize) {
         if bytes > 0 {
             self.node.record().zeroed(bytes as u64);
         }
-    }
-}
-
-/// A piece of data whose last sector may be cut short by the end of the file.
-struct Padded<'a> {
-    whole: &'a [u8],
-    last: Option<PooledBuf>,
-}
-
-impl<'a> Padded<'a> {
-    fn new(piece: &'a [u8], sector_size: u32) -> Self {
-        let sector_size = sector_size as usize;
-        let (whole, rest) = piece.split_at(piece.len() - piece.len() % sector_size);
-        let last = (!rest.is_empty()).then(|| {
-            let mut last = BufferPool::global().take_zeroed(sector_size);
-            last[..rest.len()].copy_from_slice(rest);
-            last
-        });
-        Self { whole, last }
-    }
-
-    fn slice(&self) -> IoSlice<'_> {
-        IoSlice::new(self.last.as_deref().unwrap_or(&[]))
     }
 }

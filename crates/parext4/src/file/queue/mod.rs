@@ -7,6 +7,7 @@
 
 mod admit;
 mod finish;
+mod padding;
 mod parked;
 mod pending;
 mod request;
@@ -21,12 +22,12 @@ use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use padding::Padding;
 pub use parked::IoWaker;
 use parked::Parked;
 use pending::{Files, Pending};
 pub use request::{Completion, IoFlags, IoRequest};
 use sync::Syncer;
-use transfer::Padding;
 
 /// A queue of one thread's operations in flight on the files of one volume.
 ///
@@ -77,7 +78,7 @@ pub struct IoQueue {
     ready: Vec<Completion>,
     /// Completions from the device; kept between calls to reuse its memory.
     done: Vec<Done>,
-    zeros: Padding,
+    padding: Padding,
     engine: Use,
 }
 
@@ -97,7 +98,7 @@ impl IoQueue {
             serial: 0,
             ready: Vec::new(),
             done: Vec::new(),
-            zeros: Padding::default(),
+            padding: Padding::default(),
             engine: engine.clone(),
         }
     }

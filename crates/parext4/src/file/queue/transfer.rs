@@ -1,16 +1,13 @@
 //! The middle steps of a queued operation: it prepares its blocks and hands its data to the device.
 
-use std::collections::VecDeque;
-
-use parext4_device::{AlignedBuf, Op, Request, Segment, zeros};
+use parext4_device::{AlignedBuf, Op, Request};
 use smallvec::SmallVec;
 
 use super::super::DirectFile;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
-use crate::block_io::IoSegment;
-use crate::block_io::{Debt, Prepared};
+use crate::block_io::{Debt, IoSegment, Prepared};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::node::Hold;
@@ -99,9 +96,9 @@ impl IoQueue {
         let (buf, target) = (op.lend(file), op.transfer.target());
         for (part, piece) in file.node.write_segments(target.start(), target.end(), &op.runs).enumerate() {
             op.parts += 1;
-            file.record_zeros(piece.pads.0 + piece.pads.1);
             let offset = piece.at.unwrap_or(0);
-            let segments = segments(&buf, &piece, file.sector_size() as usize, &mut self.zeros);
+            let segment = |stretch| self.padding.segment(stretch, &buf, file.sector_size() as usize);
+            let segments = file.stretches(&piece).map(segment).collect();
             if let Some(device) = &mut self.device {
                 device.submit(Request { token: token(key, part), op: Op::Write { offset, segments } });
             }
@@ -132,82 +129,5 @@ impl Pending {
         let buf = Arc::new(buf.unwrap_or_else(|| AlignedBuf::zeroed(0)));
         self.lent = Some(Arc::clone(&buf));
         buf
-    }
-}
-
-/// Returns the segments of a piece of a write: zeros, data, the rest of its last sector, zeros.
-fn segments(
-    buf: &Arc<AlignedBuf>,
-    piece: &IoSegment,
-    sector: usize,
-    padding: &mut Padding,
-) -> SmallVec<[Segment; 1]> {
-    let (head, tail) = piece.pads;
-    let whole = piece.data.len() - piece.data.len() % sector;
-    let mut segments = SmallVec::new();
-    let mut add = |buf: &Arc<AlignedBuf>, start: usize, len: usize| {
-        if len > 0 {
-            segments.push(Segment { buf: Arc::clone(buf), start, len });
-        }
-    };
-    if head > 0 {
-        add(padding.zeros(), 0, head);
-    }
-    add(buf, piece.data.start, whole);
-    if whole < piece.data.len() {
-        let last = padding.last_sector(&buf[piece.data.start + whole..piece.data.end], sector);
-        add(&last, 0, sector);
-    }
-    if tail > 0 {
-        add(padding.zeros(), 0, tail);
-    }
-    segments
-}
-
-/// Memory around the data of writes.
-#[derive(Debug, Default)]
-pub(super) struct Padding {
-    /// One block of zeros, allocated when first needed.
-    zeros: Option<Arc<AlignedBuf>>,
-    /// Last sectors of writes, the oldest first. Sectors that the device has written are reused, because allocating
-    /// one takes longer than filling it.
-    sectors: VecDeque<Arc<AlignedBuf>>,
-}
-
-impl Padding {
-    fn zeros(&mut self) -> &Arc<AlignedBuf> {
-        self.zeros.get_or_insert_with(|| Arc::new(AlignedBuf::zeroed(zeros().len())))
-    }
-
-    /// Returns a sector of `data` and zeros after it.
-    fn last_sector(&mut self, data: &[u8], sector: usize) -> Arc<AlignedBuf> {
-        let written = self.sectors.pop_front_if(|last| Arc::get_mut(last).is_some());
-        let mut last = written.unwrap_or_else(|| Arc::new(AlignedBuf::zeroed(sector)));
-        if let Some(last) = Arc::get_mut(&mut last) {
-            last[..data.len()].copy_from_slice(data);
-            last[data.len()..].fill(0);
-        }
-        self.sectors.push_back(Arc::clone(&last));
-        last
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_last_sector_is_used_again_only_when_it_was_written_and_then_has_zeros_after_its_data() {
-        let mut padding = Padding::default();
-        let first = padding.last_sector(&[1; 500], 512);
-        let second = padding.last_sector(&[2; 7], 512);
-        assert_eq!((first[499], first[500], second[6], second[7]), (1, 0, 2, 0));
-        let memory = first.as_ptr();
-        drop(first);
-        let third = padding.last_sector(&[3; 10], 512);
-        assert_eq!(third.as_ptr(), memory);
-        assert_eq!(third[..], [vec![3; 10], vec![0; 502]].concat());
-        assert_eq!(second[..7], [2; 7]);
-        assert_eq!(padding.sectors.len(), 2);
     }
 }

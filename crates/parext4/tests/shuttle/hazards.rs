@@ -27,10 +27,10 @@
 //! | H23 | a write stops short | `buffered::a_failed_write_leaves_no_data_past_the_end` | `ShortKept` |
 //! | H25 | the time of an overwrite is lost | `commits::times_of_writes_are_in_the_next_commit`, `commits::the_time_of_an_overwrite_is_in_the_next_commit` | `ListedForEver`, `TimesUnlisted` |
 //! | H26 | a refused operation has an effect | `queues::a_refused_operation_has_no_effect`, `queues::an_operation_refused_for_cached_pages_has_no_effect` | `NowaitClaims`, `NowaitPagesLate` |
-//! | H27 | appends are lost, torn or overwrite each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_races_with_a_write_past_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
+//! | H27 | appends are lost, torn or overwrite each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_races_with_a_write_past_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap`, `queues::an_append_of_a_queue_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
 //! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes`, `buffered::a_dirty_page_stays_until_it_is_zeroed` | theirs, and `DroppedUnwritten` |
 //! | H29 | data in memory finds no space, or keeps its reservation for good | `buffered::accepted_data_has_its_space_reserved`, `buffered::reserved_space_is_released` | `DelayNothing`, `DelayForgotten` |
-//! | H30 | a copy of the map or of the size is stale | `sizes::a_reader_within_the_size_sees_the_data` | `StaleSize` |
+//! | H30 | a copy of the map or of the size is stale | `sizes::a_reader_within_the_size_sees_the_data`, `queues::a_read_of_a_queue_within_the_size_sees_the_data` | `StaleSize` |
 //! | H30 | a read goes past the range that it holds, to a size that was raised during the read | `queues::a_read_of_a_queue_ends_where_its_range_does` | `EndUnheld` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_are_dropped_with_truncated_blocks` | `FoldUnretired`, `DirectoryFirst`, `MarksWithoutRoom` |

@@ -44,6 +44,14 @@ fn finish_well(queue: &mut IoQueue) {
     }
 }
 
+/// Reads up to `len` bytes from the start of the file.
+fn read_queued(queue: &mut IoQueue, file: &DirectFile, len: usize) -> Vec<u8> {
+    queue.submit(file, IoRequest::Read { buf: buf(0xee, len), len, offset: 0 }, 1, IoFlags::new());
+    let completion = finish(queue).pop().unwrap();
+    let count = usize::try_from(completion.result.unwrap()).unwrap();
+    completion.buf.unwrap()[..count].to_vec()
+}
+
 /// Runs `work` with a queue in a new thread.
 fn with_queue(
     volume: &Volume,
@@ -137,11 +145,7 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
         let buffered = file.buffered().unwrap();
         buffered.write_at(&[1; 4096], 0).unwrap();
         let reader = with_queue(&volume, &file, |queue, file| {
-            let (buf, len) = (buf(0xee, 8192), 8192);
-            queue.submit(file, IoRequest::Read { buf, len, offset: 0 }, 1, IoFlags::new());
-            let completion = finish(queue).pop().unwrap();
-            let count = usize::try_from(completion.result.unwrap()).unwrap();
-            let seen = sectors(&completion.buf.unwrap()[..count]);
+            let seen = sectors(&read_queued(queue, file, 8192));
             let (before, after) = seen.split_at(8);
             assert_eq!(before, [1; 8]);
             assert!(after.is_empty() || after == [2; 2], "bytes that the write did not write: {after:?}");
@@ -152,6 +156,47 @@ fn a_read_of_a_queue_ends_where_its_range_does() {
         });
         reader.join().unwrap();
         writer.join().unwrap();
+    });
+}
+
+/// As `sizes::a_reader_within_the_size_sees_the_data`, with a read of a queue.
+#[test]
+fn a_read_of_a_queue_within_the_size_sees_the_data() {
+    check(300, &[Fault::StaleSize], |image| {
+        let volume = volume(image);
+        let file = volume.create_direct("/f").unwrap();
+        write(&file, 1, 1, 0);
+        let reader = with_queue(&volume, &file, |queue, file| {
+            let size = file.size();
+            let seen = sectors(&read_queued(queue, file, 4 * SECTOR));
+            assert!((seen.len() * SECTOR) as u64 >= size, "data that was visible is gone");
+            assert!(seen == [1] || seen == [7; 4], "half of a write is seen: {seen:?}");
+        });
+        let writer = spawn(&file, |file| write(file, 7, 4, 0));
+        reader.join().unwrap();
+        writer.join().unwrap();
+    });
+}
+
+/// As `appends::an_append_whose_block_is_punched_leaves_no_gap`, with an append of a queue.
+#[test]
+fn an_append_of_a_queue_whose_block_is_punched_leaves_no_gap() {
+    check(300, &[Fault::ClaimAgain], |image| {
+        let volume = volume(image);
+        let file = volume.create_direct("/f").unwrap();
+        write(&file, 9, 1, 0);
+        let appends = [1, 3].map(|byte| {
+            with_queue(&volume, &file, move |queue, file| {
+                let request = IoRequest::Append { buf: buf(byte, SECTOR), len: SECTOR };
+                queue.submit(file, request, 1, IoFlags::new());
+                finish_well(queue);
+            })
+        });
+        let punch = spawn(&file, |file| file.punch_hole(0, BLOCK as u64).unwrap());
+        appends.into_iter().chain([punch]).for_each(|thread| thread.join().unwrap());
+        let seen = sectors(&read(&file, 8, 0));
+        let appended = [[1, 3], [3, 1], [0, 1], [0, 3]].contains(&[seen[1], seen[2]]);
+        assert!(seen.len() == 3 && appended, "{seen:?}");
     });
 }
 

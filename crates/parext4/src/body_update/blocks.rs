@@ -3,6 +3,8 @@
 //! Responsible for changing the map together with the allocator, the inode's block count and the journal's credits. Not
 //! responsible for data. Invariant: a change either is complete, or stops between two extents with everything accounted for.
 
+use std::iter::Peekable;
+
 use parext4_format::extent::{self, Extent};
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
@@ -91,54 +93,70 @@ impl Engine {
         &'a self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        mut blocks: BlockRange,
+        blocks: BlockRange,
         mut options: FillOptions<'_, 'a>,
     ) -> Result<u32> {
         let Body::Extents(map) = self.body(inode)?;
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
-        let (start, asked) = (blocks.start().get(), blocks.count());
-        let ends_within = options.held * self.block_size() < inode.size();
-        if guarded!(Fault::AheadWithin, ends_within) {
-            blocks = BlockRange::clamped(start.into(), blocks.end().min(options.held));
-        }
-        let holes: Vec<(u32, u32)> =
-            map.runs(blocks).filter(Mapping::is_hole).map(|run| (run.logical.get(), run.len)).collect();
-        let missing: u32 = holes.iter().map(|&(_, len)| len).sum();
-        let Some(&(first, _)) = holes.first() else { return Ok(asked) };
-
+        let holes = holes_of(map, self.fillable(inode, blocks, options.held));
+        let (Some(&(first, _)), Some(&(last, last_len))) = (holes.first(), holes.last()) else {
+            return Ok(blocks.count());
+        };
         let goal = self.goal(inode, map, FileBlock(first))?;
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
         let runs = self.allocator.allocate(handle, &request, &mut options.source)?;
         let mut pieces = pair(&holes, &runs, options.written).peekable();
-        let mut done = start;
-        while let Some(extent) = pieces.peek().copied() {
-            let stop = match self.add_extent(handle, inode, map, &mut writer, extent, &mut options) {
-                Ok(true) => None,
-                Ok(false) => Some(Ok(())),
-                // NoSpace and FileTooLarge are reported only without progress. An error that stops the volume is always reported.
-                Err(error @ (Error::NoSpace | Error::FileTooLarge)) => {
-                    Some(if done > start { Ok(()) } else { Err(error) })
-                }
+        let added = self.add_extents(handle, inode, map, &mut writer, &mut pieces, &mut options);
+        // Any other error stops the volume.
+        if matches!(added, Ok(_) | Err(Error::NoSpace | Error::FileTooLarge)) {
+            self.free_unmapped(handle, pieces)?;
+        }
+        let start = blocks.start().get();
+        let end = added?.unwrap_or(start);
+        Ok(if end == last + last_len { blocks.count() } else { end - start })
+    }
+
+    /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
+    fn fillable(&self, inode: &Inode, blocks: BlockRange, held: u64) -> BlockRange {
+        let ends_within = guarded!(Fault::AheadWithin, held * self.block_size() < inode.size());
+        let end = if ends_within { blocks.end().min(held) } else { blocks.end() };
+        BlockRange::clamped(blocks.start().get().into(), end)
+    }
+
+    /// Maps `pieces` in order, until the transaction is full, space runs out, or a piece is not a hole any more. Removes the
+    /// mapped ones from `pieces`. Returns the end of the last one.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] or [`Error::FileTooLarge`], if no piece was mapped. Corruption.
+    fn add_extents<'a, 'm>(
+        &'a self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        map: &'m ExtentMap,
+        writer: &mut Option<Writer<'m>>,
+        pieces: &mut Peekable<impl Iterator<Item = Extent>>,
+        options: &mut FillOptions<'_, 'a>,
+    ) -> Result<Option<u32>> {
+        let mut end = None;
+        while let Some(&extent) = pieces.peek() {
+            match self.add_extent(handle, inode, map, writer, extent, options) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Error::NoSpace | Error::FileTooLarge) if end.is_some() => break,
                 Err(error) => return Err(error),
-            };
-            if let Some(stop) = stop {
-                self.free_unmapped(handle, pieces)?;
-                return stop.map(|()| done - start);
             }
-            done = extent.logical.get() + extent.len;
+            end = Some(extent.logical.get() + extent.len);
             pieces.next();
             // A change within one leaf uses no credits. So if only such changes were made, the credits for the first change of a
             // tree that grew meanwhile are still available.
             if pieces.peek().is_some() && !handle.ensure(map.change_credits()) {
-                self.free_unmapped(handle, pieces)?;
-                return Ok(done - start);
+                break;
             }
         }
-        let got: u32 = runs.iter().map(|run| run.len).sum();
-        Ok(if got == missing { asked } else { done - start })
+        Ok(end)
     }
 
     /// Frees blocks that this handle allocated and did not map. Needs no further credits.
@@ -326,6 +344,11 @@ impl Engine {
             .map_err(|_| Error::corrupt("extent tree: too few blocks reserved for a conversion"))?;
         self.edit(handle, inode, goal, reservation, |edit| map.carry_out(edit, plan))
     }
+}
+
+/// Returns the holes of `blocks` as first blocks and lengths.
+fn holes_of(map: &ExtentMap, blocks: BlockRange) -> Vec<(u32, u32)> {
+    map.runs(blocks).filter(Mapping::is_hole).map(|run| (run.logical.get(), run.len)).collect()
 }
 
 /// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at the maximum length of

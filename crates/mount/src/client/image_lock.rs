@@ -5,19 +5,31 @@
 //! `/proc/locks` lists the locks. It omits locks of processes outside the caller's PID namespace.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::connection::mounts;
 
+/// The list of locks.
+const LOCKS: &str = "/proc/locks";
+/// Size of one read of the list, in bytes. The kernel returns at most a page at once.
+const READ_SIZE: usize = 4096;
+/// Number of times that the list must lack a lock that counts as released.
+const READINGS: u32 = 3;
+
 /// Returns true if a process that holds a lock on `image` is about to release it: a server whose mount has ended, or a
 /// process that has ended. Returns false if `/proc` does not show this.
 #[must_use]
 pub fn is_being_closed(image: &Path) -> bool {
-    holders(image).into_iter().any(|process| is_closing(process, image))
+    is_listed(|| holders(image).into_iter().any(|process| is_closing(process, image)))
+}
+
+/// Returns true if `process` holds at least `count` locks on `image`.
+pub(super) fn holds(process: u32, image: &Path, count: usize) -> bool {
+    is_listed(|| locks_of(process, image) >= count)
 }
 
 /// Returns the number of locks that `process` holds on `image`.
@@ -25,10 +37,29 @@ pub(super) fn locks_of(process: u32, image: &Path) -> usize {
     holders(image).into_iter().filter(|holder| *holder == process).count()
 }
 
+/// Returns true if one of [`READINGS`] readings of the list satisfies `found`. A reading may miss a lock: see [`read_locks`].
+fn is_listed(found: impl Fn() -> bool) -> bool {
+    (0..READINGS).any(|_| found())
+}
+
 /// Returns the process of each lock on `image`.
 fn holders(image: &Path) -> Vec<u32> {
     let Ok(image) = image.metadata() else { return Vec::new() };
-    parse(&fs::read_to_string("/proc/locks").unwrap_or_default(), image.ino())
+    parse(&read_locks().unwrap_or_default(), image.ino())
+}
+
+/// Reads the list in as few calls as the kernel permits. A call continues at the number of the next lock, so a release between
+/// two calls makes the second one skip a lock.
+fn read_locks() -> io::Result<String> {
+    let mut file = File::open(LOCKS)?;
+    let mut locks = Vec::new();
+    let mut part = vec![0; READ_SIZE];
+    loop {
+        match file.read(&mut part)? {
+            0 => return String::from_utf8(locks).map_err(io::Error::other),
+            len => locks.extend_from_slice(&part[..len]),
+        }
+    }
 }
 
 /// Parses `/proc/locks`. Compares only inode numbers: some file systems have another device number there than in stat(2).

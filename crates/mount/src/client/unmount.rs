@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
-use super::image_lock::locks_of;
+use super::image_lock::{holds, locks_of};
 use crate::connection::mount_on;
 use crate::options::MountOptions;
 use crate::report::report;
@@ -89,7 +89,7 @@ fn detach_or_unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
 /// change can be lost.
 const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two reads of the locks of such an image.
-const INTERVAL: Duration = Duration::from_millis(2);
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
 struct StateBefore {
@@ -126,7 +126,7 @@ impl StateBefore {
         }
         // Other servers may hold a shared lock too, so the lock itself does not say when this server releases its own.
         let deadline = Instant::now() + READER_CLOSES_WITHIN;
-        while locks_of(self.server, &self.image) >= self.locks.max(1) && Instant::now() < deadline {
+        while holds(self.server, &self.image, self.locks.max(1)) && Instant::now() < deadline {
             sleep(INTERVAL);
         }
     }

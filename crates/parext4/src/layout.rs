@@ -7,6 +7,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockSize, ChecksumSeed, FsBlock, GroupNo, InodeNo};
 
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 /// Limit of the number of blocks of a file. `ee_block` has 32 bits, and the last value is not used.
@@ -128,7 +129,7 @@ impl Layout {
         let last = first + u64::from(self.group_blocks(group));
         let at = self.system.partition_point(|&(_, end)| end <= first);
         self.system[at..].iter().take_while(move |&&(start, _)| start < last).map(move |&(start, end)| {
-            let within = |block: u64| u32::try_from(block - first).unwrap_or(u32::MAX);
+            let within = |block: u64| saturating_u32(block - first);
             (within(start.max(first)), within(end.min(last)))
         })
     }
@@ -151,7 +152,7 @@ impl Layout {
     /// Returns the number of blocks of a group. The last group may be shorter than the others.
     pub(crate) fn group_blocks(&self, group: GroupNo) -> u32 {
         let rest = self.blocks_count - self.group_start(group).get();
-        u32::try_from(rest).unwrap_or(u32::MAX).min(self.blocks_per_group)
+        saturating_u32(rest).min(self.blocks_per_group)
     }
 
     /// Returns the group of a block and the block's index in it. The block must lie in the volume.

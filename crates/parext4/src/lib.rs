@@ -76,6 +76,7 @@ mod block_io;
 mod body;
 mod body_update;
 mod clock;
+mod convert;
 mod credentials;
 mod dirty_files;
 mod engine;

@@ -60,5 +60,5 @@ pub(crate) fn number_of_thread() -> usize {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     shuttle::thread::current().id().hash(&mut hasher);
-    usize::try_from(hasher.finish() >> 32).unwrap_or(0)
+    crate::convert::to_usize(hasher.finish() >> 32)
 }

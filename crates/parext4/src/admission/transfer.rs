@@ -15,6 +15,7 @@ use rangelock::{ByteRange, RangeLock};
 use super::widening::{WidenedRange, widening};
 use super::{Admission, plan};
 use crate::allocator::Growth;
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Claim;
@@ -120,7 +121,7 @@ impl Transfer {
     /// Returns the number of bytes that a granted read returns.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        usize::try_from(self.end().saturating_sub(self.offset())).unwrap_or(usize::MAX)
+        to_usize(self.end().saturating_sub(self.offset()))
     }
 
     /// Returns the size of the file when the read was granted its range, bytes.

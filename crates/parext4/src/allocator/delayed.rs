@@ -4,6 +4,7 @@
 //! one block for each 32 of them, rounded up, are claimed.
 
 use super::{Allocator, Reservation};
+use crate::convert::saturating_u32;
 use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
@@ -36,7 +37,7 @@ impl Allocator {
     pub(crate) fn undelay(&self, blocks: u32) -> Reservation<'_> {
         let blocks = u64::from(blocks);
         let before = self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-        self.attach(u32::try_from(claim_of(before.saturating_sub(blocks), blocks)).unwrap_or(u32::MAX))
+        self.attach(saturating_u32(claim_of(before.saturating_sub(blocks), blocks)))
     }
 
     /// Delays `blocks` of data again that could not be allocated, out of the claim that [`undelay`](Self::undelay) returned.

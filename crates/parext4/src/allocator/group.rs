@@ -12,6 +12,7 @@ use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
 
 use super::free_extents::{End, FreeExtents};
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
 use crate::layout::Layout;
@@ -347,7 +348,7 @@ impl Participant for Group {
 
 /// Sets the bits from `from` to the end of the bitmap, as the format requires.
 fn pad(bytes: &mut [u8], from: u32) {
-    let bits = u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX);
+    let bits = saturating_u32(bytes.len() * 8);
     if from < bits {
         bitmap::set_range(bytes, from, bits - from);
     }

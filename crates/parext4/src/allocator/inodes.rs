@@ -5,6 +5,7 @@
 use parext4_format::{FsBlock, GroupNo, InodeNo, bitmap};
 
 use super::Allocator;
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::meta::{BlockKind, MetaBlock};
@@ -28,7 +29,7 @@ impl Allocator {
         let (group, index) = self.layout.inode_place(ino)?;
         let byte = u64::from(index) * u64::from(self.layout.inode_size);
         let block_size = u64::from(self.layout.block_size);
-        let offset = usize::try_from(byte % block_size).unwrap_or(0);
+        let offset = to_usize(byte % block_size);
         Ok(InodePlace { block: self.group(group).inode_table() + byte / block_size, offset })
     }
 

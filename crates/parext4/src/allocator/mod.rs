@@ -108,8 +108,8 @@ impl Allocator {
         let groups = descs
             .into_iter()
             .enumerate()
-            .map(|(index, desc)| {
-                let number = GroupNo(u32::try_from(index).unwrap_or(u32::MAX));
+            .zip((0..).map(GroupNo))
+            .map(|((index, desc), number)| {
                 let block = Arc::clone(&desc_blocks[index / per_block]);
                 let offset = index % per_block * desc_size;
                 Arc::new(Group::new(number, &layout, superblock, block, offset, desc))

@@ -6,6 +6,7 @@ use parext4_format::{FsBlock, GroupNo};
 
 use super::windows::{WindowTable, Windows};
 use super::{Allocator, Neighbours, Run};
+use crate::convert::saturating_u32;
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 
@@ -85,7 +86,7 @@ impl Allocator {
         let free = u64::try_from(self.unclaimed.load(Ordering::Relaxed)).unwrap_or(0);
         let share = free / (open.max(EXPECTED) * SHARES) as u64;
         let most = MAX_BLOCKS.min(self.layout.blocks_per_group / 2);
-        let share = u32::try_from(share).unwrap_or(u32::MAX).min(most);
+        let share = saturating_u32(share).min(most);
         share.checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 

@@ -6,6 +6,7 @@
 use parext4_format::features::Compat;
 use parext4_format::superblock::Superblock;
 
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::findings::ErrorSummary;
 use crate::journal::{Handle, Participant};
@@ -48,7 +49,7 @@ impl SuperCounts {
     }
 
     pub(crate) fn free_inodes(&self) -> u32 {
-        u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX)
+        saturating_u32(self.free_inodes.get())
     }
 
     pub(super) fn sub_blocks(self: &Arc<Self>, handle: &Handle<'_>, blocks: u32) {

@@ -11,6 +11,7 @@ use parext4_format::GroupNo;
 
 use super::Allocator;
 use super::group::Group;
+use crate::convert::saturating_u32;
 use crate::error::Result;
 use crate::sync::Rank;
 use crate::sync::{Mutex, MutexGuard};
@@ -57,7 +58,7 @@ impl Allocator {
         for number in 0..self.layout.group_count {
             let (number, group) = (GroupNo(number), &self.groups[number as usize]);
             let first = self.layout.group_start(number).get();
-            let within = |block: u64| u32::try_from(block.saturating_sub(first)).unwrap_or(u32::MAX);
+            let within = |block: u64| saturating_u32(block.saturating_sub(first));
             let end = within(blocks.end).min(self.layout.group_blocks(number));
             let blocks = within(blocks.start)..end;
             let mut at = blocks.start;

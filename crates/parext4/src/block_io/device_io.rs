@@ -7,6 +7,7 @@ use parext4_device::BufferPool;
 use parext4_format::FsBlock;
 use rangelock::{ByteRange, Mode, RangeLock};
 
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::mapping::State;
 use crate::node::{Hold, Node};
@@ -68,8 +69,7 @@ impl Node {
         let block = self.engine.layout.block_unit.block_at(from).ok_or(Error::FileTooLarge)?;
         let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block) else { return Ok(()) };
         let first = from - from % block_size;
-        // The difference is less than a block's size, a `u32`, which fits `usize` on every supported target.
-        let within = |at: u64| usize::try_from(at - first).unwrap_or(usize::MAX);
+        let within = |at: u64| to_usize(at - first);
         let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);
         let start = self.device_offset(physical, 0);
         self.read_device(start, &mut bytes)?;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use parext4_format::FsBlock;
 
+use crate::convert::to_usize;
 use crate::mapping::{Mapping, State};
 use crate::node::Node;
 
@@ -82,7 +83,7 @@ impl Node {
             let sectors_end = part.stop.next_multiple_of(sector);
             let tail = if pad { sectors_end.next_multiple_of(block_size) - sectors_end } else { 0 };
             let at = self.device_offset(physical, part.start - part.run_start - head);
-            IoSegment { data: part.within(offset), at: Some(at), pads: (narrow(head), narrow(tail)) }
+            IoSegment { data: part.within(offset), at: Some(at), pads: (to_usize(head), to_usize(tail)) }
         })
     }
 
@@ -118,13 +119,8 @@ impl Overlap {
     }
 
     fn within(&self, offset: u64) -> Range<usize> {
-        narrow(self.start - offset)..narrow(self.stop - offset)
+        to_usize(self.start - offset)..to_usize(self.stop - offset)
     }
-}
-
-/// Converts a length within a request, which fits `usize` because the request is in memory.
-fn narrow(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub use writer_limit::WriterLimit;
 use writer_limit::WriterLimit;
 pub(crate) use writer_limit::WriterSlot;
 
+use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::{Cached, Inode};
 use crate::page_cache::{PAGE, PageCache};
@@ -86,7 +87,7 @@ impl DirtyFiles {
         let by_pages = (pages.capacity() - limit) / u64::from(PAGES_AT_ONCE);
         let by_nodes = (pages.spare_nodes() - NODES_FOR_GROWTH) / NODES_AT_ONCE;
         let batch = u32::try_from(limit / BATCH_SHARE).map_or(BATCH, |pages| pages.clamp(MIN_BATCH, BATCH));
-        let cleaners = u32::try_from(limit / BATCHES_SHARE / u64::from(batch)).unwrap_or(u32::MAX);
+        let cleaners = saturating_u32(limit / BATCHES_SHARE / u64::from(batch));
         let writers = u32::try_from(by_pages).map_or(by_nodes, |by_pages| by_pages.min(by_nodes));
         Self {
             files: Mutex::new(Rank::DirtyFiles, FlushOrder::new()),

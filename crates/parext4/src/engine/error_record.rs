@@ -11,6 +11,7 @@ use parext4_device::{AlignedBuf, Device};
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::findings::ErrorSummary;
 use crate::health::Health;
@@ -42,7 +43,7 @@ impl ErrorRecorder {
     fn write_alone(&self, found: &ErrorSummary) {
         let sector = u64::from(self.device.sector_size()).max(Superblock::SIZE as u64);
         let start = Superblock::OFFSET - Superblock::OFFSET % sector;
-        let at = usize::try_from(Superblock::OFFSET - start).unwrap_or(0);
+        let at = to_usize(Superblock::OFFSET - start);
         // No other block changes: blocks are at least as large as sectors.
         let recorded = self.change(start, sector, |bytes| {
             let mut superblock = Superblock::parse(&bytes[at..])?;
@@ -66,7 +67,7 @@ impl ErrorRecorder {
     }
 
     fn change(&self, offset: u64, len: u64, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-        let mut bytes = AlignedBuf::zeroed(usize::try_from(len).unwrap_or(0));
+        let mut bytes = AlignedBuf::zeroed(to_usize(len));
         let failed = |what| move |e| Error::device(what, e);
         let device = &self.device;
         device.read_at(offset, &mut [IoSliceMut::new(&mut bytes)]).map_err(failed("reading a superblock"))?;

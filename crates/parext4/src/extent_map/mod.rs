@@ -32,6 +32,7 @@ mod writer;
 use parext4_format::extent::Extent;
 use parext4_format::{BlockRange, FileBlock, FsBlock};
 
+use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded};
 use crate::mapping::{Mapping, State};
 use crate::meta::BlockKind;
@@ -194,7 +195,7 @@ impl ExtentMap {
     /// Returns an upper bound of the number of nodes that are blocks.
     pub(crate) fn max_node_blocks(&self) -> u32 {
         let leaf_index = self.leaf_index.load();
-        u32::try_from(leaf_index.leaves).unwrap_or(u32::MAX).saturating_mul(u32::from(leaf_index.depth))
+        saturating_u32(leaf_index.leaves).saturating_mul(u32::from(leaf_index.depth))
     }
 
     /// Marks blocks of `run` from its first one on as written, under a handle of transaction `tid`. Returns the number of blocks

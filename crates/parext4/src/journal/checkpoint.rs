@@ -22,6 +22,7 @@ use super::checkpoint_thread::CheckpointThread;
 use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
 use super::tail::LogTail;
 use super::transaction::{Freed, FrozenBlock};
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::health::Health;
@@ -237,7 +238,7 @@ impl Checkpoint {
 
     /// Notes that a request has completed, and returns its result.
     fn end_request(&self, runs: &[WriteRun], done: Done) -> Result<()> {
-        let run = &runs[usize::try_from(done.token).unwrap_or(usize::MAX)];
+        let run = &runs[to_usize(done.token)];
         self.pending.lock().end_run(run);
         self.request_completed.notify_all();
         done.result.map_err(|e| Error::device(format_args!("writing metadata block {}", run.first), e))

@@ -24,6 +24,7 @@
 
 use std::cell::Cell;
 
+use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded};
 use crate::stripes::{Padded, Stripes};
 use crate::sync::Rank;
@@ -168,7 +169,7 @@ impl Gate {
             old & SPARE
         };
         let spare: u64 = self.words.iter().map(take).sum();
-        u32::try_from(spare).unwrap_or(u32::MAX)
+        saturating_u32(spare)
     }
 
     /// Closes the gate and blocks until all handles have left. Returns a permit for the committer, with all the credits

@@ -12,6 +12,7 @@ use parext4_device::{AlignedBuf, Device};
 use parext4_format::jbd2::{self, BlockType, JournalCompat, JournalSuperblock, Tag, TagFormat};
 
 use super::log::LogMap;
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 /// Receives a transaction's sequence number, a tag, and the block that the tag describes.
@@ -151,7 +152,7 @@ impl<'a> LogWalk<'a> {
     }
 
     fn tag_count(&mut self, log: u32) -> Result<u32> {
-        Ok(u32::try_from(self.tags(log)?.len()).unwrap_or(u32::MAX))
+        Ok(saturating_u32(self.tags(log)?.len()))
     }
 
     /// Returns, for each revoked block, the newest of the first `transactions` transactions that revokes it.

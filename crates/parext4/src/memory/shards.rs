@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use hashlink::LinkedHashMap;
 
 use super::budget::{Budget, NEVER};
+use crate::convert::to_usize;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard};
@@ -54,7 +55,7 @@ impl<V: Debug> Shards<V> {
     pub(crate) fn shard(&self, number: u64) -> MutexGuard<'_, Shard<V>> {
         // Fibonacci hashing also spreads multiples of a power of two, such as the numbers of directories in different groups.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SHARDS.ilog2());
-        self.shards[usize::try_from(hash).unwrap_or(0)].lock()
+        self.shards[to_usize(hash)].lock()
     }
 
     /// Returns an entry of a locked shard and sets its time of last use.

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::MkfsOptions;
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 /// Number of the first inode that is not reserved (`EXT4_GOOD_OLD_FIRST_INO`). `lost+found` gets it.
@@ -214,7 +215,7 @@ fn inodes_per_group(wanted: u64, group_count: u32, block_size: u32, inode_size: 
     // The reserved inodes and lost+found are in the first group.
     let least = (FIRST_INODE + 1).next_multiple_of(8);
     let wanted = wanted.div_ceil(group_count.into()).max(least.into());
-    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(most);
+    let wanted = saturating_u32(wanted).min(most);
     let per_block = block_size / u32::from(inode_size);
     // This stays at most 8 * block_size, because `per_block` and that limit are powers of two.
     let filled = (wanted.next_multiple_of(per_block) & !7).max(least);
@@ -237,7 +238,7 @@ fn reserved_gdt_blocks(blocks: u64, first_data_block: u32, block_size: u32, gdt_
     let groups = (most - u64::from(first_data_block)).div_ceil(8 * u64::from(block_size));
     let wanted = groups.div_ceil(u64::from(block_size / DESC_SIZE)) - u64::from(gdt_blocks);
     // The resize inode's double-indirect block must have a pointer for each of them.
-    u32::try_from(wanted).unwrap_or(u32::MAX).min(block_size / 4)
+    saturating_u32(wanted).min(block_size / 4)
 }
 
 /// Returns a percentage of the `wanted` blocks, scaled to the `blocks` that the volume has. Each step rounds down.

@@ -9,6 +9,7 @@ use parext4_format::{FileBlock, FsBlock};
 
 use super::geometry::{Geometry, LOG_GROUPS_PER_FLEX};
 use super::used::UsedBlocks;
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 /// Minimum length in blocks (`JBD2_MIN_JOURNAL_BLOCKS`).
@@ -84,7 +85,7 @@ pub(super) fn allocate(geometry: &Geometry, used: &mut UsedBlocks, blocks: u32) 
 fn goal_group(geometry: &Geometry, used: &UsedBlocks) -> u32 {
     let flex = 1 << LOG_GROUPS_PER_FLEX;
     let middle = (geometry.blocks_count - u64::from(geometry.first_data_block)) / 2;
-    let middle = u32::try_from(middle / u64::from(geometry.blocks_per_group)).unwrap_or(u32::MAX);
+    let middle = saturating_u32(middle / u64::from(geometry.blocks_per_group));
     let middle = middle.min(geometry.group_count - 1);
     let last = geometry.group_count - 1;
     let free = |group: u32| {

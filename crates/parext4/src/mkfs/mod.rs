@@ -31,6 +31,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parext4_device::Device;
 use parext4_format::superblock::Superblock;
 
+use crate::convert::saturating_u32;
 use crate::error::Result;
 use geometry::Geometry;
 pub use options::MkfsOptions;
@@ -80,7 +81,7 @@ impl Identity {
         let random = || uuid::Uuid::new_v4().into_bytes();
         let clock = || {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
-            u32::try_from(now).unwrap_or(u32::MAX)
+            saturating_u32(now)
         };
         Self {
             uuid: options.uuid.unwrap_or_else(random),

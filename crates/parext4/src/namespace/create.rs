@@ -13,6 +13,7 @@ use super::symlink;
 use super::{check_name, show};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, inherited};
 use crate::journal::Handle;
@@ -241,7 +242,7 @@ impl Node {
         {
             let mut core = inode.core();
             core.links = 0;
-            core.dtime = u32::try_from(core.ctime.seconds).unwrap_or(u32::MAX);
+            core.dtime = saturating_u32(core.ctime.seconds);
         }
         self.engine.allocator.free_inode(handle, ino, is_dir)?;
         // As when an inode is deleted.

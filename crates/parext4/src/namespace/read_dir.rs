@@ -10,6 +10,7 @@ use parext4_format::{InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::Walk;
+use crate::convert::saturating_u32;
 use crate::error::Result;
 use crate::node::Node;
 
@@ -72,7 +73,7 @@ impl Dir<'_> {
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
         let block_size = self.engine.block_size();
-        let first = u32::try_from(after / block_size).unwrap_or(u32::MAX);
+        let first = saturating_u32(after / block_size);
         for n in first..self.blocks()? {
             let start = u64::from(n) * block_size;
             let bytes = self.read(n)?.snapshot();
@@ -123,7 +124,7 @@ impl Dir<'_> {
 
     /// Lists the first leaf that has names after `after`, and the leaves that continue its last hash.
     fn list_tree(&self, after: u64, items: &mut Vec<DirItem>) -> Result<()> {
-        let major = u32::try_from(after >> 32).unwrap_or(u32::MAX);
+        let major = saturating_u32(after >> 32);
         let mut walk = Walk::to(*self, |_| major)?;
         let had = items.len();
         let mut skipped = 0;

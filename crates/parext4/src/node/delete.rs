@@ -6,6 +6,7 @@ use rangelock::{ByteRange, Mode};
 use super::Hold;
 use crate::allocator::{FREE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
+use crate::convert::saturating_u32;
 use crate::engine::{Engine, Orphans};
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
@@ -35,7 +36,7 @@ impl Engine {
             inode.fold_lazy(handle);
             self.release_xattr_block(handle, inode)?;
             inode.set_size(0);
-            inode.core().dtime = u32::try_from(now().seconds).unwrap_or(u32::MAX);
+            inode.core().dtime = saturating_u32(now().seconds);
             when_planted!(Fault::ForgetBeforeFree, {
                 self.inodes.remove(inode);
                 crate::sync::yield_now();

@@ -1,6 +1,7 @@
 //! Dropping pages of files from the page cache.
 
 use super::HeldPages;
+use crate::convert::saturating_u32;
 use crate::engine::Engine;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
@@ -11,7 +12,7 @@ impl Engine {
         if let Some(cached) = inode.cached() {
             let units = cached.pages.discard(pages.range());
             when_planted!(Fault::DelayForgotten, return);
-            let blocks = u32::try_from(units * 1024 / self.block_size()).unwrap_or(u32::MAX);
+            let blocks = saturating_u32(units * 1024 / self.block_size());
             drop(self.allocator.undelay(blocks));
             cached.remove_delayed(blocks);
         }

@@ -17,6 +17,7 @@ use super::recover::{self, JournalPlace};
 use super::superblock::read_usable_superblock;
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
+use crate::convert::saturating_u32;
 use crate::dirty_files::{DirtyFiles, Limits};
 use crate::engine::{
     CommitTimer, Engine, ErrorRecorder, Hooks, IdleCache, InFlight, LazyTimes, Orphans, Preallocated, Use,
@@ -263,7 +264,7 @@ fn read_descriptors(
         let block = cache.read(number, BlockKind::GroupDescs)?;
         let bytes = block.snapshot();
         for raw in bytes.chunks_exact(size).take(superblock.descs_per_block() as usize) {
-            let group = GroupNo(u32::try_from(descs.len()).unwrap_or(u32::MAX));
+            let group = GroupNo(saturating_u32(descs.len()));
             if group.get() >= superblock.group_count() {
                 break;
             }
@@ -320,5 +321,5 @@ impl Engine {
 
 /// Returns the time now in seconds since 1970, in the 32 bits that the superblock has for it.
 pub(super) fn seconds() -> u32 {
-    u32::try_from(now().seconds).unwrap_or(u32::MAX)
+    saturating_u32(now().seconds)
 }

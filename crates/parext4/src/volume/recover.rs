@@ -13,6 +13,7 @@ use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo};
 
 use super::superblock::{read_superblock, read_usable_superblock};
 use crate::body::{Body, BodyRoot};
+use crate::convert::to_usize;
 
 use crate::error::{Error, Result};
 use crate::journal::{self, LogExtent, LogMap};
@@ -219,7 +220,7 @@ fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) ->
     let block_size = u64::from(layout.block_size);
     let block = FsBlock(desc.inode_table.get().saturating_add(byte / block_size));
     let bytes = cache.read(block, BlockKind::InodeTable)?.snapshot();
-    let at = usize::try_from(byte % block_size).unwrap_or(0);
+    let at = to_usize(byte % block_size);
     let raw = bytes
         .get(at..at + usize::from(layout.inode_size))
         .ok_or_else(|| Error::corrupt("the journal inode lies outside its block"))?;
@@ -261,10 +262,10 @@ impl Device for OverlayDevice {
             let mut rest = &mut buf[..];
             while !rest.is_empty() {
                 let skip = at % block_size;
-                let here = usize::try_from(block_size - skip).unwrap_or(usize::MAX).min(rest.len());
+                let here = to_usize(block_size - skip).min(rest.len());
                 let (now, later) = rest.split_at_mut(here);
                 if let Some(block) = self.blocks.get(&(at / block_size)) {
-                    let skip = usize::try_from(skip).unwrap_or(0);
+                    let skip = to_usize(skip);
                     now.copy_from_slice(&block[skip..skip + here]);
                 }
                 rest = later;

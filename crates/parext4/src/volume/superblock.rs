@@ -5,6 +5,7 @@ use std::io::IoSliceMut;
 use parext4_device::{AlignedBuf, Device};
 use parext4_format::superblock::{Access, Superblock};
 
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 
 /// Reads and checks the superblock.
@@ -18,7 +19,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     device
         .read_at(0, &mut [IoSliceMut::new(&mut bytes)])
         .map_err(|e| Error::device("reading the superblock", e))?;
-    let start = usize::try_from(Superblock::OFFSET).unwrap_or(0);
+    let start = to_usize(Superblock::OFFSET);
     Ok(Superblock::parse(&bytes[start..start + Superblock::SIZE])?)
 }
 

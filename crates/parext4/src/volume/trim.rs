@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Volume;
+use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 
 impl Volume {
@@ -22,7 +23,7 @@ impl Volume {
         let _in_flight = engine.in_flight.enter()?;
         let block_size = engine.block_size();
         let (first, count) = (bytes.start / block_size, bytes.end.saturating_sub(bytes.start) / block_size);
-        let least = u32::try_from(least.div_ceil(block_size)).unwrap_or(u32::MAX);
+        let least = saturating_u32(least.div_ceil(block_size));
         if first >= layout.blocks_count || count == 0 || least > layout.blocks_per_group {
             return Err(Error::invalid("a range to trim without a block, or none so long"));
         }

@@ -24,6 +24,7 @@ use super::{GAP, Units};
 use crate::allocator::{BlockSource, Growth, Reservation};
 use crate::block_io::Prepared;
 use crate::body_update::FillOptions;
+use crate::convert::to_usize;
 use crate::dirty_files::QUEUE_DEPTH;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
@@ -246,8 +247,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Notes the result of a request.
     fn arrive(&mut self, done: Done) {
-        let (nth, Op::Write { offset, .. }) = (usize::try_from(done.token).unwrap_or(usize::MAX), done.op)
-        else {
+        let (nth, Op::Write { offset, .. }) = (to_usize(done.token), done.op) else {
             return;
         };
         let written = done.result.map_err(|error| self.node.write_failed(offset, error));

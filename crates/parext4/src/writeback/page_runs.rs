@@ -10,6 +10,7 @@ use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
 use super::{Units, byte_of};
+use crate::convert::to_usize;
 use crate::node::HeldPages;
 use crate::page_cache::{PAGE, WriteBack};
 use crate::sync::Arc;
@@ -135,7 +136,7 @@ impl PageRun<'_> {
 
     /// Returns the position of byte `offset` of the file in the batch's [`Contents`].
     pub(crate) fn position(&self, offset: u64) -> usize {
-        self.copy + usize::try_from(offset - byte_of(self.first)).unwrap_or(usize::MAX)
+        self.copy + to_usize(offset - byte_of(self.first))
     }
 
     /// Ends the write-back of all pages. A page becomes clean unless it was changed meanwhile.

@@ -8,6 +8,7 @@ use parext4_device::BufferPool;
 use smallvec::SmallVec;
 
 use super::super::DirectFile;
+use crate::convert::to_usize;
 use crate::error::Result;
 use crate::inode::Cached;
 use crate::mapping::State;
@@ -111,7 +112,7 @@ impl DirectFile {
         hold.assert_covers(&self.node, at, at + out.len() as u64, Mode::Shared);
         let mut bytes = BufferPool::global().take(PAGE);
         self.read_pages(page_of(at), &mut bytes)?;
-        let within = narrow(at % PAGE as u64);
+        let within = to_usize(at % PAGE as u64);
         out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
     }
@@ -129,8 +130,8 @@ impl DirectFile {
             return Ok(());
         }
         for run in self.node.runs(self.node.blocks_of(ByteRange::new(offset, end)))? {
-            let start = narrow(u64::from(run.logical.get()) * block_size - offset);
-            let part = &mut bytes[start..start + narrow(u64::from(run.len) * block_size)];
+            let start = to_usize(u64::from(run.logical.get()) * block_size - offset);
+            let part = &mut bytes[start..start + to_usize(u64::from(run.len) * block_size)];
             match run.state {
                 State::Written(physical) => {
                     self.node.read_device(self.node.device_offset(physical, 0), part)?
@@ -138,12 +139,7 @@ impl DirectFile {
                 _ => part.fill(0),
             }
         }
-        bytes[narrow(end - offset)..].fill(0);
+        bytes[to_usize(end - offset)..].fill(0);
         Ok(())
     }
-}
-
-/// Converts a length within a request, which fits `usize` because the request is in memory.
-fn narrow(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -6,6 +6,7 @@ use rangelock::RangeLock;
 
 use super::{Atomicity, File};
 use crate::admission::Transfer;
+use crate::convert::to_usize;
 use crate::error::Result;
 use crate::file::DirectFile;
 use crate::inode::Cached;
@@ -47,17 +48,17 @@ impl File {
                 while at < end {
                     // This read ends at the end of a page.
                     let stop = end.min((at / PAGE as u64 + 1) * PAGE as u64);
-                    let (done, rest) = (buf.len() - narrow(end - at), narrow(stop - at));
+                    let (done, rest) = (buf.len() - to_usize(end - at), to_usize(stop - at));
                     let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
                     let got = self.read_held(piece, at, stop)?;
                     if got < stop {
-                        return Ok(narrow(got.max(at) - offset));
+                        return Ok(to_usize(got.max(at) - offset));
                     }
                     at = stop;
                 }
             }
         }
-        Ok(narrow(at - offset))
+        Ok(to_usize(at - offset))
     }
 
     /// Reads `[offset, wanted)` under one range, and returns the offset at which the read ended.
@@ -69,7 +70,7 @@ impl File {
         let end = transfer.end();
         let (mut at, mut missed) = (offset, false);
         for buf in bufs {
-            let len = buf.len().min(narrow(end.saturating_sub(at)));
+            let len = buf.len().min(to_usize(end.saturating_sub(at)));
             missed |= self.file.copy_out(cached, held.hold(), &mut buf[..len], at, end)?;
             at += len as u64;
         }
@@ -93,7 +94,7 @@ impl DirectFile {
         let (mut done, mut missed) = (0, false);
         while done < out.len() {
             let here = at + done as u64;
-            let within = narrow(here % PAGE as u64);
+            let within = to_usize(here % PAGE as u64);
             let len = (PAGE - within).min(out.len() - done);
             let index = page_of(here);
             if let Some(page) = cached.pages.get(index) {
@@ -109,9 +110,4 @@ impl DirectFile {
         }
         Ok(missed)
     }
-}
-
-/// Converts a length within a request, which fits `usize` because the request is in memory.
-fn narrow(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(usize::MAX)
 }

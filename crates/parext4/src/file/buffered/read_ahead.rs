@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::File;
 use super::fill::MOST;
+use crate::convert::saturating_u32;
 use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -166,7 +167,7 @@ fn run(engine: &Weak<Engine>, queue: &ReadAheadQueue) {
 
 /// Returns the largest window in a cache of `capacity` pages.
 fn longest(capacity: u64) -> u32 {
-    let part = u32::try_from(capacity / PARTS).unwrap_or(u32::MAX);
+    let part = saturating_u32(capacity / PARTS);
     part.clamp(FIRST_WINDOW, LAST_WINDOW)
 }
 

@@ -8,6 +8,7 @@ use rangelock::{ByteRange, Mode, RangeLock};
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
+use crate::convert::to_usize;
 use crate::dirty_files::PAGES_AT_ONCE;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
@@ -164,7 +165,7 @@ impl DirectFile {
         for data in bufs {
             let mut rest = &data[..];
             while !rest.is_empty() {
-                let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
+                let within = to_usize(at % PAGE as u64);
                 let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
                 let index = page_of(at);
                 let part = PagePart { index, within, data };
@@ -329,8 +330,8 @@ impl DirectFile {
         let mut at = start.max(self.size());
         while at < end {
             let index = page_of(at);
-            let within = usize::try_from(at % PAGE as u64).unwrap_or(0);
-            let len = (PAGE - within).min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            let within = to_usize(at % PAGE as u64);
+            let len = (PAGE - within).min(to_usize(end - at));
             if let Some(page) = cached.pages.get(index) {
                 page.zero(within, len);
             }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::admission::{HeldRange, Transfer};
 use crate::block_io::{IoSegment, Prepared, Stretch, fill_last_sector};
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::file::DirectFile;
@@ -62,7 +63,7 @@ impl DirectFile {
             None => self.write_runs(data, transfer.offset(), &prepared.runs),
             Some(wide) => {
                 let bytes = self.among_zeros(data, transfer.offset(), wide);
-                let len = usize::try_from(wide.len()).unwrap_or(usize::MAX);
+                let len = to_usize(wide.len());
                 self.write_runs(&bytes[..len], wide.start(), &prepared.runs)
             }
         };
@@ -102,8 +103,7 @@ impl DirectFile {
 
     /// Returns the contents of `wide`: `data` at file offset `offset`, and zeros around it.
     pub(in crate::file) fn among_zeros(&self, data: &[u8], offset: u64, wide: ByteRange) -> AlignedBuf {
-        let narrow = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
-        let (len, start) = (narrow(wide.len()), narrow(offset - wide.start()));
+        let (len, start) = (to_usize(wide.len()), to_usize(offset - wide.start()));
         let mut bytes = AlignedBuf::zeroed(len.next_multiple_of(self.sector_size() as usize));
         bytes[start..start + data.len()].copy_from_slice(data);
         self.node.record().zeroed_out();

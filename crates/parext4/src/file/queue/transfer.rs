@@ -8,6 +8,7 @@ use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
 use crate::block_io::{Debt, IoSegment, Prepared};
+use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::node::Hold;
@@ -29,8 +30,7 @@ pub(super) fn token(key: usize, part: usize) -> u64 {
 
 /// Returns the key of the operation and the index of the part that a device token identifies.
 pub(super) fn of_token(token: u64) -> (usize, usize) {
-    let narrow = |half: u64| usize::try_from(half).unwrap_or(usize::MAX);
-    (narrow(token & u64::from(u32::MAX)), narrow(token >> 32))
+    (to_usize(token & u64::from(u32::MAX)), to_usize(token >> 32))
 }
 
 impl IoQueue {

@@ -32,7 +32,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials of root, who may use all blocks.
+    /// Returns the credentials of root, which permit the use of all free blocks.
     #[must_use]
     pub const fn root() -> Self {
         Self { may_use_reserved_blocks: true }

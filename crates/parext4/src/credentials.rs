@@ -15,7 +15,7 @@
 ///
 /// # fn main() -> Result<(), parext4::Error> {
 /// # let device = Arc::new(MemDevice::new(16 << 20));
-/// # mkfs(&*device, &MkfsOptions::default())?;
+/// # mkfs(&*device, &MkfsOptions::new())?;
 /// # let volume = Volume::open_device(device, &VolumeOptions::new())?;
 /// let for_user = volume.clone().with_credentials(Credentials::user());
 /// let file = for_user.open("/inbox", &OpenOptions::read_write().create(true))?;

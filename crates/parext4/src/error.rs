@@ -17,6 +17,19 @@ pub use corruption::Corruption;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation on a volume failed.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// use parext4::Error;
+///
+/// match volume.read("/missing") {
+///     Err(error @ Error::NotFound(_)) => assert_eq!(error.to_errno(), 2),
+///     other => panic!("{other:?}"),
+/// }
+/// let error: std::io::Error = volume.read("/missing").unwrap_err().into();
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -16,6 +16,14 @@ use crate::error::{Error, Result};
 /// Under a policy that lets overwrites share the file, overlapping overwrites are not ordered: each sector contains the data
 /// of one of them, and a read may see half of one, as with the kernel. Size, map, and all else that a crash or a check could
 /// reveal are correct under every policy.
+///
+/// ```
+/// use parext4::Policy;
+///
+/// assert_eq!("shared-overwrite".parse::<Policy>()?, Policy::SharedOverwrite);
+/// assert!(!Policy::default().locks_whole_file());
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {

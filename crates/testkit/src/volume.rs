@@ -56,6 +56,12 @@ impl Shape {
     }
 }
 
+/// Returns an empty volume of 16 MiB in memory, with blocks of 4 KiB. The examples of the documentation use it.
+pub fn scratch() -> Volume {
+    let device = Arc::new(Shape::new(16, 4096, true).make());
+    Volume::open_device(device, &VolumeOptions::new().cache_bytes(1 << 20)).expect("the volume opens")
+}
+
 /// Returns options with which only syncs, closing and full transactions commit, so that runs are reproducible.
 pub fn untimed() -> VolumeOptions {
     VolumeOptions::new().commit_interval(None)

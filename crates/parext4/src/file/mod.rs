@@ -35,6 +35,18 @@ use crate::sync::Arc;
 /// A read never sees half of a write. Once a write has returned, every later read returns its data, until another
 /// write overwrites it. (A [`Policy`](crate::Policy) other than the default promises less.) Data is durable after
 /// [`sync_data`](Self::sync_data) or [`sync_all`](Self::sync_all).
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// use parext4::{AlignedBuf, OpenOptions};
+///
+/// let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
+/// file.write_at(&AlignedBuf::from_slice(&[7; 8192]), 0)?;
+/// let mut block = AlignedBuf::zeroed(4096);
+/// file.read_exact_at(&mut block, 4096)?;
+/// assert_eq!(block[0], 7);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DirectFile {
     node: Node,
@@ -47,6 +59,16 @@ pub struct DirectFile {
 
 impl DirectFile {
     /// Opens the regular file of an inode for reading and writing.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{DirectFile, NewInode};
+    ///
+    /// let node = volume.root()?.create(b"file", &NewInode::new())?;
+    /// let file = DirectFile::new(node)?;
+    /// assert_eq!(file.size(), 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory.
@@ -124,12 +146,28 @@ impl DirectFile {
     }
 
     /// Returns the size in bytes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::zeroed(4096))?;
+    /// assert_eq!(file.size(), 4096);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inode().size()
     }
 
     /// Returns the unit of offsets and lengths, in bytes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// let sector = file.sector_size() as usize;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(2 * sector), 0)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn sector_size(&self) -> u32 {
         self.engine().device.sector_size()

@@ -6,6 +6,14 @@ use crate::error::Result;
 impl DirectFile {
     /// Makes the file's data durable, and the attributes that are needed to read it back.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::zeroed(4096))?;
+    /// file.sync_data()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An error if the device fails, or has failed before (I8).
     pub fn sync_data(&self) -> Result<()> {
@@ -14,6 +22,14 @@ impl DirectFile {
     }
 
     /// Makes the file's data and all its attributes durable.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::zeroed(4096))?;
+    /// file.sync_all()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).

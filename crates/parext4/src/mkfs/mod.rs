@@ -94,6 +94,14 @@ impl Identity {
 /// Creates an empty volume on all of `device`, except for a rest of less than 4096 bytes. Overwrites what the device
 /// holds. Blocks until the volume is durable.
 ///
+/// ```
+/// use parext4::{MemDevice, MkfsOptions, mkfs};
+///
+/// let summary = mkfs(&MemDevice::new(64 << 20), &MkfsOptions::new().block_size(4096))?;
+/// assert_eq!(summary.blocks_count, 16384);
+/// # Ok::<(), parext4::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Invalid`](crate::error::Error::Invalid), before anything is written, if the options do not fit the device. A
 /// device error, after which the device holds no volume.

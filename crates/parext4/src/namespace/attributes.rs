@@ -20,6 +20,14 @@ const S_IXGRP: u16 = 0o0010;
 const EXTRA_TIMES: u16 = 16;
 
 /// The attributes of an inode at one moment.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// volume.write("/a", "text")?;
+/// let metadata = volume.metadata("/a")?;
+/// assert_eq!((metadata.size, metadata.permissions), (4, 0o644));
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
@@ -63,6 +71,13 @@ impl Node {
     }
 
     /// Returns the current attributes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let metadata = volume.root()?.metadata();
+    /// assert_eq!((metadata.ino.get(), metadata.uid), (2, 0));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let core = self.inode.core();
@@ -94,6 +109,13 @@ impl Node {
     /// Sets the times of last access, modification and change to now, as utimensat(2) does without times. Also permitted for an
     /// append-only file, whose times cannot be set otherwise.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.resolve("/a")?.touch()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable; an error if the volume may not be changed.
     pub fn touch(&self) -> Result<()> {
@@ -109,6 +131,17 @@ impl Node {
 
     /// Sets attributes atomically. As on Linux, a new owner or group clears the set-ID bits of a file unless its permissions are
     /// set too, and new permissions change the access control list if there is one.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::SetAttributes;
+    ///
+    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// dir.set_attributes(&SetAttributes::new().permissions(0o700).uid(1000))?;
+    /// let metadata = dir.metadata();
+    /// assert_eq!((metadata.permissions, metadata.uid), (0o700, 1000));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only and more is set than the time of
@@ -153,6 +186,18 @@ impl Node {
 
     /// Clears the set-ID bits that `which` returns for the permissions, as a change of the contents does. Reads and changes the
     /// permissions atomically, so it undoes no concurrent change. The caller decides which bits to clear, and when.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::SetAttributes;
+    ///
+    /// volume.write("/program", "text")?;
+    /// let node = volume.resolve("/program")?;
+    /// node.set_attributes(&SetAttributes::new().permissions(0o4755))?;
+    /// node.clear_set_ids(|permissions| permissions & 0o6000)?;
+    /// assert_eq!(node.metadata().permissions, 0o755);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) if the inode is immutable, or append-only with a bit to clear: the

@@ -64,6 +64,17 @@ impl Contents<'_> {
 impl Node {
     /// Creates an empty regular file.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::{File, NewInode, OpenOptions};
+    ///
+    /// let node = root.create(b"file", &NewInode::new().permissions(0o600).uid(1000).gid(1000))?;
+    /// File::new(node, &OpenOptions::read_write())?.append(b"text")?;
+    /// assert_eq!(volume.read("/file")?, b"text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`].
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
@@ -72,6 +83,17 @@ impl Node {
     }
 
     /// Creates an empty directory.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::NewInode;
+    ///
+    /// let dir = root.mkdir(b"dir", &NewInode::new().permissions(0o755))?;
+    /// dir.create(b"file", &NewInode::new())?;
+    /// assert!(volume.exists("/dir/file")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998 subdirectories and the volume or the
@@ -84,6 +106,16 @@ impl Node {
     }
 
     /// Creates a symbolic link to `target`. Ignores the permissions in `new`: the link gets `0o777`.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::NewInode;
+    ///
+    /// let link = root.symlink(b"link", b"target", &NewInode::new().uid(1000))?;
+    /// assert_eq!(link.read_link()?, b"target");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::Invalid`] if the target is empty or contains NUL, [`Error::NameTooLong`] if it does not fit a
@@ -104,6 +136,16 @@ impl Node {
     }
 
     /// Creates a special file.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::{NewInode, Special};
+    ///
+    /// let null = root.mknod(b"null", Special::CharDevice { major: 1, minor: 3 }, &NewInode::new())?;
+    /// assert_eq!(null.metadata().rdev, Some((1, 3)));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`create`](Self::create); [`Error::Invalid`] if a device number is too large for the format.

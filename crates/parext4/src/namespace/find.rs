@@ -133,6 +133,17 @@ impl Dir<'_> {
 impl Node {
     /// Returns the inode that `name` names in this directory. `.` and `..` are permitted.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::Error;
+    ///
+    /// let dir = root.lookup(b"lost+found")?;
+    /// assert_eq!(dir.lookup(b"..")?.ino(), root.ino());
+    /// assert!(matches!(dir.lookup(b"missing"), Err(Error::NotFound(_))));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; [`Error::Invalid`] or [`Error::NameTooLong`] if no entry can have that name.
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {

@@ -25,6 +25,13 @@ struct Listed {
 ///
 /// It sees every entry exactly once that exists all the time, whatever else is added or removed meanwhile. It ends after the
 /// first error. Memory: the entries of at most one directory block, or of the leaves of one hash.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// let entries = volume.read_dir("/")?.collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(entries[0].file_name(), "lost+found");
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadDir {
     listed: Arc<Listed>,
@@ -147,6 +154,16 @@ impl Iterator for ReadDir {
 }
 
 /// An entry of a directory, from [`ReadDir`] or [`Walk`](crate::Walk).
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// volume.write("/a", "text")?;
+/// for entry in volume.walk("/")? {
+///     let entry = entry?;
+///     println!("{} {}", entry.path().display(), entry.metadata()?.size);
+/// }
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct DirEntry {
     listed: Arc<Listed>,
@@ -155,6 +172,14 @@ pub struct DirEntry {
 
 impl DirEntry {
     /// Returns the path: that of the directory, as it was given, and the name.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
+    /// assert_eq!(entry.path(), std::path::Path::new("/a/b"));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir_path().join(OsStr::from_bytes(&self.item.name))
@@ -191,6 +216,14 @@ impl DirEntry {
     }
 
     /// Returns the inode that has the name now. Symbolic links are not followed.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// let entry = volume.read_dir("/a")?.next().expect("one entry")?;
+    /// assert_eq!(entry.node()?.ino(), entry.ino());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotFound`] if the entry was removed; corruption, failed reads.

@@ -9,6 +9,15 @@ use crate::sync::Arc;
 impl Node {
     /// Adds another name of `target` to this directory.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// volume.write("/a", "text")?;
+    /// root.link(b"b", &root.lookup(b"a")?)?;
+    /// assert_eq!(volume.metadata("/b")?.links, 2);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NotPermitted`] if `target` is a directory, immutable or append-only;
     /// [`Error::NotFound`] if it has lost its last name; [`Error::TooManyLinks`]; [`Error::NoSpace`]; [`Error::Invalid`] if it is on

@@ -43,6 +43,21 @@ impl Node {
     /// If the caller continues with the last cookie of each batch, it gets each entry that exists throughout exactly once, whatever else is
     /// added or removed meanwhile.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// let (mut names, mut after) = (Vec::new(), 0);
+    /// loop {
+    ///     let batch = root.read_dir(after)?;
+    ///     let Some(last) = batch.last() else { break };
+    ///     after = last.cookie;
+    ///     names.extend(batch.into_iter().map(|item| item.name));
+    /// }
+    /// names.sort();
+    /// assert_eq!(names, [&b"."[..], b"..", b"lost+found"]);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); corruption, failed reads.
     pub fn read_dir(&self, after: u64) -> Result<Vec<DirItem>> {

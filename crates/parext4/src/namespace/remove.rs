@@ -28,6 +28,18 @@ impl Dir<'_> {
 impl Node {
     /// Removes the name of an inode that is not a directory. The inode is deleted when it has no names and its last `Node` is dropped.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::NewInode;
+    ///
+    /// let file = root.create(b"scratch", &NewInode::new())?;
+    /// root.unlink(b"scratch")?;
+    /// // The inode exists until its last handle is dropped.
+    /// assert_eq!(file.metadata().links, 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::IsDirectory`]; [`Error::NotPermitted`] for immutable and append-only inodes; [`Error::Corrupt`] if it
     /// is the last name of an inode that cannot be deleted. The name then stays.
@@ -55,6 +67,16 @@ impl Node {
     }
 
     /// Removes an empty directory.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::NewInode;
+    ///
+    /// root.mkdir(b"dir", &NewInode::new())?;
+    /// root.rmdir(b"dir")?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::NotDirectory`]; [`Error::NotEmpty`], also for `..`; [`Error::Invalid`] for `.`;

@@ -43,6 +43,18 @@ impl Node {
     /// Renames the entry `name` of this directory to `new_name` in `new_dir`, atomically: a concurrent lookup, and the next open after a
     /// crash, find one name or the other. If both names mean the same inode, nothing changes.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::RenameMode;
+    ///
+    /// volume.write("/a", "one")?;
+    /// volume.write("/b", "two")?;
+    /// root.rename(b"a", &root, b"b", RenameMode::Exchange)?;
+    /// assert_eq!(volume.read("/a")?, b"two");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::Invalid`] if a directory would become its own descendant;
     /// [`Error::NotDirectory`], [`Error::IsDirectory`], [`Error::NotEmpty`] if the new name cannot be replaced; [`Error::NotPermitted`] for

@@ -58,6 +58,13 @@ pub(super) fn write_target(
 impl Node {
     /// Returns the target of a symbolic link.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let link = volume.symlink("/link", "target")?;
+    /// assert_eq!(link.read_link()?, b"target");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] if this is not a symbolic link; corruption.
     pub fn read_link(&self) -> Result<Vec<u8>> {

@@ -30,6 +30,14 @@ const KERNEL_SETTABLE: InodeFlags = InodeFlags::JOURNAL_DATA
 
 impl Node {
     /// Returns the flags, as `lsattr` prints them.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::InodeFlags;
+    ///
+    /// assert!(!volume.root()?.flags().contains(InodeFlags::IMMUTABLE));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn flags(&self) -> InodeFlags {
         self.inode.core().flags & VISIBLE
@@ -43,6 +51,17 @@ impl Node {
 
     /// Sets the flags that users may change, as `chattr` does. Ignores the remaining visible flags in `flags`. Operations that begin afterwards
     /// respect immutable and append-only; parext4 only stores the remaining flags. The caller checks that the user may set them.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{Error, InodeFlags};
+    ///
+    /// volume.write("/log", "started")?;
+    /// let log = volume.resolve("/log")?;
+    /// log.set_flags(log.flags() | InodeFlags::APPEND)?;
+    /// assert!(matches!(volume.write("/log", "again"), Err(Error::NotPermitted(_))));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unsupported`] for flags that the inode's type does not have, or that only the kernel's ext4 can change.

@@ -11,6 +11,13 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, yield_now};
 
 /// An inode by number. It stays valid until the inode is deleted, and takes no memory of the volume.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// let ids = [volume.mkdir("/a", 0o755)?.id(), volume.mkdir("/b", 0o755)?.id()];
+/// assert_eq!(volume.node(ids[1])?.ino(), volume.metadata("/b")?.ino);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId {
     /// The inode number.
@@ -21,6 +28,14 @@ pub struct NodeId {
 
 impl Node {
     /// Returns the name under which [`Volume::node`](crate::Volume::node) finds the inode.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let id = volume.mkdir("/dir", 0o755)?.id();
+    /// volume.rename("/dir", "/elsewhere")?;
+    /// assert_eq!(volume.node(id)?.ino(), volume.metadata("/elsewhere")?.ino);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> NodeId {
         NodeId { ino: self.ino(), generation: self.inode.core().generation }

@@ -29,6 +29,19 @@ use crate::sync::atomic::Ordering;
 /// A file, directory, symbolic link or other inode of an open [`Volume`](crate::Volume).
 ///
 /// An inode without names exists until its last `Node` is dropped.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// # let root = volume.root()?;
+/// use parext4::NewInode;
+///
+/// let dir = root.mkdir(b"dir", &NewInode::new().permissions(0o755))?;
+/// // The handle keeps the directory, whatever it is called.
+/// volume.rename("/dir", "/elsewhere")?;
+/// dir.symlink(b"up", b"..", &NewInode::new())?;
+/// assert!(volume.exists("/elsewhere/up")?);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Node {
     pub(crate) engine: Use,
@@ -63,6 +76,12 @@ impl Node {
     }
 
     /// Returns the inode number.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert_eq!(volume.root()?.ino().get(), 2);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn ino(&self) -> InodeNo {
         self.inode.ino()
@@ -79,6 +98,14 @@ impl Node {
     }
 
     /// Returns the type of the inode.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::FileType;
+    ///
+    /// assert_eq!(volume.root()?.file_type(), FileType::Directory);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn file_type(&self) -> FileType {
         self.inode.file_type()

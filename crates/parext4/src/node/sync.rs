@@ -6,6 +6,13 @@ use crate::error::Result;
 impl Node {
     /// Makes the inode durable, and the directory entries that were created before. Blocks until the commit is durable.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// dir.sync()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns an error if the device fails, or has failed before (I8).
     pub fn sync(&self) -> Result<()> {

@@ -22,6 +22,18 @@ use crate::policy::Policy;
 use units::{About, Time};
 
 /// Counters of operations on file data: of a volume since it was opened, or of a file since it was loaded.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// use parext4::{AlignedBuf, OpenOptions, Reason};
+///
+/// let file = volume.open_direct("/file", &OpenOptions::read_write().create(true))?;
+/// file.append(&AlignedBuf::zeroed(4096))?;
+/// file.read_at(&mut AlignedBuf::zeroed(4096), 0)?;
+/// let stats = file.stats();
+/// assert_eq!((stats.admissions(Reason::Read).shared, stats.waits), (1, 0));
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -17,6 +17,13 @@ use crate::volume::path_walk::DirAndName;
 impl Volume {
     /// Returns the root directory.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let root = volume.root()?;
+    /// assert_eq!(root.lookup(b"lost+found")?.ino(), volume.resolve("/lost+found")?.ino());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Corruption, a failed read.
     pub fn root(&self) -> Result<Node> {
@@ -30,6 +37,14 @@ impl Volume {
 
     /// Returns the inode that a path leads to. Follows a symbolic link at the end.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/notes", "text")?;
+    /// volume.symlink("/link", "notes")?;
+    /// assert_eq!(volume.resolve("/link")?.ino(), volume.resolve("/notes")?.ino());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::Loop`]; corruption, failed reads. All
     /// calls with paths return these errors.
@@ -39,6 +54,16 @@ impl Volume {
 
     /// Returns the inode that a path leads to. Does not follow a symbolic link at the end.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::FileType;
+    ///
+    /// volume.symlink("/link", "missing")?;
+    /// assert_eq!(volume.resolve_no_follow("/link")?.file_type(), FileType::Symlink);
+    /// assert!(volume.resolve("/link").is_err());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve).
     pub fn resolve_no_follow(&self, path: impl AsRef<Path>) -> Result<Node> {
@@ -46,6 +71,14 @@ impl Volume {
     }
 
     /// Creates a directory.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let dir = volume.mkdir("/logs", 0o750)?;
+    /// assert_eq!(dir.metadata().permissions, 0o750);
+    /// assert!(volume.mkdir("/missing/logs", 0o750).is_err());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Node::mkdir`].
@@ -58,6 +91,14 @@ impl Volume {
     }
 
     /// Creates a directory and its missing ancestors. Does nothing if the directory exists.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.mkdir_all("/a/b/c", 0o755)?;
+    /// volume.mkdir_all("/a/b/c", 0o755)?;
+    /// assert!(volume.exists("/a/b")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Node::mkdir`]; [`Error::NotDirectory`] if a component of the path is not a directory.
@@ -83,6 +124,14 @@ impl Volume {
 
     /// Creates a symbolic link at `path` to `target`, which need not exist.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/v2", "new")?;
+    /// volume.symlink("/current", "v2")?;
+    /// assert_eq!(volume.read("/current")?, b"new");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`Node::symlink`].
     pub fn symlink(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Node> {
@@ -91,6 +140,15 @@ impl Volume {
     }
 
     /// Adds another name to the inode at `existing`. Links a symbolic link itself.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.link("/a", "/b")?;
+    /// volume.remove_file("/a")?;
+    /// assert_eq!(volume.read("/b")?, b"text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Node::link`].
@@ -101,6 +159,14 @@ impl Volume {
     }
 
     /// Removes a name of an inode that is not a directory. Removes a symbolic link itself.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.remove_file("/a")?;
+    /// assert!(!volume.exists("/a")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Node::unlink`].
@@ -115,6 +181,17 @@ impl Volume {
 
     /// Removes an empty directory.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::Error;
+    ///
+    /// volume.mkdir_all("/a/b", 0o755)?;
+    /// assert!(matches!(volume.remove_dir("/a"), Err(Error::NotEmpty(_))));
+    /// volume.remove_dir("/a/b")?;
+    /// volume.remove_dir("/a")?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`Node::rmdir`]; [`Error::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -123,6 +200,15 @@ impl Volume {
     }
 
     /// Renames `from` to `to`, and replaces an existing `to`. Renames and replaces symbolic links themselves.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/config.new", "b")?;
+    /// volume.write("/config", "a")?;
+    /// volume.rename("/config.new", "/config")?;
+    /// assert_eq!(volume.read("/config")?, b"b");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`Node::rename`]; [`Error::Busy`] for the root.
@@ -136,6 +222,20 @@ impl Volume {
 
     /// Returns the entries of a directory, without `.` and `..`. Follows a symbolic link at the end.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::FileType;
+    ///
+    /// volume.write("/a", "text")?;
+    /// for entry in volume.read_dir("/")? {
+    ///     let entry = entry?;
+    ///     if entry.file_type() == FileType::Regular {
+    ///         assert_eq!((entry.file_name(), entry.metadata()?.size), ("a".into(), 4));
+    ///     }
+    /// }
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve).
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
@@ -145,6 +245,13 @@ impl Volume {
 
     /// Returns the target of the symbolic link at the end of a path.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.symlink("/link", "some/where")?;
+    /// assert_eq!(volume.read_link("/link")?, b"some/where");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`Node::read_link`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
@@ -153,6 +260,14 @@ impl Volume {
 
     /// Returns the attributes of the inode that a path leads to. Follows a symbolic link at the end.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let metadata = volume.metadata("/a")?;
+    /// assert_eq!((metadata.size, metadata.links), (4, 1));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve).
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
@@ -160,6 +275,13 @@ impl Volume {
     }
 
     /// Returns the attributes of the inode that a path leads to. Does not follow a symbolic link at the end.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.symlink("/link", "target")?;
+    /// assert_eq!(volume.symlink_metadata("/link")?.size, 6);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve).

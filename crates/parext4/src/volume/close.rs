@@ -15,6 +15,13 @@ use crate::sync::atomic::Ordering;
 impl Volume {
     /// Makes all earlier changes of the volume durable. Blocks until the device has flushed them.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.sync()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the device fails, or has failed before (I8).
     pub fn sync(&self) -> Result<()> {
@@ -22,6 +29,15 @@ impl Volume {
     }
 
     /// Commits and checkpoints all metadata, and leaves an empty journal on the device. Does not write back dirty pages.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::EmptiedLog;
+    ///
+    /// volume.write("/a", "text")?;
+    /// volume.empty_journal(EmptiedLog::Kept)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the volume has no journal. An error if the volume cannot be changed, or the device fails.
@@ -46,6 +62,13 @@ impl Volume {
     /// Makes everything durable and leaves a clean volume. Further calls on the volume and its files fail.
     ///
     /// Dropping the last handle to a volume closes it too, but cannot report an error.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// volume.close()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Busy`] while an [`IoQueue`](crate::IoQueue) of the volume exists; the volume then stays open. The errors of

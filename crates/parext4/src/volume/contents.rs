@@ -49,6 +49,13 @@ impl Volume {
 
     /// Returns the contents of a file that is UTF-8 text.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// assert_eq!(volume.read_to_string("/a")?, "text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`read`](Self::read); [`Error::Invalid`] if the file is not UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
@@ -60,6 +67,14 @@ impl Volume {
     /// Creates a file, or truncates the file that exists, and writes `contents`. The data is written back later;
     /// [`sync`](Self::sync) makes it durable.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "first")?;
+    /// volume.write("/a", b"2nd")?;
+    /// assert_eq!(volume.read("/a")?, b"2nd");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`open`](Self::open) and [`File::write_at`].
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
@@ -67,6 +82,13 @@ impl Volume {
     }
 
     /// Returns true if a path leads to an inode. Follows symbolic links.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert!(volume.exists("/lost+found")?);
+    /// assert!(!volume.exists("/found")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`resolve`](Self::resolve), except [`Error::NotFound`].
@@ -79,6 +101,14 @@ impl Volume {
 
     /// Copies the contents and the permission bits of a file, and returns the number of bytes. Creates the target, or
     /// replaces its contents. Copies holes as zeros.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// assert_eq!(volume.copy("/a", "/b")?, 4);
+    /// assert_eq!(volume.read("/b")?, b"text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), [`File::read_at`] and [`File::write_at`]; [`Error::Invalid`] if both paths lead to

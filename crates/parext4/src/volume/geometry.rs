@@ -71,6 +71,13 @@ pub struct Space {
 
 impl Volume {
     /// Returns a description of the volume.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let info = volume.info();
+    /// assert!(info.journal && info.features.iter().any(|name| name == "extent"));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn info(&self) -> Info {
         let superblock = self.engine.counts().current();
@@ -91,12 +98,25 @@ impl Volume {
     }
 
     /// Returns true if the volume was opened read-only.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert!(!volume.is_read_only());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.engine.is_read_only()
     }
 
     /// Returns the used and free space, as statfs(2) does.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let space = volume.space();
+    /// assert!(space.free_blocks < space.blocks);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn space(&self) -> Space {
         let layout = &self.engine.layout;
@@ -143,6 +163,12 @@ impl Volume {
     }
 
     /// Returns why the volume refuses changes: an earlier error, or that it is closed. `None` if it has not stopped.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert_eq!(volume.stopped(), None);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
         match self.engine.health.check() {

@@ -7,12 +7,25 @@ use crate::error::{Error, Result};
 
 impl Volume {
     /// Returns the label, without the padding.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert_eq!(volume.label(), b"");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn label(&self) -> Vec<u8> {
         self.engine.counts().current().label_bytes().to_vec()
     }
 
     /// Sets the label, and makes it durable. The backup copies of the superblock keep the old label.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.set_label(b"backup")?;
+    /// assert_eq!(volume.label(), b"backup");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] if the label is longer than 16 bytes or contains a NUL. An error if the volume cannot be changed.

@@ -67,6 +67,16 @@ pub struct Volume {
 impl Volume {
     /// Returns this handle, to act on behalf of a caller with `credentials`. The files and directories that are reached through
     /// it inherit them.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{Credentials, OpenOptions};
+    ///
+    /// let for_user = volume.clone().with_credentials(Credentials::user());
+    /// let file = for_user.open("/inbox", &OpenOptions::read_write().create(true))?;
+    /// file.append(b"fails once only reserved blocks are left")?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn with_credentials(mut self, credentials: Credentials) -> Self {
         self.engine.set_credentials(credentials);

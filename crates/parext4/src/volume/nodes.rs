@@ -9,6 +9,15 @@ use crate::node::{Node, NodeId};
 impl Volume {
     /// Returns the inode that `id` names.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let id = volume.mkdir("/dir", 0o755)?.id();
+    /// assert_eq!(volume.node(id)?.ino(), id.ino);
+    /// volume.remove_dir("/dir")?;
+    /// assert!(volume.node(id).is_err());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotFound`] if the inode was deleted, has lost its last name and its last [`Node`], or is one of the file
     /// system's own. Corruption, a failed read.
@@ -21,6 +30,13 @@ impl Volume {
 
     /// Returns the inode that has the number `ino` now, of any generation, for callers that compare the generation
     /// themselves. Does not find an inode without a name, even while a [`Node`] keeps it.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let ino = volume.metadata("/lost+found")?.ino;
+    /// assert_eq!(volume.named_node(ino)?.ino(), ino);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`node`](Self::node).

@@ -50,6 +50,16 @@ impl Volume {
 
     /// Opens a file for direct I/O: bypasses the page cache, in multiples of the device's sectors.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{AlignedBuf, OpenOptions};
+    ///
+    /// let file = volume.open_direct("/data", &OpenOptions::read_write().create(true))?;
+    /// file.write_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
+    /// assert_eq!(file.size(), 4096);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`open`](Self::open); [`Error::Invalid`] for `append`, `atomicity` and `sync`, which only buffered files
     /// have.
@@ -65,6 +75,16 @@ impl Volume {
 
     /// Opens a file for reading, as [`std::fs::File::open`] does.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let file = volume.open_file("/a")?;
+    /// let mut bytes = [0; 2];
+    /// file.read_exact_at(&mut bytes, 1)?;
+    /// assert_eq!(&bytes, b"ex");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -72,6 +92,14 @@ impl Volume {
     }
 
     /// Opens a file for writing, as [`std::fs::File::create`] does: creates it, or truncates it to zero bytes if it exists.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let file = volume.create("/a")?;
+    /// file.write_at(b"text", 0)?;
+    /// assert_eq!(volume.read("/a")?, b"text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

@@ -44,6 +44,15 @@ pub struct Replayed {
 /// Returns true if an open must replay the journal of the volume on `device`: the volume is in use, or was not closed
 /// cleanly.
 ///
+/// ```
+/// use parext4::{MemDevice, MkfsOptions, mkfs, needs_recovery};
+///
+/// let device = MemDevice::new(16 << 20);
+/// mkfs(&device, &MkfsOptions::new())?;
+/// assert!(!needs_recovery(&device)?);
+/// # Ok::<(), parext4::Error>(())
+/// ```
+///
 /// # Errors
 /// The errors of [`Volume::open_device`](crate::Volume::open_device).
 pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
@@ -53,6 +62,21 @@ pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
 
 /// Replays the journal of the volume on `device` if it needs recovery, as `e2fsck -E journal_only` does. Processes no
 /// orphans, and checks nothing else.
+///
+/// ```
+/// use std::sync::Arc;
+/// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs, needs_recovery, replay_journal};
+///
+/// let device = Arc::new(MemDevice::new(16 << 20));
+/// mkfs(&*device, &MkfsOptions::new())?;
+/// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
+/// volume.mkdir("/dir", 0o755)?;
+/// volume.abort()?;
+/// drop(volume);
+/// assert!(replay_journal(device.clone())?.transactions > 0);
+/// assert!(!needs_recovery(&*device)?);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 ///
 /// # Errors
 /// The errors of [`Volume::open_device`](crate::Volume::open_device).

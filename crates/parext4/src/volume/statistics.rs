@@ -7,6 +7,13 @@ use crate::stats::{Explanation, Stats};
 
 impl Volume {
     /// Returns the counters of operations on file data since the volume was opened. They are always kept.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// assert_eq!(volume.stats().waits, 0, "no other thread used the file");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.usage.stats(self.engine.policy)
@@ -21,12 +28,27 @@ impl Volume {
     }
 
     /// Returns the contents and the counters of the page cache.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let stats = volume.cache_stats();
+    /// assert!(stats.memory <= stats.budget);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn cache_stats(&self) -> PageCacheStats {
         self.engine.pages.stats()
     }
 
     /// Returns the amount of metadata that the volume keeps in memory.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let stats = volume.metadata_cache_stats();
+    /// assert!(stats.bytes > 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn metadata_cache_stats(&self) -> MetadataCacheStats {
         let budget = self.engine.cache.budget();

@@ -39,6 +39,15 @@ impl Volume {
 
     /// Removes a directory and all entries below it. Removes a symbolic link itself, and does not change its target.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.mkdir_all("/a/b/c", 0o755)?;
+    /// volume.write("/a/b/file", "text")?;
+    /// volume.remove_dir_all("/a")?;
+    /// assert!(!volume.exists("/a")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`read_dir`](Self::read_dir), [`remove_file`](Self::remove_file) and [`remove_dir`](Self::remove_dir);
     /// [`Error::NotDirectory`] if `path` leads to something else. After an error a part of the tree remains.

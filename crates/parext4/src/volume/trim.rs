@@ -14,6 +14,14 @@ impl Volume {
     ///
     /// [`Device::discard`]: crate::Device::discard
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// // Discards every free run of at least 64 KiB.
+    /// let bytes = volume.trim(0..u64::MAX, 64 << 10)?;
+    /// assert!(bytes > 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the volume cannot be written, or the device fails. [`Error::Invalid`] if the range begins past the end of the
     /// volume or is shorter than a block, or if `least` is more than the size of a block group.

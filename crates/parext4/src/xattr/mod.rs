@@ -97,6 +97,17 @@ impl<'a> XattrName<'a> {
 impl Node {
     /// Returns the value of an attribute, or `None` if the inode has no such attribute. May block on the device.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::XattrMode;
+    ///
+    /// root.set_xattr(b"user.origin", b"backup", XattrMode::Any)?;
+    /// assert_eq!(root.get_xattr(b"user.origin")?.as_deref(), Some(&b"backup"[..]));
+    /// assert_eq!(root.get_xattr(b"user.other")?, None);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfRange`] if the name is empty or longer than 255 bytes; [`Error::Unsupported`] if its prefix is unknown;
     /// [`Error::Invalid`] if nothing follows the prefix, or if the name contains a zero byte; corruption; a failed read.
@@ -113,6 +124,16 @@ impl Node {
 
     /// Returns the names of all attributes, with their prefixes. May block on the device.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::XattrMode;
+    ///
+    /// root.set_xattr(b"user.origin", b"backup", XattrMode::Any)?;
+    /// assert_eq!(root.list_xattr()?, [b"user.origin"]);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Corruption; a failed read.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
@@ -126,6 +147,17 @@ impl Node {
     ///
     /// `system.posix_acl_access` also sets the permissions, and is stored only if it says more than they do. An empty list
     /// removes it.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::{Error, XattrMode};
+    ///
+    /// root.set_xattr(b"user.owner", b"ann", XattrMode::Create)?;
+    /// let again = root.set_xattr(b"user.owner", b"bob", XattrMode::Create);
+    /// assert!(matches!(again, Err(Error::Exists(_))));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`get_xattr`](Self::get_xattr); [`Error::Exists`] or [`Error::NoAttribute`], by `mode`; [`Error::NotPermitted`] if
@@ -163,6 +195,17 @@ impl Node {
     }
 
     /// Removes an attribute, durable with the next sync.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let root = volume.root()?;
+    /// use parext4::XattrMode;
+    ///
+    /// root.set_xattr(b"user.origin", b"backup", XattrMode::Any)?;
+    /// root.remove_xattr(b"user.origin")?;
+    /// assert!(root.list_xattr()?.is_empty());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such attribute.

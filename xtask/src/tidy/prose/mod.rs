@@ -1,4 +1,4 @@
-//! Rule: no phrase of [`PHRASES`] in comments, doc comments, string literals and Markdown.
+//! Rule: no phrase of `PHRASES` in comments, doc comments, string literals and Markdown.
 //!
 //! Lines of one paragraph are joined first, so a phrase that spans two lines is found. Code between backticks or fences and
 //! placeholders between braces are not prose, nor are the string literals of this module.

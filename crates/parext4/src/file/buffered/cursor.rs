@@ -40,12 +40,34 @@ pub struct FileCursor<F = File> {
 
 impl File {
     /// Returns a cursor at the start of the file, for the traits of [`std::io`].
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use std::io::Write;
+    ///
+    /// let mut cursor = file.cursor();
+    /// writeln!(cursor, "{}", 7)?;
+    /// assert_eq!(cursor.position(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> FileCursor<&Self> {
         FileCursor::new(self)
     }
 
     /// Turns the handle into a cursor at the start of the file.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use std::io::{BufRead, BufReader};
+    ///
+    /// volume.write("/lines", "one\ntwo\n")?;
+    /// let lines = BufReader::new(volume.open_file("/lines")?.into_cursor()).lines();
+    /// assert_eq!(lines.count(), 2);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn into_cursor(self) -> FileCursor {
         FileCursor::new(self)

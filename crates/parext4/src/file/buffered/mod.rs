@@ -69,6 +69,15 @@ impl DirectFile {
     /// Returns a handle of the same file for I/O through the page cache, with the same access as this one. Its writes
     /// do not append, are not durable when they return, and are atomic to reads.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// let buffered = file.buffered()?;
+    /// buffered.append(b"at any alignment")?;
+    /// assert_eq!(file.size(), 16, "both are the same file");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the volume is closed.
     pub fn buffered(&self) -> Result<File> {
@@ -95,6 +104,16 @@ impl File {
     /// Opens the regular file of an inode. `options` say what the handle may do and what its reads and writes promise; the
     /// file exists, so what they say about creating and truncating it has no effect.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// use parext4::{File, NewInode, OpenOptions};
+    ///
+    /// let node = volume.root()?.create(b"file", &NewInode::new())?;
+    /// let file = File::new(node, &OpenOptions::read_write())?;
+    /// file.append(b"text")?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::IsDirectory`], or [`Error::Invalid`] if the inode is neither a file nor a directory; [`Error::Invalid`] if the
     /// options contradict each other.
@@ -112,30 +131,74 @@ impl File {
     }
 
     /// Returns the handle for direct I/O on the same file, which may do what this one may.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(b"text", 8192)?;
+    /// file.direct().allocate(0, 4096, true)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn direct(&self) -> &DirectFile {
         &self.file
     }
 
     /// Returns the file's inode.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use parext4::XattrMode;
+    ///
+    /// file.node().set_xattr(b"user.kind", b"log", XattrMode::Any)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn node(&self) -> &Node {
         self.file.node()
     }
 
     /// Returns the file's attributes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(b"text")?;
+    /// assert_eq!(file.metadata().size, 4);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.file.metadata()
     }
 
     /// Returns the size in bytes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(b"text", 10)?;
+    /// assert_eq!(file.size(), 14);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn size(&self) -> u64 {
         self.file.size()
     }
 
     /// Reads exactly as many bytes as `buf` has.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(b"text")?;
+    /// let mut bytes = [0; 4];
+    /// file.read_exact_at(&mut bytes, 0)?;
+    /// assert_eq!(&bytes, b"text");
+    /// assert!(file.read_exact_at(&mut bytes, 1).is_err());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
@@ -153,6 +216,15 @@ impl File {
     }
 
     /// Sets the size in bytes, as [`DirectFile::set_len`].
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(b"text")?;
+    /// file.set_len(2)?;
+    /// assert_eq!(volume.read("/file")?, b"te");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`DirectFile::set_len`].

@@ -20,6 +20,16 @@ impl File {
     /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
     /// `buf` only at the end of the file.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(b"text", 0)?;
+    /// let mut bytes = [0; 8];
+    /// assert_eq!(file.read_at(&mut bytes, 2)?, 2, "the file ends there");
+    /// assert_eq!(&bytes[..2], b"xt");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of the device and of a corrupt map.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -27,6 +37,18 @@ impl File {
     }
 
     /// Like [`read_at`](Self::read_at), into one buffer after the other.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use std::io::IoSliceMut;
+    ///
+    /// file.write_at(b"headbody", 0)?;
+    /// let (mut head, mut body) = ([0; 4], [0; 4]);
+    /// file.read_vectored_at(&mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut body)], 0)?;
+    /// assert_eq!((&head, &body), (b"head", b"body"));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`read_at`](Self::read_at).

@@ -11,6 +11,14 @@ use crate::writeback::pages_of;
 impl File {
     /// Makes the file's data durable, and the attributes that are needed to read it back.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(b"a record that survives a crash")?;
+    /// file.sync_data()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An error if the device fails, or has failed before (I8). Each handle reports a failed write-back once, also
     /// one in the background.
@@ -21,6 +29,14 @@ impl File {
 
     /// Makes the file's data and all its attributes durable.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(b"text")?;
+    /// file.sync_all()?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
@@ -29,6 +45,14 @@ impl File {
     }
 
     /// Makes `len` bytes of the file's data from `offset` on durable.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(b"text", 4096)?;
+    /// file.sync_range(4096, 4)?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).

@@ -49,6 +49,14 @@ impl File {
     /// Writes all of `data` at byte `offset`, which may lie past the end of the file; the gap then reads as zeros. In
     /// append mode, writes at the end of the file.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(b"text", 10)?;
+    /// assert_eq!(file.size(), 14);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoSpace`]; data that a write accepted has its space. The errors of the device. After an error the
     /// range holds old or new data.
@@ -57,6 +65,16 @@ impl File {
     }
 
     /// Like [`write_at`](Self::write_at), from one buffer after the other.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use std::io::IoSlice;
+    ///
+    /// file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"body")], 0)?;
+    /// assert_eq!(volume.read("/file")?, b"headbody");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).
@@ -78,6 +96,15 @@ impl File {
     /// Writes all of `data` at the end of the file and returns the offset at which it was written, as
     /// [`DirectFile::append`] does.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// assert_eq!(file.append(b"one ")?, 0);
+    /// assert_eq!(file.append(b"two")?, 4);
+    /// assert_eq!(volume.read("/file")?, b"one two");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at). After an error the file may end with the first part of `data`.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
@@ -85,6 +112,16 @@ impl File {
     }
 
     /// Like [`append`](Self::append), from one buffer after the other.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use std::io::IoSlice;
+    ///
+    /// let offset = file.append_vectored(&[IoSlice::new(b"length"), IoSlice::new(b"record")])?;
+    /// assert_eq!((offset, file.size()), (0, 12));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).

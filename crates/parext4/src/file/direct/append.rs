@@ -17,6 +17,17 @@ impl DirectFile {
     /// place. So does an append that waits while the size is set, and then goes to the new end; it may overwrite data
     /// that another write stores there meanwhile.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use parext4::AlignedBuf;
+    ///
+    /// let record = AlignedBuf::from_slice(&[7; 4096]);
+    /// assert_eq!(file.append(&record)?, 0);
+    /// assert_eq!(file.append(&record)?, 4096);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at), except that append-only files accept appends.
     pub fn append(&self, data: &[u8]) -> Result<u64> {

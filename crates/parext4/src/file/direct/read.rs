@@ -17,6 +17,18 @@ impl DirectFile {
     ///
     /// `offset` must be a multiple of the sector size. So must the length of `buf`, unless the file ends before.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use parext4::AlignedBuf;
+    ///
+    /// let mut buf = AlignedBuf::zeroed(4096);
+    /// file.write_at(&AlignedBuf::from_slice(&[7; 4096]), 0)?;
+    /// assert_eq!(file.read_at(&mut buf, 0)?, 4096);
+    /// assert_eq!(buf[0], 7);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a request that is not aligned to sectors; the errors of the
     /// device and of a corrupt map.

@@ -24,6 +24,17 @@ impl DirectFile {
     /// `offset` must be a multiple of the sector size. So must the length of `data`, unless the write reaches or
     /// passes the end of the file, which then ends with the data.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// use parext4::AlignedBuf;
+    ///
+    /// let sector = file.sector_size();
+    /// file.write_at(&AlignedBuf::zeroed(4096), u64::from(sector))?;
+    /// assert!(file.write_at(&[0; 100], 1).is_err(), "neither offset nor length are whole sectors");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a request that is not aligned to sectors, [`Error::NoSpace`], [`Error::NotPermitted`]
     /// if the file is immutable or append-only, and the errors of the device. A failed device write stops the volume.

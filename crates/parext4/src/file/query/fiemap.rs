@@ -28,6 +28,15 @@ impl DirectFile {
     /// Returns the extents of the bytes in `range`, in order, including blocks past the end of the file, and without
     /// holes. The result is a snapshot: the call waits for no operation, and writes may be in flight.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// let extents = file.fiemap(0..u64::MAX)?;
+    /// assert_eq!((extents[0].offset, extents[0].len, extents[0].last), (8192, 4096, true));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {

@@ -10,6 +10,15 @@ impl DirectFile {
     /// Returns the first range of written data at or after byte `offset`, as `(start, end)` in bytes, ending no later
     /// than the file. Returns `None` if only holes and unwritten blocks follow.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.data_range(0)?, Some((8192, 12288)));
+    /// assert_eq!(file.data_range(12288)?, None);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
@@ -39,6 +48,14 @@ impl DirectFile {
 
     /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`). Unwritten blocks count as holes.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.seek_data(100)?, 8192);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NothingAfter`] if there is none; a corrupt map.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
@@ -47,6 +64,15 @@ impl DirectFile {
 
     /// Returns the first byte at or after `offset` that is in a hole (`SEEK_HOLE`). The end of the file counts as a
     /// hole.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.seek_hole(0)?, 0);
+    /// assert_eq!(file.seek_hole(8192)?, 12288, "the end of the file");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NothingAfter`] if the file ends at or before `offset`; a corrupt map.
@@ -62,6 +88,15 @@ impl DirectFile {
 
     /// Returns the device range of the written data that starts at byte `offset`, as `(device offset, length)` in
     /// bytes, up to where it stops being contiguous. Returns `None` if no data is written there.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.device_range(0)?, None, "a hole");
+    /// assert!(file.device_range(8192)?.is_some());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of a corrupt map.

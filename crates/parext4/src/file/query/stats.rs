@@ -6,6 +6,14 @@ use crate::stats::{Explanation, Stats};
 impl DirectFile {
     /// Returns statistics of the operations on this file's data since the inode was loaded into memory. The inode
     /// stays loaded at least as long as the file is open. They are always collected.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.stats().admitted().total(), 1);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inode().usage.stats(self.engine().policy)

@@ -108,6 +108,20 @@ impl IoQueue {
     ///
     /// Does not wait for other operations or for data. May wait for a commit or for metadata to be read, unless
     /// `flags` forbid it.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// use parext4::{AlignedBuf, IoFlags, IoRequest};
+    ///
+    /// let write = IoRequest::Write { buf: AlignedBuf::zeroed(4096), len: 4096, offset: 0 };
+    /// queue.submit(&file, write, 7, IoFlags::new().nowait(true));
+    /// let mut done = Vec::new();
+    /// queue.harvest(true, &mut done)?;
+    /// assert_eq!(done[0].token, 7, "completed, or refused with `Error::WouldBlock`");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     pub fn submit(&mut self, file: &DirectFile, request: IoRequest, token: u64, flags: IoFlags) {
         self.serial += 1;
         let file_key = self.files.hold(file);
@@ -123,6 +137,19 @@ impl IoQueue {
     }
 
     /// Returns a handle that makes this queue's thread return from [`harvest`](Self::harvest).
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// let waker = queue.waker();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(move || waker.wake());
+    /// });
+    /// // Returns although nothing is in flight.
+    /// queue.harvest(true, &mut Vec::new())?;
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn waker(&self) -> IoWaker {
         IoWaker::new(&self.parked)
@@ -130,6 +157,23 @@ impl IoQueue {
 
     /// Advances operations, and appends the completed ones to `out`. With `wait`, blocks until at least one
     /// completes, none is in flight, or a [waker](Self::waker) wakes the thread.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// use parext4::{AlignedBuf, IoFlags, IoRequest};
+    ///
+    /// for token in 0..4 {
+    ///     queue.submit(&file, IoRequest::Append { buf: AlignedBuf::zeroed(4096), len: 4096 }, token, IoFlags::new());
+    /// }
+    /// let mut done = Vec::new();
+    /// while queue.in_flight() > 0 {
+    ///     queue.harvest(true, &mut done)?;
+    /// }
+    /// assert_eq!(done.len(), 4);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of a failed device queue; operations stay in flight.
@@ -165,6 +209,14 @@ impl IoQueue {
 
     /// Cancels the operations with this token that have not begun: they end with [`Error::Cancelled`]. Returns true
     /// if there was one. Operations that have begun continue.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// # let mut queue = volume.io_queue(8);
+    /// assert!(!queue.cancel(7), "no request has this token");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     pub fn cancel(&mut self, token: u64) -> bool {
         let ours: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.token == token).map(|(key, _)| key).collect();

@@ -138,6 +138,15 @@ impl Parked {
 
 /// Makes the thread of an [`IoQueue`](super::IoQueue) return from [`harvest`](super::IoQueue::harvest), from any
 /// thread.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// let mut queue = volume.io_queue(8);
+/// let waker = queue.waker();
+/// std::thread::spawn(move || waker.wake()).join().expect("the thread ends");
+/// queue.harvest(true, &mut Vec::new())?;
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct IoWaker(Arc<Parked>);
 

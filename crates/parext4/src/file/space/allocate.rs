@@ -16,6 +16,15 @@ impl DirectFile {
     /// Allocates the blocks of `[offset, offset + len)` bytes, which read as zeros until written. Unless
     /// `keep_size`, the file grows to cover them.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.allocate(0, 1 << 20, true)?;
+    /// assert_eq!(file.size(), 0, "keep_size was set");
+    /// assert!(file.fiemap(0..u64::MAX)?[0].unwritten);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace); blocks that were allocated before the failure stay allocated, and
     /// the size does not change. [`Error::NotPermitted`](crate::Error::NotPermitted) if the file is immutable.

@@ -17,6 +17,15 @@ impl DirectFile {
     /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
     /// blocks.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
+    /// file.punch_hole(4096, 4096)?;
+    /// assert_eq!((file.seek_hole(0)?, file.size()), (4096, 12288));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;

@@ -11,6 +11,15 @@ use crate::operation::Operation;
 impl DirectFile {
     /// Sets the size in bytes: truncates the file, or extends it with a hole, which reads as zeros.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
+    /// file.set_len(4096)?;
+    /// assert_eq!(file.size(), 4096);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::FileTooLarge`](crate::Error::FileTooLarge); [`Error::NotPermitted`](crate::Error::NotPermitted) for a
     /// file that is immutable or append-only; or the errors of the device.

@@ -19,6 +19,15 @@ impl DirectFile {
     /// After a crash the file is as it was before or after the call. If moving its extents takes several
     /// transactions, zeros may remain in place of the range, or further on.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
+    /// file.collapse_range(4096, 4096)?;
+    /// assert_eq!(file.size(), 8192);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or reaches the end of the file;
     /// [`Error::NotPermitted`] for a file that is immutable or append-only; [`Error::NoSpace`] if an extent must be
@@ -38,6 +47,15 @@ impl DirectFile {
     /// the block size, and `offset` is before the end of the file.
     ///
     /// A crash has the effects described for [`collapse_range`](Self::collapse_range).
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
+    /// file.insert_range(4096, 8192)?;
+    /// assert_eq!((file.seek_hole(0)?, file.size()), (4096, 20480));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range that is not aligned to blocks, is empty, or begins at or past the end of the

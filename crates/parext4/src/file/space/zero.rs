@@ -16,6 +16,17 @@ impl DirectFile {
     /// A crash before the next sync may leave any part of the range as it was, and any sector of the partly covered
     /// blocks.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.append(&parext4::AlignedBuf::from_slice(&[7; 12288]))?;
+    /// file.zero_range(4096, 4096, true)?;
+    /// let mut buf = parext4::AlignedBuf::zeroed(4096);
+    /// file.read_exact_at(&mut buf, 4096)?;
+    /// assert_eq!(buf[0], 0);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a length of 0;
     /// [`Error::NotPermitted`](crate::Error::NotPermitted) for a file that is immutable or append-only;

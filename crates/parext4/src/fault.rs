@@ -25,7 +25,7 @@ pub enum Fault {
     /// A handle enters a transaction that is closing.
     EnterClosed,
     /// The last handle that leaves a closed gate does not wake the committer.
-    LeaveQuietly,
+    LeaveWithoutWake,
     /// Spare credits that are collected for a handle also stay in their word.
     SpareTwice,
     /// H25: the times of an overwrite are not listed for the next commit.
@@ -54,11 +54,11 @@ pub enum Fault {
     /// The tail of the log moves before the blocks of the earlier transactions are durable at their home locations.
     TailBeforeHome,
     /// After the log was emptied, the next commit does not record where the log begins.
-    EmptyLogUnseen,
+    EmptyLogUnrecorded,
     /// H13: a freed block is allocated while a checkpoint writes an old version of it.
-    FreedOnItsWayHome,
+    FreedDuringCheckpoint,
     /// H9: a write that was widened uses what it saw before it held the wider range.
-    WidenBlindly,
+    WidenUnchecked,
     /// H9: a write holds the range to which it was widened shared, as it may hold its own blocks.
     WidenAsWrite,
     /// A volume is closed although it has a queue of operations.
@@ -76,7 +76,7 @@ pub enum Fault {
     /// H18: a size that grows over written blocks joins no transaction.
     GrowUnjoined,
     /// H25: an inode whose times were committed still counts as listed for the next commit.
-    ListedForEver,
+    ListedAfterCommit,
     /// H26: a NOWAIT append claims its bytes before it is known whether it must block.
     NowaitClaims,
     /// H26: a NOWAIT append checks for cached pages after it has claimed its bytes.
@@ -86,23 +86,23 @@ pub enum Fault {
     /// H30: marks are folded into a leaf that still accepts marks.
     FoldUnretired,
     /// H30: readers see a new list of leaves before the leaves have changed.
-    DirectoryFirst,
+    LeafListFirst,
     /// A leaf is encoded without its marks.
     EncodeUnfolded,
     /// A leaf keeps its marks although it has no room for the extents that they become.
     MarksWithoutRoom,
     /// H30: a marked conversion does not set the bits that readers see.
-    MarkUnshown,
+    MarkNotInView,
     /// H30: a region of the map that changes gets a copy of its bits, while other threads set bits in the original.
     BitsCopied,
     /// I1: new blocks of a file count as written where the file had written blocks before.
     BitsKept,
     /// H30: readers see regions of the map while its leaves change.
-    ViewUnheld,
+    ViewUnlocked,
     /// H30: a leaf is changed without its lock, while other threads change it.
-    LeafUnheld,
+    LeafUnlocked,
     /// H30: a thread publishes a changed region although another thread has published one meanwhile.
-    UpdateBlindly,
+    PublishUnchecked,
     /// H30: a read does not check whether the size has moved while it waited for its range.
     StaleSize,
     /// I2, H30: a queued read uses the size after the write-back, which may exceed the range that it holds.
@@ -111,7 +111,7 @@ pub enum Fault {
     LoadTwice,
     /// An inode that was read enters the table although its loading mark is gone, because a new inode of that number
     /// was created and deleted meanwhile.
-    PutUnmarked,
+    InsertUnmarked,
     /// A deleted inode leaves the cache before its number is free.
     ForgetBeforeFree,
     /// I6, H31: the completion of a write begins a handle inside another handle.
@@ -124,13 +124,13 @@ pub enum Fault {
     /// H34: every operation holds the whole file.
     HoldWholeFile,
     /// Preallocated blocks are mapped at offsets that the file has reached meanwhile.
-    AheadWithin,
+    PreallocateBelowSize,
     /// The preallocated blocks of a file are released although a writer has opened it again.
-    AheadUnheld,
+    PreallocationFreedInUse,
     /// Blocks that a caller has allocated past the end are treated as preallocated ones.
-    KeptAsAhead,
+    AllocatedAsPreallocated,
     /// Blocks that were allocated for a hole are mapped without a check that it is still a hole.
-    FillBlindly,
+    FillUnchecked,
     /// H21: the range of a punched hole or of zeros is not rounded out to the blocks whose edges are zeroed.
     EdgesUnheld,
     /// H20: an operation that shifts all data after a range holds only that range.
@@ -140,7 +140,7 @@ pub enum Fault {
     /// I7, H12: a hole is punched without holding its range.
     PunchUnheld,
     /// A queued operation that is abandoned leaves the bytes that it claimed or the end that it announced.
-    StakeForgotten,
+    ClaimLeaked,
     /// H5, H19, H28: a direct operation holds only its own bytes, not the whole pages around them.
     PagesUnheld,
     /// H5, H28: a direct operation leaves the cached pages of its range in place.
@@ -156,7 +156,7 @@ pub enum Fault {
     /// H29: a buffered write reserves no space.
     DelayNothing,
     /// H29: the reservations of dropped pages are not released.
-    DelayForgotten,
+    DelayLeaked,
     /// H23: a failed buffered write leaves its bytes in the pages past the end.
     ShortKept,
     /// A sync does not wait for the write-back of other threads.
@@ -164,13 +164,13 @@ pub enum Fault {
     /// A thread that waits for another thread's write-back does not check whether it succeeded.
     FailureUnseen,
     /// The attributes of an inode are read and changed without its lock.
-    XattrsUnheld,
+    XattrsUnlocked,
     /// A name is removed although the number of names may have changed since it was checked.
-    LinksUnheld,
+    LinksUnlocked,
     /// A queue's thread sleeps without checking for submitted operations.
     SleepUnchecked,
     /// A thread that ends a page's filling, write-back or last pin wakes no waiting thread.
-    WaitersForgotten,
+    WaitersNotWoken,
     /// A thread that ends a page's filling, write-back or last pin notifies before the waiting thread sleeps.
     WakeTooEarly,
     /// A thread that drops a page's last pin wakes waiting threads only if the page was not evicted meanwhile.
@@ -182,7 +182,7 @@ pub enum Fault {
     /// A dirty file counts as unlisted while a thread checks whether it can leave the list.
     UnlistedWhileChecked,
     /// A writer that ends does not wake the writers that wait for its slot.
-    PlaceFreedUnheard,
+    SlotFreedUnnotified,
     /// A pinned page is evicted.
     EvictPinned,
     /// A dirty page is evicted.

@@ -12,7 +12,7 @@ use crate::operation::Operation;
 use crate::stats::{ActiveOperation, ActiveOperations};
 use crate::sync::{Held, Rank, hold};
 
-/// A range that a blocking call holds, with the plan that was made under it. Dropping it settles the end of the file and
+/// A range that a blocking call holds, with the plan that was made under it. Dropping it withdraws the claim on the end of the file and
 /// releases the range.
 #[must_use]
 pub(crate) struct HeldRange<'a> {
@@ -64,24 +64,24 @@ struct Queued<'a> {
 impl Node {
     /// Acquires the range that a blocking call needs: requests it, blocks until it is granted, and requests again
     /// until the granted range is enough. Returns `None` for a read that begins at or past the end of the file.
-    /// `settle` settles the pages that conflict with an operation once it holds its range. It returns true if that
-    /// may have changed blocks.
+    /// `make_coherent` writes back or drops the pages that conflict with an operation that holds its range. It returns
+    /// true if that may have changed blocks.
     ///
     /// # Errors
     /// The errors of [`Transfer::request`] and [`Transfer::granted`]. After an error, the call holds, announces and
     /// claims nothing.
     #[inline]
-    pub(crate) fn acquire_settling<'a>(
+    pub(crate) fn acquire_with<'a>(
         &'a self,
         transfer: &mut Transfer,
-        settle: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool> + Copy,
+        make_coherent: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool> + Copy,
     ) -> Result<Option<HeldRange<'a>>> {
         loop {
             let queued = match transfer.request(self, |request| Ok(self.queue(&request))) {
                 Ok(Some(queued)) => queued,
                 Ok(None) => return Ok(None),
                 Err(error) => {
-                    transfer.settle(self);
+                    transfer.withdraw(self);
                     return Err(error);
                 }
             };
@@ -91,13 +91,13 @@ impl Node {
             if let Some(waited) = guard.waited() {
                 self.note_wait(waited, here.as_ref());
             }
-            if let Some(held) = self.confirm_granted(transfer, guard, (here, held), settle)? {
+            if let Some(held) = self.confirm_granted(transfer, guard, (here, held), make_coherent)? {
                 return Ok(Some(held));
             }
         }
     }
 
-    /// Acquires the range of an operation that has neither an end to announce nor pages to settle. Returns `None` if
+    /// Acquires the range of an operation that has neither an end to announce nor conflicting pages. Returns `None` if
     /// another operation holds part of it.
     ///
     /// # Errors
@@ -120,10 +120,10 @@ impl Node {
         transfer: &mut Transfer,
         guard: RangeGuard<'a>,
         (here, held): (Option<ActiveOperation<&'a ActiveOperations>>, Held),
-        settle: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool>,
+        make_coherent: impl Fn(&Self, &Hold<&'a RangeLock>, Operation) -> Result<bool>,
     ) -> Result<Option<HeldRange<'a>>> {
         let hold = Hold::new(guard);
-        let granted = transfer.granted(self, &hold, settle)?;
+        let granted = transfer.granted(self, &hold, make_coherent)?;
         Ok(granted.map(|Granted { admission, runs }| HeldRange {
             admission,
             runs,

@@ -1,10 +1,10 @@
 //! The steps that an operation takes to hold the range that it needs. They never block, so a blocking call
-//! ([`acquire_settling`](Node::acquire_settling)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
+//! ([`acquire_with`](Node::acquire_with)) and a queue of operations drive the same ones. They uphold I2, H11, H26 and H27.
 //!
 //! | step | does | next |
 //! |---|---|---|
 //! | [`request`](Transfer::request) | cuts a read at the size; announces or claims the end of the file, and has the driver queue for the range in the same moment | the driver waits; or a read at the end is over |
-//! | [`granted`](Transfer::granted) | checks under the range that the end of the file has not moved, settles pages in the way, plans again | the driver prepares and moves the data; or requests again |
+//! | [`granted`](Transfer::granted) | checks under the range that the end of the file has not moved, writes back or drops pages in the way, plans again | the driver prepares and moves the data; or requests again |
 //! | [`widen`](Transfer::widen) | after a preparation that found no space, chooses a larger range for a write | the driver requests again |
 //! | [`EndClaim::release`] | withdraws the announced or claimed end, then releases the range | over |
 
@@ -55,7 +55,7 @@ enum AtEnd {
     Begins { len: u64 },
 }
 
-/// What an operation has told appends about the end of the file, until it is settled (H27).
+/// The end of the file that an operation has announced, or the bytes that it has claimed (H27).
 #[derive(Debug, Default)]
 pub(crate) enum EndClaim {
     #[default]
@@ -233,24 +233,24 @@ impl Transfer {
         Ok(placed)
     }
 
-    /// Plans again under `hold`, because the file may have changed while the driver waited. `settle` settles the
-    /// pages that conflict with the operation and returns true if that may have changed blocks. The facts of the plan
+    /// Plans again under `hold`, because the file may have changed while the driver waited. `make_coherent` writes
+    /// back or drops the pages that conflict with the operation and returns true if that may have changed blocks. The facts of the plan
     /// stay true while the range is held (I2). Returns `None` if the operation must release the range and request
     /// again. The operation keeps an announced end. It keeps a claim unless the size was set meanwhile: a claim that
     /// it gave up would leave a gap before later appends.
     ///
     /// # Errors
-    /// The errors of `settle` and of a corrupt map. The end is settled then, while the range is still held.
+    /// The errors of `make_coherent` and of a corrupt map. The claim is withdrawn then, while the range is still held.
     #[inline]
     pub(crate) fn granted<L: Deref<Target = RangeLock>>(
         &mut self,
         node: &Node,
         hold: &Hold<L>,
-        settle: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
+        make_coherent: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
-        let granted = self.confirm(node, hold, settle);
+        let granted = self.confirm(node, hold, make_coherent);
         if granted.is_err() {
-            self.claim.settle(node, false);
+            self.claim.withdraw(node, false);
         }
         granted
     }
@@ -260,17 +260,17 @@ impl Transfer {
         &mut self,
         node: &Node,
         hold: &Hold<L>,
-        settle: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
+        make_coherent: impl FnOnce(&Node, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
         if let EndClaim::Claimed(claim) = self.claim
             && !node.inode.tail.lock().holds(claim)
         {
-            self.claim.settle(node, false);
+            self.claim.withdraw(node, false);
             return Ok(None);
         }
-        let granted = node.plan_held(self.requested(), hold, settle)?;
+        let granted = node.plan_held(self.requested(), hold, make_coherent)?;
         if granted.is_none() {
-            when_planted!(Fault::ClaimAgain, self.claim.settle(node, false));
+            when_planted!(Fault::ClaimAgain, self.claim.withdraw(node, false));
         }
         let is_enough = granted.is_some()
             && self.confirm_announcement(node)
@@ -294,7 +294,7 @@ impl Transfer {
     fn confirm_widened(&mut self, node: &Node) -> Result<bool> {
         let Some(wide) = self.widened else { return Ok(true) };
         let now = node.widened_range(self.offset(), self.end())?;
-        let unchanged = guarded!(Fault::WidenBlindly, now == WidenedRange::Range(wide), true);
+        let unchanged = guarded!(Fault::WidenUnchecked, now == WidenedRange::Range(wide), true);
         if !unchanged {
             self.widened = None;
         }
@@ -334,11 +334,11 @@ impl Transfer {
             WidenedRange::Itself => None,
             WidenedRange::NoWay => return Err(Error::NoSpace),
         };
-        self.claim.settle(node, false);
+        self.claim.withdraw(node, false);
         Ok(())
     }
 
-    /// Returns the announced or claimed end, for the caller to settle.
+    /// Returns the announced or claimed end, for the caller to withdraw.
     #[inline]
     pub(crate) fn take_claim(&mut self) -> EndClaim {
         std::mem::take(&mut self.claim)
@@ -355,27 +355,27 @@ impl Transfer {
     }
 
     /// Ends an operation that holds no range: withdraws its announced end or its claim.
-    pub(crate) fn settle(&mut self, node: &Node) {
-        self.claim.settle(node, false);
+    pub(crate) fn withdraw(&mut self, node: &Node) {
+        self.claim.withdraw(node, false);
     }
 }
 
 impl EndClaim {
     /// Withdraws an announced end, and a claim, which stays in the file if the append is `done`. Idempotent.
     #[inline]
-    pub(crate) fn settle(&mut self, node: &Node, done: bool) {
-        if matches!(self, Self::None) || guarded!(Fault::StakeForgotten, false, !done) {
+    pub(crate) fn withdraw(&mut self, node: &Node, done: bool) {
+        if matches!(self, Self::None) || guarded!(Fault::ClaimLeaked, false, !done) {
             return;
         }
         let (mut tail, size) = (node.inode.tail.lock(), node.inode.size());
         match std::mem::take(self) {
             Self::None => {}
             Self::Announced(end) => tail.withdraw(end, size),
-            Self::Claimed(claim) => tail.settle(claim, done, size),
+            Self::Claimed(claim) => tail.end_claim(claim, done, size),
         }
     }
 
-    /// Settles the end, then releases the range: an operation that sets the size next must not find the end announced
+    /// Withdraws the claim, then releases the range: an operation that sets the size next must not find the end announced
     /// still (H27).
     #[inline]
     pub(crate) fn release<L: Deref<Target = RangeLock>>(
@@ -385,7 +385,7 @@ impl EndClaim {
         done: bool,
     ) {
         when_planted!(Fault::WithdrawLate, hold.release());
-        self.settle(node, done);
+        self.withdraw(node, done);
         hold.release();
     }
 }
@@ -399,14 +399,14 @@ pub(crate) struct Granted {
 }
 
 impl Node {
-    /// Plans `operation` under a hold, and plans again if `settle` may have changed blocks. Returns `None` if the
+    /// Plans `operation` under a hold, and plans again if `make_coherent` may have changed blocks. Returns `None` if the
     /// operation now needs more. A range larger than needed is kept.
     #[inline]
     fn plan_held<L: Deref<Target = RangeLock>>(
         &self,
         operation: Operation,
         hold: &Hold<L>,
-        settle: impl FnOnce(&Self, &Hold<L>, Operation) -> Result<bool>,
+        make_coherent: impl FnOnce(&Self, &Hold<L>, Operation) -> Result<bool>,
     ) -> Result<Option<Granted>> {
         let (range, mode) = hold.granted();
         let plan_now = || -> Result<Option<Granted>> {
@@ -416,7 +416,7 @@ impl Node {
         };
         let mut granted = plan_now()?;
         // Settling allocates and converts the blocks of dirty pages, so the first plan may be outdated.
-        if granted.is_some() && settle(self, hold, operation)? {
+        if granted.is_some() && make_coherent(self, hold, operation)? {
             granted = plan_now()?;
         }
         if let Some(Granted { admission, .. }) = &granted {

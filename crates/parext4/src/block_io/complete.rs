@@ -2,7 +2,7 @@
 
 use parext4_format::BlockRange;
 
-use super::prepare::{Debt, Prepared};
+use super::prepare::{PendingConversion, Prepared};
 use crate::error::Result;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::journal::Handle;
@@ -11,7 +11,7 @@ use crate::node::Node;
 
 /// The changes that become visible when a write completes.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct VisibleChange {
     /// The file offset after the last byte of the write.
     end: u64,
     /// Whether the file counts as modified.
@@ -24,10 +24,10 @@ impl Node {
     /// # Errors
     /// The error that stops the volume.
     pub(crate) fn complete(&self, prepared: Prepared<'_>, end: u64) -> Result<()> {
-        let Prepared { runs, debt, modifies } = prepared;
-        match debt {
-            Some(debt) => self.settle(&runs, Shown { end, modifies }, debt),
-            None if end > self.inode.disk_size() => self.grow(Shown { end, modifies }),
+        let Prepared { runs, conversion, modifies } = prepared;
+        match conversion {
+            Some(conversion) => self.convert_and_grow(&runs, VisibleChange { end, modifies }, conversion),
+            None if end > self.inode.disk_size() => self.grow(VisibleChange { end, modifies }),
             None if !modifies => Ok(()),
             None => {
                 self.engine.touch_lazily(&self.inode);
@@ -41,36 +41,41 @@ impl Node {
     ///
     /// Usually the conversion marks each run in its leaf, without a lock. If a run cannot be marked, or the journal
     /// is too small to convert all runs in one transaction, the size follows the conversion piece by piece.
-    fn settle(&self, runs: &[Mapping], shown: Shown, mut debt: Debt<'_>) -> Result<()> {
-        when_planted!(Fault::SizeFirst, self.inode.raise_size(shown.end));
+    fn convert_and_grow(
+        &self,
+        runs: &[Mapping],
+        change: VisibleChange,
+        mut conversion: PendingConversion<'_>,
+    ) -> Result<()> {
+        when_planted!(Fault::SizeFirst, self.inode.raise_size(change.end));
         let journal = &self.engine.journal;
         let _outer = guarded!(Fault::HandleInHandle, None, Some(journal.begin(0)));
         let end = runs.last().map_or(0, Mapping::end);
         let mut at = runs.first().map_or(0, |run| run.logical.to_u64());
-        if !debt.pinned {
-            at = self.engine.transact(0, |handle| self.mark(handle, runs, shown))?;
+        if !conversion.pinned {
+            at = self.engine.transact(0, |handle| self.mark(handle, runs, change))?;
         }
         let blocks = runs.iter().filter(|run| run.is_unwritten()).map(|run| u64::from(run.len)).sum();
         let mut rest = BlockRange::clamped(at, end);
         self.record().converted(blocks, rest.is_empty());
         while !rest.is_empty() {
             let (engine, inode) = (&self.engine, &self.inode);
-            let credits = engine.conversion_credits(inode, debt.pieces)?;
+            let credits = engine.conversion_credits(inode, conversion.pieces)?;
             rest = engine.transact(credits, |handle| {
-                let left = rest.skip(engine.convert(handle, inode, rest, &mut debt.reservation)?);
-                self.reveal(left.start().to_u64(), shown);
+                let left = rest.skip(engine.convert(handle, inode, rest, &mut conversion.reservation)?);
+                self.publish(left.start().to_u64(), change);
                 Ok(left)
             })?;
         }
-        if debt.pinned {
+        if conversion.pinned {
             self.unpin(runs)?;
         }
-        guarded!(Fault::SizeLater, Ok(()), self.grow(shown))
+        guarded!(Fault::SizeLater, Ok(()), self.grow(change))
     }
 
     /// Marks runs as written, up to the first that cannot be marked in place. Returns the file block at which it
     /// stopped.
-    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], shown: Shown) -> Result<u64> {
+    fn mark(&self, handle: &Handle<'_>, runs: &[Mapping], change: VisibleChange) -> Result<u64> {
         let body = self.engine.body(&self.inode)?;
         let mut marked = 0;
         for run in runs.iter().filter(|run| run.is_unwritten()) {
@@ -79,23 +84,23 @@ impl Node {
             if done < run.len {
                 let at = run.logical.to_u64() + u64::from(done);
                 if marked > 0 {
-                    self.reveal(at, shown);
+                    self.publish(at, change);
                 }
                 return Ok(at);
             }
         }
         let end = runs.last().map_or(0, Mapping::end);
-        self.reveal(end, shown);
+        self.publish(end, change);
         Ok(end)
     }
 
     /// Raises the size to cover what was converted up to file block `block`, in the transaction that carries the
     /// conversion. The conversion comes first: otherwise a reader within the new size would find the block unwritten
     /// (H4).
-    fn reveal(&self, block: u64, shown: Shown) {
-        let covered = shown.end.min(block * self.engine.block_size());
+    fn publish(&self, block: u64, change: VisibleChange) {
+        let covered = change.end.min(block * self.engine.block_size());
         guarded!(Fault::SizeLater, self.inode.raise_size(covered));
-        if shown.modifies {
+        if change.modifies {
             self.inode.touch_modified();
         }
     }
@@ -108,15 +113,15 @@ impl Node {
         if end <= self.inode.disk_size() {
             return Ok(());
         }
-        self.grow(Shown { end, modifies: false })
+        self.grow(VisibleChange { end, modifies: false })
     }
 
     /// Raises the size to cover data in blocks that were written already.
-    fn grow(&self, shown: Shown) -> Result<()> {
+    fn grow(&self, change: VisibleChange) -> Result<()> {
         self.engine.transact(1, |handle| {
             guarded!(Fault::GrowUnjoined, self.inode.join(handle));
-            self.inode.raise_size(shown.end);
-            if shown.modifies {
+            self.inode.raise_size(change.end);
+            if change.modifies {
                 self.inode.touch_modified();
             }
             Ok(())

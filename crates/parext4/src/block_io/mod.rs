@@ -11,5 +11,5 @@ mod pin;
 mod prepare;
 mod segments;
 
-pub(crate) use prepare::{Debt, DetachedDebt, Prepared};
+pub(crate) use prepare::{DetachedConversion, PendingConversion, Prepared};
 pub(crate) use segments::{IoSegment, Stretch, fill_last_sector};

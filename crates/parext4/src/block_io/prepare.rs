@@ -1,6 +1,6 @@
 //! The first step of a write: allocates blocks for its data, and reserves what its completion will need.
 //!
-//! A write into unwritten blocks leaves a *debt*: once the data is on the device, the map must convert the blocks.
+//! A write into unwritten blocks leaves a *pending conversion*: once the data is on the device, the map must convert the blocks.
 //! Where the edges of the write split an extent, the conversion needs entries, and perhaps blocks, of the tree.
 //! Completion must not fail because there is no space (I5, H10). So this step provides for it in the first of these
 //! ways that works:
@@ -23,26 +23,26 @@ use crate::node::Node;
 use crate::policy::SplitAt;
 
 /// Preallocation starts at this file block. It is also the smallest preallocation, in blocks.
-const AHEAD_FROM: u32 = 16;
+const MIN_PREALLOCATION: u32 = 16;
 /// The largest preallocation, in blocks.
-const AHEAD_MOST: u32 = 512;
+const MAX_PREALLOCATION: u32 = 512;
 /// The number of free blocks that the volume must have for each preallocated block.
-const AHEAD_SPARE: u64 = 64;
+const FREE_PER_PREALLOCATED: u64 = 64;
 
 /// A write whose blocks are allocated.
 #[must_use]
 pub(crate) struct Prepared<'a> {
     /// The mapping of its blocks, which has no holes.
     pub runs: Runs,
-    pub debt: Option<Debt<'a>>,
+    pub conversion: Option<PendingConversion<'a>>,
     /// Whether completing the write marks the file as modified. Write-back does not: the file was marked when the
     /// data was cached.
     pub modifies: bool,
 }
 
-/// The conversion that the completion of a write owes to the map.
+/// The conversion of blocks to written that the completion of a write must make in the map.
 #[must_use]
-pub(crate) struct Debt<'a> {
+pub(crate) struct PendingConversion<'a> {
     /// Number of runs to convert.
     pub pieces: u32,
     pub reservation: Reservation<'a>,
@@ -50,23 +50,23 @@ pub(crate) struct Debt<'a> {
     pub pinned: bool,
 }
 
-impl<'a> Debt<'a> {
-    /// Detaches the debt from the volume, for an owner that cannot borrow the volume. [`attach`](Self::attach)
+impl<'a> PendingConversion<'a> {
+    /// Detaches the reservation from the volume, for an owner that cannot borrow the volume. [`attach`](Self::attach)
     /// reverses it.
-    pub(crate) fn detach(self) -> DetachedDebt {
-        DetachedDebt { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
+    pub(crate) fn detach(self) -> DetachedConversion {
+        DetachedConversion { pieces: self.pieces, blocks: self.reservation.detach(), pinned: self.pinned }
     }
 
-    pub(crate) fn attach(debt: DetachedDebt, allocator: &'a Allocator) -> Self {
-        let reservation = allocator.attach(debt.blocks);
-        Self { pieces: debt.pieces, reservation, pinned: debt.pinned }
+    pub(crate) fn attach(conversion: DetachedConversion, allocator: &'a Allocator) -> Self {
+        let reservation = allocator.attach(conversion.blocks);
+        Self { pieces: conversion.pieces, reservation, pinned: conversion.pinned }
     }
 }
 
-/// A [`Debt`] whose reservation is not released when it is dropped.
+/// A [`PendingConversion`] whose reservation is not released when it is dropped.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub(crate) struct DetachedDebt {
+pub(crate) struct DetachedConversion {
     pieces: u32,
     blocks: u32,
     pinned: bool,
@@ -86,15 +86,15 @@ impl Node {
         dates: bool,
     ) -> Result<Prepared<'_>> {
         if runs.iter().any(Mapping::is_hole) {
-            self.fill_holes(blocks, self.ahead(blocks, growth)?, growth)?;
+            self.fill_holes(blocks, self.preallocation_len(blocks, growth)?, growth)?;
             runs = self.runs(blocks)?;
         }
         let pieces = runs.iter().map(|run| u32::from(run.is_unwritten())).sum();
-        let debt = if pieces > 0 { Some(self.borrow_for(&runs, pieces)?) } else { None };
-        Ok(Prepared { runs, debt, modifies: dates })
+        let conversion = if pieces > 0 { Some(self.reserve_for(&runs, pieces)?) } else { None };
+        Ok(Prepared { runs, conversion, modifies: dates })
     }
 
-    /// Like [`prepare`](Self::prepare), but neither waits nor allocates. Uses the debt `borrowed` earlier, or
+    /// Like [`prepare`](Self::prepare), but neither waits nor allocates. Uses the conversion `reserved` earlier, or
     /// releases it.
     ///
     /// # Errors
@@ -102,30 +102,30 @@ impl Node {
     pub(crate) fn prepare_at_once(
         &self,
         runs: Runs,
-        borrowed: Option<DetachedDebt>,
+        reserved: Option<DetachedConversion>,
         dates: bool,
     ) -> Result<Prepared<'_>> {
         let allocator = &self.engine.allocator;
-        let borrowed = borrowed.map(|debt| Debt::attach(debt, allocator));
-        let debt = match (runs.as_slice(), borrowed) {
+        let reserved = reserved.map(|conversion| PendingConversion::attach(conversion, allocator));
+        let conversion = match (runs.as_slice(), reserved) {
             ([Mapping { state: State::Written(_), .. }], _) => None,
-            ([Mapping { state: State::Unwritten(_), .. }], Some(debt)) => Some(debt),
+            ([Mapping { state: State::Unwritten(_), .. }], Some(conversion)) => Some(conversion),
             ([Mapping { state: State::Unwritten(_), .. }], None) => {
                 let most = self.engine.body(&self.inode)?.conversion_blocks();
                 let reservation = allocator.reserve(most).ok();
                 let reservation = reservation.ok_or(Error::WouldBlock("space is short"))?;
-                Some(Debt { pieces: 1, reservation, pinned: false })
+                Some(PendingConversion { pieces: 1, reservation, pinned: false })
             }
             _ => return Err(Error::WouldBlock("blocks must be found or made first")),
         };
-        Ok(Prepared { runs, debt, modifies: dates })
+        Ok(Prepared { runs, conversion, modifies: dates })
     }
 
     /// Releases what was prepared for a write that is not completed. Only logs the error of a corrupt map, because the
     /// caller reports the error that ended the write.
     pub(crate) fn abandon(&self, prepared: Prepared<'_>) {
-        let Prepared { runs, debt, .. } = prepared;
-        if debt.is_some_and(|debt| debt.pinned)
+        let Prepared { runs, conversion, .. } = prepared;
+        if conversion.is_some_and(|conversion| conversion.pinned)
             && let Err(error) = self.unpin(&runs)
         {
             tracing::debug!("abandoning a write that was prepared: {error}");
@@ -136,25 +136,25 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::WouldBlock`], like [`prepare_at_once`](Self::prepare_at_once).
-    pub(crate) fn borrow_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedDebt>> {
+    pub(crate) fn reserve_at_once(&self, offset: u64, end: u64) -> Result<Option<DetachedConversion>> {
         let runs = self.runs(self.blocks_of(ByteRange::new(offset, end)))?;
         let prepared = self.prepare_at_once(runs, None, false)?;
-        Ok(prepared.debt.map(Debt::detach))
+        Ok(prepared.conversion.map(PendingConversion::detach))
     }
 
-    fn borrow_for(&self, runs: &Runs, pieces: u32) -> Result<Debt<'_>> {
+    fn reserve_for(&self, runs: &Runs, pieces: u32) -> Result<PendingConversion<'_>> {
         let allocator = &self.engine.allocator;
         if self.engine.split_at == SplitAt::Completion {
             let body = self.engine.body(&self.inode)?;
             let most = guarded!(Fault::ReserveNothing, body.conversion_blocks());
             match allocator.reserve(most) {
-                Ok(reservation) => return Ok(Debt { pieces, reservation, pinned: false }),
+                Ok(reservation) => return Ok(PendingConversion { pieces, reservation, pinned: false }),
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(error),
             }
         }
         self.split_runs(runs)?;
-        Ok(Debt { pieces, reservation: allocator.reserve(0)?, pinned: true })
+        Ok(PendingConversion { pieces, reservation: allocator.reserve(0)?, pinned: true })
     }
 
     /// Maps the holes of `blocks` to new unwritten blocks (I1), also past the end of the file. Preallocates `ahead`
@@ -192,7 +192,7 @@ impl Node {
     /// Returns how many blocks to preallocate past a write that grows the file, so that later writes find their
     /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
     /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
-    fn ahead(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
+    fn preallocation_len(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
         let unit = self.engine.layout.block_unit;
         let size = unit.blocks_for(self.inode.size());
         let claimed = match growth {
@@ -200,10 +200,10 @@ impl Node {
             Growth::Write | Growth::Exact => size,
         };
         let (first, end) = (blocks.start(), blocks.end());
-        let grows = first.to_u64() <= claimed && end > size && first.get() >= AHEAD_FROM;
-        let ahead = (first.get() / 4).clamp(AHEAD_FROM, AHEAD_MOST);
+        let grows = first.to_u64() <= claimed && end > size && first.get() >= MIN_PREALLOCATION;
+        let ahead = (first.get() / 4).clamp(MIN_PREALLOCATION, MAX_PREALLOCATION);
         let last = self.engine.body(&self.inode)?.end();
-        let spare = self.engine.counts().free_blocks() / AHEAD_SPARE;
+        let spare = self.engine.counts().free_blocks() / FREE_PER_PREALLOCATED;
         let free = self.inode.past_end() != PastEnd::Requested && last <= end.max(claimed);
         let together = self.engine.allocator.keeps_together(blocks.count());
         let sensible = grows && together && blocks.count() < ahead && free && u64::from(ahead) <= spare;

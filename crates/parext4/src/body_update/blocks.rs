@@ -121,7 +121,7 @@ impl Engine {
 
     /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
     fn fillable(&self, inode: &Inode, blocks: BlockRange, held: u64) -> BlockRange {
-        let ends_within = guarded!(Fault::AheadWithin, held * self.block_size() < inode.size());
+        let ends_within = guarded!(Fault::PreallocateBelowSize, held * self.block_size() < inode.size());
         let end = if ends_within { blocks.end().min(held) } else { blocks.end() };
         BlockRange::clamped(blocks.start().get().into(), end)
     }
@@ -180,7 +180,7 @@ impl Engine {
     ) -> Result<bool> {
         if writer.is_some() || !map.fill_in_leaf(handle.tid(), extent) {
             let writer = writer.get_or_insert_with(|| map.lock());
-            if guarded!(Fault::FillBlindly, !map.is_hole(extent.blocks())) {
+            if guarded!(Fault::FillUnchecked, !map.is_hole(extent.blocks())) {
                 return Ok(false);
             }
             let plan = writer.plan_fill(handle.tid(), extent)?;

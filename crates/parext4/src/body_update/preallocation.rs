@@ -28,7 +28,7 @@ impl Engine {
         }
         let _held = hold(Rank::Range);
         let alone = inode.ranges.try_lock(ByteRange::ALL, Mode::Exclusive);
-        if guarded!(Fault::AheadUnheld, alone.is_none()) {
+        if guarded!(Fault::PreallocationFreedInUse, alone.is_none()) {
             return;
         }
         // There is no caller to report an error to. Blocks that stay mapped do no harm.

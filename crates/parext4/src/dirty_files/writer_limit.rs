@@ -85,7 +85,7 @@ impl Drop for WriterSlot<'_> {
     fn drop(&mut self) {
         let Self(shard) = self;
         shard.free.fetch_add(1, Ordering::SeqCst);
-        if guarded!(Fault::PlaceFreedUnheard, shard.waiting.load(Ordering::SeqCst) > 0) {
+        if guarded!(Fault::SlotFreedUnnotified, shard.waiting.load(Ordering::SeqCst) > 0) {
             // Acquiring the lock guarantees that a thread that found no free slot is already parked, so the notification
             // cannot be lost.
             drop(shard.lock.lock());

@@ -31,7 +31,7 @@ impl CommitHooks for Hooks {
                 waiting.push(inode);
                 break;
             }
-            guarded!(Fault::ListedForEver, inode.unlist());
+            guarded!(Fault::ListedAfterCommit, inode.unlist());
             if inode.has_lazy_times() {
                 inode.fold_lazy(handle);
             }

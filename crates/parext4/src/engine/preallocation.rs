@@ -35,7 +35,7 @@ impl Engine {
 
     /// Records that a user requested the blocks past the end of the file.
     pub(crate) fn note_requested(&self, inode: &Arc<Inode>) {
-        when_planted!(Fault::KeptAsAhead, return);
+        when_planted!(Fault::AllocatedAsPreallocated, return);
         if !inode.set_past_end(PastEnd::Nothing, PastEnd::Requested) {
             self.forget_preallocated(inode, PastEnd::Requested);
         }

@@ -110,7 +110,7 @@ impl Leaf {
     ///
     /// `capacity` is the maximum number of entries. Blocks while another thread changes the leaf.
     pub(super) fn change(&self, change: &Change, tid: u64, capacity: usize, pins: &Pins) -> bool {
-        let _changing = guarded!(Fault::LeafUnheld, Some(self.changing.lock()));
+        let _changing = guarded!(Fault::LeafUnlocked, Some(self.changing.lock()));
         let registered = self.marks.load().as_ref().is_some_and(|marks| marks.accepts(tid));
         if !registered || !change.stays_within(&self.extents()) {
             return false;

@@ -216,7 +216,7 @@ impl ExtentMap {
         }
         if done > 0 {
             let written = u64::from(start)..u64::from(start) + u64::from(done);
-            guarded!(Fault::MarkUnshown, self.view.set_written(written));
+            guarded!(Fault::MarkNotInView, self.view.set_written(written));
         }
         done
     }

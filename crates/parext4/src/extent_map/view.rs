@@ -59,13 +59,13 @@ impl View {
     }
 
     pub(super) fn lock_exclusive(&self) -> ExclusiveView<'_> {
-        let guard = guarded!(Fault::ViewUnheld, Some(self.changing.write()));
+        let guard = guarded!(Fault::ViewUnlocked, Some(self.changing.write()));
         ExclusiveView { view: self, _guard: guard }
     }
 
     /// Acquires the view shared. Blocks while a thread holds it exclusively.
     pub(super) fn lock_shared(&self) -> SharedView<'_> {
-        SharedView { _guard: guarded!(Fault::ViewUnheld, Some(self.changing.read())) }
+        SharedView { _guard: guarded!(Fault::ViewUnlocked, Some(self.changing.read())) }
     }
 
     /// Maps `extent` in the published regions. It was a hole. The caller holds the view, shared or exclusively.

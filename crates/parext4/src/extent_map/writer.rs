@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
         let exclusive = self.map.view.lock_exclusive();
         let tree = &mut *self.tree;
         let mut work = ChangeContext::new(edit, plan.change, plan.outcome, plan.split_above, tree, blocks);
-        when_planted!(Fault::DirectoryFirst, self.map.leaf_index.store(Arc::new(tree.leaf_index())));
+        when_planted!(Fault::LeafListFirst, self.map.leaf_index.store(Arc::new(tree.leaf_index())));
         let split = tree.root.apply(&mut work)?;
         debug_assert!(split.is_none(), "the root does not split");
         if tree.root.is_empty() {
@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
         }
         debug_assert!(work.blocks.is_empty(), "the change used all blocks of its plan");
         if work.reshaped {
-            guarded!(Fault::DirectoryFirst, self.publish());
+            guarded!(Fault::LeafListFirst, self.publish());
         }
         self.update_view(exclusive, &plan.change);
         Ok(())

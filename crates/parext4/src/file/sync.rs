@@ -17,7 +17,7 @@ impl DirectFile {
     /// # Errors
     /// An error if the device fails, or has failed before (I8).
     pub fn sync_data(&self) -> Result<()> {
-        self.node.settle_cache()?;
+        self.node.write_back_data()?;
         self.node.commit()
     }
 
@@ -34,7 +34,7 @@ impl DirectFile {
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
-        self.node.settle_cache()?;
+        self.node.write_back_data()?;
         self.node.sync()
     }
 }

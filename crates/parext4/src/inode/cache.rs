@@ -126,7 +126,7 @@ impl InodeCache {
                 }
                 Some(CacheEntry::Loading(_)) => guarded!(Fault::LoadTwice, return None, ()),
                 None => {
-                    guarded!(Fault::PutUnmarked, return None, ());
+                    guarded!(Fault::InsertUnmarked, return None, ());
                     drop(self.inodes.insert(&mut shard, number, CacheEntry::Present(Arc::clone(&inode))));
                 }
             }

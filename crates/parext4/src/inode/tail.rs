@@ -10,7 +10,7 @@ use crate::fault::{Fault, guarded};
 pub(crate) struct Tail {
     /// Offset in bytes. At least the visible size; larger while operations that extend the file are in flight.
     end: u64,
-    /// Number of claims that are not settled.
+    /// Number of claims of appends in flight.
     claims: u32,
     /// The announced ends that are not withdrawn.
     announced: Vec<u64>,
@@ -50,7 +50,7 @@ impl Tail {
     }
 
     /// Ends a claim. An unused claim is undone if no other claim follows it; otherwise it leaves a hole.
-    pub(crate) fn settle(&mut self, claim: Claim, used: bool, size: u64) {
+    pub(crate) fn end_claim(&mut self, claim: Claim, used: bool, size: u64) {
         self.claims -= 1;
         let claim_end = claim.offset.saturating_add(claim.len);
         let last = guarded!(Fault::FailedClaimTakesAll, self.end == claim_end, true);
@@ -58,7 +58,7 @@ impl Tail {
             // A part of it may be visible already.
             self.end = claim.offset.max(size);
         }
-        self.settle_end(size);
+        self.recompute_end(size);
     }
 
     /// Announces that an operation will extend the file to `end`. Appends then begin at or after `end`.
@@ -72,11 +72,11 @@ impl Tail {
         if let Some(at) = self.announced.iter().position(|&announced| announced == end) {
             self.announced.swap_remove(at);
         }
-        self.settle_end(size);
+        self.recompute_end(size);
     }
 
     /// If no append is in flight, sets the end to the size or to the largest announced end, so that a failed append has no effect.
-    fn settle_end(&mut self, size: u64) {
+    fn recompute_end(&mut self, size: u64) {
         if self.claims == 0 {
             self.end = self.announced.iter().copied().fold(size, u64::max);
         }
@@ -99,9 +99,9 @@ mod tests {
         let first = tail.claim(10);
         let second = tail.claim(20);
         assert_eq!((first.offset, second.offset, tail.end()), (100, 110, 130));
-        tail.settle(first, false, 100);
+        tail.end_claim(first, false, 100);
         assert_eq!(tail.end(), 130, "a failed claim before another stays a hole");
-        tail.settle(second, true, 130);
+        tail.end_claim(second, true, 130);
         assert_eq!(tail.end(), 130);
     }
 
@@ -109,13 +109,13 @@ mod tests {
     fn what_fails_leaves_no_trace_once_all_is_quiet() {
         let mut tail = Tail::at(100);
         let only = tail.claim(10);
-        tail.settle(only, false, 100);
+        tail.end_claim(only, false, 100);
         assert_eq!(tail.end(), 100);
         tail.announce(5000);
         assert_eq!(tail.claim(10).offset, 5000);
         tail.withdraw(5000, 100);
         assert_eq!(tail.end(), 5010, "the append after it is still in flight");
-        tail.settle(Claim { offset: 5000, len: 10, epoch: 0 }, false, 100);
+        tail.end_claim(Claim { offset: 5000, len: 10, epoch: 0 }, false, 100);
         assert_eq!(tail.end(), 100);
     }
 
@@ -127,7 +127,7 @@ mod tests {
         tail.set(4);
         assert!(!tail.holds(claim));
         assert_eq!(tail.end(), 8192);
-        tail.settle(claim, false, 4);
+        tail.end_claim(claim, false, 4);
         tail.withdraw(8192, 4);
         assert_eq!(tail.end(), 4);
     }

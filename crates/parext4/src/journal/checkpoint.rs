@@ -112,7 +112,7 @@ impl Checkpoint {
     pub(super) fn drop_freed(&self, freed: &[Freed]) {
         let mut pending = self.pending.lock();
         pending.drop_freed(freed);
-        while guarded!(Fault::FreedOnItsWayHome, pending.is_writing(freed)) {
+        while guarded!(Fault::FreedDuringCheckpoint, pending.is_writing(freed)) {
             self.request_completed.wait(&mut pending);
         }
     }

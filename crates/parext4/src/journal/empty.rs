@@ -45,7 +45,7 @@ impl Journal {
     fn restart_log(&self, log: &mut Option<Log>) -> Result<()> {
         self.checkpoint.empty(self.committed.load(Ordering::Acquire) + 1)?;
         if let Some(log) = log {
-            guarded!(Fault::EmptyLogUnseen, log.mark_unused());
+            guarded!(Fault::EmptyLogUnrecorded, log.mark_unused());
         }
         Ok(())
     }

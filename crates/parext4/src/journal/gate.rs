@@ -232,7 +232,7 @@ impl Gate {
     fn leave(&self, word: &AtomicU64, unused: u32) {
         // One addition updates both fields: it adds the credits and subtracts the handle without a carry between them.
         let before = word.fetch_add(u64::from(unused).wrapping_sub(HANDLE), Ordering::Release);
-        if guarded!(Fault::LeaveQuietly, before & CLOSED != 0 && before & HANDLES == HANDLE) {
+        if guarded!(Fault::LeaveWithoutWake, before & CLOSED != 0 && before & HANDLES == HANDLE) {
             // The committer holds the lock from before it checks the words until it waits. So once this thread has
             // acquired it, the committer is either waiting, or will check later and see that the handle has left.
             drop(self.state.lock());

@@ -10,7 +10,7 @@ use super::dir::Dir;
 use super::insert::Insertion;
 use super::new_inode::{NewInode, Special};
 use super::symlink;
-use super::{check_name, show};
+use super::{check_name, printable};
 use crate::allocator::{ALLOCATE_CREDITS, INODE_CREDITS};
 use crate::clock::now;
 use crate::convert::saturating_u32;
@@ -206,7 +206,7 @@ impl Node {
         dir.check_alive()?;
         dir.check_insertable()?;
         if dir.find(name)?.is_some() {
-            return Err(Error::Exists(show(name)));
+            return Err(Error::Exists(printable(name)));
         }
         let is_dir = matches!(draft.contents, Contents::Directory);
         if is_dir {

@@ -6,7 +6,7 @@ use parext4_format::inode::FileType;
 
 use super::dir::Dir;
 use super::htree::Walk;
-use super::{check_name, show};
+use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::meta::MetaBlock;
@@ -102,7 +102,7 @@ impl Dir<'_> {
 
     /// Returns the place of an entry that was found before under the same lock.
     fn expect(&self, name: &[u8]) -> Result<Found> {
-        self.find(name)?.ok_or_else(|| self.corrupt(format_args!("the entry {:?} is lost", show(name))))
+        self.find(name)?.ok_or_else(|| self.corrupt(format_args!("the entry {:?} is lost", printable(name))))
     }
 
     /// Returns true if the directory has no entries except `.` and `..`.
@@ -159,7 +159,7 @@ impl Node {
             b".." => dir.node(dir.parent()?),
             _ => match dir.find(name)? {
                 Some(found) => dir.node(found.ino),
-                None => Err(Error::NotFound(show(name))),
+                None => Err(Error::NotFound(printable(name))),
             },
         }
     }

@@ -1,7 +1,7 @@
 //! Hard links.
 
 use super::links::{DROP_CREDITS, add_link, drop_link, lock_links};
-use super::{check_name, show};
+use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::sync::Arc;
@@ -36,7 +36,7 @@ impl Node {
         dir.check_alive()?;
         dir.check_insertable()?;
         if dir.find(name)?.is_some() {
-            return Err(Error::Exists(show(name)));
+            return Err(Error::Exists(printable(name)));
         }
         let insertion = dir.plan_insertion(name)?;
         let credits = insertion.credits()? + DROP_CREDITS;

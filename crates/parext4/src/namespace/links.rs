@@ -25,7 +25,7 @@ pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
 pub(super) fn lock_links(node: &Node) -> Option<WriteGuard<'_, ()>> {
-    guarded!(Fault::LinksUnheld, Some(node.inode.xattrs.write()))
+    guarded!(Fault::LinksUnlocked, Some(node.inode.xattrs.write()))
 }
 
 /// Locks the link count of an inode that is about to lose a name, and checks that the inode can be deleted if the name

@@ -52,15 +52,15 @@ use crate::error::{Error, Result};
 /// Checks a name to be added, moved or removed.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > dir_entry::MAX_NAME {
-        return Err(Error::NameTooLong(show(name)));
+        return Err(Error::NameTooLong(printable(name)));
     }
     if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
-        return Err(Error::invalid(format_args!("the name {:?}", show(name))));
+        return Err(Error::invalid(format_args!("the name {:?}", printable(name))));
     }
     Ok(())
 }
 
 /// Returns a name in a form that can be printed.
-pub(crate) fn show(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

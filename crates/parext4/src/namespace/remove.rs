@@ -6,7 +6,7 @@ use parext4_format::inode::InodeFlags;
 use super::dir::Dir;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
-use super::{check_name, show};
+use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::node::Node;
 
@@ -50,10 +50,10 @@ impl Node {
         let victim;
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
-        let Some(found) = dir.find(name)? else { return Err(Error::NotFound(show(name))) };
+        let Some(found) = dir.find(name)? else { return Err(Error::NotFound(printable(name))) };
         victim = dir.node(found.ino)?;
         if victim.inode.is_dir() {
-            return Err(Error::IsDirectory(show(name)));
+            return Err(Error::IsDirectory(printable(name)));
         }
         dir.check_changeable()?;
         victim.inode.check_fixed()?;
@@ -83,7 +83,7 @@ impl Node {
     /// [`Error::NotPermitted`] for immutable and append-only directories; [`Error::Corrupt`] as for [`unlink`](Self::unlink).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
         if name == b".." {
-            return Err(Error::NotEmpty(show(name)));
+            return Err(Error::NotEmpty(printable(name)));
         }
         check_name(name)?;
         // Retries until the name means the same inode before and after the locks are acquired.
@@ -94,7 +94,7 @@ impl Node {
     fn try_rmdir(&self, name: &[u8]) -> Result<bool> {
         let dir = self.dir()?;
         let victim = self.lookup(name)?;
-        let inner = victim.dir().map_err(|_| Error::NotDirectory(show(name)))?;
+        let inner = victim.dir().map_err(|_| Error::NotDirectory(printable(name)))?;
         let _locks = lock_all([&self.inode, &victim.inode]);
         dir.check_alive()?;
         if dir.find(name)?.map(|found| found.ino) != Some(victim.ino()) {
@@ -106,7 +106,7 @@ impl Node {
         dir.check_changeable()?;
         inner.check_changeable()?;
         if !inner.is_empty()? {
-            return Err(Error::NotEmpty(show(name)));
+            return Err(Error::NotEmpty(printable(name)));
         }
         let _links = lock_losing_link(&victim)?;
         self.engine.transact(ENTRY_CREDITS + DROP_CREDITS, |handle| {

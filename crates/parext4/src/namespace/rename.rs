@@ -13,7 +13,7 @@ use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
 use super::new_inode::NewInode;
-use super::{check_name, show};
+use super::{check_name, printable};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -140,7 +140,7 @@ impl Node {
         let _entries = self.inode.entries.write();
         dir.check_alive()?;
         let find = |name| dir.find(name)?.map(|found| dir.node(found.ino)).transpose();
-        let Some(old) = find(name)? else { return Err(Error::NotFound(show(name))) };
+        let Some(old) = find(name)? else { return Err(Error::NotFound(printable(name))) };
         let new = find(new_name)?;
         if new.as_ref().is_some_and(|new| new.inode.is_dir()) {
             return Ok(SingleLockOutcome::NeedsMoreLocks);
@@ -187,7 +187,7 @@ impl Rename<'_> {
             return Ok(false);
         }
         if makes_cycle {
-            return Err(Error::invalid(format_args!("{:?} would end up below itself", show(self.name))));
+            return Err(Error::invalid(format_args!("{:?} would end up below itself", printable(self.name))));
         }
         self.carry_out()?;
         Ok(true)
@@ -196,8 +196,8 @@ impl Rename<'_> {
     /// Renames. The locks are held, and the names mean the same inodes as before.
     fn carry_out(&self) -> Result<()> {
         match (&self.new, self.mode) {
-            (Some(_), RenameMode::NoReplace) => return Err(Error::Exists(show(self.new_name))),
-            (None, RenameMode::Exchange) => return Err(Error::NotFound(show(self.new_name))),
+            (Some(_), RenameMode::NoReplace) => return Err(Error::Exists(printable(self.new_name))),
+            (None, RenameMode::Exchange) => return Err(Error::NotFound(printable(self.new_name))),
             (Some(new), _) if new.ino() == self.old.ino() => return Ok(()),
             _ => {}
         }
@@ -309,10 +309,10 @@ impl Rename<'_> {
 
     fn replace(&self, victim: &Node) -> Result<()> {
         match (self.old.inode.is_dir(), victim.inode.is_dir()) {
-            (true, false) => return Err(Error::NotDirectory(show(self.new_name))),
-            (false, true) => return Err(Error::IsDirectory(show(self.new_name))),
+            (true, false) => return Err(Error::NotDirectory(printable(self.new_name))),
+            (false, true) => return Err(Error::IsDirectory(printable(self.new_name))),
             (true, true) if !victim.dir()?.is_empty()? => {
-                return Err(Error::NotEmpty(show(self.new_name)));
+                return Err(Error::NotEmpty(printable(self.new_name)));
             }
             _ => {}
         }

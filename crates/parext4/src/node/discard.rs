@@ -11,7 +11,7 @@ impl Engine {
     pub(crate) fn discard_pages(&self, inode: &Inode, pages: HeldPages<'_>) {
         if let Some(cached) = inode.cached() {
             let units = cached.pages.discard(pages.range());
-            when_planted!(Fault::DelayForgotten, return);
+            when_planted!(Fault::DelayLeaked, return);
             let blocks = saturating_u32(units * 1024 / self.block_size());
             drop(self.allocator.undelay(blocks));
             cached.remove_delayed(blocks);

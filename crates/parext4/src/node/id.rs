@@ -60,7 +60,7 @@ impl Use {
             // The table may still hold the old contents of an inode that is not in use.
             if self.allocator.inode_in_use(ino)? {
                 // Long enough for another thread to create, commit and delete an inode.
-                when_planted!(Fault::PutUnmarked, (0..5000).for_each(|_| yield_now()));
+                when_planted!(Fault::InsertUnmarked, (0..5000).for_each(|_| yield_now()));
                 self.load_made(ino)?.ok_or_else(unused)
             } else {
                 Err(unused())

@@ -94,7 +94,7 @@ impl Node {
 
     /// Returns true if no other thread can be writing to the file; see [`is_only`](Self::is_only).
     fn is_idle(&self) -> bool {
-        guarded!(Fault::AheadUnheld, self.is_only(), true)
+        guarded!(Fault::PreallocationFreedInUse, self.is_only(), true)
     }
 
     /// Returns the type of the inode.

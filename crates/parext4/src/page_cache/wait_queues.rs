@@ -53,7 +53,7 @@ impl WaitQueues {
 
     /// Wakes the threads that wait for the slot. `before` is the word from before its waiters bit was cleared.
     pub fn wake(&self, slot: Slot<'_>, before: PageState) {
-        if guarded!(Fault::WaitersForgotten, before.has_waiters()) {
+        if guarded!(Fault::WaitersNotWoken, before.has_waiters()) {
             self.wake_queue(self.queue(slot));
         }
     }

@@ -55,7 +55,7 @@ impl<T> SwapOption<T> {
             let Some(value) = &*before else { return };
             let after = next(value);
             model_step();
-            when_planted!(Fault::UpdateBlindly, return self.0.store(after));
+            when_planted!(Fault::PublishUnchecked, return self.0.store(after));
             let found = self.0.compare_and_swap(&*before, after);
             if found.as_ref().is_some_and(|found| Arc::ptr_eq(found, value)) {
                 return;

@@ -7,7 +7,7 @@ use parext4_format::InodeNo;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
-use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, show};
+use crate::namespace::{Metadata, NewInode, ReadDir, RenameMode, printable};
 use crate::node::Node;
 use crate::volume::Volume;
 use crate::volume::path_walk::DirAndName;
@@ -314,7 +314,7 @@ impl DirAndName {
     /// Returns an error if the path ends in a slash but does not lead to a directory.
     fn check_slash(&self) -> Result<()> {
         if self.slash && self.dir.lookup(&self.name)?.file_type() != FileType::Directory {
-            return Err(Error::NotDirectory(show(&self.name)));
+            return Err(Error::NotDirectory(printable(&self.name)));
         }
         Ok(())
     }

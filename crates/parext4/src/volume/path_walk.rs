@@ -6,7 +6,7 @@ use std::path::Path;
 use parext4_format::inode::FileType;
 
 use crate::error::{Error, Result};
-use crate::namespace::show;
+use crate::namespace::printable;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -64,7 +64,7 @@ impl Walker {
             if next.file_type() == FileType::Symlink && (!is_last || follow || self.slash) {
                 self.follow(&next)?;
             } else if !is_last && next.file_type() != FileType::Directory {
-                return Err(Error::NotDirectory(show(&name)));
+                return Err(Error::NotDirectory(printable(&name)));
             } else {
                 self.at = next;
             }

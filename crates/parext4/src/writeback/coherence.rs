@@ -17,7 +17,7 @@ use crate::page_cache::PAGE;
 
 impl Node {
     /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
-    /// size, and settles the pages in its way. What admission saw of the file is true as long as the range is held (I2).
+    /// size, and writes back or drops the pages in its way. What admission saw of the file is true as long as the range is held (I2).
     ///
     /// # Errors
     /// As [`make_coherent`](Self::make_coherent).
@@ -28,7 +28,7 @@ impl Node {
     /// As [`admit`](Self::admit), for an operation that extends the file or appends to it.
     #[inline]
     pub(crate) fn acquire(&self, transfer: &mut Transfer) -> Result<HeldRange<'_>> {
-        let held = self.acquire_settling(transfer, Self::make_coherent)?;
+        let held = self.acquire_with(transfer, Self::make_coherent)?;
         Ok(held.expect("only a read is over at the end of the file"))
     }
 
@@ -36,7 +36,7 @@ impl Node {
     /// past the end of the file.
     #[inline]
     pub(crate) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
-        let mut held = self.acquire_settling(transfer, Self::make_coherent)?;
+        let mut held = self.acquire_with(transfer, Self::make_coherent)?;
         when_planted!(Fault::ReadUnheld, held.iter_mut().for_each(HeldRange::release));
         Ok(held)
     }
@@ -147,17 +147,6 @@ impl Node {
             let pages = pages_of(ByteRange::new(at, at.saturating_add(1)));
             cached.pages.wait_write_back(pages);
         }
-    }
-
-    /// Writes back all dirty pages of the file, for a caller that reads its map or makes it durable.
-    ///
-    /// # Errors
-    /// As [`write_back`](Self::write_back).
-    pub(crate) fn settle_cache(&self) -> Result<()> {
-        if self.inode.cached().is_none() {
-            return Ok(());
-        }
-        self.write_back(0..u32::MAX)
     }
 }
 

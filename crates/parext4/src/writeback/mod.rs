@@ -43,9 +43,9 @@ const HELP_FROM_PAGES: u32 = 256;
 
 /// How the thread that writes back acquires the range of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HowToHold<'h> {
+enum AcquireMode<'h> {
     /// The caller holds the range of all these pages.
-    Already(HeldPages<'h>),
+    Held(HeldPages<'h>),
     /// The thread blocks until the range is free.
     Wait,
     /// The thread skips a run whose range another operation holds.
@@ -59,15 +59,15 @@ impl Node {
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
     pub(crate) fn write_back(&self, pages: Range<u32>) -> Result<()> {
-        self.write_back_pages(pages, HowToHold::Wait)
+        self.write_back_pages(pages, AcquireMode::Wait)
     }
 
     /// As [`write_back`](Self::write_back), for pages whose range the caller holds.
     pub(crate) fn write_back_held(&self, pages: HeldPages<'_>) -> Result<()> {
-        self.write_back_pages(pages.range(), HowToHold::Already(pages))
+        self.write_back_pages(pages.range(), AcquireMode::Held(pages))
     }
 
-    fn write_back_pages(&self, pages: Range<u32>, how: HowToHold<'_>) -> Result<()> {
+    fn write_back_pages(&self, pages: Range<u32>, how: AcquireMode<'_>) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         loop {
             let failures = cached.failures.settled();
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Writes back the dirty pages of `pages` that no other thread is writing back.
-    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: HowToHold<'_>) -> Result<()> {
+    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: AcquireMode<'_>) -> Result<()> {
         let (mut from, mut written) = (pages.start, 0);
         loop {
             let runs = cached.pages.dirty_runs(from..pages.end, LIMITS);
@@ -94,7 +94,7 @@ impl Node {
             let (count, next) = self.write_back_runs(cached, &runs, how)?;
             from = next;
             // A short write-back ends before this point and needs no help.
-            if how == HowToHold::Wait && written < HELP_FROM_PAGES && written + count >= HELP_FROM_PAGES {
+            if how == AcquireMode::Wait && written < HELP_FROM_PAGES && written + count >= HELP_FROM_PAGES {
                 self.engine.write_back_together(&self.inode);
             }
             written = written.saturating_add(count);
@@ -110,7 +110,7 @@ impl Node {
         while written < most
             && let Some(runs) = next_runs(cached, limits, &mut is_second_round)
         {
-            written += self.write_back_runs(cached, &runs, HowToHold::Try)?.0;
+            written += self.write_back_runs(cached, &runs, AcquireMode::Try)?.0;
         }
         Ok(written)
     }
@@ -120,17 +120,18 @@ impl Node {
         &self,
         cached: &Cached,
         runs: &[Range<u32>],
-        how: HowToHold<'_>,
+        how: AcquireMode<'_>,
     ) -> Result<(u32, u32)> {
         self.engine.health.check()?;
         let writing = cached.writing();
         let (mut page_runs, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
         for run in runs {
             // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
-            let how_now = if how == HowToHold::Wait && !page_runs.is_empty() { HowToHold::Try } else { how };
+            let how_now =
+                if how == AcquireMode::Wait && !page_runs.is_empty() { AcquireMode::Try } else { how };
             match self.begin_runs_held(cached, run.clone(), how_now, how, &mut contents)? {
                 Some(more) => page_runs.extend(more),
-                None if how == HowToHold::Wait => break,
+                None if how == AcquireMode::Wait => break,
                 None => {}
             }
             next = run.end;
@@ -151,19 +152,19 @@ impl Node {
         &self,
         cached: &'a Cached,
         run: Range<u32>,
-        hold_how: HowToHold<'_>,
-        how: HowToHold<'_>,
+        hold_how: AcquireMode<'_>,
+        how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Result<Option<Vec<PageRun<'a>>>> {
         let (offset, end) = (byte_of(run.start), byte_of(run.end));
         let operation = Operation::WriteBack { offset, end };
         let held = match hold_how {
-            HowToHold::Already(pages) => {
+            AcquireMode::Held(pages) => {
                 return Ok(Some(self.begin_runs(cached, pages.part(run), how, contents)));
             }
             // Only dirty pages are in the way of a write-back, so nothing needs to be written back first.
-            HowToHold::Wait => self.acquire_settling(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
-            HowToHold::Try => self.try_acquire(operation)?,
+            AcquireMode::Wait => self.acquire_with(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
+            AcquireMode::Try => self.try_acquire(operation)?,
         };
         let pages =
             held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run.clone(), Mode::Shared));
@@ -177,13 +178,13 @@ impl Node {
         &self,
         cached: &'a Cached,
         run: HeldPages<'_>,
-        how: HowToHold<'_>,
+        how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Vec<PageRun<'a>> {
         let mut collector = PageCollector::new(run, self.inode.size(), contents);
         for index in run.range() {
             let mut write_back = begin(cached, index);
-            if write_back.is_none() && how != HowToHold::Try {
+            if write_back.is_none() && how != AcquireMode::Try {
                 // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
                 // so no two wait for each other.
                 cached.pages.wait_write_back(index..index + 1);
@@ -206,8 +207,8 @@ impl Node {
         self.inode.cached().is_some_and(Cached::is_listed)
     }
 
-    /// Writes back the file's dirty pages, so that the next commit makes them durable. The caller holds neither a range nor a
-    /// handle.
+    /// Writes back the file's dirty pages, so that the map has all their blocks and the next commit makes them durable. The
+    /// caller holds neither a range nor a handle.
     ///
     /// # Errors
     /// Returns an error if the data cannot be written.

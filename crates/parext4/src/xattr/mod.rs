@@ -221,12 +221,12 @@ impl Node {
 
     /// Locks the attributes against changes.
     fn lock_xattrs_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        guarded!(Fault::XattrsUnheld, Some(self.inode.xattrs.read()))
+        guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.read()))
     }
 
     /// Locks the attributes against changes and reads by other threads.
     pub(crate) fn lock_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
-        guarded!(Fault::XattrsUnheld, Some(self.inode.xattrs.write()))
+        guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.write()))
     }
 
     /// Checks that an attribute may be changed. The checks are in the order of the kernel's.

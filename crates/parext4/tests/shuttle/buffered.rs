@@ -167,7 +167,7 @@ fn a_failed_write_leaves_no_data_past_the_end() {
 
 #[test]
 fn reserved_space_is_released() {
-    check(100, &[Fault::DelayForgotten], |image| {
+    check(100, &[Fault::DelayLeaked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let free = volume.space().free_blocks;

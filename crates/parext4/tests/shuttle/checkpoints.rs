@@ -36,7 +36,7 @@ fn synced_data_survives_a_crash_during_a_checkpoint() {
 
 #[test]
 fn synced_data_survives_a_crash_after_the_log_was_emptied() {
-    check(100, &[Fault::TailBeforeHome, Fault::EmptyLogUnseen], |image| {
+    check(100, &[Fault::TailBeforeHome, Fault::EmptyLogUnrecorded], |image| {
         let device = LossyDevice::new(image);
         let volume = open(Arc::clone(&device));
         let file = volume.create_direct("/f").unwrap();
@@ -62,7 +62,7 @@ fn synced_data_survives_a_crash_after_the_log_was_emptied() {
 
 #[test]
 fn freed_blocks_wait_for_their_checkpoint() {
-    check(50, &[Fault::FreedOnItsWayHome], |image| {
+    check(50, &[Fault::FreedDuringCheckpoint], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         volume.mkdir("/d", 0o755).unwrap();

@@ -55,7 +55,7 @@ fn a_sync_waits_for_no_commit_after_its_own() {
 
 #[test]
 fn times_of_writes_are_in_the_next_commit() {
-    check(300, &[Fault::ListedForEver], |image| {
+    check(300, &[Fault::ListedAfterCommit], |image| {
         let device = Arc::new(image.fork());
         let volume = open_quiet(Arc::clone(&device), SplitAt::default());
         let file = volume.create_direct("/f").unwrap();

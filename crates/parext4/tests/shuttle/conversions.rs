@@ -105,9 +105,9 @@ fn marks_survive_commits() {
 fn marks_survive_a_leaf_that_fills_and_splits() {
     let faults = [
         Fault::FoldUnretired,
-        Fault::DirectoryFirst,
+        Fault::LeafListFirst,
         Fault::MarksWithoutRoom,
-        Fault::MarkUnshown,
+        Fault::MarkNotInView,
         Fault::BitsCopied,
     ];
     check(1500, &faults, |image| {
@@ -162,8 +162,8 @@ fn fill_holes_of_one_leaf(image: &MemDevice) {
 
 #[test]
 fn holes_of_one_leaf_are_filled_in_parallel() {
-    check(1500, &[Fault::LeafUnheld], fill_holes_of_one_leaf);
-    check_stopping(500, &[Fault::UpdateBlindly], fill_holes_of_one_leaf);
+    check(1500, &[Fault::LeafUnlocked], fill_holes_of_one_leaf);
+    check_stopping(500, &[Fault::PublishUnchecked], fill_holes_of_one_leaf);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn marks_are_dropped_with_truncated_blocks() {
 
 #[test]
 fn a_first_read_of_a_region_sees_concurrent_conversions() {
-    check(400, &[Fault::ViewUnheld], |image| {
+    check(400, &[Fault::ViewUnlocked], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
         for block in 3..16 {
@@ -348,7 +348,7 @@ fn leaf_updates_race_with_all_else(image: &MemDevice, split_at: SplitAt, entries
 
 #[test]
 fn leaf_updates_race_with_splits_and_holes() {
-    check(1500, &[Fault::LeafUnheld], |image| {
+    check(1500, &[Fault::LeafUnlocked], |image| {
         leaf_updates_race_with_all_else(image, SplitAt::Completion, 12);
     });
 }

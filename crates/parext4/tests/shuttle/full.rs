@@ -83,7 +83,7 @@ fn widen_at_once(volume: &Volume) {
 
 #[test]
 fn a_write_that_is_widened_spares_its_neighbours() {
-    check(300, &[Fault::WidenBlindly], |image| widen_at_once(&volume(image)));
+    check(300, &[Fault::WidenUnchecked], |image| widen_at_once(&volume(image)));
     for (policy, faults) in [(Policy::Exclusive, &[][..]), (Policy::SharedOverwrite, &[Fault::WidenAsWrite])]
     {
         check(300, faults, move |image| widen_at_once(&open_under(Arc::new(image.fork()), policy)));

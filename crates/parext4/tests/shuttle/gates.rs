@@ -122,7 +122,7 @@ impl Journal {
 
 #[test]
 fn no_handle_enters_a_transaction_that_closes() {
-    check(3000, &[Fault::EnterClosed, Fault::LeaveQuietly], || {
+    check(3000, &[Fault::EnterClosed, Fault::LeaveWithoutWake], || {
         let journal = Journal::new();
         let worker = |credits: u32| {
             let journal = Arc::clone(&journal);

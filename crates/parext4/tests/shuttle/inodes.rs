@@ -80,7 +80,7 @@ fn a_deleted_inode_is_not_found_by_its_number() {
 /// One thread looks up a number while another creates, commits and deletes an inode of that number.
 #[test]
 fn a_deleted_inode_read_from_the_device_is_not_cached() {
-    check(100, &[Fault::PutUnmarked], |image| {
+    check(100, &[Fault::InsertUnmarked], |image| {
         let options = options().metadata_cache_bytes(0);
         let volume = Volume::open_device(Arc::new(image.fork()), &options).expect("the image opens");
         let root = volume.root().unwrap();

@@ -54,7 +54,7 @@ fn use_page(file: &FilePages, index: u32, byte: u8) -> Option<Page<'_>> {
 
 #[test]
 fn a_page_is_filled_by_one_thread_while_the_rest_wait() {
-    check(3000, &[Fault::WaitersForgotten, Fault::WakeTooEarly], || {
+    check(3000, &[Fault::WaitersNotWoken, Fault::WakeTooEarly], || {
         let file = file(&page_cache(4, FEW_NODES));
         let filled = Arc::new(AtomicUsize::new(0));
         let claim = |gives_up: bool| {
@@ -206,7 +206,7 @@ fn a_page_changed_during_write_back_is_written_again() {
 
 #[test]
 fn discarding_waits_for_write_backs() {
-    check(3000, &[Fault::DiscardHeld, Fault::WaitersForgotten, Fault::WakeTooEarly], || {
+    check(3000, &[Fault::DiscardHeld, Fault::WaitersNotWoken, Fault::WakeTooEarly], || {
         let cache = page_cache(2, FEW_NODES);
         let file = file(&cache);
         let discarded = Arc::new(AtomicBool::new(false));
@@ -233,7 +233,7 @@ fn discarding_waits_for_write_backs() {
 
 #[test]
 fn discarding_waits_for_fillings() {
-    check(3000, &[Fault::DiscardHeld, Fault::WaitersForgotten], || {
+    check(3000, &[Fault::DiscardHeld, Fault::WaitersNotWoken], || {
         let file = file(&page_cache(2, FEW_NODES));
         // The contents of the device. A hole is punched there once the pages are discarded.
         let device = Arc::new(AtomicU8::new(7));

@@ -42,7 +42,7 @@ fn after_close(volume: Volume, device: &Arc<MemDevice>) -> (usize, u64) {
 
 #[test]
 fn preallocated_blocks_are_not_freed_under_writers() {
-    check(300, &[Fault::AheadUnheld], |image| {
+    check(300, &[Fault::PreallocationFreedInUse], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
@@ -56,7 +56,7 @@ fn preallocated_blocks_are_not_freed_under_writers() {
 
 #[test]
 fn explicitly_allocated_blocks_stay() {
-    check(300, &[Fault::KeptAsAhead], |image| {
+    check(300, &[Fault::AllocatedAsPreallocated], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let append = |f: &DirectFile| assert!(f.append(&[1; BLOCK]).is_ok());
@@ -86,7 +86,7 @@ fn a_truncation_frees_preallocated_blocks() {
 
 #[test]
 fn preallocation_races_with_a_write_into_a_hole() {
-    check_stopping(300, &[Fault::FillBlindly], |image| {
+    check_stopping(300, &[Fault::FillUnchecked], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let ahead = |f: &DirectFile| map_ahead(f, 18, 8).unwrap();
@@ -111,7 +111,7 @@ fn preallocation_races_with_a_write_into_a_hole() {
 /// An append holds the range of its own block, and not of the preallocated blocks after it.
 #[test]
 fn preallocation_avoids_shifted_ranges() {
-    check_stopping(300, &[Fault::AheadWithin], |image| {
+    check_stopping(300, &[Fault::PreallocateBelowSize], |image| {
         let device = Arc::new(image.fork());
         let volume = with_growing_file(&device);
         let file = volume.direct_file("/f").unwrap();

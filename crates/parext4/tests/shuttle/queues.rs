@@ -265,7 +265,7 @@ fn give_up(image: &MemDevice, how: fn(IoQueue)) {
 
 #[test]
 fn cancelled_operations_leave_no_trace() {
-    check(300, &[Fault::StakeForgotten], |image| {
+    check(300, &[Fault::ClaimLeaked], |image| {
         give_up(image, |mut queue| {
             queue.cancel(1);
             for completion in finish(&mut queue) {
@@ -277,7 +277,7 @@ fn cancelled_operations_leave_no_trace() {
 
 #[test]
 fn a_dropped_queue_leaves_no_trace() {
-    check(300, &[Fault::StakeForgotten], |image| give_up(image, drop));
+    check(300, &[Fault::ClaimLeaked], |image| give_up(image, drop));
 }
 
 #[test]

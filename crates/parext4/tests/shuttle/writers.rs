@@ -31,7 +31,7 @@ fn come_and_go() {
 
 #[test]
 fn writers_stay_within_the_limit_and_all_get_a_turn() {
-    search(3000, &[Fault::PlaceFreedUnheard], |iterations| {
+    search(3000, &[Fault::SlotFreedUnnotified], |iterations| {
         random(iterations, come_and_go);
         stopping(iterations, come_and_go);
     });

@@ -11,7 +11,7 @@ use testkit::volume::DirectFiles as _;
 
 #[test]
 fn no_change_of_an_attribute_is_lost() {
-    check(200, &[Fault::XattrsUnheld], |image| {
+    check(200, &[Fault::XattrsUnlocked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let set = |name: &'static [u8], len: usize| {
@@ -30,7 +30,7 @@ fn no_change_of_an_attribute_is_lost() {
 
 #[test]
 fn an_attribute_that_moves_is_always_found() {
-    check(200, &[Fault::XattrsUnheld], |image| {
+    check(200, &[Fault::XattrsUnlocked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         file.node().set_xattr(b"user.a", &[0; 300], XattrMode::Any).unwrap();
@@ -72,7 +72,7 @@ fn damaged(image: &MemDevice) -> Arc<MemDevice> {
 
 #[test]
 fn the_last_name_of_an_inode_that_cannot_be_deleted_stays() {
-    check(200, &[Fault::LinksUnheld], |image| {
+    check(200, &[Fault::LinksUnlocked], |image| {
         let volume = open(damaged(image));
         let unlink = |name: &'static str| {
             let volume = volume.clone();

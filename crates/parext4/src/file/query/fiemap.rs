@@ -40,7 +40,7 @@ impl DirectFile {
     /// # Errors
     /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
-        self.node.settle_cache()?;
+        self.node.write_back_data()?;
         let unit = self.engine().layout.block_unit;
         // The lock keeps the extents in place.
         let body = self.engine().body(self.inode())?;

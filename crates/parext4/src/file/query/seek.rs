@@ -22,7 +22,7 @@ impl DirectFile {
     /// # Errors
     /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
-        self.node.settle_cache()?;
+        self.node.write_back_data()?;
         let (size, unit) = (self.size(), self.engine().layout.block_unit);
         if offset >= size {
             return Ok(None);
@@ -101,7 +101,7 @@ impl DirectFile {
     /// # Errors
     /// The error of a corrupt map.
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
-        self.node.settle_cache()?;
+        self.node.write_back_data()?;
         let layout = &self.engine().layout;
         let unit = layout.block_unit;
         let Some(block) = unit.block_at(offset) else { return Ok(None) };

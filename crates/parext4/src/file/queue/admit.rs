@@ -5,11 +5,11 @@ use rangelock::OwnedRangeGuard;
 
 use super::super::DirectFile;
 use super::IoQueue;
-use super::parked::Given;
+use super::mailbox::Delivery;
 use super::pending::{Kind, Pending};
 use super::transfer::Started;
 use crate::admission::{Granted, RangeRequest};
-use crate::block_io::{Debt, DetachedDebt};
+use crate::block_io::{DetachedConversion, PendingConversion};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::node::Hold;
@@ -79,48 +79,48 @@ impl IoQueue {
     fn request(&mut self, key: usize) -> Result<Option<Requested>> {
         let op = &mut self.ops[key];
         let id = op.id(key);
-        let (file, parked) = (self.files.get(op.file), &self.parked);
-        let Pending { transfer, here, debt, nowait, .. } = op;
+        let (file, mailbox) = (self.files.get(op.file), &self.mailbox);
+        let Pending { transfer, here, conversion, nowait, .. } = op;
         transfer.request(&file.node, |request| {
             let admission = request.admission;
             *here = file.node.enter_queued(request.operation, &admission);
             let ranges = &file.inode().ranges;
             if let Some(guard) = ranges.try_lock_owned(admission.range, admission.mode) {
                 if *nowait && request.claims_end {
-                    guarded!(Fault::NowaitClaims, check_nowait(file, &request, &guard, debt)?);
+                    guarded!(Fault::NowaitClaims, check_nowait(file, &request, &guard, conversion)?);
                 }
                 return Ok(Requested::Held(guard));
             }
             if *nowait {
                 return Err(Error::WouldBlock("another operation holds part of the range"));
             }
-            let parked = Arc::clone(parked);
+            let mailbox = Arc::clone(mailbox);
             // If the range was released since, the lock grants it at once.
             ranges.lock_with(admission.range, admission.mode, move |guard| {
-                parked.give(id, Given::Range(guard))
+                mailbox.deliver(id, Delivery::Range(guard))
             });
             Ok(Requested::Parked)
         })
     }
 
     /// Advances the parked operations that other threads have resumed.
-    pub(super) fn take_parked(&mut self) {
+    pub(super) fn take_deliveries(&mut self) {
         loop {
-            let given = self.parked.take();
-            if given.is_empty() {
+            let deliveries = self.mailbox.take_all();
+            if deliveries.is_empty() {
                 return;
             }
-            for (id, given) in given {
+            for (id, delivery) in deliveries {
                 // The operation may have been cancelled since.
                 if self.ops.get(id.key).is_none_or(|op| op.serial != id.serial) {
                     continue;
                 }
-                let result = match given {
-                    Given::Synced(result) => {
+                let result = match delivery {
+                    Delivery::Synced(result) => {
                         self.finish(id.key, result.map(|()| 0));
                         continue;
                     }
-                    Given::Range(guard) => self.advance(id.key, Some(guard)),
+                    Delivery::Range(guard) => self.advance(id.key, Some(guard)),
                 };
                 if let Err(error) = result {
                     self.finish(id.key, Err(error));
@@ -158,7 +158,7 @@ fn check_nowait(
     file: &DirectFile,
     &RangeRequest { operation, .. }: &RangeRequest,
     guard: &OwnedRangeGuard,
-    debt: &mut Option<DetachedDebt>,
+    conversion: &mut Option<DetachedConversion>,
 ) -> Result<()> {
     let admission = file.node.tentative_plan(operation)?;
     if !admission.is_met_by(guard.range(), guard.mode()) {
@@ -168,8 +168,8 @@ fn check_nowait(
         return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
     }
     guarded!(Fault::NowaitPagesLate, file.node.check_coherent(operation)?);
-    drop(debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator)));
+    drop(conversion.take().map(|conversion| PendingConversion::attach(conversion, &file.engine().allocator)));
     let (offset, end) = operation.bytes();
-    *debt = file.node.borrow_at_once(offset, end)?;
+    *conversion = file.node.reserve_at_once(offset, end)?;
     Ok(())
 }

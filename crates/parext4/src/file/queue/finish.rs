@@ -7,7 +7,7 @@ use super::pending::{Kind, Pending};
 use super::transfer::of_token;
 use super::{Completion, IoQueue};
 use crate::block_io::IoSegment;
-use crate::block_io::{Debt, Prepared};
+use crate::block_io::{PendingConversion, Prepared};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
 use crate::node::Hold;
@@ -44,12 +44,12 @@ impl IoQueue {
         if matches!(result, Err(Error::WouldBlock(_))) {
             file.node.record().refused();
         }
-        if op.debt.is_some() {
+        if op.conversion.is_some() {
             file.node.abandon(op.take_prepared(file));
         }
         match &mut op.hold {
             Some(hold) => op.transfer.release(&file.node, hold, result.is_ok()),
-            None => op.transfer.settle(&file.node),
+            None => op.transfer.withdraw(&file.node),
         }
         // The queue may be the file's last user.
         self.files.release(op.file);
@@ -97,8 +97,11 @@ impl Pending {
 
     /// Removes the preparation of a write from the operation, to complete or abandon it.
     fn take_prepared<'a>(&mut self, file: &'a DirectFile) -> Prepared<'a> {
-        let debt = self.debt.take().map(|debt| Debt::attach(debt, &file.engine().allocator));
-        Prepared { runs: std::mem::take(&mut self.runs), debt, modifies: file.dates }
+        let conversion = self
+            .conversion
+            .take()
+            .map(|conversion| PendingConversion::attach(conversion, &file.engine().allocator));
+        Prepared { runs: std::mem::take(&mut self.runs), conversion, modifies: file.dates }
     }
 
     /// Zeroes what a read returned of the last sector past the end of the file.

@@ -1,4 +1,4 @@
-//! The parked operations of a queue, and the mailbox in which other threads deliver what the operations wait for.
+//! The mailbox of a queue, in which other threads deliver what its parked operations wait for.
 
 use parext4_device::QueueWaker;
 use rangelock::OwnedRangeGuard;
@@ -19,114 +19,114 @@ pub(super) struct OpId {
     pub serial: u64,
 }
 
-/// What a parked operation waits for.
+/// What a parked operation has waited for.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum Delivery {
     Range(OwnedRangeGuard),
     Synced(Result<()>),
 }
 
-/// The results that other threads have delivered to the operations of one queue.
+/// The deliveries to the operations of one queue.
 #[derive(Debug)]
-pub(super) struct Parked {
-    gifts: Mutex<Gifts>,
+pub(super) struct Mailbox {
+    contents: Mutex<Contents>,
     /// Whether the queue's thread is about to sleep and must be woken. A delivering thread delivers first and then
     /// reads the flag; the queue's thread sets the flag first and then checks for deliveries. Both are sequentially
     /// consistent, so at least one of the two threads sees the other's store.
     asleep: AtomicBool,
     /// Whether a waker wants the queue's thread to return even if no operation is over.
-    called: AtomicBool,
+    interrupted: AtomicBool,
     waker: QueueWaker,
     #[cfg(shuttle)]
-    bell: Bell,
+    sleep: ModelSleep,
 }
 
 #[derive(Debug, Default)]
-struct Gifts {
-    given: Vec<(OpId, Given)>,
+struct Contents {
+    deliveries: Vec<(OpId, Delivery)>,
     /// Operations that are over but still queued for a range.
-    given_up: Vec<OpId>,
+    canceled: Vec<OpId>,
 }
 
-impl Gifts {
-    /// Stores a delivery, or returns it if the operation has given up.
-    fn add(&mut self, id: OpId, given: Given) -> Option<Given> {
-        match self.given_up.iter().position(|&other| other == id) {
+impl Contents {
+    /// Stores a delivery, or returns it if the operation is over.
+    fn add(&mut self, id: OpId, delivery: Delivery) -> Option<Delivery> {
+        match self.canceled.iter().position(|&other| other == id) {
             Some(at) => {
-                self.given_up.swap_remove(at);
-                Some(given)
+                self.canceled.swap_remove(at);
+                Some(delivery)
             }
             None => {
-                self.given.push((id, given));
+                self.deliveries.push((id, delivery));
                 None
             }
         }
     }
 }
 
-impl Parked {
+impl Mailbox {
     pub(super) fn new(waker: QueueWaker) -> Self {
         Self {
-            gifts: Mutex::new(Rank::Leaf, Gifts::default()),
+            contents: Mutex::new(Rank::Leaf, Contents::default()),
             asleep: AtomicBool::new(false),
-            called: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
             waker,
             #[cfg(shuttle)]
-            bell: Bell { rung: Mutex::new(Rank::Leaf, false), changed: Condvar::default() },
+            sleep: ModelSleep { woken: Mutex::new(Rank::Leaf, false), changed: Condvar::default() },
         }
     }
 
     /// Delivers a result to an operation, from any thread. If the operation is over, drops the result at once,
     /// because the queue may never be harvested again.
-    pub(super) fn give(&self, id: OpId, given: Given) {
-        let unwanted = self.gifts.lock().add(id, given);
+    pub(super) fn deliver(&self, id: OpId, delivery: Delivery) {
+        let unwanted = self.contents.lock().add(id, delivery);
         if unwanted.is_none() {
-            self.rouse();
+            self.wake_thread();
         }
     }
 
     /// Makes the queue's thread return from its wait, from any thread.
-    fn call(&self) {
-        self.called.store(true, Ordering::SeqCst);
-        self.rouse();
+    fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::SeqCst);
+        self.wake_thread();
     }
 
-    fn rouse(&self) {
+    fn wake_thread(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.waker.wake();
             #[cfg(shuttle)]
-            self.bell.ring();
+            self.sleep.wake();
         }
     }
 
-    /// Returns true if the queue's thread was called since the last check, and resets the flag.
-    pub(super) fn take_call(&self) -> bool {
-        self.called.swap(false, Ordering::SeqCst)
+    /// Returns true if the queue's thread was interrupted since the last check, and resets the flag.
+    pub(super) fn take_interrupt(&self) -> bool {
+        self.interrupted.swap(false, Ordering::SeqCst)
     }
 
     /// Takes all deliveries.
-    pub(super) fn take(&self) -> Vec<(OpId, Given)> {
-        std::mem::take(&mut self.gifts.lock().given)
+    pub(super) fn take_all(&self) -> Vec<(OpId, Delivery)> {
+        std::mem::take(&mut self.contents.lock().deliveries)
     }
 
     /// Ends an operation that waits for a range: drops the range now, or when it is granted.
-    pub(super) fn give_up(&self, id: OpId) {
-        let mut gifts = self.gifts.lock();
-        match gifts.given.iter().position(|&(other, _)| other == id) {
+    pub(super) fn cancel(&self, id: OpId) {
+        let mut contents = self.contents.lock();
+        match contents.deliveries.iter().position(|&(other, _)| other == id) {
             Some(at) => {
-                let gift = gifts.given.swap_remove(at);
-                drop(gifts);
-                drop(gift);
+                let delivery = contents.deliveries.swap_remove(at);
+                drop(contents);
+                drop(delivery);
             }
-            None => gifts.given_up.push(id),
+            None => contents.canceled.push(id),
         }
     }
 
     /// Announces that the queue's thread is about to sleep. Returns false if it must not sleep, because a result was
-    /// delivered or a waker called it.
+    /// delivered or a waker interrupted it.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let idle = !self.called.load(Ordering::SeqCst) && self.gifts.lock().given.is_empty();
+        let idle = !self.interrupted.load(Ordering::SeqCst) && self.contents.lock().deliveries.is_empty();
         guarded!(Fault::SleepUnchecked, idle, true)
     }
 
@@ -148,45 +148,45 @@ impl Parked {
 /// # Ok::<(), parext4::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct IoWaker(Arc<Parked>);
+pub struct IoWaker(Arc<Mailbox>);
 
 impl IoWaker {
-    pub(super) fn new(parked: &Arc<Parked>) -> Self {
-        Self(Arc::clone(parked))
+    pub(super) fn new(mailbox: &Arc<Mailbox>) -> Self {
+        Self(Arc::clone(mailbox))
     }
 
     /// Makes the blocked harvest return, or else the next one that would block, even if no operation is over. The
     /// queue's thread then sees everything that the caller wrote before. Wakes are not counted: one return may answer
     /// several.
     pub fn wake(&self) {
-        self.0.call();
+        self.0.interrupt();
     }
 }
 
 /// Stands for the sleep in the device's queue, which the model checker does not see.
 #[cfg(shuttle)]
 #[derive(Debug)]
-struct Bell {
-    rung: Mutex<bool>,
+struct ModelSleep {
+    woken: Mutex<bool>,
     changed: Condvar,
 }
 
 #[cfg(shuttle)]
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock() = true;
+impl ModelSleep {
+    fn wake(&self) {
+        *self.woken.lock() = true;
         self.changed.notify_all();
     }
 }
 
 #[cfg(shuttle)]
-impl Parked {
+impl Mailbox {
     /// Sleeps, if nothing is on the device, until it is woken.
     pub(super) fn sleep(&self, on_the_device: usize) {
-        let mut rung = self.bell.rung.lock();
-        while on_the_device == 0 && !*rung {
-            self.bell.changed.wait(&mut rung);
+        let mut woken = self.sleep.woken.lock();
+        while on_the_device == 0 && !*woken {
+            self.sleep.changed.wait(&mut woken);
         }
-        *rung = false;
+        *woken = false;
     }
 }

@@ -7,8 +7,8 @@
 
 mod admit;
 mod finish;
+mod mailbox;
 mod padding;
-mod parked;
 mod pending;
 mod request;
 mod sync;
@@ -22,9 +22,9 @@ use crate::engine::Use;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+pub use mailbox::IoWaker;
+use mailbox::Mailbox;
 use padding::Padding;
-pub use parked::IoWaker;
-use parked::Parked;
 use pending::{Files, Pending};
 pub use request::{Completion, IoFlags, IoRequest};
 use sync::Syncer;
@@ -70,7 +70,7 @@ pub struct IoQueue {
     /// Operations that have begun and are not over.
     ops: Slab<Pending>,
     files: Files,
-    parked: Arc<Parked>,
+    mailbox: Arc<Mailbox>,
     syncer: Option<Syncer>,
     /// The last serial number given to an operation. It distinguishes operations that use the same slot.
     serial: u64,
@@ -90,7 +90,7 @@ impl IoQueue {
         // SeqCst, because closing the volume closes it to operations first and loads the count then.
         engine.queues.fetch_add(1, Ordering::SeqCst);
         Self {
-            parked: Arc::new(Parked::new(device.waker())),
+            mailbox: Arc::new(Mailbox::new(device.waker())),
             device: Some(device),
             ops: Slab::with_capacity(depth as usize),
             files: Files::default(),
@@ -152,7 +152,7 @@ impl IoQueue {
     /// ```
     #[must_use]
     pub fn waker(&self) -> IoWaker {
-        IoWaker::new(&self.parked)
+        IoWaker::new(&self.mailbox)
     }
 
     /// Advances operations, and appends the completed ones to `out`. With `wait`, blocks until at least one
@@ -179,24 +179,24 @@ impl IoQueue {
     /// The error of a failed device queue; operations stay in flight.
     pub fn harvest(&mut self, wait: bool, out: &mut Vec<Completion>) -> Result<()> {
         loop {
-            self.take_parked();
-            let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.parked.may_sleep();
+            self.take_deliveries();
+            let sleep = wait && self.ready.is_empty() && !self.ops.is_empty() && self.mailbox.may_sleep();
             #[cfg(shuttle)]
             let sleep = sleep && {
-                self.parked.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
+                self.mailbox.sleep(self.device.as_ref().map_or(0, |device| device.in_flight()));
                 false
             };
             let mut done = std::mem::take(&mut self.done);
             let result = self.device.as_mut().map_or(Ok(()), |device| device.harvest(sleep, &mut done));
-            self.parked.awake();
+            self.mailbox.awake();
             done.drain(..).for_each(|done| self.device_done(done));
             self.done = done;
             result.map_err(|e| Error::device("waiting for the device", e))?;
-            if !self.ready.is_empty() || !wait || self.ops.is_empty() || self.parked.take_call() {
+            if !self.ready.is_empty() || !wait || self.ops.is_empty() || self.mailbox.take_interrupt() {
                 break;
             }
         }
-        self.take_parked();
+        self.take_deliveries();
         out.append(&mut self.ready);
         Ok(())
     }
@@ -223,7 +223,7 @@ impl IoQueue {
         let mut cancelled = false;
         for key in ours {
             if self.ops[key].is_parked() {
-                self.give_up(key);
+                self.abandon(key);
                 cancelled = true;
             } else if self.ops[key].parts == 1 {
                 // The device completes it with that error.
@@ -235,8 +235,8 @@ impl IoQueue {
     }
 
     /// Ends an operation that waits for its range.
-    fn give_up(&mut self, key: usize) {
-        self.parked.give_up(self.ops[key].id(key));
+    fn abandon(&mut self, key: usize) {
+        self.mailbox.cancel(self.ops[key].id(key));
         self.finish(key, Err(Error::Cancelled));
     }
 }
@@ -245,7 +245,7 @@ impl Drop for IoQueue {
     fn drop(&mut self) {
         let parked: Vec<usize> =
             self.ops.iter().filter(|(_, op)| op.is_parked()).map(|(key, _)| key).collect();
-        parked.into_iter().for_each(|key| self.give_up(key));
+        parked.into_iter().for_each(|key| self.abandon(key));
         // Completes what the device has done; the completions are dropped.
         let mut forgotten = Vec::new();
         while self.device.as_ref().is_some_and(|device| device.in_flight() > 0)

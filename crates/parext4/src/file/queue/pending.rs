@@ -5,10 +5,10 @@ use rangelock::RangeLock;
 use slab::Slab;
 
 use super::super::DirectFile;
-use super::parked::OpId;
+use super::mailbox::OpId;
 use super::{IoFlags, IoRequest};
 use crate::admission::{OperationsOf, Transfer};
-use crate::block_io::DetachedDebt;
+use crate::block_io::DetachedConversion;
 use crate::error::Error;
 use crate::mapping::Runs;
 use crate::node::Hold;
@@ -49,7 +49,7 @@ pub(super) struct Pending {
     pub here: Option<ActiveOperation<OperationsOf>>,
     /// The mapping of the operation's blocks.
     pub runs: Runs,
-    pub debt: Option<DetachedDebt>,
+    pub conversion: Option<DetachedConversion>,
     /// Number of requests on the device.
     pub parts: u32,
     /// The first error of a part.
@@ -85,7 +85,7 @@ impl Pending {
             hold: None,
             here: None,
             runs: Runs::new(),
-            debt: None,
+            conversion: None,
             parts: 0,
             error: None,
         }

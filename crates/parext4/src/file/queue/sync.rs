@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use super::super::DirectFile;
 use super::IoQueue;
-use super::parked::{Given, OpId, Parked};
+use super::mailbox::{Delivery, Mailbox, OpId};
 use super::pending::Kind;
 use crate::error::{Error, Result};
 use crate::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    fn start(parked: Arc<Parked>) -> Result<Self> {
+    fn start(mailbox: Arc<Mailbox>) -> Result<Self> {
         let (jobs, work) = channel::<Job>();
         let run = move || {
             for Job { id, file, all } in work {
                 let result = if all { file.sync_all() } else { file.sync_data() };
                 drop(file);
-                parked.give(id, Given::Synced(result));
+                mailbox.deliver(id, Delivery::Synced(result));
             }
         };
         let thread = std::thread::Builder::new().name("parext4-sync".into()).spawn(run);
@@ -57,7 +57,7 @@ impl IoQueue {
             Job { id: op.id(key), file: self.files.get(op.file).clone(), all: op.kind == Kind::SyncAll };
         let syncer = match &self.syncer {
             Some(syncer) => syncer,
-            None => self.syncer.insert(Syncer::start(Arc::clone(&self.parked))?),
+            None => self.syncer.insert(Syncer::start(Arc::clone(&self.mailbox))?),
         };
         let sent = syncer.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if sent { Ok(()) } else { Err(Error::Stopped("the thread for syncs has ended".into())) }

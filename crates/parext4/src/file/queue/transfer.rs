@@ -7,7 +7,7 @@ use super::super::DirectFile;
 use super::IoQueue;
 use super::pending::{Kind, Pending};
 use crate::admission::Admission;
-use crate::block_io::{Debt, IoSegment, Prepared};
+use crate::block_io::{IoSegment, PendingConversion, Prepared};
 use crate::convert::to_usize;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, when_planted};
@@ -84,7 +84,9 @@ impl IoQueue {
             file.node.check_len(op.len as u64, op.transfer.end() >= file.size())?;
         }
         match prepare(file, op, zero_tail) {
-            Ok(Prepared { runs, debt, .. }) => (op.runs, op.debt) = (runs, debt.map(Debt::detach)),
+            Ok(Prepared { runs, conversion, .. }) => {
+                (op.runs, op.conversion) = (runs, conversion.map(PendingConversion::detach))
+            }
             Err(Error::NoSpace) if !op.nowait => {
                 op.transfer.widen(&file.node)?;
                 op.hold = None;
@@ -112,7 +114,7 @@ fn prepare<'a>(file: &'a DirectFile, op: &mut Pending, zero_tail: bool) -> Resul
         if zero_tail {
             return Err(Error::WouldBlock("the rest of the last block must be zeroed first"));
         }
-        return file.node.prepare_at_once(op.runs.clone(), op.debt.take(), file.dates);
+        return file.node.prepare_at_once(op.runs.clone(), op.conversion.take(), file.dates);
     }
     let Some(hold) = &op.hold else { return Err(Error::Cancelled) };
     file.prepare_write(hold, &op.transfer, std::mem::take(&mut op.runs), zero_tail)

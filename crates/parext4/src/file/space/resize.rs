@@ -29,7 +29,7 @@ impl DirectFile {
         if size > self.inode().disk_size() {
             // The size on the device is about to cover cached data that was never written back. Data that other
             // threads write meanwhile reads as zeros after a crash, like that of any write past a hole.
-            self.node.settle_cache()?;
+            self.node.write_back_data()?;
         }
         let held = self.node.admit(Operation::SetLen { size })?;
         let old = self.size();

@@ -40,7 +40,7 @@ impl DirectFile {
         if end >= size {
             return Err(Error::invalid(format_args!("a range to {end} reaches the end of the file, {size}")));
         }
-        self.settle_shift(self.engine().with_space(|| self.collapse(offset, len)))
+        self.void_claims_after(self.engine().with_space(|| self.collapse(offset, len)))
     }
 
     /// Inserts a hole of `len` bytes at `offset`: the bytes from `offset` on move up by `len`. Both are multiples of
@@ -76,11 +76,11 @@ impl DirectFile {
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
         }
-        self.settle_shift(self.insert(offset, len))
+        self.void_claims_after(self.insert(offset, len))
     }
 
     /// Voids the offsets that waiting appends claimed, whatever the result of the shift, and returns that result.
-    fn settle_shift(&self, result: Result<()>) -> Result<()> {
+    fn void_claims_after(&self, result: Result<()>) -> Result<()> {
         guarded!(Fault::ShiftKeepsClaims, self.inode().tail.lock().set(self.size()));
         result
     }

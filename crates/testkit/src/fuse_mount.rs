@@ -11,6 +11,8 @@ use crate::skipped;
 
 /// Calls on a mount that take longer count as hung.
 const HANG: Duration = Duration::from_secs(60);
+/// Time between two checks of a condition.
+const POLL: Duration = Duration::from_millis(5);
 
 /// An image, and a directory on which it can be mounted; unmounted when dropped.
 pub struct FuseMount {
@@ -100,16 +102,22 @@ impl FuseMount {
         mounts.lines().any(|line| line.split(' ').nth(1) == self.dir.to_str())
     }
 
-    /// Unmounts the image. Retries while another test is starting a program: between fork and exec, the child still holds
-    /// copies of this process's files, and with them the mount.
+    /// Unmounts the image.
     pub fn umount(&self) {
-        let unmounted = until(|| {
-            let output = run(&["umount", &text(&self.dir)]);
-            let busy = errors(&output).contains("in use");
-            assert!(output.status.success() || busy, "{}", errors(&output));
-            !busy
-        });
-        assert!(unmounted && !self.is_mounted());
+        let output = umount(&self.dir);
+        assert!(output.status.success(), "{}", errors(&output));
+        assert!(!self.is_mounted());
+    }
+
+    /// Unmounts the image; the command must fail because changes may be lost. Returns the line of message.
+    pub fn umount_loses_changes(&self) -> String {
+        let output = umount(&self.dir);
+        let error = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("parext4: ") && error.lines().count() == 1, "{error}");
+        assert!(error.contains("is unmounted, but data that was not synced may be lost"), "{error}");
+        assert!(!self.is_mounted());
+        error
     }
 
     /// Unmounts the image, and asserts that e2fsck finds no error.
@@ -130,6 +138,35 @@ impl Drop for FuseMount {
     }
 }
 
+/// Unmounts a directory, and returns what the command printed. Retries while another test is starting a program: between
+/// fork and exec, the child still holds copies of this process's files, and with them the mount.
+pub fn umount(dir: &Path) -> Output {
+    let mut output = run(&["umount", &text(dir)]);
+    let deadline = Instant::now() + HANG;
+    while errors(&output).contains("in use") && Instant::now() < deadline {
+        std::thread::sleep(POLL);
+        output = run(&["umount", &text(dir)]);
+    }
+    output
+}
+
+/// Start of each script of [`in_mount_namespace`]: detaches the copies of the mounts of all tests. A copy keeps a volume in use
+/// after its unmount, so that the server of another test would run until the script has ended.
+const DETACH_COPIES: &str = r#"
+while read -r _ mount _; do
+    case "$mount" in */.tmp*/*) umount -c -i -l "$mount" ;; esac
+done < /proc/mounts
+"#;
+
+/// Returns a command that runs a script of sh(1) in a mount namespace of its own. The arguments that the caller adds are the
+/// script's.
+pub fn in_mount_namespace(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.arg(format!("{DETACH_COPIES}{script}")).arg("sh");
+    command
+}
+
 /// Waits up to a minute until `is_so` returns true. Returns false if it does not.
 pub fn until(is_so: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -137,7 +174,7 @@ pub fn until(is_so: impl Fn() -> bool) -> bool {
         if is_so() {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(POLL);
     }
     false
 }

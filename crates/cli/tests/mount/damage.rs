@@ -59,9 +59,8 @@ fn a_stopped_volume_refuses_changes_as_the_kernels_ext4() {
     let file = File::open(fuse.path("file")).unwrap();
     assert!(file.sync_all().is_err(), "the file is not durable");
     drop(file);
-    let error = fuse.scratch().fails(&["umount", &text(fuse.dir())]);
-    assert!(error.contains("data that was not synced may be lost: corrupt volume"), "{error}");
-    assert!(!fuse.is_mounted());
+    let error = fuse.umount_loses_changes();
+    assert!(error.contains("lost: corrupt volume"), "{error}");
     needle.put_back(&fuse);
     fuse.scratch().ok(&["recover", &text(&fuse.scratch().image())]);
     fuse.scratch().fsck();

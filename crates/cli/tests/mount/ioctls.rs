@@ -246,8 +246,9 @@ fn a_volume_that_is_shut_down_keeps_synced_data() {
     std::fs::write(fuse.path("still"), "writable").unwrap();
     assert_eq!(ask(fuse.dir(), "8004587d", "02000000").as_deref(), Some("02"));
     assert!(std::fs::write(fuse.path("late"), "refused").is_err());
-    tool(Command::new("umount").arg(fuse.dir()));
-    assert!(until(|| !fuse.is_mounted()));
+    // umount(8), which does not wait for the server. Retries as `testkit::fuse_mount::umount` does.
+    assert!(until(|| Command::new("umount").arg(fuse.dir()).output().unwrap().status.success()));
+    assert!(!fuse.is_mounted());
     let image = fuse.scratch().image();
     // Waits until the server has closed the image.
     fuse.scratch().ok(&["recover", image.to_str().unwrap()]);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use testkit::fuse_mount::{FuseMount, errors};
+use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
 
 /// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing outside, and a private /run
 /// for the files of mount(8). Defines `clean`, which runs a command with a PATH without the program.
@@ -31,8 +31,7 @@ fn run(fuse: &FuseMount, script: &str) -> Option<String> {
         eprintln!("SKIPPED: no mount namespaces, or /sbin is no link to /usr/sbin");
         return None;
     }
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]);
+    let mut command = in_mount_namespace(&format!("{PREPARE}{script}"));
     command.arg(fuse.scratch().path(".")).arg(fuse.scratch().image()).arg(fuse.dir());
     let output = command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap();
     let printed = String::from_utf8(output.stdout.clone()).unwrap();

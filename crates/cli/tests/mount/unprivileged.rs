@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use rustix::fs::{CWD, Mode, makedev, mknodat};
 
-use testkit::fuse_mount::{FuseMount, errors};
+use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
 
 const USER: u32 = 65534;
 
@@ -48,8 +48,7 @@ fn run(fuse: &FuseMount, script: &str) -> Option<Output> {
             return None;
         }
     }
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{PREPARE}{script}"), "sh"]);
+    let mut command = in_mount_namespace(&format!("{PREPARE}{script}"));
     command.arg(fuse.scratch().path(".")).arg(fuse.scratch().image()).arg(fuse.dir());
     Some(command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap())
 }

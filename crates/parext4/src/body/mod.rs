@@ -158,6 +158,6 @@ impl LockedBody<'_> {
 }
 
 /// Returns the first block of a run and the block after its last one.
-fn ends(run: &Mapping) -> impl Iterator<Item = u32> {
-    [run.logical.get(), run.logical.get() + run.len].into_iter()
+fn ends(run: &Mapping) -> impl Iterator<Item = FileBlock> {
+    std::iter::once(run.logical).chain(FileBlock::from_u64(run.end()))
 }

@@ -2,13 +2,13 @@
 //!
 //! Responsible for describing one change of one leaf. Not responsible for applying it.
 
-use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 use smallvec::SmallVec;
 
 use super::extents::cut;
 
-/// A change of the map: `[start, end)` is mapped by `new`, or becomes a hole. The range lies within one extent, or in a
+/// A change of the map: `blocks` are mapped by `new`, or become a hole. They lie within one extent, or in a
 /// hole if `kind` is [`ChangeKind::Fill`]. So the change concerns one leaf.
 ///
 /// The number of new nodes is bounded: the leaf gets at most two entries more and splits at most once, because two
@@ -17,9 +17,7 @@ use super::extents::cut;
 /// ([`Plan::blocks`](super::Plan) is the exact number), and changes `d` existing nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
-    /// First file block, and the file block after the last one, at most 2^32.
-    pub start: u64,
-    pub end: u64,
+    pub blocks: BlockRange,
     pub new: Option<Extent>,
     pub kind: ChangeKind,
 }
@@ -47,33 +45,21 @@ impl Change {
     }
 
     fn set(extent: Extent, kind: ChangeKind) -> Self {
-        Self { start: u64::from(extent.logical.get()), end: extent.end(), new: Some(extent), kind }
-    }
-
-    /// Returns the first file block.
-    pub(super) fn first(&self) -> u32 {
-        u32::try_from(self.start).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the number of file blocks.
-    pub(super) fn blocks(&self) -> u32 {
-        u32::try_from(self.end - self.start).unwrap_or(u32::MAX)
+        Self { blocks: extent.blocks(), new: Some(extent), kind }
     }
 
     /// Returns the extents for the range, which replace the parts of `replaced` in it.
     pub(super) fn replacement(&self, replaced: &[Extent]) -> SmallVec<[Extent; 3]> {
         match self.kind {
-            ChangeKind::Cut => {
-                replaced.iter().filter_map(|&extent| cut(extent, self.start, self.end)).collect()
-            }
+            ChangeKind::Cut => replaced.iter().filter_map(|&extent| cut(extent, self.blocks)).collect(),
             _ => self.new.into_iter().collect(),
         }
     }
 
     /// Returns true if the extents before `block` and from `block` on must not be joined.
     pub(super) fn cuts_at(&self, block: FileBlock) -> bool {
-        let block = u64::from(block.get());
-        self.kind == ChangeKind::Cut && (block == self.start || block == self.end)
+        let at_bound = block == self.blocks.start() || block.to_u64() == self.blocks.end();
+        self.kind == ChangeKind::Cut && at_bound
     }
 
     /// Returns true if the change maps a hole.
@@ -84,11 +70,12 @@ impl Change {
     /// Returns true if the change concerns only the leaf of these `extents`: it fills a hole after the leaf's first extent,
     /// so that the leaf's key stays, or it changes one of the extents.
     pub(super) fn stays_within(&self, extents: &[Extent]) -> bool {
-        let at = extents.partition_point(|extent| extent.end() <= self.start);
-        let first = |extent: &Extent| u64::from(extent.logical.get());
+        let at = extents.partition_point(|extent| extent.end() <= self.blocks.start().to_u64());
         match self.kind {
-            ChangeKind::Fill => at > 0 && extents.get(at).is_none_or(|next| self.end <= first(next)),
-            _ => extents.get(at).is_some_and(|one| first(one) <= self.start && self.end <= one.end()),
+            ChangeKind::Fill => {
+                at > 0 && extents.get(at).is_none_or(|next| self.blocks.end() <= next.logical.to_u64())
+            }
+            _ => extents.get(at).is_some_and(|extent| extent.blocks().covers(self.blocks)),
         }
     }
 

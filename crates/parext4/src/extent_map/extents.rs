@@ -1,7 +1,7 @@
 //! Parts of extents, and joined extents.
 
-use parext4_format::FileBlock;
 use parext4_format::extent::{self, Extent};
+use parext4_format::{BlockRange, FileBlock};
 
 /// Returns the two extents as one, or `None` if they are not contiguous or too long for the format.
 pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
@@ -13,17 +13,24 @@ pub(super) fn join(a: Extent, b: Extent) -> Option<Extent> {
     fits.then_some(Extent { len: a.len + b.len, ..a })
 }
 
-/// Returns the part of `extent` in the file blocks `[start, end)`, or `None` if that part is empty.
-pub(super) fn cut(extent: Extent, start: u64, end: u64) -> Option<Extent> {
-    let first = u64::from(extent.logical.get());
-    let (start, end) = (start.max(first), end.min(extent.end()));
-    if start >= end {
-        return None;
-    }
-    Some(Extent {
-        logical: FileBlock(u32::try_from(start).ok()?),
-        physical: extent.physical + (start - first),
-        len: u32::try_from(end - start).ok()?,
+/// Returns the part of `extent` in `blocks`, or `None` if that part is empty.
+#[inline]
+pub(super) fn cut(extent: Extent, blocks: BlockRange) -> Option<Extent> {
+    let part = extent.blocks().intersection(blocks);
+    (!part.is_empty()).then(|| Extent {
+        logical: part.start(),
+        physical: extent.physical + u64::from(part.start() - extent.logical),
+        len: part.count(),
         unwritten: extent.unwritten,
     })
+}
+
+/// Returns the part of `extent` before file block `end`, or `None` if that part is empty.
+pub(super) fn before(extent: Extent, end: u64) -> Option<Extent> {
+    cut(extent, BlockRange::clamped(0, end))
+}
+
+/// Returns the part of `extent` from file block `start` on, or `None` if that part is empty.
+pub(super) fn after(extent: Extent, start: u64) -> Option<Extent> {
+    cut(extent, BlockRange::clamped(start, FileBlock::LIMIT))
 }

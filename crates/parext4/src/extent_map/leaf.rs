@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 use smallvec::SmallVec;
 
 use super::change::Change;
-use super::extents::{cut, join};
+use super::extents::{self, cut, join};
 use super::marks::{Marked, Marking, Marks};
 use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
@@ -68,22 +68,23 @@ impl Leaf {
     }
 
     /// Returns the first extent that ends after `block`.
-    pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
+    pub(super) fn extent_from(&self, block: FileBlock) -> Option<Extent> {
         let extents = self.extents();
-        let at = extents.partition_point(|extent| extent.end() <= u64::from(block));
+        let at = extents.partition_point(|extent| extent.end() <= block.to_u64());
         extents.get(at).copied()
     }
 
     /// Returns the last extent that starts before `block`.
-    pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
+    pub(super) fn extent_before(&self, block: FileBlock) -> Option<Extent> {
         let extents = self.extents();
-        let at = extents.partition_point(|extent| extent.logical.get() < block);
+        let at = extents.partition_point(|extent| extent.logical < block);
         extents.get(at.checked_sub(1)?).copied()
     }
 
-    /// Marks `[start, start + len)` as written. The leaf maps the whole range.
-    pub(super) fn mark(&self, tid: u64, start: u32, len: u32) -> Marking {
-        self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, start, len))
+    /// Marks `blocks` as written. The leaf maps all of them.
+    #[inline]
+    pub(super) fn mark(&self, tid: u64, blocks: BlockRange) -> Marking {
+        self.marks.load().as_ref().map_or(Marking::Refused, |marks| marks.set(tid, blocks))
     }
 
     /// Computes the leaf after `change` in transaction `tid`. `capacity` is the maximum number of entries.
@@ -116,7 +117,7 @@ impl Leaf {
             return false;
         }
         // The thread that held the leaf before may have armed a set with room for a mark.
-        if change.is_markable() && self.mark(tid, change.first(), change.blocks()) == Marking::Done {
+        if change.is_markable() && self.mark(tid, change.blocks) == Marking::Done {
             return true;
         }
         let Outcome { after, marks } = self.outcome(change, tid, capacity, pins);
@@ -156,11 +157,9 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
         while let Some(&(from, to)) = marks.peek().filter(|&&(from, _)| u64::from(from) < extent.end()) {
             let (start, stop) = (u64::from(from).max(at), u64::from(to).min(extent.end()));
             if extent.unwritten && start < stop {
-                out.extend(cut(extent, at, start));
-                push_joined(
-                    &mut out,
-                    cut(extent, start, stop).map(|piece| Extent { unwritten: false, ..piece }),
-                );
+                out.extend(cut(extent, BlockRange::clamped(at, start)));
+                let piece = cut(extent, BlockRange::clamped(start, stop));
+                push_joined(&mut out, piece.map(|piece| Extent { unwritten: false, ..piece }));
                 at = stop;
             }
             if u64::from(to) > extent.end() {
@@ -173,7 +172,7 @@ fn fold(extents: &[Extent], written: &[(u32, u32)]) -> Vec<Extent> {
         if at == u64::from(extent.logical.get()) && extent.unwritten {
             out.push(extent);
         } else {
-            push_joined(&mut out, cut(extent, at, extent.end()));
+            push_joined(&mut out, extents::after(extent, at));
         }
     }
     out
@@ -194,21 +193,21 @@ fn push_joined(out: &mut Vec<Extent>, piece: Option<Extent>) {
 /// File blocks at which unwritten extents were split for writes in flight. The parts must not be joined before the
 /// writes have completed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pins(Vec<u32>);
+pub(super) struct Pins(Vec<FileBlock>);
 
 impl Pins {
-    pub(super) fn add(&mut self, block: u32) {
+    pub(super) fn add(&mut self, block: FileBlock) {
         self.0.push(block);
     }
 
-    pub(super) fn remove(&mut self, block: u32) {
+    pub(super) fn remove(&mut self, block: FileBlock) {
         if let Some(at) = self.0.iter().position(|&pin| pin == block) {
             self.0.swap_remove(at);
         }
     }
 
     fn contains(&self, block: FileBlock) -> bool {
-        self.0.contains(&block.get())
+        self.0.contains(&block)
     }
 }
 
@@ -240,8 +239,9 @@ impl Splice {
 
 /// Computes the change of a leaf's `extents`.
 pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice {
-    let from = extents.partition_point(|extent| extent.end() <= change.start);
-    let to = extents.partition_point(|extent| u64::from(extent.logical.get()) < change.end).max(from);
+    let (start, end) = (change.blocks.start().to_u64(), change.blocks.end());
+    let from = extents.partition_point(|extent| extent.end() <= start);
+    let to = extents.partition_point(|extent| extent.logical.to_u64() < end).max(from);
     // Folding marks may have split the extent that the caller found, so the range may cover more than one extent.
     debug_assert!(!change.fills_hole() || to == from, "something is mapped where a hole is filled");
     let before = from.saturating_sub(1)..from;
@@ -249,10 +249,10 @@ pub(super) fn splice(extents: &[Extent], change: &Change, pins: &Pins) -> Splice
     let range = before.start..after.end;
 
     let replaced = &extents[from..to];
-    let ends_here = replaced.last().is_some_and(|last| last.end() >= change.end);
+    let ends_here = replaced.last().is_some_and(|last| last.end() >= end);
     debug_assert!(change.fills_hole() || ends_here, "a change of what another leaf maps");
-    let head = replaced.first().and_then(|&first| cut(first, 0, change.start));
-    let tail = replaced.last().and_then(|&last| cut(last, change.end, last.end()));
+    let head = replaced.first().and_then(|&first| extents::before(first, start));
+    let tail = replaced.last().and_then(|&last| extents::after(last, end));
     let mut pieces = SmallVec::<[Extent; 5]>::new();
     let neighbour = |range: Range<usize>| extents[range].iter().copied();
     let replacement = change.replacement(replaced);

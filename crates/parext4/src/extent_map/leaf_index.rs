@@ -7,9 +7,8 @@
 //! A reader of an old index finds leaves that were split or removed meanwhile in their last version, with their marks
 //! retired.
 
-use std::ops::Range;
-
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 
 use super::leaf::Leaf;
 use crate::sync::Arc;
@@ -60,33 +59,33 @@ impl LeafIndex {
     }
 
     /// Returns the group of the leaf that maps or would map `block`, and the leaf's position in it.
-    fn position(&self, block: u32) -> (usize, usize) {
+    fn position(&self, block: FileBlock) -> (usize, usize) {
         let group = last_at_or_before(&self.firsts, block);
         (group, last_at_or_before(&self.groups[group].firsts, block))
     }
 
     /// Returns the leaf that maps or would map `block`, and the number of blocks from `block` to the next leaf.
-    pub(super) fn leaf(&self, block: u32) -> (&Leaf, u32) {
+    pub(super) fn leaf(&self, block: FileBlock) -> (&Leaf, u32) {
         let (group, at) = self.position(block);
         let LeafGroup { firsts, leaves } = &*self.groups[group];
         let next = firsts.get(at + 1).or_else(|| self.firsts.get(group + 1));
-        (&leaves[at], next.map_or(u32::MAX, |next| next - block))
+        (&leaves[at], next.map_or(u32::MAX, |next| next - block.get()))
     }
 
     /// Returns the leaf that maps or would map `block` and all leaves after it, each with its first file block.
-    fn leaves_from(&self, block: u32) -> impl Iterator<Item = (u32, &Leaf)> {
+    fn leaves_from(&self, block: FileBlock) -> impl Iterator<Item = (u32, &Leaf)> {
         let (group, at) = self.position(block);
         self.groups[group..].iter().flat_map(|group| group.iter()).skip(at)
     }
 
     /// Returns the first extent that ends after `block`.
-    pub(super) fn extent_from(&self, block: u32) -> Option<Extent> {
+    pub(super) fn extent_from(&self, block: FileBlock) -> Option<Extent> {
         // If the leaf ends at or before `block`, the extent is the first of the next leaf.
         self.leaves_from(block).take(2).find_map(|(_, leaf)| leaf.extent_from(block))
     }
 
     /// Returns the last extent that starts before `block`.
-    pub(super) fn extent_before(&self, block: u32) -> Option<Extent> {
+    pub(super) fn extent_before(&self, block: FileBlock) -> Option<Extent> {
         self.leaf(block.checked_sub(1)?).0.extent_before(block)
     }
 
@@ -95,17 +94,16 @@ impl LeafIndex {
         self.groups.last()?.leaves.last()?.extents().last().copied()
     }
 
-    /// Returns the leaves that may map a block of `range`.
-    pub(super) fn leaves_within(&self, range: Range<u64>) -> impl Iterator<Item = &Leaf> {
-        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
-        let mut leaves = self.leaves_from(start);
+    /// Returns the leaves that may map one of `blocks`.
+    pub(super) fn leaves_within(&self, blocks: BlockRange) -> impl Iterator<Item = &Leaf> {
+        let mut leaves = self.leaves_from(blocks.start());
         let first = leaves.next();
-        let more = leaves.take_while(move |&(first, _)| u64::from(first) < range.end);
+        let more = leaves.take_while(move |&(first, _)| u64::from(first) < blocks.end());
         first.into_iter().chain(more).map(|(_, leaf)| leaf)
     }
 }
 
 /// Returns the last of the sorted `firsts` that is at most `block`, or the first.
-fn last_at_or_before(firsts: &[u32], block: u32) -> usize {
-    firsts.partition_point(|&first| first <= block).saturating_sub(1)
+fn last_at_or_before(firsts: &[u32], block: FileBlock) -> usize {
+    firsts.partition_point(|&first| first <= block.get()).saturating_sub(1)
 }

@@ -27,7 +27,7 @@ impl ExtentMap {
         let extent = Extent { logical: run.logical, physical, len, unwritten: false };
         let converted = run.len == len && self.change_leaf(tid, &Change::convert(extent), |_| ());
         if converted {
-            self.view.set_written(blocks.start().to_u64()..blocks.end());
+            self.view.set_written(blocks);
         }
         converted
     }
@@ -36,10 +36,11 @@ impl ExtentMap {
         let tree = self.tree.read();
         let _shared = self.view.lock_shared();
         let leaf_index = self.leaf_index.load();
-        let (leaf, most) = leaf_index.leaf(change.first());
+        let (leaf, most) = leaf_index.leaf(change.blocks.start());
         // The root is stored in the inode and has almost no room.
-        let changed =
-            tree.depth > 0 && change.blocks() <= most && leaf.change(change, tid, tree.capacity, &tree.pins);
+        let changed = tree.depth > 0
+            && change.blocks.count() <= most
+            && leaf.change(change, tid, tree.capacity, &tree.pins);
         if changed {
             update_view(&self.view);
         }

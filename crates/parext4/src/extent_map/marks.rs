@@ -16,6 +16,7 @@
 //! Invariant: an armed leaf has room for two more entries for each mark, so folding needs no block, no credit and no
 //! split (I5).
 
+use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
 use crate::fault::{Fault, guarded};
@@ -85,8 +86,8 @@ impl Marks {
         self.room
     }
 
-    /// Marks `[start, start + len)`, which lies within the leaf, under a handle of `tid`.
-    pub(super) fn set(&self, tid: u64, start: u32, len: u32) -> Marking {
+    /// Marks `blocks`, which lie within the leaf, under a handle of `tid`.
+    pub(super) fn set(&self, tid: u64, blocks: BlockRange) -> Marking {
         if guarded!(Fault::MarkAnyTransaction, !self.is_armed_for(tid)) {
             return Marking::Refused;
         }
@@ -99,7 +100,7 @@ impl Marks {
         match self.slots[..self.room].get(at) {
             // Release pairs with the Acquire in `iter`. The exchange fails only if `retire` came first.
             Some(slot) => {
-                match slot.compare_exchange(0, pack(start, len), Ordering::Release, Ordering::Relaxed) {
+                match slot.compare_exchange(0, pack(blocks), Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => Marking::Done,
                     Err(_) => Marking::Retired,
                 }
@@ -125,9 +126,9 @@ impl Marks {
     }
 }
 
-fn pack(start: u32, len: u32) -> u64 {
-    debug_assert!(len > 0 && len < 1 << 31, "a mark lies within one leaf");
-    u64::from(start) | u64::from(len) << 32
+fn pack(blocks: BlockRange) -> u64 {
+    debug_assert!(!blocks.is_empty() && blocks.len() < 1 << 31, "a mark lies within one leaf");
+    blocks.start().to_u64() | blocks.len() << 32
 }
 
 fn unpack(slot: u64) -> Option<(u32, u32)> {
@@ -139,24 +140,29 @@ fn unpack(slot: u64) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parext4_format::FileBlock;
+
+    fn blocks(start: u32, len: u32) -> BlockRange {
+        BlockRange::with_len(FileBlock(start), len).unwrap()
+    }
 
     #[test]
     fn a_set_takes_what_it_has_room_for_under_its_own_transaction() {
         let marks = Marks::armed(7, 2).unwrap();
         assert!(Marks::armed(7, 0).is_none());
-        assert_eq!(marks.set(8, 0, 1), Marking::Refused);
-        assert_eq!(marks.set(7, 10, 2), Marking::Done);
-        assert_eq!(marks.set(7, 30, 1), Marking::Done);
-        assert_eq!(marks.set(7, 40, 1), Marking::Refused);
+        assert_eq!(marks.set(8, blocks(0, 1)), Marking::Refused);
+        assert_eq!(marks.set(7, blocks(10, 2)), Marking::Done);
+        assert_eq!(marks.set(7, blocks(30, 1)), Marking::Done);
+        assert_eq!(marks.set(7, blocks(40, 1)), Marking::Refused);
         assert_eq!(marks.iter().collect::<Vec<_>>(), [(10, 12), (30, 31)]);
     }
 
     #[test]
     fn a_retired_set_keeps_its_marks_and_takes_no_more() {
         let marks = Marks::armed(7, 4).unwrap();
-        assert_eq!(marks.set(7, u32::MAX - 1, 1), Marking::Done);
+        assert_eq!(marks.set(7, blocks(u32::MAX - 1, 1)), Marking::Done);
         marks.retire();
-        assert_eq!(marks.set(7, 5, 1), Marking::Retired);
+        assert_eq!(marks.set(7, blocks(5, 1)), Marking::Retired);
         marks.retire();
         assert_eq!(marks.iter().collect::<Vec<_>>(), [(u32::MAX - 1, u32::MAX)]);
     }

@@ -83,7 +83,7 @@ impl ExtentMap {
 
     /// Returns the first extent that ends after `block`. Ignores marks.
     pub(crate) fn extent_from(&self, block: FileBlock) -> Option<Extent> {
-        self.leaf_index.load().extent_from(block.get())
+        self.leaf_index.load().extent_from(block)
     }
 
     /// Returns the last extent of the file. Ignores marks.
@@ -94,7 +94,7 @@ impl ExtentMap {
     /// Returns the last extent that starts before `end`, which may be 2^32. Ignores marks.
     pub(crate) fn last_before(&self, end: u64) -> Option<Extent> {
         match FileBlock::from_u64(end) {
-            Some(end) => self.leaf_index.load().extent_before(end.get()),
+            Some(end) => self.leaf_index.load().extent_before(end),
             None => self.last(),
         }
     }
@@ -103,7 +103,6 @@ impl ExtentMap {
     /// continue after the returned part.
     #[inline]
     pub(crate) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
-        let block = block.get();
         let found = self.view.with_region(block, |region| region.lookup(block, max));
         found.unwrap_or_else(|| self.lookup_uncached(block, max))
     }
@@ -111,12 +110,12 @@ impl ExtentMap {
     /// Like [`lookup`](Self::lookup), for a block whose region is not in the view: builds the region if any of it from
     /// `block` on is mapped. Acquires the view exclusively to do so.
     #[cold]
-    fn lookup_uncached(&self, block: u32, max: u32) -> Mapping {
-        let hole = |len| Mapping { logical: FileBlock(block), len, state: State::Hole };
-        let region_last = block | (region::BLOCKS - 1);
-        match self.extent_from(FileBlock(block)) {
+    fn lookup_uncached(&self, block: FileBlock, max: u32) -> Mapping {
+        let hole = |len| Mapping { logical: block, len, state: State::Hole };
+        let region_last = FileBlock(block.get() | (region::BLOCKS - 1));
+        match self.extent_from(block) {
             None => hole(max),
-            Some(next) if next.logical.get() > region_last => hole(max.min(next.logical.get() - block)),
+            Some(next) if next.logical > region_last => hole(max.min(next.logical - block)),
             Some(_) => {
                 let exclusive = self.view.lock_exclusive();
                 let found = exclusive
@@ -166,7 +165,7 @@ impl ExtentMap {
 
     /// Returns the volume block at which a new block for `block` would continue the extent before it.
     pub(crate) fn goal(&self, block: FileBlock) -> Option<FsBlock> {
-        let before = self.leaf_index.load().extent_before(block.get())?;
+        let before = self.leaf_index.load().extent_before(block)?;
         Some(before.physical + u64::from(block - before.logical))
     }
 
@@ -205,30 +204,29 @@ impl ExtentMap {
     /// `run` is unwritten, and the caller holds its range. If the result is above zero, the inode has
     /// joined the transaction.
     pub(crate) fn mark(&self, tid: u64, run: &Mapping) -> u32 {
-        let (start, len) = (run.logical.get(), run.len);
-        let mut done = 0;
-        while done < len {
-            let marked = self.mark_leaf(tid, start + done, len - done);
+        let mut rest = run.blocks();
+        while !rest.is_empty() {
+            let marked = self.mark_leaf(tid, rest);
             if marked == 0 {
                 break;
             }
-            done += marked;
+            rest = rest.skip(marked);
         }
+        let done = run.len - rest.count();
         if done > 0 {
-            let written = u64::from(start)..u64::from(start) + u64::from(done);
-            guarded!(Fault::MarkNotInView, self.view.set_written(written));
+            guarded!(Fault::MarkNotInView, self.view.set_written(run.blocks().take(done)));
         }
         done
     }
 
-    /// Marks the part of `[start, start + len)` that one leaf maps. Returns its length in blocks, or 0 if the leaf
-    /// refused the mark.
-    fn mark_leaf(&self, tid: u64, start: u32, len: u32) -> u32 {
+    /// Marks the part of `blocks` that one leaf maps. Returns its length in blocks, or 0 if the leaf refused the mark.
+    fn mark_leaf(&self, tid: u64, blocks: BlockRange) -> u32 {
         for _ in 0..MARK_TRIES {
             let leaf_index = self.leaf_index.load();
-            let (leaf, most) = leaf_index.leaf(start);
-            match leaf.mark(tid, start, len.min(most)) {
-                Marking::Done => return len.min(most),
+            let (leaf, most) = leaf_index.leaf(blocks.start());
+            let part = blocks.take(most);
+            match leaf.mark(tid, part) {
+                Marking::Done => return part.count(),
                 Marking::Refused => return 0,
                 Marking::Retired => spin(),
             }

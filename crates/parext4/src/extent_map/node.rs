@@ -7,8 +7,8 @@ mod apply;
 mod encode;
 mod shift;
 
-use parext4_format::FsBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{FileBlock, FsBlock};
 
 pub(super) use apply::ChangeContext;
 
@@ -80,13 +80,13 @@ impl Tree {
     /// Computes the new contents of the leaf that `change` concerns. Retires the leaf's marks if they must be folded.
     pub(super) fn outcome(&self, change: &Change, tid: u64) -> Outcome {
         let capacity = if self.depth == 0 { ROOT_CAPACITY } else { self.capacity };
-        self.root.leaf_for(change.first()).outcome(change, tid, capacity, &self.pins)
+        self.root.leaf_for(change.blocks.start()).outcome(change, tid, capacity, &self.pins)
     }
 
     /// Returns the number of new nodes below the root that the change needs, and the number of entries of the root
     /// before it grows. Leaves split if they have more than `split_above` entries.
     pub(super) fn plan(&self, change: &Change, outcome: &Outcome, split_above: usize) -> (u32, usize) {
-        self.root.plan(change.first(), outcome.after.len(), self.capacity, split_above)
+        self.root.plan(change.blocks.start(), outcome.after.len(), self.capacity, split_above)
     }
 }
 
@@ -156,7 +156,7 @@ impl Node {
         }
     }
 
-    fn leaf_for(&self, block: u32) -> &Arc<Leaf> {
+    fn leaf_for(&self, block: FileBlock) -> &Arc<Leaf> {
         match &self.content {
             Content::Leaf(leaf) => leaf,
             Content::Index(children) => children[child_for(children, block)].leaf_for(block),
@@ -165,7 +165,7 @@ impl Node {
 
     /// Returns the number of new nodes below this one if the leaf for `block` gets `len` entries, and the number of
     /// entries of this node before it splits.
-    fn plan(&self, block: u32, len: usize, capacity: usize, split_above: usize) -> (u32, usize) {
+    fn plan(&self, block: FileBlock, len: usize, capacity: usize, split_above: usize) -> (u32, usize) {
         let Content::Index(children) = &self.content else { return (0, len) };
         let child = &children[child_for(children, block)];
         let (nodes, len) = child.plan(block, len, capacity, split_above);
@@ -199,6 +199,6 @@ impl Node {
 }
 
 /// Returns the child that maps or would map `block`: the last child that starts at or before it, or the first child.
-fn child_for(children: &[Node], block: u32) -> usize {
-    children.partition_point(|child| child.first() <= block).saturating_sub(1)
+fn child_for(children: &[Node], block: FileBlock) -> usize {
+    children.partition_point(|child| child.first() <= block.get()).saturating_sub(1)
 }

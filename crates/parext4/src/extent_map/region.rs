@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use parext4_format::extent::Extent;
-use parext4_format::{FileBlock, FsBlock};
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::extents::cut;
@@ -25,7 +25,7 @@ const WORDS: usize = BLOCKS as usize / 64;
 /// One version of a region.
 #[derive(Debug)]
 pub(super) struct Region {
-    first: u32,
+    first: FileBlock,
     /// Sorted and disjoint. Runs that are contiguous in the file and on the volume are merged, whatever their state.
     runs: SmallVec<[RegionRun; 2]>,
     /// `None` if every mapped block is written.
@@ -61,9 +61,9 @@ impl Region {
     /// Shares the bitmap of the version `before`, and sets the bits of the file blocks `changed` from the leaves.
     pub(super) fn build(
         leaves: &LeafIndex,
-        first: u32,
+        first: FileBlock,
         before: Option<&Self>,
-        changed: &Range<u64>,
+        changed: BlockRange,
     ) -> Option<Arc<Self>> {
         let LeafContents { runs, written, any_unwritten } = LeafContents::new(leaves, first);
         if runs.is_empty() {
@@ -89,9 +89,8 @@ impl Region {
 
     /// Returns the version that also maps `extent`, which was a hole. Copies the runs and does not read the leaves.
     pub(super) fn with_filled(&self, extent: Extent) -> Option<Arc<Self>> {
-        let first = u64::from(self.first);
-        let piece = cut(extent, first, first + u64::from(BLOCKS))?;
-        let run = RegionRun { at: piece.logical.get() - self.first, len: piece.len, start: piece.physical };
+        let piece = cut(extent, blocks_of(self.first))?;
+        let run = RegionRun { at: piece.logical - self.first, len: piece.len, start: piece.physical };
         let bits = match &self.written {
             Some(bits) => {
                 let bits = bits.inherit(&(run.at..run.end()));
@@ -112,7 +111,8 @@ impl Region {
 
     /// Returns the state of `block` and of blocks after it in the same state, at most `max` blocks and not past the
     /// region. The run may continue after the returned part.
-    pub(super) fn lookup(&self, block: u32, max: u32) -> Mapping {
+    #[inline]
+    pub(super) fn lookup(&self, block: FileBlock, max: u32) -> Mapping {
         let at = block - self.first;
         let max = max.min(BLOCKS - at);
         let next = match self.runs.as_slice() {
@@ -127,7 +127,7 @@ impl Region {
             }
             next => (next.map_or(max, |next| max.min(next.at - at)), State::Hole),
         };
-        Mapping { logical: FileBlock(block), len, state }
+        Mapping { logical: block, len, state }
     }
 
     /// Returns how many of the `len` mapped blocks from `at` have the state of the first, and whether they are written.
@@ -135,10 +135,10 @@ impl Region {
         self.written.as_ref().map_or((len, true), |bits| bits.state(at, len))
     }
 
-    /// Sets the bits of the file blocks `range` that are within the region.
-    pub(super) fn set_written(&self, range: &Range<u64>) {
+    /// Sets the bits of the `blocks` that are within the region.
+    pub(super) fn set_written(&self, blocks: BlockRange) {
         if let Some(bits) = &self.written {
-            bits.set(within_region(self.first, range));
+            bits.set(within_region(self.first, blocks));
         }
     }
 
@@ -154,18 +154,19 @@ impl Region {
 }
 
 impl LeafContents {
-    fn new(leaves: &LeafIndex, first: u32) -> Self {
+    fn new(leaves: &LeafIndex, first: FileBlock) -> Self {
         let mut contents = Self::default();
-        let (start, end) = (u64::from(first), u64::from(first) + u64::from(BLOCKS));
-        for leaf in leaves.leaves_within(start..end) {
+        let region = blocks_of(first);
+        for leaf in leaves.leaves_within(region) {
             let extents = leaf.extents();
-            let from = extents.partition_point(|extent| extent.end() <= start);
-            for extent in extents[from..].iter().map_while(|&extent| cut(extent, start, end)) {
-                let at = extent.logical.get() - first;
+            let from = extents.partition_point(|extent| extent.end() <= first.to_u64());
+            for extent in extents[from..].iter().map_while(|&extent| cut(extent, region)) {
+                let at = extent.logical - first;
                 contents.add(RegionRun { at, len: extent.len, start: extent.physical }, extent.unwritten);
             }
+            let marked = leaf.marked().into_iter();
             let marked =
-                leaf.marked().into_iter().map(|(from, to)| within_region(first, &(from.into()..to.into())));
+                marked.map(|(from, to)| within_region(first, BlockRange::clamped(from.into(), to.into())));
             contents.written.extend(marked.filter(|part| !part.is_empty()));
         }
         contents
@@ -203,10 +204,17 @@ fn with_run(runs: &[RegionRun], run: RegionRun) -> SmallVec<[RegionRun; 2]> {
     out
 }
 
-/// Returns the part of the file blocks `range` within the region that begins at `first`, relative to its start.
-fn within_region(first: u32, range: &Range<u64>) -> Range<u32> {
-    let clip = |block: u64| u32::try_from(block.saturating_sub(first.into())).unwrap_or(BLOCKS).min(BLOCKS);
-    clip(range.start)..clip(range.end)
+/// Returns the file blocks of the region that begins at `first`.
+fn blocks_of(first: FileBlock) -> BlockRange {
+    BlockRange::starting_at(first).take(BLOCKS)
+}
+
+/// Returns the part of `blocks` within the region that begins at `first`, relative to its start.
+fn within_region(first: FileBlock, blocks: BlockRange) -> Range<u32> {
+    let part = blocks_of(first).intersection(blocks);
+    // An empty part may lie after the region.
+    let at = (part.start() - first).min(BLOCKS);
+    at..at + part.count()
 }
 
 /// One bit for each block of a region, set if the block is written. The bit of a hole has no meaning.
@@ -294,11 +302,12 @@ mod tests {
     #[test]
     fn ranges_are_cut_to_the_region() {
         let last = u32::MAX - BLOCKS + 1;
-        assert_eq!(within_region(BLOCKS, &(0..u64::MAX)), 0..BLOCKS);
-        assert_eq!(within_region(BLOCKS, &(1030..1034)), 6..10);
-        assert!(
-            within_region(BLOCKS, &(0..1024)).is_empty() && within_region(BLOCKS, &(2048..3000)).is_empty()
-        );
-        assert_eq!(within_region(last, &(u64::from(u32::MAX)..1 << 32)), BLOCKS - 1..BLOCKS);
+        let within = |blocks: Range<u64>| {
+            within_region(FileBlock(BLOCKS), BlockRange::clamped(blocks.start, blocks.end))
+        };
+        assert_eq!(within(0..u64::MAX), 0..BLOCKS);
+        assert_eq!(within(1030..1034), 6..10);
+        assert!(within(0..1024).is_empty() && within(2048..3000).is_empty());
+        assert_eq!(within_region(FileBlock(last), BlockRange::of_block(FileBlock::MAX)), BLOCKS - 1..BLOCKS);
     }
 }

@@ -3,19 +3,17 @@
 //! Responsible for computing the new extents of each leaf, and for the part that remains to be moved. Not responsible
 //! for the nodes. Invariant: extents keep their order, because they move into a hole.
 
-use std::ops::Range;
-
-use parext4_format::FileBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 
-use super::extents::{cut, join};
+use super::extents::{after, before, cut, join};
 use crate::mapping::Shift;
 
 impl Shift {
     /// Returns the file blocks whose mapping changes.
-    pub(super) fn touched(&self) -> Range<u64> {
+    pub(super) fn touched(&self) -> BlockRange {
         let first = if self.up { self.start } else { self.start.saturating_sub(self.by.into()) };
-        first..FileBlock::LIMIT
+        BlockRange::clamped(first, FileBlock::LIMIT)
     }
 
     /// Returns true if the extents move towards the end of the file, the last one first.
@@ -30,7 +28,7 @@ impl Shift {
 
     /// Returns the moving part of `extent` at its new place, or `None` if nothing of it moves.
     pub(super) fn moved(&self, extent: Extent) -> Option<Extent> {
-        let piece = cut(extent, self.start, self.end)?;
+        let piece = cut(extent, BlockRange::clamped(self.start, self.end))?;
         let at = piece.logical.get();
         // The caller has checked that all blocks stay within the limits of a file.
         let to = if self.up { at.saturating_add(self.by) } else { at.saturating_sub(self.by) };
@@ -41,8 +39,8 @@ impl Shift {
     pub(super) fn apply(&self, extents: &[Extent]) -> Vec<Extent> {
         let mut out: Vec<Extent> = Vec::with_capacity(extents.len() + 1);
         for &extent in extents {
-            let before = cut(extent, 0, self.start);
-            let after = cut(extent, self.end, extent.end());
+            let before = before(extent, self.start);
+            let after = after(extent, self.end);
             for piece in before.into_iter().chain(self.moved(extent)).chain(after) {
                 // Unwritten extents may be split and pinned for writes in flight.
                 match out

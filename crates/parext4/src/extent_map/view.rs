@@ -15,9 +15,8 @@
 //! region without mapped blocks is not stored. A reader may still hold an old version. That is safe: nothing inside the
 //! range it has locked can have changed (I2).
 
-use std::ops::Range;
-
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 
 use super::region::{BLOCKS, Region};
 use crate::extent_map::leaf_index::LeafIndex;
@@ -70,38 +69,37 @@ impl View {
 
     /// Maps `extent` in the published regions. It was a hole. The caller holds the view, shared or exclusively.
     pub(super) fn fill(&self, extent: Extent) {
-        let mapped = extent.logical.get().into()..extent.end();
-        self.replace(&mapped, |_, region| region.with_filled(extent));
+        self.replace(extent.blocks(), |_, region| region.with_filled(extent));
     }
 
-    /// Replaces each published region that the file blocks `changed` touch by the result of `next`, which gets the
+    /// Replaces each published region that the file blocks `changed` overlap by the result of `next`, which gets the
     /// region's first block and current version. Calls `next` again if another thread replaced the region meanwhile.
-    fn replace(&self, changed: &Range<u64>, next: impl Fn(u32, &Region) -> Option<Arc<Region>>) {
+    fn replace(&self, changed: BlockRange, next: impl Fn(FileBlock, &Region) -> Option<Arc<Region>>) {
         let chunks = self.chunks.load();
-        let at = |block: u64| slot_of(u32::try_from(block).unwrap_or(u32::MAX)).0;
-        let (from, to) = (at(changed.start), chunks.len().min(at(changed.end.saturating_sub(1)) + 1));
+        let Some(last) = changed.last() else { return };
+        let (from, to) = (slot_of(changed.start()).0, chunks.len().min(slot_of(last).0 + 1));
         for nth in from..to {
-            let (Some(chunk), blocks) = (&chunks[nth], blocks_of(nth)) else { continue };
-            let part = blocks.start.max(changed.start)..blocks.end.min(changed.end);
-            for first in regions(&part) {
+            let Some(chunk) = &chunks[nth] else { continue };
+            for first in regions(blocks_of(nth).intersection(changed)) {
                 chunk[slot_of(first).1].update(|region| next(first, region));
             }
         }
     }
 
     /// Calls `f` with the region of `block`. Returns `None` if that region is not published.
-    pub(super) fn with_region<R>(&self, block: u32, f: impl FnOnce(&Region) -> R) -> Option<R> {
+    #[inline]
+    pub(super) fn with_region<R>(&self, block: FileBlock, f: impl FnOnce(&Region) -> R) -> Option<R> {
         let (chunk, slot) = slot_of(block);
         let chunks = self.chunks.load();
         let region = chunks.get(chunk)?.as_ref()?[slot].load();
         region.as_deref().map(f)
     }
 
-    /// Sets the bits of the mapped file blocks `range`. The caller holds their range, and has changed or marked their
+    /// Sets the bits of `blocks`, which are mapped. The caller holds their range, and has changed or marked their
     /// leaves.
-    pub(super) fn set_written(&self, range: Range<u64>) {
-        for first in regions(&range) {
-            let set = || self.with_region(first, |region| region.set_written(&range));
+    pub(super) fn set_written(&self, blocks: BlockRange) {
+        for first in regions(blocks) {
+            let set = || self.with_region(first, |region| region.set_written(blocks));
             if set().is_none() {
                 // Another thread may be building the region and may have read the leaf before the mark.
                 let _shared = self.lock_shared();
@@ -136,13 +134,13 @@ impl ExclusiveView<'_> {
     pub(super) fn find_or_build<R>(
         &self,
         leaves: &LeafIndex,
-        block: u32,
+        block: FileBlock,
         f: impl FnOnce(&Region) -> R,
     ) -> Option<R> {
         let (chunk, slot) = slot_of(block);
         let chunk = self.chunk_or_insert(chunk);
         if chunk[slot].load().is_none() {
-            chunk[slot].store(Region::build(leaves, block - block % BLOCKS, None, &(0..0)));
+            chunk[slot].store(Region::build(leaves, region_of(block), None, BlockRange::ALL.take(0)));
         }
         chunk[slot].load().as_deref().map(f)
     }
@@ -163,33 +161,39 @@ impl ExclusiveView<'_> {
 
     /// Rebuilds the published regions that `changed` touches, after blocks were mapped, unmapped or moved. The caller
     /// holds the ranges of the blocks that were mapped.
-    pub(super) fn rebuild(&self, leaves: &LeafIndex, changed: &Range<u64>) {
+    pub(super) fn rebuild(&self, leaves: &LeafIndex, changed: BlockRange) {
         self.view.replace(changed, |first, before| {
-            let whole = changed.start <= first.into() && u64::from(first) + u64::from(BLOCKS) <= changed.end;
+            let whole = changed.covers(BlockRange::starting_at(first).take(BLOCKS));
             // A region that changed as a whole is built on its next lookup.
             if whole { None } else { Region::build(leaves, first, Some(before), changed) }
         });
     }
 }
 
-/// Returns the first block of each region that the file blocks `range` touch.
-fn regions(range: &Range<u64>) -> impl Iterator<Item = u32> + use<> {
-    let first = range.start - range.start % u64::from(BLOCKS);
-    (first..range.end).step_by(BLOCKS as usize).map_while(|first| u32::try_from(first).ok())
+/// Returns the first block of the region of `block`.
+fn region_of(block: FileBlock) -> FileBlock {
+    FileBlock(block.get() - block.get() % BLOCKS)
+}
+
+/// Returns the first block of each region that `blocks` overlap.
+fn regions(blocks: BlockRange) -> impl Iterator<Item = FileBlock> {
+    let last = blocks.last().map(region_of);
+    let first = last.map(|_| region_of(blocks.start()));
+    std::iter::successors(first, move |&at| at.checked_add(BLOCKS).filter(|&next| Some(next) <= last))
 }
 
 /// Returns the chunk and the slot of the region of `block`.
-fn slot_of(block: u32) -> (usize, usize) {
-    match (block / BLOCKS).checked_sub(1) {
+fn slot_of(block: FileBlock) -> (usize, usize) {
+    match (block.get() / BLOCKS).checked_sub(1) {
         None => (0, 0),
         Some(after_first) => (1 + after_first as usize / CHUNK, after_first as usize % CHUNK),
     }
 }
 
 /// Returns the file blocks of a chunk.
-fn blocks_of(chunk: usize) -> Range<u64> {
+fn blocks_of(chunk: usize) -> BlockRange {
     let region = |chunk: usize| if chunk == 0 { 0 } else { 1 + (chunk as u64 - 1) * CHUNK as u64 };
-    region(chunk) * u64::from(BLOCKS)..region(chunk + 1) * u64::from(BLOCKS)
+    BlockRange::clamped(region(chunk) * u64::from(BLOCKS), region(chunk + 1) * u64::from(BLOCKS))
 }
 
 #[cfg(test)]
@@ -198,14 +202,14 @@ mod tests {
 
     #[test]
     fn the_first_region_has_a_chunk_of_its_own_and_every_block_lies_in_the_chunk_of_its_place() {
-        assert_eq!(blocks_of(0), 0..u64::from(BLOCKS));
+        assert_eq!(blocks_of(0), BlockRange::ALL.take(BLOCKS));
         let chunk_blocks = CHUNK as u32 * BLOCKS;
         for block in [0, BLOCKS - 1, BLOCKS, BLOCKS + chunk_blocks - 1, BLOCKS + chunk_blocks, u32::MAX] {
-            let (chunk, slot) = slot_of(block);
+            let (chunk, slot) = slot_of(FileBlock(block));
             let blocks = blocks_of(chunk);
-            assert!(blocks.contains(&block.into()), "block {block} in chunk {chunk} of {blocks:?}");
-            assert_eq!(u64::from(block) / u64::from(BLOCKS), blocks.start / u64::from(BLOCKS) + slot as u64);
-            assert_eq!(blocks.end, blocks_of(chunk + 1).start);
+            assert!(blocks.contains(FileBlock(block)), "block {block} in chunk {chunk} of {blocks:?}");
+            assert_eq!((block / BLOCKS) as usize, (blocks.start().get() / BLOCKS) as usize + slot);
+            assert!(block > u32::MAX - BLOCKS || blocks.end() == blocks_of(chunk + 1).start().to_u64());
         }
     }
 }

@@ -10,8 +10,8 @@
 
 use std::ops::Deref;
 
-use parext4_format::BlockRange;
 use parext4_format::extent::Extent;
+use parext4_format::{BlockRange, FileBlock};
 
 use super::change::{Change, ChangeKind};
 use super::edit::Edit;
@@ -88,8 +88,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
     pub(crate) fn plan_cut(&self, tid: u64, blocks: BlockRange) -> Result<Plan> {
-        let (start, end) = (blocks.start().to_u64(), blocks.end());
-        self.plan(tid, Change { start, end, new: None, kind: ChangeKind::Cut }, false, false)
+        self.plan(tid, Change { blocks, new: None, kind: ChangeKind::Cut }, false, false)
     }
 
     /// Plans unmapping `blocks`, which lie within one extent.
@@ -97,8 +96,7 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// As [`plan_fill`](Self::plan_fill).
     pub(crate) fn plan_remove(&self, tid: u64, blocks: BlockRange) -> Result<Plan> {
-        let (start, end) = (blocks.start().to_u64(), blocks.end());
-        self.plan(tid, Change { start, end, new: None, kind: ChangeKind::Remove }, false, false)
+        self.plan(tid, Change { blocks, new: None, kind: ChangeKind::Remove }, false, false)
     }
 
     fn plan(&self, tid: u64, change: Change, early: bool, spare: bool) -> Result<Plan> {
@@ -147,15 +145,14 @@ impl<'a> Writer<'a> {
 
     /// Updates the view after a change.
     fn update_view(&self, exclusive: ExclusiveView<'_>, change: &Change) {
-        let changed = change.start..change.end;
         match (change.kind, change.new) {
             (ChangeKind::Cut, _) => {}
             (ChangeKind::Convert, _) if change.is_markable() => {
                 drop(exclusive);
-                self.map.view.set_written(changed);
+                self.map.view.set_written(change.blocks);
             }
             (ChangeKind::Fill, Some(extent)) => self.map.view.fill(extent),
-            _ => exclusive.rebuild(&self.map.leaf_index.load(), &changed),
+            _ => exclusive.rebuild(&self.map.leaf_index.load(), change.blocks),
         }
     }
 
@@ -190,7 +187,7 @@ impl<'a> Writer<'a> {
         let touched = shift.touched();
         let done = self.tree.shift(handle, cache, shift);
         self.publish();
-        exclusive.rebuild(&self.map.leaf_index.load(), &touched);
+        exclusive.rebuild(&self.map.leaf_index.load(), touched);
         done
     }
 
@@ -200,12 +197,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Prevents joining unwritten extents at `block` until [`unpin`](Self::unpin).
-    pub(crate) fn pin(&mut self, block: u32) {
+    pub(crate) fn pin(&mut self, block: FileBlock) {
         self.tree.pins.add(block);
     }
 
     /// Removes one [`pin`](Self::pin) at `block`.
-    pub(crate) fn unpin(&mut self, block: u32) {
+    pub(crate) fn unpin(&mut self, block: FileBlock) {
         self.tree.pins.remove(block);
     }
 

@@ -102,7 +102,7 @@ impl Node {
 
     /// Splits a leaf that has too many extents. The old leaf stays unchanged for readers of the old index.
     fn split_leaf(&mut self, work: &mut ChangeContext<'_, '_, '_>, mut extents: Vec<Extent>) -> Result<Self> {
-        let appending = extents.last().is_some_and(|last| last.end() == work.change.end);
+        let appending = extents.last().is_some_and(|last| last.end() == work.change.blocks.end());
         let right = extents.split_off(split_at(extents.len(), appending, work.capacity));
         let [left, right] = [extents, right].map(|extents| {
             let marks = work.arm(extents.len(), work.capacity);
@@ -120,7 +120,7 @@ impl Node {
     fn apply_below(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Option<Self>> {
         let Content::Index(children) = &mut self.content else { return Ok(None) };
         self.dirty_below = true;
-        let at = child_for(children, work.change.first());
+        let at = child_for(children, work.change.blocks.start());
         let first = children[at].first();
         let right = children[at].apply(work)?;
         // An index entry changes only if its child's first block changes.
@@ -144,7 +144,7 @@ impl Node {
     }
 
     fn split_index(&mut self, work: &mut ChangeContext<'_, '_, '_>) -> Result<Self> {
-        let appending = self.end() == work.change.end;
+        let appending = self.end() == work.change.blocks.end();
         let Content::Index(children) = &mut self.content else {
             return Err(Error::corrupt("extent tree: a leaf among its index nodes"));
         };

@@ -30,11 +30,11 @@ const STRUCTURE: &str = "directory entry";
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawHeader {
-    inode: U32,
-    rec_len: U16,
-    name_len: u8,
-    file_type: u8,
+pub(crate) struct RawHeader {
+    pub(crate) inode: U32,
+    pub(crate) rec_len: U16,
+    pub(crate) name_len: u8,
+    pub(crate) file_type: u8,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -60,14 +60,27 @@ impl FormatError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.structure, self.field, self.problem)?;
-        let place = [
-            self.ino.map(|ino| format!("inode {ino}")),
-            self.block.map(|block| format!("block {block}")),
-            self.group.map(|group| format!("group {group}")),
-        ];
-        let place: Vec<_> = place.into_iter().flatten().collect();
-        if place.is_empty() { Ok(()) } else { write!(f, " ({})", place.join(", ")) }
+        write_place(f, self.ino, self.block, self.group)
     }
+}
+
+/// Prints ` (inode 12, block 34, group 1)`, without the parts that are not set; nothing if none is.
+///
+/// # Errors
+/// The errors of the formatter.
+pub fn write_place(
+    f: &mut fmt::Formatter<'_>,
+    ino: Option<InodeNo>,
+    block: Option<FsBlock>,
+    group: Option<GroupNo>,
+) -> fmt::Result {
+    let place = [
+        ino.map(|ino| format!("inode {ino}")),
+        block.map(|block| format!("block {block}")),
+        group.map(|group| format!("group {group}")),
+    ];
+    let place: Vec<_> = place.into_iter().flatten().collect();
+    if place.is_empty() { Ok(()) } else { write!(f, " ({})", place.join(", ")) }
 }
 
 #[cfg(test)]

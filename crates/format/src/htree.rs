@@ -8,7 +8,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::dir_entry::TYPE_DIR;
+use crate::dir_entry::{RawHeader, TYPE_DIR};
 use crate::{ChecksumSeed, FileBlock, FormatError, InodeNo, Result};
 
 /// An index entry: the names whose hash is at least `hash`, and below that of the next entry, are in or below `block`.
@@ -52,19 +52,10 @@ const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawDirent {
-    inode: U32,
-    rec_len: U16,
-    name_len: u8,
-    file_type: u8,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
 struct RawRoot {
-    dot: RawDirent,
+    dot: RawHeader,
     dot_name: [u8; 4],
-    dotdot: RawDirent,
+    dotdot: RawHeader,
     dotdot_name: [u8; 4],
     reserved_zero: U32,
     hash_version: u8,
@@ -158,7 +149,7 @@ pub fn parse_root(block: &[u8], has_tail: bool) -> Result<DxRoot> {
 /// Parses an inner block of a hash tree directory.
 pub fn parse_node(block: &[u8], has_tail: bool) -> Result<Vec<DxEntry>> {
     let fail = |field, problem: &str| Err(FormatError::new("dx_node", field, problem));
-    let Ok((fake, _)) = RawDirent::ref_from_prefix(block) else {
+    let Ok((fake, _)) = RawHeader::ref_from_prefix(block) else {
         return fail("fake", "the block is too short");
     };
     if fake.inode.get() != 0 {
@@ -247,7 +238,7 @@ pub fn init_root(
     entries: &[DxEntry],
 ) {
     block.fill(0);
-    let dirent = |ino: InodeNo, rec_len, name_len| RawDirent {
+    let dirent = |ino: InodeNo, rec_len, name_len| RawHeader {
         inode: U32::new(ino.get()),
         rec_len,
         name_len,
@@ -279,7 +270,7 @@ pub fn set_levels(block: &mut [u8], levels: u8) {
 /// If there is no entry, or more than [`node_limit`].
 pub fn encode_node(block: &mut [u8], has_tail: bool, entries: &[DxEntry]) {
     block.fill(0);
-    let fake = RawDirent { inode: U32::ZERO, rec_len: rec_len(block.len()), name_len: 0, file_type: 0 };
+    let fake = RawHeader { inode: U32::ZERO, rec_len: rec_len(block.len()), name_len: 0, file_type: 0 };
     block[..NODE_ENTRIES].copy_from_slice(fake.as_bytes());
     let limit = node_limit(block.len(), has_tail);
     encode_entries(&mut block[NODE_ENTRIES..], limit, entries);
@@ -298,7 +289,7 @@ pub fn set_parent(block: &mut [u8], parent: InodeNo) {
 
 /// Returns the offset of the entries, or `None` if `block` is no index block (`get_dx_countlimit`).
 fn entries_offset(block: &[u8]) -> Option<usize> {
-    let (first, _) = RawDirent::ref_from_prefix(block).ok()?;
+    let (first, _) = RawHeader::ref_from_prefix(block).ok()?;
     if first.inode.get() == 0 && first.rec_len == rec_len(block.len()) {
         return Some(NODE_ENTRIES);
     }

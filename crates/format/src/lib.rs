@@ -25,5 +25,5 @@ pub mod xattr;
 pub use block_range::BlockRange;
 pub use block_size::BlockSize;
 pub use checksum::ChecksumSeed;
-pub use error::{FormatError, Result};
+pub use error::{FormatError, Result, write_place};
 pub use number::{FileBlock, FsBlock, GroupNo, InodeNo};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo};
+use parext4_format::{FormatError, FsBlock, GroupNo, InodeNo, write_place};
 
 /// A failed check of the volume. Each part is set as far as the check knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,7 @@ impl fmt::Display for Corruption {
             write!(f, "{name}: ")?;
         }
         f.write_str(&self.problem)?;
-        let place = [
-            self.ino.map(|ino| format!("inode {ino}")),
-            self.block.map(|block| format!("block {block}")),
-            self.group.map(|group| format!("group {group}")),
-        ];
-        let place: Vec<_> = place.into_iter().flatten().collect();
-        if place.is_empty() { Ok(()) } else { write!(f, " ({})", place.join(", ")) }
+        write_place(f, self.ino, self.block, self.group)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Allocating blocks ahead of writing (fallocate).
 
+use std::ops::Range;
+
 use parext4_format::inode::InodeFlags;
 use rangelock::ByteRange;
 
-use crate::admission::Transfer;
+use crate::admission::{HeldRange, Transfer};
 use crate::allocator::Growth;
 use crate::error::Result;
 use crate::file::DirectFile;
@@ -31,21 +33,33 @@ impl DirectFile {
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let _in_flight = self.begin_change(InodeFlags::IMMUTABLE)?;
         let end = self.end_of_range(offset, len)?;
-        let operation = Operation::Allocate { offset, end, keep_size };
-        let grows_to = if keep_size { 0 } else { end };
+        let _held =
+            self.acquire_allocated(Operation::Allocate { offset, end, keep_size }, offset..end, keep_size)?;
+        self.finish_allocation(end, keep_size)
+    }
+
+    /// Acquires the range of an operation that allocates all blocks of `bytes`, and allocates them. Unless `keep_size`,
+    /// the operation may extend the file to cover them.
+    pub(in crate::file) fn acquire_allocated(
+        &self,
+        operation: Operation,
+        bytes: Range<u64>,
+        keep_size: bool,
+    ) -> Result<HeldRange<'_>> {
+        let grows_to = if keep_size { 0 } else { bytes.end };
         let held = self.node.acquire(&mut Transfer::extending(operation, grows_to))?;
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
         }
-        if end > self.size() {
+        if bytes.end > self.size() {
             self.engine().note_requested(self.inode());
         }
-        self.allocate_blocks(offset, end)?;
-        self.finish_allocation(end, keep_size)
+        self.allocate_blocks(bytes.start, bytes.end)?;
+        Ok(held)
     }
 
     /// Maps every hole in the blocks of `[offset, end)`.
-    pub(in crate::file) fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
+    fn allocate_blocks(&self, offset: u64, end: u64) -> Result<()> {
         let blocks = self.node.blocks_of(ByteRange::new(offset, end));
         self.engine().with_space(|| {
             let mut rest = blocks;

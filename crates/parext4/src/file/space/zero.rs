@@ -2,7 +2,6 @@
 
 use parext4_format::BlockRange;
 
-use crate::admission::Transfer;
 use crate::error::Result;
 use crate::file::DirectFile;
 use crate::inode::FIXED;
@@ -36,15 +35,7 @@ impl DirectFile {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let operation = Operation::ZeroRange { offset, end, keep_size };
-        let grows_to = if keep_size { 0 } else { end };
-        let held = self.node.acquire(&mut Transfer::extending(operation, grows_to))?;
-        if held.admission.zero_tail {
-            self.zero_tail(held.hold())?;
-        }
-        if end > self.size() {
-            self.engine().note_requested(self.inode());
-        }
-        self.allocate_blocks(offset, end)?;
+        let held = self.acquire_allocated(operation, offset..end, keep_size)?;
         self.node.zero_edges(held.hold(), offset, end)?;
         self.make_unwritten(self.node.whole_blocks(offset, end))?;
         self.finish_allocation(end, keep_size)

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::cases::{Case, Participant, Scale, Storage, Subject};
 use super::memory_group::MemoryGroup;
-use super::mount::{Loop, Mount, Peer};
+use super::mount::{FileSystem, Loop, Mount};
 use super::workload::Workload;
 use super::{calibrate, command};
 use crate::engine::Engine;
@@ -42,7 +42,7 @@ pub struct Environment {
     memory: Option<Arc<MemDevice>>,
     /// Latencies found so far, by operations per second.
     latencies: Mutex<BTreeMap<u64, Duration>>,
-    peers: Vec<Peer>,
+    peers: Vec<FileSystem>,
     /// Whether this process can enter memory control groups.
     has_memory_groups: bool,
     _image: Option<Image>,
@@ -127,7 +127,7 @@ impl Environment {
         match on {
             Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop) => self.loop_device.is_some(),
             Subject::Lib(_) | Subject::Raw(_) | Subject::Copy => true,
-            Subject::Peer(peer) => {
+            Subject::FileSystem(peer) => {
                 let has_block_device = self.is_device || self.loop_device.is_some();
                 let has_cache = cache.is_none() || self.has_memory_groups;
                 self.peers.contains(&peer) && (has_block_device || peer.is_program()) && has_cache
@@ -138,13 +138,15 @@ impl Environment {
     /// Returns the name of the device of a run.
     pub fn device_of(&self, on: Subject) -> String {
         match on {
-            Subject::Lib(Storage::Memory) | Subject::Copy | Subject::Peer(Peer::Null) => "memory".into(),
+            Subject::Lib(Storage::Memory) | Subject::Copy | Subject::FileSystem(FileSystem::Null) => {
+                "memory".into()
+            }
             Subject::Lib(Storage::Simulated) | Subject::Raw(Storage::Memory | Storage::Simulated) => {
                 "simulated".into()
             }
             _ if self.is_device => self.plain.display().to_string(),
             Subject::Lib(Storage::Plain) | Subject::Raw(Storage::Plain) => "image".into(),
-            Subject::Peer(peer) if peer.is_program() => "image".into(),
+            Subject::FileSystem(peer) if peer.is_program() => "image".into(),
             _ => "loop".into(),
         }
     }
@@ -158,7 +160,7 @@ impl Environment {
         };
         let engine = Engine { cache_size: row.cache.unwrap_or(run.engine.cache_size), ..run.engine };
         match run.on {
-            Subject::Peer(_) => {
+            Subject::FileSystem(_) => {
                 let mount = self.mount(run.on)?;
                 let _group = row.cache.map(|cache| MemoryGroup::enter(cache + OWN_MEMORY)).transpose()?;
                 target::run(&DirTarget::new(mount.dir()), &job)
@@ -172,7 +174,7 @@ impl Environment {
     /// Makes and mounts a file system of a peer.
     fn mount(&self, on: Subject) -> Result<Mount> {
         match on {
-            Subject::Peer(peer) => Mount::new(peer, self.path_of(on)),
+            Subject::FileSystem(peer) => Mount::new(peer, self.path_of(on)),
             _ => bail!("it is not mounted"),
         }
     }
@@ -193,7 +195,7 @@ impl Environment {
     fn path_of(&self, on: Subject) -> &Path {
         match (&self.loop_device, on) {
             (Some(device), Subject::Lib(Storage::Loop) | Subject::Raw(Storage::Loop)) => device.device(),
-            (Some(device), Subject::Peer(Peer::Ext4 | Peer::Xfs)) => device.device(),
+            (Some(device), Subject::FileSystem(FileSystem::Ext4 | FileSystem::Xfs)) => device.device(),
             _ => &self.plain,
         }
     }
@@ -218,9 +220,9 @@ impl Environment {
 }
 
 /// Returns the peers whose programs are installed and that this user can mount. Prints the reason for each other peer.
-fn usable_peers() -> Vec<Peer> {
+fn usable_peers() -> Vec<FileSystem> {
     let is_root = rustix::process::geteuid().is_root();
-    [Peer::Ext4, Peer::Xfs, Peer::Mounted, Peer::Fuse2fs, Peer::Null]
+    [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Mounted, FileSystem::Fuse2fs, FileSystem::Null]
         .into_iter()
         .filter(|peer| {
             let missing = peer.programs().iter().find(|program| !command::exists(program));

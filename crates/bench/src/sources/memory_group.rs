@@ -10,7 +10,7 @@ const MOUNT_POINT: &str = "/sys/fs/cgroup";
 
 /// The control group of this process, and the directory for new groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Home {
+struct GroupDir {
     dir: PathBuf,
     /// The directory for new groups. In version 2 a group with limits has no sibling processes in its parent, so new groups
     /// are made beside this process's own.
@@ -23,7 +23,7 @@ struct Home {
 #[derive(Debug)]
 pub struct MemoryGroup {
     dir: PathBuf,
-    home: PathBuf,
+    former: PathBuf,
 }
 
 impl MemoryGroup {
@@ -34,12 +34,12 @@ impl MemoryGroup {
     /// If there is no controller for memory, or this process may not use it.
     pub fn enter(limit: u64) -> Result<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").context("/proc/self/cgroup")?;
-        let home = home(&groups).context("the kernel has no control groups for memory")?;
-        let dir = home.parent.join(format!("parext4-bench-{}", std::process::id()));
+        let own = own_group(&groups).context("the kernel has no control groups for memory")?;
+        let dir = own.parent.join(format!("parext4-bench-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
         // From here on, dropping the group removes it.
-        let group = Self { dir, home: home.dir };
-        let path = group.dir.join(home.limit);
+        let group = Self { dir, former: own.dir };
+        let path = group.dir.join(own.limit);
         if !path.exists() {
             bail!("{}: the parent group does not control memory", path.display());
         }
@@ -51,7 +51,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        let removed = move_to(&self.home)
+        let removed = move_to(&self.former)
             .and_then(|()| fs::remove_dir(&self.dir).with_context(|| self.dir.display().to_string()));
         if let Err(error) = removed {
             eprintln!("parext4: cannot leave and remove a control group: {error:#}");
@@ -67,7 +67,7 @@ fn move_to(group: &Path) -> Result<()> {
 
 /// Returns the group of this process according to the text of `/proc/self/cgroup`. A hierarchy of version 1 that has the
 /// memory controller takes precedence, because version 2 has no such controller then.
-fn home(groups: &str) -> Option<Home> {
+fn own_group(groups: &str) -> Option<GroupDir> {
     let fields = |line: &'_ str| -> Option<(String, String)> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         Some((controllers.into(), path.trim_start_matches('/').into()))
@@ -82,7 +82,7 @@ fn home(groups: &str) -> Option<Home> {
         (None, None) => return None,
     };
     let parent = Path::new(path).parent().map_or_else(|| root.clone(), |parent| root.join(parent));
-    Some(Home { dir: root.join(path), parent, limit })
+    Some(GroupDir { dir: root.join(path), parent, limit })
 }
 
 #[cfg(test)]
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn new_groups_are_siblings() {
         let found = |text| {
-            home(text)
-                .map(|home| (home.dir.display().to_string(), home.parent.display().to_string(), home.limit))
+            own_group(text)
+                .map(|own| (own.dir.display().to_string(), own.parent.display().to_string(), own.limit))
         };
         let expected = |dir: &str, parent: &str, limit| Some((dir.to_owned(), parent.to_owned(), limit));
         assert_eq!(

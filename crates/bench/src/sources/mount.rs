@@ -13,7 +13,7 @@ use super::command::{command, run};
 
 /// An implementation of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum FileSystem {
     /// The kernel's ext4.
     Ext4,
     /// The kernel's XFS.
@@ -26,7 +26,7 @@ pub enum Peer {
     Null,
 }
 
-impl Peer {
+impl FileSystem {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -115,7 +115,7 @@ pub struct Mount {
 
 impl Mount {
     /// Makes the peer's file system on `path` and mounts it.
-    pub fn new(peer: Peer, path: &Path) -> Result<Self> {
+    pub fn new(peer: FileSystem, path: &Path) -> Result<Self> {
         peer.make(path)?;
         let dir = tempfile::Builder::new().prefix("parext4-mount-").tempdir()?;
         if peer.is_program() {
@@ -148,7 +148,7 @@ impl Drop for Mount {
 }
 
 /// Starts a program that mounts and serves an image, and waits until it is mounted.
-fn serve(peer: Peer, image: &Path, dir: TempDir) -> Result<Mount> {
+fn serve(peer: FileSystem, image: &Path, dir: TempDir) -> Result<Mount> {
     const LONGEST: Duration = Duration::from_secs(10);
     let before = fs::metadata(dir.path())?.dev();
     let mut program = peer.server(image, dir.path())?;

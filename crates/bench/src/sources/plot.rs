@@ -13,7 +13,7 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::cases::Subject;
-use super::mount::Peer;
+use super::mount::FileSystem;
 use super::report::{Line, Measured, Report};
 
 /// Pixels.
@@ -124,10 +124,10 @@ fn color(line: &Line) -> RGBColor {
         Subject::Lib(_) if line.is_default() => RGBColor(31, 119, 180),
         Subject::Lib(_) => RGBColor(158, 202, 225),
         Subject::Raw(_) | Subject::Copy => RGBColor(150, 150, 150),
-        Subject::Peer(Peer::Mounted) => RGBColor(8, 69, 148),
-        Subject::Peer(Peer::Ext4) => RGBColor(255, 127, 14),
-        Subject::Peer(Peer::Xfs) => RGBColor(44, 160, 44),
-        Subject::Peer(Peer::Null) => RGBColor(188, 189, 34),
-        Subject::Peer(Peer::Fuse2fs) => RGBColor(140, 86, 75),
+        Subject::FileSystem(FileSystem::Mounted) => RGBColor(8, 69, 148),
+        Subject::FileSystem(FileSystem::Ext4) => RGBColor(255, 127, 14),
+        Subject::FileSystem(FileSystem::Xfs) => RGBColor(44, 160, 44),
+        Subject::FileSystem(FileSystem::Null) => RGBColor(188, 189, 34),
+        Subject::FileSystem(FileSystem::Fuse2fs) => RGBColor(140, 86, 75),
     }
 }

@@ -109,7 +109,7 @@ impl Report {
     /// Returns the number of runs of parext4 or of the plain device that failed.
     pub fn failures(&self) -> usize {
         let lines = self.cases.iter().flat_map(|case| &case.lines);
-        lines.filter(|line| line.failure.is_some() && !matches!(line.run.on, Subject::Peer(_))).count()
+        lines.filter(|line| line.failure.is_some() && !matches!(line.run.on, Subject::FileSystem(_))).count()
     }
 
     /// Returns the results as JSON.

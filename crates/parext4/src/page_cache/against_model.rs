@@ -41,13 +41,13 @@ fn step() -> impl Strategy<Value = Step> {
 type Dirty = BTreeMap<u32, (u8, u8)>;
 
 /// A file, the pages of it that must be in the cache, and the contents of its device.
-struct Bed {
+struct CheckedFile {
     pages: FilePages,
     dirty: Dirty,
     content: HashMap<u32, u8>,
 }
 
-impl Bed {
+impl CheckedFile {
     fn new(cache: &Arc<PageCache>) -> Self {
         Self { pages: FilePages::new(cache), dirty: Dirty::new(), content: HashMap::new() }
     }
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn a_cache_does_as_its_model(steps in prop::collection::vec(step(), 1..300)) {
         let cache = super::tests::small();
-        let mut files: Vec<_> = (0..FILES).map(|_| Bed::new(&cache)).collect();
+        let mut files: Vec<_> = (0..FILES).map(|_| CheckedFile::new(&cache)).collect();
         for step in steps {
             match step {
                 Step::Write(file, index, byte, units) => files[file].write(index, byte, units),
@@ -125,7 +125,7 @@ proptest! {
                 Step::GiveUp(file, index) => drop(files[file].pages.try_claim(index)),
                 Step::WriteBack(file, from, ok) => files[file].write_back(from, ok),
                 Step::Discard(file, from, len) => files[file].discard(from, len),
-                Step::Reopen(file) => files[file] = Bed::new(&cache),
+                Step::Reopen(file) => files[file] = CheckedFile::new(&cache),
             }
             let dirty = files.iter().flat_map(|file| file.dirty.values()).filter(|marks| marks.0 != 0).count();
             prop_assert_eq!(cache.dirty_pages(), dirty as u64);

@@ -75,7 +75,7 @@ pub(super) struct Queues {
     cold: Vec<u32>,
     small: List,
     main: List,
-    ghosts: Ghosts,
+    ghosts: GhostQueue,
     /// Length from which the small queue is evicted from first.
     small_target: u32,
 }
@@ -90,7 +90,7 @@ impl Queues {
             cold: Vec::new(),
             small: list(),
             main: list(),
-            ghosts: Ghosts::new(frames),
+            ghosts: GhostQueue::new(frames),
             small_target: (frames / 10).max(1),
         }
     }
@@ -261,7 +261,7 @@ impl Queues {
 /// A hash table in which a newer ghost overwrites an older one. An entry holds 32 bits of the hash and the value of the
 /// clock when it was added. An entry that is too old counts as missing.
 #[derive(Debug)]
-struct Ghosts {
+struct GhostQueue {
     table: Vec<u64>,
     /// Number of ghosts that were added.
     clock: u32,
@@ -269,7 +269,7 @@ struct Ghosts {
     most: u32,
 }
 
-impl Ghosts {
+impl GhostQueue {
     fn new(frames: u32) -> Self {
         Self { table: vec![0; frames.next_power_of_two() as usize], clock: 0, most: frames - frames / 10 }
     }

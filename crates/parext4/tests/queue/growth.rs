@@ -37,7 +37,7 @@ fn read_while(gate: &GatedDevice, test: &TestVolume, buffered: &File, grow: impl
         });
         gate.wait_for(1);
         grow();
-        gate.let_first_go();
+        gate.release_first();
         // If the read needs a range that a caught writer holds, it continues when the writer does.
         let deadline = Instant::now() + Duration::from_millis(300);
         while !reader.is_finished() && Instant::now() < deadline {

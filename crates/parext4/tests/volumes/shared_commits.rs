@@ -40,7 +40,7 @@ fn a_sync_that_shares_a_commit_does_not_flush_again() {
         files[1..].iter().for_each(|file| set_mode(file, mode));
         let others = [sync(&files[1]), sync(&files[2])];
         sleep(wait);
-        device.let_first_go();
+        device.release_first();
         [first].into_iter().chain(others).for_each(|thread| thread.join().expect("no sync panics"));
         flushes() - before
     };

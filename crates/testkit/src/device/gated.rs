@@ -17,7 +17,7 @@ pub struct GatedDevice {
     /// Requests that begin in these bytes never block.
     exempt: Range<u64>,
     state: Mutex<State>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl GatedDevice {
 
     /// Like [`new`](Self::new), but requests that begin in the bytes `exempt` never block.
     pub fn with_exempt(inner: Arc<dyn Device>, exempt: Range<u64>) -> Self {
-        Self { inner, exempt, state: Mutex::default(), news: Condvar::new() }
+        Self { inner, exempt, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Blocks reads and writes that begin from now on.
@@ -62,7 +62,7 @@ impl GatedDevice {
         (state.shut, state.shut_to_discards) = (false, false);
         (state.to_catch, state.to_catch_at) = (0, None);
         state.caught.clear();
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Blocks the next `count` writes. All other requests pass.
@@ -75,10 +75,10 @@ impl GatedDevice {
         self.state.lock().to_catch_at = Some(offset);
     }
 
-    /// Lets the write pass that was caught first.
-    pub fn let_first_go(&self) {
+    /// Releases the write that was caught first.
+    pub fn release_first(&self) {
         self.state.lock().caught.pop_front();
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Waits until `count` calls wait at the gate.
@@ -86,7 +86,7 @@ impl GatedDevice {
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut state = self.state.lock();
         while state.waiting + state.caught.len() < count {
-            assert!(!self.news.wait_until(&mut state, deadline).timed_out(), "no call came to the gate");
+            assert!(!self.changed.wait_until(&mut state, deadline).timed_out(), "no call came to the gate");
         }
     }
 
@@ -96,9 +96,9 @@ impl GatedDevice {
         }
         let mut state = self.state.lock();
         state.waiting += 1;
-        self.news.notify_all();
+        self.changed.notify_all();
         while is_shut(&state) {
-            self.news.wait(&mut state);
+            self.changed.wait(&mut state);
         }
         state.waiting -= 1;
     }
@@ -116,9 +116,9 @@ impl GatedDevice {
         let number = state.catches;
         state.catches += 1;
         state.caught.push_back(number);
-        self.news.notify_all();
+        self.changed.notify_all();
         while state.caught.contains(&number) {
-            self.news.wait(&mut state);
+            self.changed.wait(&mut state);
         }
     }
 }

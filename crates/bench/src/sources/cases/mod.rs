@@ -9,7 +9,7 @@ use std::time::Duration;
 use parext4::{Policy, SplitAt};
 
 use super::command;
-use super::mount::Peer;
+use super::mount::FileSystem;
 use super::workload::Workload;
 use crate::engine::Engine;
 use crate::job::{BlockSize, Files, IoEngine, Job, Layout, Rw};
@@ -69,7 +69,7 @@ pub enum Subject {
     Raw(Storage),
     /// Plain copies out of an array.
     Copy,
-    Peer(Peer),
+    FileSystem(FileSystem),
 }
 
 /// The storage of a volume.
@@ -106,11 +106,11 @@ const LOOP: Participant = on(Subject::Lib(Storage::Loop));
 const RAW: Participant = on(Subject::Raw(Storage::Plain));
 const RAW_LOOP: Participant = on(Subject::Raw(Storage::Loop));
 const COPY: Participant = on(Subject::Copy);
-const EXT4: Participant = on(Subject::Peer(Peer::Ext4));
-const XFS: Participant = on(Subject::Peer(Peer::Xfs));
-const MOUNTED: Participant = on(Subject::Peer(Peer::Mounted));
-const NULL: Participant = on(Subject::Peer(Peer::Null));
-const FUSE2FS: Participant = on(Subject::Peer(Peer::Fuse2fs));
+const EXT4: Participant = on(Subject::FileSystem(FileSystem::Ext4));
+const XFS: Participant = on(Subject::FileSystem(FileSystem::Xfs));
+const MOUNTED: Participant = on(Subject::FileSystem(FileSystem::Mounted));
+const NULL: Participant = on(Subject::FileSystem(FileSystem::Null));
+const FUSE2FS: Participant = on(Subject::FileSystem(FileSystem::Fuse2fs));
 
 /// Returns a participant with the default engine whose jobs share one file.
 const fn on(on: Subject) -> Participant {
@@ -403,7 +403,7 @@ impl Subject {
             Self::Raw(Storage::Loop) => "raw loop",
             Self::Raw(_) => "raw",
             Self::Copy => "memory copies",
-            Self::Peer(peer) => peer.name(),
+            Self::FileSystem(peer) => peer.name(),
         }
     }
 
@@ -414,7 +414,7 @@ impl Subject {
             Self::Lib(_) => "lib",
             Self::Raw(_) => "raw",
             Self::Copy => "copy",
-            Self::Peer(peer) => peer.name(),
+            Self::FileSystem(peer) => peer.name(),
         }
     }
 }

@@ -33,15 +33,15 @@ struct PagePart<'a> {
 }
 
 /// A write that failed after a part of its data was copied.
-struct CutShort {
+struct PartialWrite {
     error: Error,
     /// Whether other threads may see a part of the data.
-    shows: bool,
+    visible: bool,
 }
 
-impl From<Error> for CutShort {
+impl From<Error> for PartialWrite {
     fn from(error: Error) -> Self {
-        Self { error, shows: false }
+        Self { error, visible: false }
     }
 }
 
@@ -88,7 +88,7 @@ impl File {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map(|()| offset).map_err(|cut| cut.error)
+            written.map(|()| offset).map_err(|partial| partial.error)
         })?;
         Ok(())
     }
@@ -126,9 +126,9 @@ impl File {
     /// # Errors
     /// The errors of [`append`](Self::append).
     pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<u64> {
-        let (len, shows) = (total(bufs), Cell::new(false));
+        let (len, visible) = (total(bufs), Cell::new(false));
         self.write_with(bufs, InodeFlags::IMMUTABLE, || {
-            if shows.get() {
+            if visible.get() {
                 // A second attempt would append after the part that is already visible.
                 return Err(Error::NoSpace);
             }
@@ -137,9 +137,9 @@ impl File {
             let mut held = self.file.node.acquire(&mut transfer)?;
             let (offset, end) = (transfer.offset(), transfer.end());
             let written = self.file.write_cached(self.cached()?, bufs, offset, end, &held);
-            written.map_err(|cut| {
-                shows.set(cut.shows);
-                cut.error
+            written.map_err(|partial| {
+                visible.set(partial.visible);
+                partial.error
             })?;
             held.set_done();
             Ok(offset)
@@ -193,7 +193,7 @@ impl DirectFile {
         offset: u64,
         end: u64,
         held: &HeldRange<'_>,
-    ) -> Result<(), CutShort> {
+    ) -> Result<(), PartialWrite> {
         if held.admission.zero_tail {
             self.zero_tail(held.hold())?;
         }
@@ -208,7 +208,7 @@ impl DirectFile {
                 let part = PagePart { index, within, data };
                 if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
                     self.forget_behind_end(cached, offset, at);
-                    return Err(CutShort { error, shows: at > offset && self.size() > offset });
+                    return Err(PartialWrite { error, visible: at > offset && self.size() > offset });
                 }
                 at += data.len() as u64;
                 rest = behind;

@@ -4,15 +4,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::command::{ScratchImage, program, run, text};
 use crate::skipped;
 
-/// Calls on a mount that take longer count as hung.
-const HANG: Duration = Duration::from_secs(60);
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(5);
+/// Number of checks, at least a minute. Checks are counted instead of time, because a stopped machine makes none, and a loaded
+/// one few.
+const POLLS: u32 = 12_000;
+/// Time between two checks whether the work on a mount has ended.
+const WATCH: Duration = Duration::from_millis(500);
+/// Number of checks after which the work counts as hung: at least five minutes. On an idle machine the longest work takes seconds.
+const WATCHES: u32 = 600;
 
 /// An image, and a directory on which it can be mounted; unmounted when dropped.
 pub struct FuseMount {
@@ -75,15 +80,16 @@ impl FuseMount {
         server
     }
 
-    /// Runs `work`. If it hangs, aborts the FUSE connection after a minute, so that every call on the mount fails, and
-    /// panics.
+    /// Runs `work`. If it hangs, aborts the FUSE connection after five minutes, so that every call on the mount fails,
+    /// and panics.
     pub fn watched<T>(&self, work: impl FnOnce() -> T) -> T {
         let device = std::fs::metadata(&self.dir).unwrap().dev();
         let connection = rustix::fs::minor(device).to_string();
         let (over, is_over) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let watchdog = scope.spawn(move || {
-                let hangs = is_over.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout);
+                let is_running = |_| is_over.recv_timeout(WATCH) == Err(mpsc::RecvTimeoutError::Timeout);
+                let hangs = (0..WATCHES).all(is_running);
                 if hangs {
                     parext4_mount::control::abort(&connection).unwrap();
                 }
@@ -142,8 +148,10 @@ impl Drop for FuseMount {
 /// fork and exec, the child still holds copies of this process's files, and with them the mount.
 pub fn umount(dir: &Path) -> Output {
     let mut output = run(&["umount", &text(dir)]);
-    let deadline = Instant::now() + HANG;
-    while errors(&output).contains("in use") && Instant::now() < deadline {
+    for _ in 0..POLLS {
+        if !errors(&output).contains("in use") {
+            break;
+        }
         std::thread::sleep(POLL);
         output = run(&["umount", &text(dir)]);
     }
@@ -167,16 +175,15 @@ pub fn in_mount_namespace(script: &str) -> Command {
     command
 }
 
-/// Waits up to a minute until `is_so` returns true. Returns false if it does not.
+/// Waits at least a minute until `is_so` returns true. Returns false if it does not.
 pub fn until(is_so: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < deadline {
-        if is_so() {
-            return true;
+    (0..POLLS).any(|_| {
+        let is_so = is_so();
+        if !is_so {
+            std::thread::sleep(POLL);
         }
-        std::thread::sleep(POLL);
-    }
-    false
+        is_so
+    })
 }
 
 /// Returns a command that runs a program as another user.

@@ -56,7 +56,7 @@ impl Image {
     /// Opens the image. Retries while another test is starting a program: between fork and exec, the child still holds
     /// copies of this process's files, and with them locks that this process has released.
     fn device(&self) -> FileDevice {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match FileDevice::open(self.path(), &DeviceOptions::new()) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {

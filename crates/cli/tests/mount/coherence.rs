@@ -169,7 +169,7 @@ try:
     sys.exit('the write succeeded')
 except PermissionError:
     pass
-for _ in range(1000):
+for _ in range(6000):
     if pages[:] == b'a' * 16384:
         break
     time.sleep(0.01)

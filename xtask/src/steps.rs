@@ -31,7 +31,7 @@ pub const STEPS: &[Step] = &[
         mounts: false,
         run: unit,
     },
-    Step { name: "doc", about: "the examples in the documentation", mounts: false, run: doc },
+    Step { name: "doc", about: "the documentation and its examples", mounts: false, run: doc },
     Step { name: "shuttle", about: "models of the concurrent parts", mounts: false, run: shuttle },
     Step {
         name: "stress",
@@ -159,6 +159,11 @@ fn unit(_: Scope, report: &mut Report) -> Result<()> {
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {
+    plain(
+        "cargo doc",
+        cargo("doc --quiet --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
+        report,
+    )?;
     cargo_test::run(cargo("test --workspace --doc --no-fail-fast"), "doc", report)
 }
 

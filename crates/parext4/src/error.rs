@@ -172,6 +172,12 @@ impl Error {
     }
 
     /// Returns the errno that a system call would report for this error.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert_eq!(volume.mkdir("/lost+found", 0o755).unwrap_err().to_errno(), 17, "EEXIST");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn to_errno(&self) -> i32 {
         match self {

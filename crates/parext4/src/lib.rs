@@ -67,7 +67,7 @@
 //!
 //! # Examples
 //! `examples/` has programs for the common cases: `log_writer` (threads append to one file), `copy_out` (a tree out of an image),
-//! `io_queue` and `untrusted_image`. `docs/design.md` describes how parext4 is built.
+//! `io_queue` and `untrusted_image`. A type that one method returns has its example at that method. `docs/design.md` describes how parext4 is built.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -117,18 +117,43 @@ impl DirectFile {
     }
 
     /// Returns the file's inode.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// assert_eq!(volume.metadata("/file")?.ino, file.node().ino());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.node
     }
 
     /// Returns the file's attributes.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// assert_eq!(file.metadata().sectors, 8, "the hole takes no space");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.node.metadata()
     }
 
     /// Reads exactly as many bytes as `buf` has.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// let mut buf = parext4::AlignedBuf::zeroed(8192);
+    /// file.read_exact_at(&mut buf, 4096)?;
+    /// assert!(file.read_exact_at(&mut buf, 8192).is_err(), "the file ends before");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::UnexpectedEof`] if the file ends before the buffer is full; the errors of [`read_at`](Self::read_at).
@@ -138,6 +163,14 @@ impl DirectFile {
 
     /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
     /// it.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_all_at(&parext4::AlignedBuf::zeroed(4096), 4096)?;
+    /// assert_eq!(file.size(), 8192);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).

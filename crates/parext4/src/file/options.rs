@@ -199,6 +199,16 @@ impl Access {
 }
 
 /// The guarantee for a buffered read that overlaps a buffered write.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// use parext4::{Atomicity, OpenOptions};
+///
+/// // As the kernel's ext4: a long read may see a part of a concurrent write, but whole pages of it.
+/// let options = OpenOptions::read_write().create(true).atomicity(Atomicity::Page);
+/// volume.open("/file", &options)?.append(b"text")?;
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
@@ -211,6 +221,15 @@ pub enum Atomicity {
 }
 
 /// The data and attributes that are durable when a buffered write returns.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// use parext4::{OpenOptions, SyncMode};
+///
+/// let log = volume.open("/log", &OpenOptions::new().append(true).create(true).sync(SyncMode::Data))?;
+/// log.append(b"durable when this call returns")?;
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncMode {

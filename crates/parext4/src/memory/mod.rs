@@ -9,7 +9,7 @@ mod shards;
 pub(crate) use budget::{Budget, Charge, Evict, NEVER};
 pub(crate) use shards::Shards;
 
-/// Metadata that a volume has in memory.
+/// Metadata that a volume has in memory, from [`Volume::metadata_cache_stats`](crate::Volume::metadata_cache_stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetadataCacheStats {

@@ -232,6 +232,15 @@ impl Node {
 
     /// Sets the time of last access to now. The caller decides whether a read does that.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let node = volume.resolve("/a")?;
+    /// node.touch_accessed()?;
+    /// assert!(node.metadata().atime >= node.metadata().crtime);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns an error if the volume may not be changed.
     pub fn touch_accessed(&self) -> Result<()> {

@@ -233,6 +233,14 @@ impl DirEntry {
 
     /// Returns the attributes of the inode that has the name now. Symbolic links are not followed.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// volume.write("/a", "text")?;
+    /// let sizes = volume.read_dir("/")?.map(|entry| Ok(entry?.metadata()?.size));
+    /// assert!(sizes.collect::<parext4::Result<Vec<_>>>()?.contains(&4));
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`node`](Self::node).
     pub fn metadata(&self) -> Result<Metadata> {

@@ -22,7 +22,7 @@ const DOT_DOT: u64 = 2;
 /// lead every batch through all leaves.
 const MAX_LISTED_LEAVES: u32 = 64;
 
-/// One entry of a directory.
+/// One entry of a directory, from [`Node::read_dir`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirItem {

@@ -27,6 +27,18 @@ use std::collections::HashSet;
 const RENAME_CREDITS: u32 = 8;
 
 /// The effect of a rename if the new name exists.
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// # let root = volume.root()?;
+/// use parext4::{Error, RenameMode};
+///
+/// volume.write("/a", "one")?;
+/// volume.write("/b", "two")?;
+/// let renamed = root.rename(b"a", &root, b"b", RenameMode::NoReplace);
+/// assert!(matches!(renamed, Err(Error::Exists(_))));
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RenameMode {

@@ -44,6 +44,13 @@ impl Node {
     }
 
     /// Returns the generation number, which distinguishes the inodes that have had this inode number.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let dir = volume.mkdir("/dir", 0o755)?;
+    /// assert_eq!(dir.generation(), dir.id().generation);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.inode.core().generation

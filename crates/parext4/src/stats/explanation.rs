@@ -8,7 +8,8 @@ use parext4_format::InodeNo;
 use super::units::{Exact, Time};
 use crate::operation::{Operation, Reason};
 
-/// Why operations for one reason waited for operations for another. Describes the longest of these waits.
+/// Why operations for one reason waited for operations for another, from [`Volume::explain`](crate::Volume::explain).
+/// Describes the longest of these waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {

@@ -50,6 +50,21 @@ impl Volume {
     /// Stops the volume as a crash would, for tests of programs and of recovery. Commits all earlier changes of metadata,
     /// and refuses later changes. Data that was not written back is lost. The next open replays the journal.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+    ///
+    /// let device = Arc::new(MemDevice::new(16 << 20));
+    /// mkfs(&*device, &MkfsOptions::new())?;
+    /// let volume = Volume::open_device(device.clone(), &VolumeOptions::new())?;
+    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.abort()?;
+    /// drop(volume);
+    /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+    /// assert!(volume.exists("/dir")?, "replayed from the journal");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the volume cannot be changed, or the commit fails.
     pub fn abort(&self) -> Result<()> {

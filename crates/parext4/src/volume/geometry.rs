@@ -145,6 +145,15 @@ impl Volume {
     }
 
     /// Returns the number of transactions that became durable since the volume was opened.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// let before = volume.commits();
+    /// volume.mkdir("/dir", 0o755)?;
+    /// volume.sync()?;
+    /// assert!(volume.commits() > before);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.engine.journal.commits()

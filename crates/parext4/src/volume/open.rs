@@ -63,6 +63,17 @@ impl Volume {
     /// Opens the volume on `device`. Replays its journal if the volume was not closed cleanly, and deletes inodes that
     /// lost their last name while they were open.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use parext4::{MemDevice, MkfsOptions, Volume, VolumeOptions, mkfs};
+    ///
+    /// let device = Arc::new(MemDevice::new(16 << 20));
+    /// mkfs(&*device, &MkfsOptions::new())?;
+    /// let volume = Volume::open_device(device, &VolumeOptions::new())?;
+    /// assert!(volume.exists("/")?);
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Corrupt`] names the structure that fails a check, [`Error::Unsupported`] the feature that parext4 lacks.
     /// [`Error::ReadOnly`] if the volume can only be opened read-only. [`Error::Invalid`] if the journal needs recovery, and

@@ -22,6 +22,20 @@ impl Volume {
     /// Returns why operations waited for each other: one explanation for each pair of reasons, which describes the longest
     /// of its waits. The pair with the longest total wait is first. Empty unless
     /// [`VolumeOptions::explain`](crate::VolumeOptions) is set.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use parext4::{MemDevice, MkfsOptions, VolumeOptions, mkfs};
+    ///
+    /// let device = Arc::new(MemDevice::new(16 << 20));
+    /// mkfs(&*device, &MkfsOptions::new())?;
+    /// let volume = VolumeOptions::new().explain(true).open_device(device)?;
+    /// volume.write("/a", "text")?;
+    /// for explanation in volume.explain() {
+    ///     println!("{explanation:?}");
+    /// }
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {
         self.engine.usage.explanations()

@@ -209,6 +209,14 @@ impl File {
     /// Writes all of `data`, as [`write_at`](Self::write_at) does. [`std::os::unix::fs::FileExt`] has this name for
     /// it.
     ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_all_at(b"text", 1)?;
+    /// assert_eq!(volume.read("/file")?, b"\0text");
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at).
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {

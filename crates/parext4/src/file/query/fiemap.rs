@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::file::DirectFile;
 use crate::mapping::State;
 
-/// Bytes of a file that are contiguous on the device and in one state.
+/// Bytes of a file that are contiguous on the device and in one state, from [`DirectFile::fiemap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileExtent {

@@ -20,6 +20,15 @@ impl DirectFile {
     }
 
     /// Like [`Volume::explain`](crate::Volume::explain), for the waits in this file.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+    /// file.write_at(&parext4::AlignedBuf::zeroed(4096), 8192)?;
+    /// // The volume was opened without `VolumeOptions::explain`.
+    /// assert!(file.explain().is_empty());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
     #[must_use]
     pub fn explain(&self) -> Vec<Explanation> {
         self.inode().usage.explanations()

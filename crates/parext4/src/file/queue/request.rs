@@ -7,6 +7,23 @@ use crate::error::Result;
 use crate::file::DirectFile;
 
 /// A request. The queue owns the buffer until it returns it with the [`Completion`].
+///
+/// ```
+/// # let volume = testkit::volume::scratch();
+/// # let file = volume.open_direct("/file", &parext4::OpenOptions::read_write().create(true))?;
+/// use parext4::{AlignedBuf, IoFlags, IoRequest};
+///
+/// let mut queue = volume.io_queue(8);
+/// let buf = AlignedBuf::from_slice(&[7; 4096]);
+/// queue.submit(&file, IoRequest::Write { buf, len: 4096, offset: 0 }, 1, IoFlags::new());
+/// queue.submit(&file, IoRequest::SyncData, 2, IoFlags::new());
+/// let mut done = Vec::new();
+/// while queue.in_flight() > 0 {
+///     queue.harvest(true, &mut done)?;
+/// }
+/// assert!(done.iter().all(|completion| completion.result.is_ok()));
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IoRequest {
@@ -42,6 +59,14 @@ pub enum IoRequest {
 }
 
 /// The flags of a request. None is set by default.
+///
+/// ```
+/// use parext4::IoFlags;
+///
+/// let flags = IoFlags::new().nowait(true);
+/// assert!(flags.nowait);
+/// # Ok::<(), parext4::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoFlags {
@@ -67,7 +92,7 @@ impl IoFlags {
     }
 }
 
-/// An operation that is over.
+/// An operation that is over, from [`IoQueue::harvest`](crate::IoQueue::harvest).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {

@@ -26,6 +26,12 @@ pub const STEPS: &[Step] = &[
     Step { name: "fmt", about: "cargo fmt --check", mounts: false, run: fmt },
     Step { name: "clippy", about: "cargo clippy, warnings are errors", mounts: false, run: clippy },
     Step {
+        name: "deny",
+        about: "licences, duplicates and sources of dependencies",
+        mounts: false,
+        run: deny,
+    },
+    Step {
         name: "unit",
         about: "cargo test of all but the engine, and of its parts",
         mounts: false,
@@ -140,6 +146,15 @@ fn fmt(_: Scope, report: &mut Report) -> Result<()> {
 fn clippy(_: Scope, report: &mut Report) -> Result<()> {
     let words = "clippy --quiet --workspace --all-targets -- -D warnings";
     plain("cargo clippy", cargo(words), report)
+}
+
+/// Runs cargo-deny without its check of advisories, which needs the network.
+fn deny(_: Scope, report: &mut Report) -> Result<()> {
+    if cargo("deny --version").run().is_err() {
+        report.skip_allowed("deny", "no cargo-deny (cargo install cargo-deny --locked)");
+        return Ok(());
+    }
+    plain("cargo deny", cargo("deny --all-features --offline check bans licenses sources"), report)
 }
 
 /// A command that passes or fails as a whole.

@@ -87,19 +87,30 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// Returns the number of blocks: at most as many as the volume has, because a directory has no holes.
-    pub(super) fn blocks(&self) -> Result<u32> {
+    /// Returns the blocks of the directory.
+    ///
+    /// # Errors
+    /// As [`end`](Self::end).
+    pub(super) fn blocks(&self) -> Result<BlockRange> {
+        Ok(BlockRange::clamped(0, self.end()?.to_u64()))
+    }
+
+    /// Returns the file block after the last one of the directory.
+    ///
+    /// # Errors
+    /// Corruption, if the size is not a number of blocks that the volume can have: a directory has no holes.
+    pub(super) fn end(&self) -> Result<FileBlock> {
         let (size, block_size) = (self.inode.size(), self.engine.block_size());
         let blocks = size / block_size;
         if !size.is_multiple_of(block_size) || !(1..=self.engine.layout.blocks_count).contains(&blocks) {
             return Err(self.corrupt(format_args!("i_size {size} is no number of blocks of the volume")));
         }
-        u32::try_from(blocks).map_err(|_| self.corrupt(format_args!("i_size {size} is out of range")))
+        FileBlock::from_u64(blocks).ok_or_else(|| self.corrupt(format_args!("i_size {size} is out of range")))
     }
 
     /// Reads block `n` of the directory.
-    pub(super) fn read(&self, n: u32) -> Result<Arc<MetaBlock>> {
-        match self.engine.body(self.inode)?.state_of(FileBlock(n)) {
+    pub(super) fn read(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
+        match self.engine.body(self.inode)?.state_of(n) {
             State::Written(block) => {
                 let read = self.engine.cache.read(block, self.kind());
                 read.map_err(|error| self.engine.health.note((self.inode.ino(), block), error))
@@ -131,7 +142,7 @@ impl<'a> Dir<'a> {
 
     /// Returns the inode that `..` names.
     pub(super) fn parent(&self) -> Result<InodeNo> {
-        let bytes = self.read(0)?.snapshot();
+        let bytes = self.read(FileBlock::ZERO)?.snapshot();
         if self.is_indexed() {
             self.checked(htree::parse_root(&bytes, self.has_tail()))?;
             return Ok(htree::parent_of_root(&bytes));
@@ -144,7 +155,7 @@ impl<'a> Dir<'a> {
     pub(super) fn set_parent(&self, handle: &Handle<'_>, parent: InodeNo) -> Result<()> {
         // Also checks that there is a `..` to change.
         self.parent()?;
-        let (block, tail) = (self.read(0)?, self.has_tail());
+        let (block, tail) = (self.read(FileBlock::ZERO)?, self.has_tail());
         if self.is_indexed() {
             handle.change(&block, |bytes| htree::set_parent(bytes, parent));
             return Ok(());
@@ -153,10 +164,10 @@ impl<'a> Dir<'a> {
         self.checked(handle.change(&block, set)).map(drop)
     }
 
-    /// Maps the `count` file blocks from `first`, all or none. They are past the directory's size until
+    /// Maps `count` file blocks from `first` on, all or none. They are past the directory's size until
     /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
-    pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: u32, count: u32) -> Result<()> {
-        let blocks = BlockRange::starting_at(FileBlock(first)).take(count);
+    pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: FileBlock, count: u32) -> Result<()> {
+        let blocks = BlockRange::starting_at(first).take(count);
         // Without `large_dir` the size of a directory has 32 bits.
         if blocks.end() * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
@@ -171,8 +182,8 @@ impl<'a> Dir<'a> {
     }
 
     /// Unmaps and frees the blocks from `first` on that [`map_blocks`](Self::map_blocks) mapped.
-    pub(super) fn unmap(&self, handle: &Handle<'_>, first: u32) -> Result<()> {
-        let tail = BlockRange::starting_at(FileBlock(first));
+    pub(super) fn unmap(&self, handle: &Handle<'_>, first: FileBlock) -> Result<()> {
+        let tail = BlockRange::starting_at(first);
         while !self.engine.remove_tail(handle, self.inode, tail)? {}
         Ok(())
     }
@@ -182,15 +193,15 @@ impl<'a> Dir<'a> {
     pub(super) fn init_block(
         &self,
         handle: &Handle<'_>,
-        n: u32,
+        n: FileBlock,
         fill: impl FnOnce(&mut [u8]) -> parext4_format::Result<()>,
     ) -> Result<()> {
-        let State::Written(block) = self.engine.body(self.inode)?.state_of(FileBlock(n)) else {
+        let State::Written(block) = self.engine.body(self.inode)?.state_of(n) else {
             return Err(self.corrupt(format_args!("block {n} is not mapped as written")));
         };
         let block = self.engine.cache.create(block, self.kind())?;
         self.checked(handle.change(&block, fill))?;
-        self.inode.set_size((u64::from(n) + 1) * self.engine.block_size());
+        self.inode.set_size((n.to_u64() + 1) * self.engine.block_size());
         Ok(())
     }
 }

@@ -34,7 +34,7 @@ impl Dir<'_> {
     }
 
     fn find_linear(&self, name: &[u8]) -> Result<Option<Found>> {
-        for n in 0..self.blocks()? {
+        for n in self.blocks()?.blocks() {
             if let Some(found) = self.find_in(self.read(n)?, name)? {
                 return Ok(Some(found));
             }
@@ -109,7 +109,7 @@ impl Dir<'_> {
     pub(super) fn is_empty(&self) -> Result<bool> {
         let tail = self.has_tail();
         if !self.is_indexed() {
-            for n in 0..self.blocks()? {
+            for n in self.blocks()?.blocks() {
                 let bytes = self.read(n)?.snapshot();
                 if !self.checked(dir_entry::is_empty_dir_block(&bytes, tail))? {
                     return Ok(false);

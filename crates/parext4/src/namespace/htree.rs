@@ -58,7 +58,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Descends to the first leaf that may contain names with hash `major`.
     pub(super) fn to(dir: Dir<'a>, major: impl FnOnce(&DirHash) -> u32) -> Result<Self> {
-        let block = dir.read(0)?;
+        let block = dir.read(FileBlock::ZERO)?;
         let root = dir.checked(htree::parse_root(&block.snapshot(), dir.has_tail()))?;
         let hash = dir.hash(root.hash_version)?;
         let major = major(&hash);
@@ -86,10 +86,10 @@ impl<'a> Walk<'a> {
     }
 
     fn read_below_root(&self, n: FileBlock) -> Result<Arc<MetaBlock>> {
-        if n.get() == 0 || n.get() >= self.dir.blocks()? {
+        if n == FileBlock::ZERO || n >= self.dir.end()? {
             return Err(self.dir.corrupt(format_args!("dx_entry: block: {n} is out of range")));
         }
-        self.dir.read(n.get())
+        self.dir.read(n)
     }
 
     /// Returns the index block above the leaf.

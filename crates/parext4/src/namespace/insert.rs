@@ -32,7 +32,7 @@ pub(super) struct Insertion<'a> {
     name: &'a [u8],
     place: InsertAt,
     /// The file block after the directory's last one.
-    end: u32,
+    end: FileBlock,
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<'a> Dir<'a> {
     /// Plans the insertion of `name`. The directory has no entry of that name.
     pub(super) fn plan_insertion(self, name: &'a [u8]) -> Result<Insertion<'a>> {
         let place = if self.is_indexed() { self.place_hashed(name)? } else { self.place_linear(name)? };
-        Ok(Insertion { dir: self, name, place, end: self.blocks()? })
+        Ok(Insertion { dir: self, name, place, end: self.end()? })
     }
 
     fn room(&self, block: &MetaBlock, name: &[u8]) -> Result<Option<usize>> {
@@ -79,17 +79,17 @@ impl<'a> Dir<'a> {
 
     fn place_linear(&self, name: &[u8]) -> Result<InsertAt> {
         let blocks = self.blocks()?;
-        for n in 0..blocks {
+        for n in blocks.blocks() {
             let block = self.read(n)?;
             if let Some(offset) = self.room(&block, name)? {
                 return Ok(InsertAt::Room(block, offset));
             }
         }
-        if blocks == 1 && self.may_index() { self.place_converted(name) } else { Ok(InsertAt::Append) }
+        if blocks.len() == 1 && self.may_index() { self.place_converted(name) } else { Ok(InsertAt::Append) }
     }
 
     fn place_converted(&self, name: &[u8]) -> Result<InsertAt> {
-        let (block, hash) = (self.read(0)?, self.default_hash()?);
+        let (block, hash) = (self.read(FileBlock::ZERO)?, self.default_hash()?);
         let bytes = block.snapshot();
         // The root contains only `.` and `..`, and they come first.
         for (at, expected) in [&b"."[..], b".."].into_iter().enumerate() {
@@ -207,7 +207,7 @@ impl Insertion<'_> {
             InsertAt::Split { leaf, halves, root, node, index } => {
                 self.new_leaf(handle, self.end, &halves.high, new)?;
                 self.repack(handle, leaf, &halves.low, new)?;
-                let entry = DxEntry { hash: halves.hash, block: FileBlock(self.end) };
+                let entry = DxEntry { hash: halves.hash, block: self.end };
                 self.add_to_index(handle, root, node.as_ref(), *index, entry)
             }
         }
@@ -239,7 +239,7 @@ impl Insertion<'_> {
         self.dir.checked(handle.change(leaf, |bytes| pack(bytes, tail, list, new.0, new.1)))
     }
 
-    fn new_leaf(&self, handle: &Handle<'_>, n: u32, list: &[Named], new: (InodeNo, u8)) -> Result<()> {
+    fn new_leaf(&self, handle: &Handle<'_>, n: FileBlock, list: &[Named], new: (InodeNo, u8)) -> Result<()> {
         let tail = self.dir.has_tail();
         self.dir.init_block(handle, n, |bytes| pack(bytes, tail, list, new.0, new.1))
     }
@@ -253,13 +253,13 @@ impl Insertion<'_> {
         leaves: &Leaves,
         new: (InodeNo, u8),
     ) -> Result<()> {
-        let mut entries = vec![DxEntry { hash: 0, block: FileBlock(self.end) }];
+        let mut entries = vec![DxEntry { hash: 0, block: self.end }];
         match leaves {
             Leaves::One(list) => self.new_leaf(handle, self.end, list, new)?,
             Leaves::Two(Halves { low, high, hash }) => {
                 self.new_leaf(handle, self.end, low, new)?;
                 self.new_leaf(handle, self.end + 1, high, new)?;
-                entries.push(DxEntry { hash: *hash, block: FileBlock(self.end + 1) });
+                entries.push(DxEntry { hash: *hash, block: self.end + 1 });
             }
         }
         let (dir, tail) = (self.dir.inode, self.dir.has_tail());
@@ -283,9 +283,9 @@ impl Insertion<'_> {
         let tail = self.dir.has_tail();
         let bottom = node.unwrap_or(root);
         let mut entries = with_entry(bottom, new);
-        let new_node = FileBlock(self.end + 1);
+        let new_node = self.end + 1;
         let init_node = |entries: &[DxEntry]| {
-            self.dir.init_block(handle, new_node.get(), |bytes| {
+            self.dir.init_block(handle, new_node, |bytes| {
                 htree::encode_node(bytes, tail, entries);
                 Ok(())
             })

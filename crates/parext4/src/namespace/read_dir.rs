@@ -6,7 +6,7 @@
 
 use parext4_format::hash::DirHash;
 use parext4_format::inode::FileType;
-use parext4_format::{InodeNo, dir_entry};
+use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::Walk;
@@ -66,7 +66,7 @@ impl Node {
         if dir.is_removed() {
             return Ok(Vec::new());
         }
-        let hashed = dir.is_indexed() || dir.may_index() && dir.blocks()? == 1;
+        let hashed = dir.is_indexed() || dir.may_index() && dir.blocks()?.len() == 1;
         if hashed { dir.list_hashed(after) } else { dir.list_linear(after) }
     }
 }
@@ -87,10 +87,9 @@ impl Dir<'_> {
     }
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
-        let block_size = self.engine.block_size();
-        let first = saturating_u32(after / block_size);
-        for n in first..self.blocks()? {
-            let start = u64::from(n) * block_size;
+        let unit = self.engine.layout.block_unit;
+        for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
+            let start = unit.offset_of(n);
             let bytes = self.read(n)?.snapshot();
             let mut items = Vec::new();
             // From the start of the block, because the entry at `after` may have been merged since.
@@ -114,7 +113,7 @@ impl Dir<'_> {
             self.list_tree(after, &mut items)?;
         } else {
             let hash = self.default_hash()?;
-            self.list_leaf(&hash, &self.read(0)?.snapshot(), after, &mut items)?;
+            self.list_leaf(&hash, &self.read(FileBlock::ZERO)?.snapshot(), after, &mut items)?;
         }
         items.sort_by_key(|item| item.cookie);
         Ok(items)

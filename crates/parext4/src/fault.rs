@@ -181,6 +181,9 @@ pub enum Fault {
     ListedByOthers,
     /// A dirty file counts as unlisted while a thread checks whether it can leave the list.
     UnlistedWhileChecked,
+    /// A check whether a file can leave the list of dirty files counts the file as listed if it finds a dirty page, although
+    /// another thread has removed the file.
+    ListedByChecks,
     /// A writer that ends does not wake the writers that wait for its slot.
     SlotFreedUnnotified,
     /// A pinned page is evicted.

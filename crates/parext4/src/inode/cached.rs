@@ -97,9 +97,15 @@ impl Cached {
         is_dirty || self.writing.load(Ordering::SeqCst) > 0
     }
 
-    /// Records that the file is not in the list, if none of its pages is dirty or being written back. Returns true if so. The caller
-    /// holds the list and removes the file.
+    /// Records that the file is not in the list, if it was and none of its pages is dirty or being written back. Returns true if
+    /// so. The caller holds the list and removes the file.
     pub(crate) fn unlist(&self) -> bool {
+        // Another thread may have removed the file since the caller checked it. A writer that has dirtied a page meanwhile must
+        // still find that the file is not in the list. Relaxed: the state changes only under the list's lock.
+        let is_listed = self.listing.load(Ordering::Relaxed) != Listing::Unlisted as u8;
+        if guarded!(Fault::ListedByChecks, !is_listed, false) {
+            return false;
+        }
         let meanwhile = guarded!(Fault::UnlistedWhileChecked, Listing::Leaving, Listing::Unlisted);
         self.listing.store(meanwhile as u8, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -190,6 +196,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page_cache::{PageCache, PageLookup};
     use crate::sync::atomic::AtomicBool;
     use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
 
@@ -215,6 +222,19 @@ mod tests {
             }
             assert_eq!(unlisted, 0, "no check may miss the dirty page");
         });
+    }
+
+    /// Models a writer that has dirtied a page but not listed the file, while a thread checks a file that another has removed
+    /// from the list.
+    #[test]
+    fn a_file_that_is_not_in_the_list_is_listed_by_no_check() {
+        let cached = Cached::new(FilePages::new(&PageCache::new(1 << 20)));
+        let Ok(PageLookup::Vacant(fill)) = cached.pages.claim(0) else { panic!("the page is missing") };
+        drop(fill.finish(1, 0));
+        assert!(!cached.unlist(), "the file is dirty");
+        assert!(cached.must_list(), "the writer lists the file");
+        cached.list();
+        assert!(!cached.unlist() && !cached.must_list());
     }
 
     #[test]

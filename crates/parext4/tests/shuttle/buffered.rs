@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use parext4::fault::Fault;
-use parext4::models::leave_blocks;
+use parext4::models::{leave_blocks, write_back_turn};
 use parext4::{DirectFile, Error, File, SplitAt};
 
 use super::support::*;
@@ -290,6 +290,29 @@ fn a_sync_of_all_covers_files_written_by_other_threads() {
         let crashed = seen.lock().unwrap().take().unwrap();
         let after = open_quiet(Arc::new(crashed), SplitAt::default()).direct_file("/f").unwrap();
         assert_eq!(sectors(&read(&after, 4, 0))[2..], [7, 7]);
+    });
+}
+
+/// Two threads check whether the file can leave the list. One removes it, and a writer dirties a page before the other looks.
+#[test]
+fn a_sync_of_all_covers_a_file_that_left_the_list() {
+    check(300, &[Fault::ListedByChecks], |image| {
+        let device = Arc::new(image.fork());
+        let volume = Arc::new(open_quiet(Arc::clone(&device), SplitAt::default()));
+        let file = volume.create_direct("/f").unwrap();
+        write_cached(&file, 1, 4, 0);
+        let check = || {
+            let volume = Arc::clone(&volume);
+            shuttle::thread::spawn(move || assert!(write_back_turn(&volume, 1).is_ok()))
+        };
+        let checks = [check(), check()];
+        yield_randomly(300);
+        write_cached(&file, 2, 4, 0);
+        checks.into_iter().for_each(|check| check.join().unwrap());
+        volume.sync().unwrap();
+        volume.abort().unwrap();
+        let (_volume, after) = after_crash(&device, "/f");
+        assert_eq!(sectors(&read(&after, 4, 0)), [2; 4], "the sync missed a dirty page");
     });
 }
 

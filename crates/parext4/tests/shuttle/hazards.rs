@@ -60,12 +60,14 @@
 //! | nodes of trees that move between files | `pages::a_freed_leaf_is_reused_by_another_file` | `PinUnchecked`, `EnterFreedLeaf`, `FreeUsedLeaf`, `LeafNamedFirst` |
 //! | write-back against changes | `pages::a_page_changed_during_write_back_is_written_again` | `WriteBackCleansAll`, `WriteBackTwice` |
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersNotWoken`, `WakeTooEarly` |
+//! | a discard of a page that is evicted as its last user leaves | `pages::a_discard_is_woken_for_a_page_that_is_evicted_as_its_last_user_leaves` | `WakeIfStillMarked` |
 //! | writers that wait for memory with their ranges held | `writers` | `SlotFreedUnnotified` |
 //! | write-back against operations that hold the pages' ranges | `policies::filling_a_page_spares_dirty_pages_held_by_a_writer` | `WriteBackUnheld` |
 //! | write-back in batches against direct I/O (H5, H6) | `buffered::a_joined_write_back_races_with_a_direct_write_of_a_clean_page`, `buffered::pages_of_a_batch_are_clean_when_its_requests_are_done` | `RewriteUnheld`, `BatchUnawaited` |
 //! | syncs against write-back by other threads | `buffered::a_sync_waits_for_write_back_by_another_thread`, `buffered::a_sync_that_waits_for_a_write_back_reports_its_failure` | `SyncUnwaited`, `FailureUnseen` |
 //! | the list of files with dirty pages, against syncs of all | `buffered::a_sync_of_all_covers_files_written_by_other_threads` | `ListedAhead`, `ListedByOthers` |
 //! | the list of files with dirty pages, against renames that replace a file | `replacements::a_rename_knows_a_dirty_file_that_write_back_checks` | `UnlistedWhileChecked` |
+//! | the list of files with dirty pages, against two checks of one file | `buffered::a_sync_of_all_covers_a_file_that_left_the_list` | `ListedByChecks` |
 //! | checkpoints concurrent with commits, and crashes of both | `checkpoints::synced_data_survives_a_crash_during_a_checkpoint` | `TailBeforeHome` |
 //! | emptying the log during commits | `checkpoints::synced_data_survives_a_crash_after_the_log_was_emptied` | `TailBeforeHome`, `EmptyLogUnrecorded` |
 //! | closing against queues and syncs | `queues::a_close_races_with_a_queue`, `crashes::a_close_races_with_a_sync` | `QueueWhileClosing` |

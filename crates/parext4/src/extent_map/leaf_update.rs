@@ -10,6 +10,7 @@ use parext4_format::extent::Extent;
 
 use super::ExtentMap;
 use super::change::Change;
+use super::view::SharedView;
 use crate::mapping::State;
 
 impl ExtentMap {
@@ -32,9 +33,9 @@ impl ExtentMap {
         converted
     }
 
-    fn change_leaf(&self, tid: u64, change: &Change, update_view: impl FnOnce(&super::View)) -> bool {
+    fn change_leaf(&self, tid: u64, change: &Change, update_view: impl FnOnce(&SharedView<'_>)) -> bool {
         let tree = self.tree.read();
-        let _shared = self.view.lock_shared();
+        let view = self.view.lock_shared();
         let leaf_index = self.leaf_index.load();
         let (leaf, most) = leaf_index.leaf(change.blocks.start());
         // The root is stored in the inode and has almost no room.
@@ -42,7 +43,7 @@ impl ExtentMap {
             && change.blocks.count() <= most
             && leaf.change(change, tid, tree.capacity, &tree.pins);
         if changed {
-            update_view(&self.view);
+            update_view(&view);
         }
         changed
     }

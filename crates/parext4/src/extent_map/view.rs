@@ -49,6 +49,7 @@ pub(super) struct ExclusiveView<'a> {
 #[derive(Debug)]
 #[must_use]
 pub(super) struct SharedView<'a> {
+    view: &'a View,
     _guard: Option<ReadGuard<'a, ()>>,
 }
 
@@ -64,11 +65,10 @@ impl View {
 
     /// Acquires the view shared. Blocks while a thread holds it exclusively.
     pub(super) fn lock_shared(&self) -> SharedView<'_> {
-        SharedView { _guard: guarded!(Fault::ViewUnlocked, Some(self.changing.read())) }
+        SharedView { view: self, _guard: guarded!(Fault::ViewUnlocked, Some(self.changing.read())) }
     }
 
-    /// Maps `extent` in the published regions. It was a hole. The caller holds the view, shared or exclusively.
-    pub(super) fn fill(&self, extent: Extent) {
+    fn fill(&self, extent: Extent) {
         self.replace(extent.blocks(), |_, region| region.with_filled(extent));
     }
 
@@ -129,7 +129,19 @@ impl View {
     }
 }
 
+impl SharedView<'_> {
+    /// Maps `extent` in the published regions. It was a hole.
+    pub(super) fn fill(&self, extent: Extent) {
+        self.view.fill(extent);
+    }
+}
+
 impl ExclusiveView<'_> {
+    /// Maps `extent` in the published regions. It was a hole.
+    pub(super) fn fill(&self, extent: Extent) {
+        self.view.fill(extent);
+    }
+
     /// Calls `f` with the region of `block`, and builds it first if needed. Returns `None` if nothing in it is mapped.
     pub(super) fn find_or_build<R>(
         &self,

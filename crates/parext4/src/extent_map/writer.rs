@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
                 drop(exclusive);
                 self.map.view.set_written(change.blocks);
             }
-            (ChangeKind::Fill, Some(extent)) => self.map.view.fill(extent),
+            (ChangeKind::Fill, Some(extent)) => exclusive.fill(extent),
             _ => exclusive.rebuild(&self.map.leaf_index.load(), change.blocks),
         }
     }

@@ -149,9 +149,9 @@ impl Node {
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let only_dates = set.ctime(None) == SetAttributes::new();
         self.inode.check_flags(if only_dates { InodeFlags::IMMUTABLE } else { FIXED })?;
-        let _xattrs = set.permissions.map(|_| self.lock_xattrs());
-        let xattrs = match set.permissions {
-            Some(permissions) => self.change_for_permissions(permissions)?,
+        let locked = set.permissions.map(|permissions| (self.lock_xattrs(), permissions));
+        let xattrs = match &locked {
+            Some((locked, permissions)) => locked.change_for_permissions(*permissions)?,
             None => XattrChange::default(),
         };
         self.engine.with_space(|| {

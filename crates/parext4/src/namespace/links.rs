@@ -10,12 +10,12 @@ use crate::clock::now;
 use crate::engine::Engine;
 use crate::engine::Orphans;
 use crate::error::{Error, Result};
-use crate::fault::{Fault, guarded};
+use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::node::Node;
-use crate::sync::{Arc, WriteGuard};
-use crate::xattr::XattrEdit;
+use crate::sync::Arc;
+use crate::xattr::XattrsLock;
 
 /// Maximum number of links of an inode (`EXT4_LINK_MAX`).
 const MAX_LINKS: u16 = 65_000;
@@ -24,8 +24,10 @@ const MAX_LINKS: u16 = 65_000;
 pub(super) const DROP_CREDITS: u32 = 1 + Orphans::CREDITS;
 
 /// Locks an inode's link count.
-pub(super) fn lock_links(node: &Node) -> Option<WriteGuard<'_, ()>> {
-    guarded!(Fault::LinksUnlocked, Some(node.inode.xattrs.write()))
+pub(super) fn lock_links(node: &Node) -> XattrsLock<'_> {
+    let mut locked = node.lock_xattrs();
+    when_planted!(Fault::LinksUnlocked, locked.release());
+    locked
 }
 
 /// Locks the link count of an inode that is about to lose a name, and checks that the inode can be deleted if the name
@@ -33,24 +35,22 @@ pub(super) fn lock_links(node: &Node) -> Option<WriteGuard<'_, ()>> {
 ///
 /// # Errors
 /// Corruption, failed reads; [`Error::Unsupported`] if the inode's blocks are found by indirect blocks.
-pub(super) fn lock_losing_link(node: &Node) -> Result<Option<WriteGuard<'_, ()>>> {
+pub(super) fn lock_losing_link(node: &Node) -> Result<XattrsLock<'_>> {
     let locked = lock_links(node);
     let links = node.inode.core().links;
     if node.inode.is_dir() || links <= 1 {
-        node.engine.check_deletable(&node.inode)?;
+        check_deletable(node, &locked)?;
     }
     Ok(locked)
 }
 
-impl Engine {
-    /// Returns an error if the inode's blocks cannot be freed. The caller has locked the inode's attributes.
-    fn check_deletable(&self, inode: &Inode) -> Result<()> {
-        if inode.has_body() {
-            self.body(inode)?;
-        }
-        XattrEdit::load(self, inode)?;
-        Ok(())
+/// Returns an error if the inode's blocks cannot be freed.
+fn check_deletable(node: &Node, xattrs: &XattrsLock<'_>) -> Result<()> {
+    if node.inode.has_body() {
+        node.engine.body(&node.inode)?;
     }
+    xattrs.load()?;
+    Ok(())
 }
 
 /// Counts another name of a file.

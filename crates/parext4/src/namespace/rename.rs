@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use crate::node::Node;
-use crate::sync::Arc;
+use crate::sync::{Arc, MutexGuard};
 use written::{DirtyFiles, Written};
 
 use std::collections::HashSet;
@@ -192,8 +192,8 @@ impl Rename<'_> {
     /// Acquires the locks and renames. Returns false if the names mean other inodes by then.
     fn run(&self) -> Result<bool> {
         let engine = &self.old_dir.engine;
-        let _tree = self.moves_directory().then(|| engine.rename.lock());
-        let makes_cycle = self.moves_directory() && self.makes_cycle()?;
+        let tree = self.moves_directory().then(|| engine.rename.lock());
+        let makes_cycle = tree.as_ref().map_or(Ok(false), |tree| self.makes_cycle(tree))?;
         let _locks = lock_all(self.directories().map(|node| &node.inode));
         if !self.is_current()? {
             return Ok(false);
@@ -265,9 +265,9 @@ impl Rename<'_> {
         Ok(old == Some(self.old.ino()) && new == self.new.as_ref().map(Node::ino))
     }
 
-    /// Returns true if a directory would become its own ancestor. The caller holds [`Engine::rename`](crate::engine::Engine), so no other
-    /// thread changes ancestors.
-    fn makes_cycle(&self) -> Result<bool> {
+    /// Returns true if a directory would become its own ancestor. No other thread changes ancestors while the caller holds
+    /// the lock of [`Engine::rename`](crate::engine::Engine).
+    fn makes_cycle(&self, _: &MutexGuard<'_, ()>) -> Result<bool> {
         if let Some(new) = self.exchanged()
             && is_below(self.old_dir, new)?
         {

@@ -55,17 +55,6 @@ impl Node {
         Ok(Acl::from_disk(value).map_err(|error| error.of_inode(self.ino()))?)
     }
 
-    /// Returns the change of the attributes that a change of the permissions needs. The caller holds the lock of the
-    /// attributes.
-    pub(crate) fn change_for_permissions(&self, permissions: u16) -> Result<XattrChange> {
-        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
-        let Some(stored) = edit.get(ACL_ACCESS, b"") else { return Ok(XattrChange::default()) };
-        let mut acl = self.stored_acl(stored)?;
-        acl.set_permissions(permissions);
-        edit.put(stored_xattr(ACL_ACCESS, &acl));
-        edit.finish()
-    }
-
     /// Returns what `raw`, an inode that is about to be created in this directory, inherits. The default list becomes its
     /// access list, limited by the requested permissions. `umask` counts only if the directory has no default list. Acquires
     /// the directory's attribute lock, shared.
@@ -74,8 +63,8 @@ impl Node {
         if raw.file_type() == FileType::Symlink {
             return Ok(InheritedAcl { permissions: wanted, xattrs: XattrChange::default() });
         }
-        let _xattrs = self.lock_xattrs_shared();
-        let inherited = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs_shared();
+        let inherited = xattrs.load()?;
         let Some(stored) = inherited.get(ACL_DEFAULT, b"") else {
             return Ok(InheritedAcl { permissions: wanted & !umask, xattrs: XattrChange::default() });
         };
@@ -94,6 +83,6 @@ impl Node {
     }
 }
 
-fn stored_xattr(name_index: u8, acl: &Acl) -> Xattr {
+pub(super) fn stored_xattr(name_index: u8, acl: &Acl) -> Xattr {
     Xattr { name_index, name: Vec::new(), value: acl.to_disk() }
 }

@@ -2,7 +2,7 @@
 
 use parext4_format::inode::InodeFlags;
 
-use super::{XattrEdit, XattrName};
+use super::XattrName;
 use crate::error::Result;
 use crate::node::Node;
 
@@ -22,9 +22,9 @@ impl Node {
         }
         self.inode.check_flags(InodeFlags::IMMUTABLE)?;
         let name = XattrName::new(CAPABILITIES)?;
-        let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs();
+        let mut edit = xattrs.load()?;
         // Another thread may have removed them before this one had the lock.
-        if edit.remove(name.index, name.rest) { self.apply_edit(edit, None) } else { Ok(()) }
+        if edit.remove(name.index, name.rest) { xattrs.apply(edit, None) } else { Ok(()) }
     }
 }

@@ -31,11 +31,8 @@ struct Storage {
 }
 
 impl XattrEdit {
-    /// Reads the attributes of an inode. The caller holds the lock of the attributes. May block on the device.
-    ///
-    /// # Errors
-    /// Corruption; a failed read.
-    pub(crate) fn load(engine: &Engine, inode: &Inode) -> Result<Self> {
+    /// Reads the attributes of an inode, for [`XattrsLock::load`](super::XattrsLock::load).
+    pub(super) fn load(engine: &Engine, inode: &Inode) -> Result<Self> {
         let block = FsBlock(inode.core().file_acl);
         Self::parse(engine, inode).map_err(|error| engine.health.note((inode.ino(), block), error))
     }

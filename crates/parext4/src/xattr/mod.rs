@@ -14,6 +14,7 @@ mod acl;
 mod capability;
 mod change;
 mod edit;
+mod locked;
 
 use parext4_format::inode::FileType;
 use parext4_format::xattr::{self, ACL_ACCESS, ACL_DEFAULT, USER, Xattr};
@@ -21,11 +22,10 @@ use parext4_format::xattr::{self, ACL_ACCESS, ACL_DEFAULT, USER, Xattr};
 pub(crate) use acl::InheritedAcl;
 pub(crate) use change::XattrChange;
 pub(crate) use edit::XattrEdit;
+pub(crate) use locked::XattrsLock;
 
 use crate::error::{Error, Result};
-use crate::fault::{Fault, guarded};
 use crate::node::Node;
-use crate::sync::{ReadGuard, WriteGuard};
 
 /// Limit of a name in bytes, prefix included (`XATTR_NAME_MAX`).
 const MAX_NAME: usize = 255;
@@ -114,8 +114,8 @@ impl Node {
     pub fn get_xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.engine.in_flight.check_open()?;
         let name = XattrName::new(name)?;
-        let _xattrs = self.lock_xattrs_shared();
-        let edit = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs_shared();
+        let edit = xattrs.load()?;
         match edit.get(name.index, name.rest) {
             Some(value) if name.is_acl() => Ok(Some(self.stored_acl(value)?.to_xattr())),
             value => Ok(value.map(<[u8]>::to_vec)),
@@ -138,8 +138,8 @@ impl Node {
     /// Corruption; a failed read.
     pub fn list_xattr(&self) -> Result<Vec<Vec<u8>>> {
         self.engine.in_flight.check_open()?;
-        let _xattrs = self.lock_xattrs_shared();
-        let edit = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs_shared();
+        let edit = xattrs.load()?;
         Ok(edit.iter().filter_map(xattr::full_name).collect())
     }
 
@@ -174,8 +174,8 @@ impl Node {
         }
         let acl = if name.is_acl() { Some(self.new_acl(name, value)?) } else { None };
 
-        let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs();
+        let mut edit = xattrs.load()?;
         match (edit.get(name.index, name.rest), mode) {
             (Some(_), XattrMode::Create) => {
                 return Err(Error::Exists(name.full.escape_ascii().to_string()));
@@ -191,7 +191,7 @@ impl Node {
             Some(value) => edit.put(Xattr { name_index: name.index, name: name.rest.to_vec(), value }),
             None => drop(edit.remove(name.index, name.rest)),
         }
-        self.apply_edit(edit, permissions)
+        xattrs.apply(edit, permissions)
     }
 
     /// Removes an attribute, durable with the next sync.
@@ -211,22 +211,12 @@ impl Node {
     /// As [`set_xattr`](Self::set_xattr); [`Error::NoAttribute`] if the inode has no such attribute.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         let name = self.check_changeable(name)?;
-        let _xattrs = self.lock_xattrs();
-        let mut edit = XattrEdit::load(&self.engine, &self.inode)?;
+        let xattrs = self.lock_xattrs();
+        let mut edit = xattrs.load()?;
         if !edit.remove(name.index, name.rest) {
             return Err(name.missing());
         }
-        self.apply_edit(edit, None)
-    }
-
-    /// Locks the attributes against changes.
-    fn lock_xattrs_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.read()))
-    }
-
-    /// Locks the attributes against changes and reads by other threads.
-    pub(crate) fn lock_xattrs(&self) -> Option<WriteGuard<'_, ()>> {
-        guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.write()))
+        xattrs.apply(edit, None)
     }
 
     /// Checks that an attribute may be changed. The checks are in the order of the kernel's.
@@ -237,24 +227,5 @@ impl Node {
             return Err(Error::NotPermitted(format!("user attributes of a {:?}", self.file_type())));
         }
         Ok(name)
-    }
-
-    /// Carries out the changes of `edit`, and sets the permissions in the same transaction. The caller holds the lock of
-    /// the attributes.
-    fn apply_edit(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
-        let (engine, inode) = (&self.engine, &self.inode);
-        let change = edit.finish()?;
-        engine.with_space(|| {
-            engine.transact(change.credits(), |handle| {
-                change.apply(engine, handle, inode)?;
-                inode.join(handle);
-                if let Some(permissions) = permissions {
-                    let mut core = inode.core();
-                    core.mode = core.mode & !acl::PERMISSIONS | permissions;
-                }
-                inode.touch_changed();
-                Ok(())
-            })
-        })
     }
 }

@@ -1,0 +1,82 @@
+//! The attributes of an inode under their lock.
+//!
+//! Responsible for the lock, and for what needs it: reading the attributes and carrying out a change of them.
+
+use parext4_format::xattr::ACL_ACCESS;
+
+use super::acl::{PERMISSIONS, stored_xattr};
+use super::{XattrChange, XattrEdit};
+use crate::error::Result;
+use crate::fault::{Fault, guarded};
+use crate::node::Node;
+use crate::sync::{ReadGuard, WriteGuard};
+
+/// The attributes of an inode, locked against changes and, with a [`WriteGuard`], against reads by other threads.
+#[must_use]
+pub(crate) struct LockedXattrs<'a, G> {
+    node: &'a Node,
+    /// `None` if a planted fault has removed the lock.
+    guard: Option<G>,
+}
+
+/// The attributes of an inode, locked against changes and reads by other threads.
+pub(crate) type XattrsLock<'a> = LockedXattrs<'a, WriteGuard<'a, ()>>;
+
+impl Node {
+    /// Locks the attributes against changes.
+    pub(super) fn lock_xattrs_shared(&self) -> LockedXattrs<'_, ReadGuard<'_, ()>> {
+        let guard = guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.read()));
+        LockedXattrs { node: self, guard }
+    }
+
+    /// Locks the attributes against changes and reads by other threads.
+    pub(crate) fn lock_xattrs(&self) -> XattrsLock<'_> {
+        let guard = guarded!(Fault::XattrsUnlocked, Some(self.inode.xattrs.write()));
+        LockedXattrs { node: self, guard }
+    }
+}
+
+impl<G> LockedXattrs<'_, G> {
+    /// Reads the attributes. May block on the device.
+    ///
+    /// # Errors
+    /// Corruption; a failed read.
+    pub(crate) fn load(&self) -> Result<XattrEdit> {
+        XattrEdit::load(&self.node.engine, &self.node.inode)
+    }
+
+    /// Releases the lock, as only a planted fault does before the end.
+    pub(crate) fn release(&mut self) {
+        self.guard = None;
+    }
+}
+
+impl XattrsLock<'_> {
+    /// Carries out the changes of `edit`, and sets the permissions in the same transaction.
+    pub(super) fn apply(&self, edit: XattrEdit, permissions: Option<u16>) -> Result<()> {
+        let (engine, inode) = (&self.node.engine, &self.node.inode);
+        let change = edit.finish()?;
+        engine.with_space(|| {
+            engine.transact(change.credits(), |handle| {
+                change.apply(engine, handle, inode)?;
+                inode.join(handle);
+                if let Some(permissions) = permissions {
+                    let mut core = inode.core();
+                    core.mode = core.mode & !PERMISSIONS | permissions;
+                }
+                inode.touch_changed();
+                Ok(())
+            })
+        })
+    }
+
+    /// Returns the change of the attributes that a change of the permissions needs.
+    pub(crate) fn change_for_permissions(&self, permissions: u16) -> Result<XattrChange> {
+        let mut edit = self.load()?;
+        let Some(stored) = edit.get(ACL_ACCESS, b"") else { return Ok(XattrChange::default()) };
+        let mut acl = self.node.stored_acl(stored)?;
+        acl.set_permissions(permissions);
+        edit.put(stored_xattr(ACL_ACCESS, &acl));
+        edit.finish()
+    }
+}

@@ -293,7 +293,7 @@ fn a_sync_of_all_covers_files_written_by_other_threads() {
     });
 }
 
-/// Two threads check whether the file can leave the list. One removes it, and a writer dirties a page before the other looks.
+/// Two threads check whether the file can leave the list. One removes it, and a writer dirties a page before the other checks.
 #[test]
 fn a_sync_of_all_covers_a_file_that_left_the_list() {
     check(300, &[Fault::ListedByChecks], |image| {

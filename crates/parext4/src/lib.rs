@@ -132,6 +132,9 @@ pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use stats::{Admissions, Explanation, Party, Stats};
+#[cfg(all(debug_assertions, not(shuttle)))]
+#[doc(hidden)]
+pub use sync::delay_steps;
 pub use volume::{
     Info, OnError, RecordedError, RecordedErrors, Replayed, Space, Volume, VolumeOptions, Walk,
 };

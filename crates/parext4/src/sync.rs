@@ -3,6 +3,8 @@
 //! All locks and atomics whose order matters come from here, so that `--cfg shuttle` can replace them by the model checker's.
 //! Invariant: every lock has a [`Rank`], and a thread acquires locks in the order of their ranks (I10, `lock_order`).
 
+#[cfg(all(debug_assertions, not(shuttle)))]
+mod delays;
 mod lock_order;
 mod locks;
 #[cfg(shuttle)]
@@ -12,7 +14,10 @@ mod word;
 
 #[cfg(not(shuttle))]
 mod raw {
+    #[cfg(debug_assertions)]
+    pub(crate) use super::delays::atomic;
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    #[cfg(not(debug_assertions))]
     pub(crate) use std::sync::atomic;
     pub(crate) use std::thread::yield_now;
     #[cfg(debug_assertions)]
@@ -21,6 +26,8 @@ mod raw {
 
 pub(crate) use std::sync::Arc;
 
+#[cfg(all(debug_assertions, not(shuttle)))]
+pub use delays::delay_steps;
 pub(crate) use lock_order::{Held, Rank, hold};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 pub(crate) use raw::{atomic, yield_now};
@@ -35,9 +42,11 @@ pub(crate) fn spin() {
     yield_now();
 }
 
-/// Lets the model checker switch threads before an access to a [`Word`] or [`Swap`], which it does not know. Loads a word of
-/// the model checker, because a yield would tell the checker that this thread waits.
+/// Lets the model checker switch threads before an access to a [`Word`] or [`Swap`], which it does not know, and stress tests
+/// delay it. Loads a word of the model checker, because a yield would tell the checker that this thread waits.
 fn model_step() {
+    #[cfg(all(debug_assertions, not(shuttle)))]
+    delays::step();
     #[cfg(shuttle)]
     atomic::AtomicBool::new(false).load(atomic::Ordering::SeqCst);
 }

@@ -1,4 +1,5 @@
-//! Aborts the test if an operation does not return.
+//! Aborts the test if an operation does not return. Delays the engine's threads at random steps in half of the time, because a
+//! hang may need a thread to stop between two certain steps.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Consecutive checks that one operation may last. Checks are counted instead of time, because a process or machine that is
 /// stopped makes none.
 const LIMIT: u32 = 120;
+/// One step in this number is delayed.
+const DELAY_ONE_IN: u32 = 100;
 
 /// Watches the operations of several threads. Stops when dropped.
 pub struct Watchdog {
@@ -52,7 +55,10 @@ impl Shared {
     fn watch(&self, name: &str, seed: u64) {
         // The last count of each thread, and the number of consecutive checks that found it.
         let mut seen = vec![(0, 0); self.slots.len()];
+        let mut delays = false;
         while self.stop.load(Ordering::Relaxed) == 0 {
+            delays = !delays;
+            delay_steps(delays);
             std::thread::park_timeout(INTERVAL);
             for (thread, (slot, seen)) in self.slots.iter().zip(&mut seen).enumerate() {
                 let now = slot.load(Ordering::Relaxed);
@@ -72,6 +78,14 @@ impl Shared {
     }
 }
 
+/// Starts or stops the delays of all threads of the process. Builds without debug assertions have none.
+fn delay_steps(on: bool) {
+    #[cfg(all(debug_assertions, not(shuttle)))]
+    parext4::delay_steps(if on { DELAY_ONE_IN } else { 0 });
+    #[cfg(not(all(debug_assertions, not(shuttle))))]
+    let _ = (on, DELAY_ONE_IN);
+}
+
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.shared.stop.store(1, Ordering::Relaxed);
@@ -79,5 +93,6 @@ impl Drop for Watchdog {
             thread.thread().unpark();
             let _ = thread.join();
         }
+        delay_steps(false);
     }
 }

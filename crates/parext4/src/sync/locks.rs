@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::lock_order::{Held, Rank, hold, hold_tried};
-use super::raw;
+use super::{model_step, raw};
 
 /// A mutex with a rank.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        model_step();
         let held = hold(self.rank);
         MutexGuard { inner: self.inner.lock(), _held: held }
     }
@@ -77,11 +78,13 @@ impl<T> RwLock<T> {
     }
 
     pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        model_step();
         let held = hold(self.rank);
         ReadGuard { inner: self.inner.read(), _held: held }
     }
 
     pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        model_step();
         let held = hold(self.rank);
         WriteGuard { inner: self.inner.write(), _held: held }
     }
@@ -127,10 +130,12 @@ impl Condvar {
     }
 
     pub(crate) fn notify_all(&self) {
+        model_step();
         self.0.notify_all();
     }
 
     pub(crate) fn notify_one(&self) {
+        model_step();
         self.0.notify_one();
     }
 }

@@ -1,0 +1,91 @@
+//! Random delays at the steps that the model checker schedules: accesses to atomics and words, and acquisitions of locks.
+//!
+//! Stress tests turn them on to meet interleavings that need a thread to stop between two certain steps. Only builds with debug
+//! assertions have them.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::stripes::number_of_thread;
+
+/// One step in this number is delayed; 0 for none.
+static ONE_IN: AtomicU32 = AtomicU32::new(0);
+/// One delay in this number is a sleep, the others let another thread run.
+const SLEEP_ONE_IN: u64 = 30;
+/// Limit of a sleep, microseconds.
+const MAX_SLEEP: u64 = 500;
+
+/// Delays one in `one_in` steps of all threads of the process from now on; none if it is 0.
+pub fn delay_steps(one_in: u32) {
+    ONE_IN.store(one_in, Ordering::Relaxed);
+}
+
+/// Delays this thread now and then, if a test has asked for it.
+#[inline]
+pub(super) fn step() {
+    let one_in = ONE_IN.load(Ordering::Relaxed);
+    if one_in > 0 {
+        delay(one_in.into());
+    }
+}
+
+#[cold]
+fn delay(one_in: u64) {
+    let random = random();
+    if !random.is_multiple_of(one_in) {
+        return;
+    }
+    let random = random / one_in;
+    if random.is_multiple_of(SLEEP_ONE_IN) {
+        std::thread::sleep(Duration::from_micros(random / SLEEP_ONE_IN % MAX_SLEEP));
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// Returns the thread's next random number (Marsaglia's xorshift).
+fn random() -> u64 {
+    thread_local! {
+        static STATE: Cell<u64> = const { Cell::new(0) };
+    }
+    let mut state = STATE.get();
+    if state == 0 {
+        state = (number_of_thread() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    STATE.set(state);
+    state >> 16
+}
+
+/// The atomics of [`std::sync::atomic`], each access of which is a step.
+pub(crate) mod atomic {
+    use std::ops::Deref;
+    pub(crate) use std::sync::atomic::{Ordering, fence};
+
+    macro_rules! delayed {
+        ($($name:ident: $value:ty),*) => {$(
+            #[derive(Debug, Default)]
+            pub(crate) struct $name(std::sync::atomic::$name);
+
+            impl $name {
+                pub(crate) const fn new(value: $value) -> Self {
+                    Self(std::sync::atomic::$name::new(value))
+                }
+            }
+
+            impl Deref for $name {
+                type Target = std::sync::atomic::$name;
+                #[inline]
+                fn deref(&self) -> &Self::Target {
+                    super::step();
+                    &self.0
+                }
+            }
+        )*};
+    }
+
+    delayed!(AtomicBool: bool, AtomicU8: u8, AtomicU32: u32, AtomicU64: u64, AtomicI64: i64, AtomicUsize: usize);
+}

@@ -4,10 +4,8 @@
 //! assertions have them.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-
-use crate::stripes::number_of_thread;
 
 /// One step in this number is delayed; 0 for none.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
@@ -49,9 +47,10 @@ fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = const { Cell::new(0) };
     }
+    static NEXT_SEED: AtomicU64 = AtomicU64::new(1);
     let mut state = STATE.get();
     if state == 0 {
-        state = (number_of_thread() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        state = NEXT_SEED.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
     state ^= state << 13;
     state ^= state >> 7;

@@ -81,7 +81,7 @@ impl Inode {
             written: Written::new(),
             body: cell,
             cached: OnceLock::new(),
-            body_load: Mutex::new(Rank::MapLoad, ()),
+            body_load: Mutex::new(Rank::BodyLoad, ()),
             ranges: Arc::new(new_ranges()),
             usage: FileUsage::default(),
             windows: FileWindows::new(),

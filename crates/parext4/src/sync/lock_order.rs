@@ -30,7 +30,7 @@ pub(crate) enum Rank {
     /// The list of orphan inodes.
     Orphans,
     /// The first load of one inode's extent map.
-    MapLoad,
+    BodyLoad,
     /// The attributes of one inode.
     InodeCore,
     /// The extent map of one inode.
@@ -150,12 +150,11 @@ mod checker {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(debug_assertions)]
     fn inversion_panics_and_order_does_not() {
         let handle = hold(Rank::Handle);
         let map = hold(Rank::ExtentMap);

@@ -21,7 +21,7 @@ pub enum Fault {
     /// H27: an append writes at the visible size and claims no bytes.
     AppendAtSize,
     /// I2, H12: a read holds no range.
-    ReadUnheld,
+    ReadWithoutRange,
     /// A handle enters a transaction that is closing.
     EnterClosed,
     /// The last handle that leaves a closed gate does not wake the committer.
@@ -37,9 +37,9 @@ pub enum Fault {
     /// I2, H11: a write releases its range before its blocks are converted.
     ReleaseBeforeConversion,
     /// H3: a file grows without zeroing the rest of its last block.
-    TailKept,
+    TailNotZeroed,
     /// H3: the rest of the last block is zeroed without holding its range.
-    TailUnheld,
+    ZeroTailWithoutRange,
     /// H4, H17: the size is raised before the blocks that it covers are converted, outside the handle.
     SizeFirst,
     /// H8: the commit block is written without a flush of the data.
@@ -96,7 +96,7 @@ pub enum Fault {
     /// H30: a region of the map that changes gets a copy of its bits, while other threads set bits in the original.
     BitsCopied,
     /// I1: new blocks of a file count as written where the file had written blocks before.
-    BitsKept,
+    StaleWrittenBits,
     /// H30: readers see regions of the map while its leaves change.
     ViewUnlocked,
     /// H30: a leaf is changed without its lock, while other threads change it.
@@ -106,7 +106,7 @@ pub enum Fault {
     /// H30: a read does not check whether the size has moved while it waited for its range.
     StaleSize,
     /// I2, H30: a queued read uses the size after the write-back, which may exceed the range that it holds.
-    EndUnheld,
+    ReadPastRange,
     /// An inode is read from the device while another thread reads it.
     LoadTwice,
     /// An inode that was read enters the table although its loading mark is gone, because a new inode of that number
@@ -132,23 +132,23 @@ pub enum Fault {
     /// Blocks that were allocated for a hole are mapped without a check that it is still a hole.
     FillUnchecked,
     /// H21: the range of a punched hole or of zeros is not rounded out to the blocks whose edges are zeroed.
-    EdgesUnheld,
+    EdgesOutsideRange,
     /// H20: an operation that shifts all data after a range holds only that range.
-    ShiftUnheld,
+    ShiftOutsideRange,
     /// H20: an append that waited during a shift writes at the offset that it had claimed before.
     ShiftKeepsClaims,
     /// I7, H12: a hole is punched without holding its range.
-    PunchUnheld,
+    PunchWithoutRange,
     /// A queued operation that is abandoned leaves the bytes that it claimed or the end that it announced.
     ClaimLeaked,
     /// H5, H19, H28: a direct operation holds only its own bytes, not the whole pages around them.
-    PagesUnheld,
+    PagesOutsideRange,
     /// H5, H28: a direct operation leaves the cached pages of its range in place.
-    PagesKept,
+    PagesNotDiscarded,
     /// H28: a direct operation that changes the device drops dirty pages of its range without writing them back.
     DroppedUnwritten,
     /// A thread that finds no memory writes back pages whose range another thread holds.
-    WriteBackUnheld,
+    WriteBackWithoutRange,
     /// H6: a page is clean once its data is on the device, before its block is converted.
     CleanBeforeConversion,
     /// I3: data in the page cache also raises the size on the device.
@@ -158,7 +158,7 @@ pub enum Fault {
     /// H29: the reservations of dropped pages are not released.
     DelayLeaked,
     /// H23: a failed buffered write leaves its bytes in the pages past the end.
-    ShortKept,
+    FailedWriteNotDiscarded,
     /// A sync does not wait for the write-back of other threads.
     SyncUnwaited,
     /// A thread that waits for another thread's write-back does not check whether it succeeded.
@@ -203,7 +203,7 @@ pub enum Fault {
     /// The end of a write-back also cleans units that were changed meanwhile.
     WriteBackCleansAll,
     /// H5: clean pages that are written again with dirty neighbours do not count as under write-back.
-    RewriteUnheld,
+    RewriteNotMarked,
     /// H5, H6: the pages of a batch are clean before its requests have completed.
     BatchUnawaited,
     /// Pages are discarded while they are pinned, filled or written back.

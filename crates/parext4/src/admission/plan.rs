@@ -179,7 +179,7 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
             (behind(offset, end), Mode::Exclusive, Reason::InsertsRange)
         }
     };
-    let whole_pages = guarded!(Fault::PagesUnheld, file.cached && operation.bypasses_cache());
+    let whole_pages = guarded!(Fault::PagesOutsideRange, file.cached && operation.bypasses_cache());
     let range = if whole_pages { range.round_out(PAGE as u64) } else { range };
     let range = guarded!(Fault::HoldWholeFile, range, ByteRange::ALL);
     Admission { range, mode, zero_tail, drains: false, reason }
@@ -189,12 +189,12 @@ fn plan_range(operation: Operation, file: &FileState, zero_tail: bool) -> Admiss
 /// (H21).
 fn whole_blocks(offset: u64, end: u64, file: &FileState) -> ByteRange {
     let own = ByteRange::new(offset, end);
-    guarded!(Fault::EdgesUnheld, own.round_out(file.block_size), own)
+    guarded!(Fault::EdgesOutsideRange, own.round_out(file.block_size), own)
 }
 
 /// Returns everything from `offset` on, because collapsing or inserting `[offset, end)` moves all later bytes (H20).
 fn behind(offset: u64, end: u64) -> ByteRange {
-    guarded!(Fault::ShiftUnheld, ByteRange::starting_at(offset), ByteRange::new(offset, end))
+    guarded!(Fault::ShiftOutsideRange, ByteRange::starting_at(offset), ByteRange::new(offset, end))
 }
 
 /// Returns the range of a write and its reason, without the old last block of the file.
@@ -224,7 +224,7 @@ fn with_tail(
     file: &FileState,
     zero_tail: bool,
 ) -> (ByteRange, Mode, Reason) {
-    if !guarded!(Fault::TailUnheld, zero_tail) {
+    if !guarded!(Fault::ZeroTailWithoutRange, zero_tail) {
         return (range, Mode::Exclusive, reason);
     }
     let start = range.start().min(file.size - file.size % file.block_size);

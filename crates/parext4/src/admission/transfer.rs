@@ -309,7 +309,7 @@ impl Transfer {
     #[inline]
     fn confirm_size(&mut self, node: &Node) -> bool {
         let AtEnd::Stops { wanted } = self.at_end else { return true };
-        let held = guarded!(Fault::EndUnheld, self.end(), wanted);
+        let held = guarded!(Fault::ReadPastRange, self.end(), wanted);
         let size = guarded!(Fault::StaleSize, node.inode.size(), held);
         self.size = size;
         self.operation = self.operation.at(self.offset(), wanted.min(size));

@@ -240,7 +240,7 @@ impl Bits {
     /// Returns the bitmap for a new version, and clears the bits of `changed`.
     fn inherit(self: &Arc<Self>, changed: &Range<u32>) -> Arc<Self> {
         let bits = guarded!(Fault::BitsCopied, Arc::clone(self), Arc::new(self.copy()));
-        guarded!(Fault::BitsKept, bits.clear(changed.clone()));
+        guarded!(Fault::StaleWrittenBits, bits.clear(changed.clone()));
         bits
     }
 

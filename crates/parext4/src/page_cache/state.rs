@@ -131,7 +131,7 @@ impl PageState {
     /// Begins a write-back of a clean page, which is written again together with dirty neighbours. Returns `None` if the
     /// page is not clean. Until it ends the page may become dirty, but is neither evicted nor discarded.
     pub fn begin_rewrite(self) -> Option<Self> {
-        self.is_clean().then(|| guarded!(Fault::RewriteUnheld, Self(self.0 | WRITE_BACK), self))
+        self.is_clean().then(|| guarded!(Fault::RewriteNotMarked, Self(self.0 | WRITE_BACK), self))
     }
 
     /// Returns true if the page equals the contents of the device: it is present and not dirty, reserved or under write-back.

@@ -37,7 +37,7 @@ impl Node {
     #[inline]
     pub(crate) fn acquire_to_read(&self, transfer: &mut Transfer) -> Result<Option<HeldRange<'_>>> {
         let mut held = self.acquire_with(transfer, Self::make_coherent)?;
-        when_planted!(Fault::ReadUnheld, held.iter_mut().for_each(HeldRange::release));
+        when_planted!(Fault::ReadWithoutRange, held.iter_mut().for_each(HeldRange::release));
         Ok(held)
     }
 
@@ -51,7 +51,7 @@ impl Node {
         hold: &Hold<L>,
         operation: Operation,
     ) -> Result<bool> {
-        if guarded!(Fault::PagesKept, self.inode.cached()).is_none() {
+        if guarded!(Fault::PagesNotDiscarded, self.inode.cached()).is_none() {
             return Ok(false);
         }
         match operation {

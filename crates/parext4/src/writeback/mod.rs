@@ -168,8 +168,11 @@ impl Node {
         };
         let pages =
             held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run.clone(), Mode::Shared));
-        let pages =
-            guarded!(Fault::WriteBackUnheld, pages, pages.or(Some(HeldPages::UNHELD.part(run.clone()))));
+        let pages = guarded!(
+            Fault::WriteBackWithoutRange,
+            pages,
+            pages.or(Some(HeldPages::UNHELD.part(run.clone())))
+        );
         Ok(pages.map(|pages| self.begin_runs(cached, pages, how, contents)))
     }
 

@@ -28,7 +28,7 @@ fn read_cached(file: &DirectFile, sectors: usize, offset: u64) -> Vec<u8> {
 
 #[test]
 fn a_direct_write_races_with_a_page_being_filled() {
-    check(200, &[Fault::PagesUnheld, Fault::PagesKept], |image| {
+    check(200, &[Fault::PagesOutsideRange, Fault::PagesNotDiscarded], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 8, 0);
@@ -41,7 +41,7 @@ fn a_direct_write_races_with_a_page_being_filled() {
 
 #[test]
 fn a_truncation_races_with_a_page_being_filled() {
-    check(200, &[Fault::PagesUnheld], |image| {
+    check(200, &[Fault::PagesOutsideRange], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 8, 0);
@@ -77,7 +77,7 @@ fn a_page_is_clean_when_the_map_shows_its_data() {
 
 #[test]
 fn buffered_reads_never_see_half_a_write() {
-    check(200, &[Fault::ReadUnheld], |image| {
+    check(200, &[Fault::ReadWithoutRange], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let near = (PAGE - 2 * SECTOR) as u64;
@@ -145,7 +145,7 @@ fn accepted_data_has_its_space_reserved() {
 
 #[test]
 fn a_failed_write_leaves_no_data_past_the_end() {
-    check(100, &[Fault::ShortKept], |image| {
+    check(100, &[Fault::FailedWriteNotDiscarded], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write_cached(&file, 9, 1, 0);
@@ -208,7 +208,7 @@ fn a_sync_that_waits_for_a_write_back_reports_its_failure() {
 /// direct write.
 #[test]
 fn a_joined_write_back_races_with_a_direct_write_of_a_clean_page() {
-    check(200, &[Fault::RewriteUnheld], |image| {
+    check(200, &[Fault::RewriteNotMarked], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 24, 0);

@@ -228,7 +228,7 @@ fn a_first_read_of_a_region_sees_concurrent_conversions() {
 
 #[test]
 fn reallocated_blocks_are_unwritten() {
-    check(300, &[Fault::BitsKept], |image| {
+    check(300, &[Fault::StaleWrittenBits], |image| {
         let device = Arc::new(image.fork());
         let (_volume, file) = with_marks(&device);
         let cutter = spawn(&file, |f| {

@@ -5,33 +5,33 @@
 //! |---|---|---|---|
 //! | H1 | two writers zero each other's part of a block | `writes::two_writers_initialise_one_block`, `policies::two_writers_initialise_one_block_alone` | `OwnBytesOnly` |
 //! | H2 | zeros overwrite data that was written after them | `writes::a_write_holds_its_block_until_its_zeros_are_there` | `ReleaseAtSubmission` |
-//! | H3 | a file grows over stale bytes, or its last block is zeroed under a writer | `writes::a_file_grows_over_zeros` | `TailKept`, `TailUnheld` |
+//! | H3 | a file grows over stale bytes, or its last block is zeroed under a writer | `writes::a_file_grows_over_zeros` | `TailNotZeroed`, `ZeroTailWithoutRange` |
 //! | H4 | the size is visible before the blocks below it are converted | `sizes::blocks_below_the_size_are_converted` | `SizeFirst` |
-//! | H5 | a page is filled during a direct write, and stays stale | `buffered::a_direct_write_races_with_a_page_being_filled` | `PagesUnheld`, `PagesKept` |
+//! | H5 | a page is filled during a direct write, and stays stale | `buffered::a_direct_write_races_with_a_page_being_filled` | `PagesOutsideRange`, `PagesNotDiscarded` |
 //! | H6 | a page is clean before the map shows its data | `buffered::a_page_is_clean_when_the_map_shows_its_data` | `CleanBeforeConversion` |
 //! | H8 | a commit reveals data that is not durable, or is not durable itself | `crashes::no_crash_reveals_unwritten_data`, `crashes::synced_data_survives_any_crash`, `crashes::a_sync_that_shares_a_commit_flushes_its_own_data` | `DataUnflushed`, `CommitUnflushed`, `ShareEveryFlush` |
 //! | H9 | zeros over blocks whose contents are not known | `full::a_write_that_is_widened_spares_its_neighbours`, `full::operations_of_one_queue_are_widened_one_after_the_other` | `WidenUnchecked`, `WidenAsWrite` |
 //! | H10 | no space is left for the conversion | `full::a_write_completes_though_space_has_run_out` | `ReserveNothing` |
 //! | H11 | a truncation races with a conversion | `sizes::a_truncation_races_with_a_write`, `sizes::an_append_races_with_a_truncation`, `queues::a_truncation_races_with_a_write_of_a_queue`, `policies::a_truncation_waits_for_writes_that_share_the_file` | `ReleaseBeforeConversion`, `ReleaseAtSubmission` |
-//! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_reused`, `layout::punched_blocks_are_not_reused_under_a_read` | `ReadUnheld`, `PunchUnheld` |
+//! | H12 | blocks under a read are used again | `writes::blocks_under_a_read_are_not_reused`, `layout::punched_blocks_are_not_reused_under_a_read` | `ReadWithoutRange`, `PunchWithoutRange` |
 //! | H13 | blocks are used again before their free is durable | `crashes::freed_blocks_wait_for_their_commit`, `layout::punched_blocks_wait_for_their_commit`, `checkpoints::freed_blocks_wait_for_their_checkpoint` | `ReuseAtOnce`, `FreedDuringCheckpoint` |
 //! | H14 | the size shrinks | `sizes::writes_that_extend_the_file_leave_the_largest_size` | `SizeLowered` |
 //! | H15 | a failed extension removes data of concurrent extensions | `appends::an_append_that_fails_leaves_its_neighbours_alone`; unwritten blocks past the end need no orphan entry | `FailedClaimTakesAll` |
 //! | H16 | written blocks past the size after a crash | `sizes::a_size_and_the_blocks_under_it_commit_together` | `SizeLater` |
 //! | H17 | the size on the device covers unwritten data | `sizes::a_size_and_the_blocks_under_it_commit_together`, `sizes::blocks_below_the_size_are_converted`, `crashes::no_crash_reveals_unwritten_data`, and `buffered::the_size_on_the_device_covers_only_written_data` | `SizeFirst`, `DataUnflushed`, `DiskSizeFirst` |
 //! | H18 | a sync leaves out a size that grew over written blocks | `sizes::a_sync_carries_a_size_that_grew_over_written_blocks` | `GrowUnjoined` |
-//! | H19 | a truncation races with a page being filled | `buffered::a_truncation_races_with_a_page_being_filled` | `PagesUnheld` |
-//! | H20 | a write, a read or an append races with a collapse or an insertion | `layout::a_write_races_with_a_collapse`, `layout::a_read_races_with_an_insertion`, `layout::an_append_races_with_a_shifted_range` | `ShiftUnheld`, `ShiftKeepsClaims` |
-//! | H21 | the edges of a hole are zeroed under another operation | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_races_with_a_write` | `EdgesUnheld` |
-//! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite`, `buffered::buffered_reads_never_see_half_a_write` | `ReleaseAtSubmission`, `ReadUnheld` |
-//! | H23 | a write stops short | `buffered::a_failed_write_leaves_no_data_past_the_end` | `ShortKept` |
+//! | H19 | a truncation races with a page being filled | `buffered::a_truncation_races_with_a_page_being_filled` | `PagesOutsideRange` |
+//! | H20 | a write, a read or an append races with a collapse or an insertion | `layout::a_write_races_with_a_collapse`, `layout::a_read_races_with_an_insertion`, `layout::an_append_races_with_a_shifted_range` | `ShiftOutsideRange`, `ShiftKeepsClaims` |
+//! | H21 | the edges of a hole are zeroed under another operation | `layout::the_edges_of_two_holes_are_in_one_block`, `layout::a_hole_races_with_a_write` | `EdgesOutsideRange` |
+//! | H22 | overlapping writes and reads are mixed | `writes::overlapping_writes_are_whole`, `writes::reads_never_see_half_an_overwrite`, `buffered::buffered_reads_never_see_half_a_write` | `ReleaseAtSubmission`, `ReadWithoutRange` |
+//! | H23 | a write stops short | `buffered::a_failed_write_leaves_no_data_past_the_end` | `FailedWriteNotDiscarded` |
 //! | H25 | the time of an overwrite is lost | `commits::times_of_writes_are_in_the_next_commit`, `commits::the_time_of_an_overwrite_is_in_the_next_commit` | `ListedAfterCommit`, `TimesUnlisted` |
 //! | H26 | a refused operation has an effect | `queues::a_refused_operation_has_no_effect`, `queues::an_operation_refused_for_cached_pages_has_no_effect` | `NowaitClaims`, `NowaitPagesLate` |
 //! | H27 | appends are lost, torn or overwrite each other | `appends::appends_are_neither_lost_nor_torn`, `appends::an_append_races_with_a_write_past_the_end`, `appends::an_append_after_a_truncation_goes_to_the_end`, `appends::an_append_whose_block_is_punched_leaves_no_gap`, `queues::an_append_of_a_queue_whose_block_is_punched_leaves_no_gap` | `AppendAtSize`, `WithdrawLate`, `ClaimAgain` |
 //! | H28 | direct and buffered I/O do not see each other's writes | as H5 and H6, and `buffered::writers_of_one_page_keep_out_of_each_others_bytes`, `buffered::a_dirty_page_stays_until_it_is_zeroed` | theirs, and `DroppedUnwritten` |
 //! | H29 | data in memory finds no space, or keeps its reservation for good | `buffered::accepted_data_has_its_space_reserved`, `buffered::reserved_space_is_released` | `DelayNothing`, `DelayLeaked` |
 //! | H30 | a copy of the map or of the size is stale | `sizes::a_reader_within_the_size_sees_the_data`, `queues::a_read_of_a_queue_within_the_size_sees_the_data` | `StaleSize` |
-//! | H30 | a read goes past the range that it holds, to a size that was raised during the read | `queues::a_read_of_a_queue_ends_where_its_range_does` | `EndUnheld` |
+//! | H30 | a read goes past the range that it holds, to a size that was raised during the read | `queues::a_read_of_a_queue_ends_where_its_range_does` | `ReadPastRange` |
 //! | H30 | a mark is lost, or in no transaction | `conversions::marks_survive_commits` | `MarkAnyTransaction`, `EncodeUnfolded` |
 //! | H30 | a mark goes to a leaf that is folded, split or removed | `conversions::marks_survive_a_leaf_that_fills_and_splits`, `conversions::marks_are_dropped_with_truncated_blocks` | `FoldUnretired`, `LeafListFirst`, `MarksWithoutRoom` |
 //! | H30 | a change of a leaf or of a shown region is lost to a concurrent change | `conversions::holes_of_one_leaf_are_filled_in_parallel`, `conversions::leaf_updates_race_with_splits_and_holes` | `LeafUnlocked`, `PublishUnchecked` |
@@ -48,7 +48,7 @@
 //! | handles and credits of the running transaction | `gates` | `EnterClosed`, `LeaveWithoutWake`, `SpareTwice` |
 //! | a thread whose transaction another thread commits, against later commits | `commits::a_sync_waits_for_no_commit_after_its_own` | `WaitForTheLog` |
 //! | stolen windows of free blocks | `space` | `WindowOutlivesReturn` |
-//! | truncated blocks that are allocated again | `conversions::reallocated_blocks_are_unwritten` | `BitsKept` |
+//! | truncated blocks that are allocated again | `conversions::reallocated_blocks_are_unwritten` | `StaleWrittenBits` |
 //! | preallocated blocks that are used, and freed | `preallocation` | `PreallocationFreedInUse`, `PreallocateBelowSize`, `FillUnchecked`, `AllocatedAsPreallocated` |
 //! | inodes that are evicted, read again, and deleted | `inodes` | `LoadTwice`, `ForgetBeforeFree`, `InsertUnmarked` |
 //! | extended attributes of one inode | `xattrs` | `XattrsUnlocked` |
@@ -62,8 +62,8 @@
 //! | discarding against write-back and filling (the cache's part of H5, H19 and H21) | `pages::discarding_waits_for_write_backs`, `pages::discarding_waits_for_fillings` | `DiscardHeld`, `WaitersNotWoken`, `WakeTooEarly` |
 //! | a discard of a page that is evicted as its last user leaves | `pages::a_discard_is_woken_for_a_page_that_is_evicted_as_its_last_user_leaves` | `WakeIfStillMarked` |
 //! | writers that wait for memory with their ranges held | `writers` | `SlotFreedUnnotified` |
-//! | write-back against operations that hold the pages' ranges | `policies::filling_a_page_spares_dirty_pages_held_by_a_writer` | `WriteBackUnheld` |
-//! | write-back in batches against direct I/O (H5, H6) | `buffered::a_joined_write_back_races_with_a_direct_write_of_a_clean_page`, `buffered::pages_of_a_batch_are_clean_when_its_requests_are_done` | `RewriteUnheld`, `BatchUnawaited` |
+//! | write-back against operations that hold the pages' ranges | `policies::filling_a_page_spares_dirty_pages_held_by_a_writer` | `WriteBackWithoutRange` |
+//! | write-back in batches against direct I/O (H5, H6) | `buffered::a_joined_write_back_races_with_a_direct_write_of_a_clean_page`, `buffered::pages_of_a_batch_are_clean_when_its_requests_are_done` | `RewriteNotMarked`, `BatchUnawaited` |
 //! | syncs against write-back by other threads | `buffered::a_sync_waits_for_write_back_by_another_thread`, `buffered::a_sync_that_waits_for_a_write_back_reports_its_failure` | `SyncUnwaited`, `FailureUnseen` |
 //! | the list of files with dirty pages, against syncs of all | `buffered::a_sync_of_all_covers_files_written_by_other_threads` | `ListedAhead`, `ListedByOthers` |
 //! | the list of files with dirty pages, against renames that replace a file | `replacements::a_rename_knows_a_dirty_file_that_write_back_checks` | `UnlistedWhileChecked` |

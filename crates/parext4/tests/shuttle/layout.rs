@@ -13,7 +13,7 @@ const KIB: u64 = BLOCK as u64;
 
 #[test]
 fn the_edges_of_two_holes_are_in_one_block() {
-    check(300, &[Fault::EdgesUnheld], |image| {
+    check(300, &[Fault::EdgesOutsideRange], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         write(&file, 1, 2, 0);
@@ -47,7 +47,7 @@ fn a_hole_races_with_a_write() {
 
 #[test]
 fn punched_blocks_are_not_reused_under_a_read() {
-    check(40, &[Fault::ReadUnheld, Fault::PunchUnheld], |image| {
+    check(40, &[Fault::ReadWithoutRange, Fault::PunchWithoutRange], |image| {
         let volume = volume(image);
         let (old, new) = (volume.create_direct("/old").unwrap(), volume.create_direct("/new").unwrap());
         write(&old, 1, 240, 0);
@@ -104,7 +104,7 @@ fn four_blocks(volume: &parext4::Volume) -> DirectFile {
 
 #[test]
 fn a_write_races_with_a_collapse() {
-    check(300, &[Fault::ShiftUnheld, Fault::ReleaseAtSubmission], |image| {
+    check(300, &[Fault::ShiftOutsideRange, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = four_blocks(&volume);
         race(&file, |f| write(f, 7, 3, 3 * KIB), |f| f.collapse_range(KIB, KIB).unwrap());

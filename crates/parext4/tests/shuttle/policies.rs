@@ -61,7 +61,7 @@ fn a_truncation_waits_for_writes_that_share_the_file() {
 fn filling_a_page_spares_dirty_pages_held_by_a_writer() {
     // The dirty-page limit of the smallest cache.
     const PAGES: u64 = 16;
-    check_stopping(100, &[Fault::WriteBackUnheld], |image| {
+    check_stopping(100, &[Fault::WriteBackWithoutRange], |image| {
         let options =
             options().cache_bytes(0).research(ResearchOptions::new().policy(Policy::SharedOverwrite));
         let volume = Volume::open_device(Arc::new(image.fork()), &options).unwrap();

@@ -139,7 +139,7 @@ fn a_truncation_races_with_a_write_of_a_queue() {
 /// range that the read holds.
 #[test]
 fn a_read_of_a_queue_ends_where_its_range_does() {
-    check(200, &[Fault::EndUnheld], |image| {
+    check(200, &[Fault::ReadPastRange], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         let buffered = file.buffered().unwrap();

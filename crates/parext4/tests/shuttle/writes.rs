@@ -46,7 +46,7 @@ fn overlapping_writes_are_whole() {
 
 #[test]
 fn reads_never_see_half_an_overwrite() {
-    check(300, &[Fault::ReadUnheld, Fault::ReleaseAtSubmission], |image| {
+    check(300, &[Fault::ReadWithoutRange, Fault::ReleaseAtSubmission], |image| {
         let volume = volume(image);
         let file = volume.create_direct("/f").unwrap();
         // Two extents, so that the write needs two requests.
@@ -67,7 +67,7 @@ fn reads_never_see_half_an_overwrite() {
 
 #[test]
 fn blocks_under_a_read_are_not_reused() {
-    check(40, &[Fault::ReadUnheld], |image| {
+    check(40, &[Fault::ReadWithoutRange], |image| {
         let volume = volume(image);
         let (old, new) = (volume.create_direct("/old").unwrap(), volume.create_direct("/new").unwrap());
         // More blocks than the reserve for metadata, which may be all that the other file gets.
@@ -104,13 +104,13 @@ fn with_rubbish_behind(image: &parext4::MemDevice) -> parext4::Volume {
 
 #[test]
 fn a_file_grows_over_zeros() {
-    check(200, &[Fault::TailKept, Fault::TailUnheld], |image| {
+    check(200, &[Fault::TailNotZeroed, Fault::ZeroTailWithoutRange], |image| {
         let volume = with_rubbish_behind(image);
         let file = volume.direct_file("/f").unwrap();
         race(&file, |f| write(f, 2, 1, 2048), |f| write(f, 3, 1, 0));
         assert_eq!(sectors(&read(&file, 6, 0)), [3, 0, 0, 0, 2]);
     });
-    check(200, &[Fault::TailKept, Fault::TailUnheld], |image| {
+    check(200, &[Fault::TailNotZeroed, Fault::ZeroTailWithoutRange], |image| {
         let volume = with_rubbish_behind(image);
         let file = volume.direct_file("/f").unwrap();
         race(&file, |f| f.allocate(2048, 1024, false).unwrap(), |f| write(f, 3, 1, 0));

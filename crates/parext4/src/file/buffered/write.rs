@@ -363,7 +363,7 @@ impl DirectFile {
     /// Zeroes, after a failed write, what it has written of `[start, end)` past the end of the file, where a page
     /// must hold zeros (H23).
     fn forget_behind_end(&self, cached: &Cached, start: u64, end: u64) {
-        when_planted!(Fault::ShortKept, return);
+        when_planted!(Fault::FailedWriteNotDiscarded, return);
         let mut at = start.max(self.size());
         while at < end {
             let index = page_of(at);

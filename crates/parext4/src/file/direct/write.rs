@@ -124,7 +124,7 @@ impl DirectFile {
 
     /// Zeroes the rest of the last block of the file.
     pub(in crate::file) fn zero_tail<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>) -> Result<()> {
-        guarded!(Fault::TailKept, {
+        guarded!(Fault::TailNotZeroed, {
             self.node.wait_for_write_back_at(hold, self.size());
             self.node.zero_rest_of_block(hold, self.size())?;
         });

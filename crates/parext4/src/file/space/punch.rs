@@ -35,7 +35,7 @@ impl DirectFile {
         let _in_flight = self.begin_change(FIXED)?;
         let end = self.end_of_range(offset, len)?;
         let mut held = self.node.admit(Operation::PunchHole { offset, end })?;
-        when_planted!(Fault::PunchUnheld, held.release());
+        when_planted!(Fault::PunchWithoutRange, held.release());
         let (size, block_size, asked) =
             (self.size(), self.engine().block_size(), ByteRange::new(offset, end));
         // A range that reaches the end of the file includes all of the last block.

@@ -2,12 +2,13 @@
 //!
 //! Responsible for choosing the region of the file and the free run. Not responsible for the table of windows.
 
-use parext4_format::{FsBlock, GroupNo};
+use parext4_format::{BlockRange, FileBlock, FsBlock, GroupNo};
 
 use super::windows::{WindowTable, Windows};
 use super::{Allocator, Neighbours, Run};
 use crate::convert::saturating_u32;
 use crate::error::Result;
+use crate::layout::MAX_FILE_BLOCKS;
 use crate::sync::atomic::Ordering;
 
 /// Maximum number of blocks in a window.
@@ -26,12 +27,10 @@ const GROUPS_TRIED: u32 = 4;
 /// The requirements of a new window.
 #[derive(Clone, Copy, Debug)]
 struct Requirements {
-    /// The file block that must be in the window, and the number of blocks from there that should be.
-    at: u32,
-    want: u32,
-    /// The region of the file, `[first, end)`, that the window may cover.
-    first: u32,
-    end: u32,
+    /// The file blocks that are allocated next. The first must be in the window, the others should be.
+    next: BlockRange,
+    /// The region of the file that the window may cover. It contains the first block of `next`.
+    region: BlockRange,
     /// Minimum number of blocks.
     least: u32,
     /// Number of file blocks before the region for which room is left before the window: if threads write a new file side by side,
@@ -40,8 +39,8 @@ struct Requirements {
 }
 
 impl Allocator {
-    /// Opens a window for the hole in `map` at file block `at`, of which `want` blocks are allocated next. Returns true if a window
-    /// now covers `at`.
+    /// Opens a window for the hole in `map` that contains `next`, the file blocks that are allocated next. Returns true if a window
+    /// now covers the first of them.
     ///
     /// `home` is the goal of a file without blocks, if it is in the volume.
     pub(super) fn open_window(
@@ -49,20 +48,19 @@ impl Allocator {
         file: &mut Windows,
         map: &impl Neighbours,
         home: FsBlock,
-        at: u32,
-        want: u32,
+        next: BlockRange,
     ) -> Result<bool> {
         let mut table = self.windows.lock();
         let size = self.window_size(table.len().saturating_sub(file.len()));
-        let (first, end) = region(file, map, at, size);
+        let region = region(file, map, next.start(), size);
         // If the request takes the whole region, nothing would be left for the window.
-        if size < MIN_BLOCKS || want >= end - first {
+        if size < MIN_BLOCKS || next.len() >= region.len() {
             return Ok(false);
         }
-        let least = want.max(size / SHRINK);
-        let lead = if file.is_empty() && map.is_empty() { first } else { 0 };
-        let needs = Requirements { at, want, first, end, least, lead };
-        let goal = goal(file, map, &needs).filter(|&goal| self.layout.contains(goal));
+        let least = next.count().max(size / SHRINK);
+        let lead = if file.is_empty() && map.is_empty() { region.start().get() } else { 0 };
+        let needs = Requirements { next, region, least, lead };
+        let goal = goal(file, map, next.start(), region.start()).filter(|&goal| self.layout.contains(goal));
         let mut found = None;
         if let Some(goal) = goal {
             found = self.place_at(goal, &needs)?;
@@ -76,9 +74,13 @@ impl Allocator {
     }
 
     /// Returns the goal for file block `at`, outside any window: next to the blocks that the file has.
-    pub(super) fn goal_beside(&self, file: &Windows, map: &impl Neighbours, at: u32) -> Option<FsBlock> {
-        let needs = Requirements { at, want: 0, first: at, end: at, least: 0, lead: 0 };
-        goal(file, map, &needs).filter(|&goal| self.layout.contains(goal))
+    pub(super) fn goal_beside(
+        &self,
+        file: &Windows,
+        map: &impl Neighbours,
+        at: FileBlock,
+    ) -> Option<FsBlock> {
+        goal(file, map, at, at).filter(|&goal| self.layout.contains(goal))
     }
 
     /// Returns the size of a new window if `open` windows of other files exist: a power of two, so that regions of different sizes nest.
@@ -90,12 +92,13 @@ impl Allocator {
         share.checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 
-    /// Places a window so that file block `needs.at` gets the block `goal`.
-    fn place_at(&self, goal: FsBlock, needs: &Requirements) -> Result<Option<(u32, Run)>> {
+    /// Places a window so that the first block of `needs.next` gets the block `goal`. Returns its first file block and its blocks.
+    fn place_at(&self, goal: FsBlock, needs: &Requirements) -> Result<Option<(FileBlock, Run)>> {
         let (group, offset) = self.layout.group_of(goal);
         let limit = self.layout.group_blocks(group);
-        let low = offset.saturating_sub(needs.at - needs.first);
-        let high = offset.saturating_add(needs.end - needs.at).min(limit);
+        let (before, after) = needs.region.split_at(needs.next.start());
+        let low = offset.saturating_sub(before.count());
+        let high = offset.saturating_add(after.count()).min(limit);
         // If the region continues in the next group, a shorter part in this group suffices.
         let least = needs.least.min(high - offset);
         let taken = self.group(group).keep_for_window(&self.cache, |free| {
@@ -103,38 +106,39 @@ impl Allocator {
         })?;
         Ok(taken.map(|(start, len)| {
             let run = Run { start: self.layout.group_start(group) + u64::from(start), len };
-            (needs.at - (offset - start), run)
+            (needs.region.start() + (before.count() - (offset - start)), run)
         }))
     }
 
     /// Places a window in the largest free run of a group with much free space, from `near` on; in the middle of the run if another
-    /// file may grow into its start.
+    /// file may grow into its start. Returns its first file block and its blocks.
     fn place_elsewhere(
         &self,
         table: &WindowTable,
         near: FsBlock,
         needs: &Requirements,
-    ) -> Result<Option<(u32, Run)>> {
+    ) -> Result<Option<(FileBlock, Run)>> {
         let (near, _) = self.layout.group_of(near);
         for _ in 0..GROUPS_TRIED {
             let Some(group) = self.roomiest_group(near, needs.least) else { return Ok(None) };
             let group_start = self.layout.group_start(group);
-            let mut first = needs.first;
+            let (before, from_next) = needs.region.split_at(needs.next.start());
+            let mut part = needs.region;
             let taken = self.group(group).keep_for_window(&self.cache, |free| {
                 let (start, len) = free.largest_run().filter(|&(_, len)| len >= needs.least)?;
                 let crowded = len / 2 >= needs.least && table.ends_at(group_start + u64::from(start));
                 let skip = if crowded { len / 2 } else { 0 };
                 let led = skip.saturating_add(needs.lead);
-                let skip = if led.saturating_add(needs.end - needs.first) <= len { led } else { skip };
+                let skip = if led.saturating_add(part.count()) <= len { led } else { skip };
                 let room = len - skip;
-                // Cover the whole region if it fits, otherwise only the part from `needs.at` on.
-                if (needs.at - needs.first).saturating_add(needs.want) > room {
-                    first = needs.at;
+                // Cover the region from its start if `next` then fits, otherwise only the part from `next` on.
+                if before.count().saturating_add(needs.next.count()) > room {
+                    part = from_next;
                 }
-                Some((start + skip, room.min(needs.end - first)))
+                Some((start + skip, room.min(part.count())))
             })?;
             if let Some((start, len)) = taken {
-                return Ok(Some((first, Run { start: group_start + u64::from(start), len })));
+                return Ok(Some((part.start(), Run { start: group_start + u64::from(start), len })));
             }
         }
         Ok(None)
@@ -159,27 +163,28 @@ impl Allocator {
 }
 
 /// Returns the region of a window of `size` blocks for file block `at`: within a hole, and between other windows.
-fn region(file: &Windows, map: &impl Neighbours, at: u32, size: u32) -> (u32, u32) {
-    let aligned = if size == 0 { at } else { at - at % size };
-    let mut low = map.hole_before(aligned, at);
+fn region(file: &Windows, map: &impl Neighbours, at: FileBlock, size: u32) -> BlockRange {
+    let aligned = if size == 0 { at } else { FileBlock(at.get() - at.get() % size) };
+    let mut low = map.hole_before(aligned, at).to_u64();
     let next = file.partition_point(|window| window.first <= at);
     if let Some(before) = next.checked_sub(1).map(|index| &file[index]) {
-        low = low.max(before.end().min(at));
+        low = low.max(before.blocks().end().min(at.to_u64()));
     }
-    let mut high = at.saturating_add(map.run_len(at, size.max(1)));
+    let mut high = (at.to_u64() + u64::from(map.run_len(at, size.max(1)))).min(MAX_FILE_BLOCKS);
     if let Some(after) = file.get(next) {
-        high = high.min(after.first);
+        high = high.min(after.first.to_u64());
     }
-    (low, high.min(low.saturating_add(size)))
+    BlockRange::clamped(low, high).take(size)
 }
 
-/// Returns the volume block at which `needs.at` continues the window or the extent before it, or precedes the window after it.
-fn goal(file: &Windows, map: &impl Neighbours, needs: &Requirements) -> Option<FsBlock> {
-    let next = file.partition_point(|window| window.first <= needs.at);
+/// Returns the volume block at which file block `at` continues the window or the extent before it, or precedes the window after
+/// it. Ignores a window that ends before file block `low`.
+fn goal(file: &Windows, map: &impl Neighbours, at: FileBlock, low: FileBlock) -> Option<FsBlock> {
+    let next = file.partition_point(|window| window.first <= at);
     let before = next.checked_sub(1).map(|index| &file[index]);
-    let touching = before.filter(|window| window.end() >= needs.first);
+    let touching = before.filter(|window| window.blocks().end() >= low.to_u64());
     touching
-        .and_then(|window| window.block_for(needs.at))
-        .or_else(|| map.goal(needs.at))
-        .or_else(|| file.get(next).and_then(|window| window.block_for(needs.at)))
+        .and_then(|window| window.block_for(at))
+        .or_else(|| map.goal(at))
+        .or_else(|| file.get(next).and_then(|window| window.block_for(at)))
 }

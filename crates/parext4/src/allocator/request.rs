@@ -3,7 +3,7 @@
 //! Responsible for deciding whether the blocks come from windows of the file or from free extents. Not responsible for
 //! searching free extents: [`blocks`](super::blocks) does that.
 
-use parext4_format::{FsBlock, GroupNo};
+use parext4_format::{BlockRange, FileBlock, FsBlock, GroupNo};
 use smallvec::SmallVec;
 
 use super::free_extents::End;
@@ -46,13 +46,13 @@ pub(crate) trait Neighbours {
     fn is_empty(&self) -> bool;
 
     /// Returns where file block `at` would continue the blocks before it on the device.
-    fn goal(&self, at: u32) -> Option<FsBlock>;
+    fn goal(&self, at: FileBlock) -> Option<FsBlock>;
 
     /// Returns the start of the hole that ends at file block `at`, but at least `low`; `at` if the block before is mapped.
-    fn hole_before(&self, low: u32, at: u32) -> u32;
+    fn hole_before(&self, low: FileBlock, at: FileBlock) -> FileBlock;
 
     /// Returns the number of file blocks from `at` on that are in one run, but at most `most`.
-    fn run_len(&self, at: u32, most: u32) -> u32;
+    fn run_len(&self, at: FileBlock, most: u32) -> u32;
 }
 
 /// A request for blocks.
@@ -62,8 +62,8 @@ pub(crate) struct BlockRequest<'a, M> {
     /// The windows and the map of the file.
     pub windows: &'a FileWindows,
     pub map: &'a M,
-    /// The holes to fill, as `(file block, length)`, in ascending order.
-    pub holes: &'a [(u32, u32)],
+    /// The holes to fill, in ascending order.
+    pub holes: &'a [BlockRange],
     /// The goal of the first block, by the file's map or by the group of its inode.
     pub goal: FsBlock,
 }
@@ -75,7 +75,7 @@ impl<M: Neighbours> BlockRequest<'_, M> {
             Growth::Exact => false,
             Growth::Append => true,
             Growth::Write => {
-                let first = self.holes.first().is_some_and(|&(logical, _)| logical == 0);
+                let first = self.holes.first().is_some_and(|hole| hole.start() == FileBlock::ZERO);
                 !(first && want <= SMALL_FILE && self.map.is_empty())
             }
         }
@@ -103,7 +103,7 @@ impl Allocator {
         request: &BlockRequest<'_, M>,
         source: &mut BlockSource<'_, 'a>,
     ) -> Result<Runs> {
-        let want: u32 = request.holes.iter().map(|&(_, len)| len).sum();
+        let want: u32 = request.holes.iter().map(|hole| hole.count()).sum();
         let mut claimed_now;
         let claim = match source {
             BlockSource::Claim(claim) => {
@@ -121,7 +121,7 @@ impl Allocator {
         let mut runs = Runs::new();
         let mut found = self.take_from_windows(handle, request, want, &mut runs);
         if found.is_ok() && runs.is_empty() {
-            let first = request.holes.first().map_or(0, |&(logical, _)| logical);
+            let first = request.holes.first().map_or(FileBlock::ZERO, |hole| hole.start());
             let beside = self.goal_beside(&request.windows.read(), request.map, first);
             found = self.find(handle, beside.unwrap_or(request.goal), want, End::First, &mut runs);
         }
@@ -142,27 +142,27 @@ impl Allocator {
         let mut file = request.windows.write();
         let mut may_open = if request.wants_window(want) { MAX_GROUPS } else { 0 };
         let mut groups = Groups::new();
-        for &(logical, len) in request.holes {
-            let (mut at, end) = (logical, logical + len);
-            while at < end && runs.len() < MAX_RUNS {
-                if covering(&file, at).is_none() {
-                    let opens = may_open > 0
-                        && self.open_window(&mut file, request.map, request.goal, at, end - at)?;
+        for &hole in request.holes {
+            let mut rest = hole;
+            while !rest.is_empty() && runs.len() < MAX_RUNS {
+                if covering(&file, rest.start()).is_none() {
+                    let opens =
+                        may_open > 0 && self.open_window(&mut file, request.map, request.goal, rest)?;
                     if !opens {
                         return Ok(());
                     }
                     may_open -= 1;
                 }
-                match self.take_from_window(handle, &mut file, &mut groups, at, end - at)? {
+                match self.take_from_window(handle, &mut file, &mut groups, rest)? {
                     Ok(Some(run)) => {
                         runs.push(run);
-                        at += run.len;
+                        rest = rest.skip(run.len);
                     }
                     Ok(None) => return Ok(()),
                     Err(Reclaimed) => {}
                 }
             }
-            if at < end {
+            if !rest.is_empty() {
                 break;
             }
         }
@@ -177,10 +177,10 @@ impl Allocator {
         request: &BlockRequest<'_, M>,
         runs: &mut Runs,
     ) -> Result<bool> {
-        let &[(at, len)] = request.holes else { return Ok(false) };
+        let &[hole] = request.holes else { return Ok(false) };
         let file = request.windows.read();
-        let Some(window) = covering(&file, at).map(|index| &file[index]) else { return Ok(false) };
-        let run = if at + len <= window.end() { window.take(at, len) } else { Ok(None) };
+        let Some(window) = covering(&file, hole.start()).map(|index| &file[index]) else { return Ok(false) };
+        let run = if window.blocks().covers(hole) { window.take(hole) } else { Ok(None) };
         let Ok(Some(run)) = run else { return Ok(false) };
         let (group, offset) = self.layout.group_of(run.start);
         self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
@@ -188,17 +188,16 @@ impl Allocator {
         Ok(true)
     }
 
-    /// Allocates blocks for the file blocks `[at, at + max)` from the window that covers `at`. Returns `Ok(None)` if its group would
-    /// exceed the limit of groups. Removes a window that was reclaimed.
+    /// Allocates blocks for `blocks`, or for the first of them, from the window that covers their start. Returns `Ok(None)` if its
+    /// group would exceed the limit of groups. Removes a window that was reclaimed.
     fn take_from_window(
         &self,
         handle: &Handle<'_>,
         file: &mut Windows,
         groups: &mut Groups,
-        at: u32,
-        max: u32,
+        blocks: BlockRange,
     ) -> Result<Result<Option<Run>, Reclaimed>> {
-        let Some(index) = covering(file, at) else { return Ok(Ok(None)) };
+        let Some(index) = covering(file, blocks.start()) else { return Ok(Ok(None)) };
         let (group, _) = self.layout.group_of(file[index].run.start);
         if !groups.contains(&group) {
             if groups.len() == MAX_GROUPS as usize {
@@ -206,7 +205,7 @@ impl Allocator {
             }
             groups.push(group);
         }
-        let taken = file[index].take(at, max);
+        let taken = file[index].take(blocks);
         match taken {
             Ok(Some(run)) => {
                 let (_, offset) = self.layout.group_of(run.start);

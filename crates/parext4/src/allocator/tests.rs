@@ -10,7 +10,7 @@ use crate::memory::Evict;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::{Credentials, Error, MemDevice, MkfsOptions, OpenOptions, Volume, VolumeOptions, mkfs};
-use parext4_format::FsBlock;
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 /// A volume of four groups, of which the last is short.
 pub(super) fn volume() -> Volume {
@@ -29,15 +29,15 @@ impl Neighbours for EmptyFile {
         true
     }
 
-    fn goal(&self, _: u32) -> Option<FsBlock> {
+    fn goal(&self, _: FileBlock) -> Option<FsBlock> {
         None
     }
 
-    fn hole_before(&self, low: u32, _: u32) -> u32 {
+    fn hole_before(&self, low: FileBlock, _: FileBlock) -> FileBlock {
         low
     }
 
-    fn run_len(&self, _: u32, most: u32) -> u32 {
+    fn run_len(&self, _: FileBlock, most: u32) -> u32 {
         most
     }
 }
@@ -45,7 +45,8 @@ impl Neighbours for EmptyFile {
 pub(super) fn allocate(inner: &Engine, goal: u64, want: u32) -> Result<Vec<Run>, Error> {
     inner.transact(ALLOCATE_CREDITS, |handle| {
         let windows = FileWindows::new();
-        let (growth, holes, goal) = (Growth::Exact, &[(0, want)], FsBlock(goal));
+        let holes = &[BlockRange::with_len(FileBlock::ZERO, want).unwrap()];
+        let (growth, goal) = (Growth::Exact, FsBlock(goal));
         let request = BlockRequest { growth, windows: &windows, map: &EmptyFile, holes, goal };
         let source = &mut BlockSource::Free(Credentials::root());
         inner.allocator.allocate(handle, &request, source).map(|runs| runs.to_vec())

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use parext4_format::FsBlock;
+use parext4_format::{BlockRange, FileBlock, FsBlock};
 
 use super::Run;
 use crate::fault::{Fault, guarded};
@@ -20,7 +20,7 @@ pub(super) struct Window {
     /// Sequence number: a window opened later has a higher one.
     pub age: u64,
     /// The first file block.
-    pub first: u32,
+    pub first: FileBlock,
     /// The blocks, all of one group.
     pub run: Run,
     /// The blocks that are not allocated yet. `None` once the window was reclaimed.
@@ -32,34 +32,31 @@ pub(super) struct Window {
 type Spans = BTreeMap<u32, u32>;
 
 impl Window {
-    pub(super) fn new(age: u64, first: u32, run: Run) -> Self {
+    pub(super) fn new(age: u64, first: FileBlock, run: Run) -> Self {
         Self { age, first, run, rest: Mutex::new(Rank::Window, Some(BTreeMap::from([(0, run.len)]))) }
     }
 
-    /// Returns the file block after the last.
-    pub(super) fn end(&self) -> u32 {
-        self.first + self.run.len
-    }
-
-    pub(super) fn covers(&self, block: u32) -> bool {
-        (self.first..self.end()).contains(&block)
+    /// Returns the file blocks that the window covers.
+    pub(super) fn blocks(&self) -> BlockRange {
+        let first = self.first.to_u64();
+        BlockRange::clamped(first, first + u64::from(self.run.len))
     }
 
     /// Returns the volume block at which the window would continue to file block `block`, which may be outside the window.
-    pub(super) fn block_for(&self, block: u32) -> Option<FsBlock> {
-        (self.run.start.get() + u64::from(block)).checked_sub(u64::from(self.first)).map(FsBlock)
+    pub(super) fn block_for(&self, block: FileBlock) -> Option<FsBlock> {
+        (self.run.start + block.to_u64()).checked_sub(self.first.to_u64())
     }
 
-    /// Removes the blocks for the file blocks `[block, block + max)`, from `block` up to the first one that is not free. Returns
-    /// `Ok(None)` if `block` has none, and `Err` if the window was reclaimed.
-    pub(super) fn take(&self, block: u32, max: u32) -> Result<Option<Run>, Reclaimed> {
-        let at = block - self.first;
+    /// Removes the blocks for `blocks`, from their start up to the first one that is not free. Returns `Ok(None)` if the start has
+    /// none, and `Err` if the window was reclaimed. The window covers the start.
+    pub(super) fn take(&self, blocks: BlockRange) -> Result<Option<Run>, Reclaimed> {
+        let at = blocks.start() - self.first;
         let mut rest = self.rest.lock();
         let spans = rest.as_mut().ok_or(Reclaimed)?;
         let Some((&start, end)) = spans.range_mut(..=at).next_back().filter(|(_, end)| at < **end) else {
             return Ok(None);
         };
-        let stop = (*end).min(at.saturating_add(max));
+        let stop = (*end).min(at.saturating_add(blocks.count()));
         let end = std::mem::replace(end, at);
         if start == at {
             spans.remove(&start);
@@ -101,25 +98,29 @@ mod tests {
         Run { start: FsBlock(start), len }
     }
 
+    fn blocks(start: u32, len: u32) -> BlockRange {
+        BlockRange::with_len(FileBlock(start), len).unwrap()
+    }
+
     #[test]
     fn blocks_go_to_their_places_in_any_order() {
-        let window = Window::new(0, 100, run(5000, 16));
-        assert_eq!(window.take(108, 2), Ok(Some(run(5008, 2))));
-        assert_eq!(window.take(100, 1), Ok(Some(run(5000, 1))));
-        assert_eq!(window.take(115, 9), Ok(Some(run(5015, 1))));
-        assert_eq!(window.take(106, 9), Ok(Some(run(5006, 2))), "up to the first allocated block");
-        assert_eq!(window.take(109, 1), Ok(None));
+        let window = Window::new(0, FileBlock(100), run(5000, 16));
+        assert_eq!(window.take(blocks(108, 2)), Ok(Some(run(5008, 2))));
+        assert_eq!(window.take(blocks(100, 1)), Ok(Some(run(5000, 1))));
+        assert_eq!(window.take(blocks(115, 9)), Ok(Some(run(5015, 1))));
+        assert_eq!(window.take(blocks(106, 9)), Ok(Some(run(5006, 2))), "up to the first allocated block");
+        assert_eq!(window.take(blocks(109, 1)), Ok(None));
         assert!(window.has_together(5) && !window.has_together(6));
         assert_eq!(window.reclaim(), [run(5001, 5), run(5010, 5)]);
-        assert_eq!(window.take(101, 1), Err(Reclaimed));
+        assert_eq!(window.take(blocks(101, 1)), Err(Reclaimed));
         assert!(window.reclaim().is_empty() && window.is_used_up());
     }
 
     #[test]
     fn a_window_reaches_to_the_last_block_of_a_file() {
-        let window = Window::new(0, u32::MAX - 4, run(10, 4));
-        assert!(window.covers(u32::MAX - 1) && !window.covers(u32::MAX));
-        assert_eq!(window.take(u32::MAX - 1, u32::MAX), Ok(Some(run(13, 1))));
-        assert_eq!(window.block_for(u32::MAX - 20), None);
+        let window = Window::new(0, FileBlock(u32::MAX - 4), run(10, 4));
+        assert_eq!(window.blocks(), blocks(u32::MAX - 4, 4));
+        assert_eq!(window.take(BlockRange::starting_at(FileBlock(u32::MAX - 1))), Ok(Some(run(13, 1))));
+        assert_eq!(window.block_for(FileBlock(u32::MAX - 20)), None);
     }
 }

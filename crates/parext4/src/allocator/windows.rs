@@ -40,9 +40,9 @@ impl FileWindows {
 }
 
 /// Returns the index of the window that covers file block `block`.
-pub(super) fn covering(windows: &Windows, block: u32) -> Option<usize> {
+pub(super) fn covering(windows: &Windows, block: FileBlock) -> Option<usize> {
     let after = windows.partition_point(|window| window.first <= block);
-    after.checked_sub(1).filter(|&index| windows[index].covers(block))
+    after.checked_sub(1).filter(|&index| windows[index].blocks().contains(block))
 }
 
 /// All windows of a volume that were not reclaimed. A thread that opens or reclaims a window holds the lock of this table, so
@@ -70,7 +70,7 @@ impl WindowTable {
 
 impl Allocator {
     /// Adds a window of `run`, which was removed from its group, to the table and to its file.
-    pub(super) fn add_window(&self, table: &mut WindowTable, file: &mut Windows, first: u32, run: Run) {
+    pub(super) fn add_window(&self, table: &mut WindowTable, file: &mut Windows, first: FileBlock, run: Run) {
         self.make_room(table, file);
         let window = Arc::new(Window::new(table.next_age, first, run));
         table.next_age += 1;
@@ -108,7 +108,7 @@ impl Allocator {
         }
         let mut table = self.windows.lock();
         file.retain(|window| {
-            let keep = window.end() <= from.get();
+            let keep = window.blocks().end() <= from.to_u64();
             if !keep {
                 self.reclaim_window(&mut table, window);
             }

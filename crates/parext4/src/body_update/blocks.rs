@@ -100,10 +100,10 @@ impl Engine {
         // A concurrent preallocation may have mapped some of the holes that this thread would find without the lock.
         let mut writer = options.in_order.then(|| map.lock());
         let holes = holes_of(map, self.fillable(inode, blocks, options.held));
-        let (Some(&(first, _)), Some(&(last, last_len))) = (holes.first(), holes.last()) else {
+        let (Some(first), Some(last)) = (holes.first(), holes.last()) else {
             return Ok(blocks.count());
         };
-        let goal = self.goal(inode, map, FileBlock(first))?;
+        let goal = self.goal(inode, map, first.start())?;
         inode.join(handle);
         let request =
             BlockRequest { growth: options.growth, windows: &inode.windows, map, holes: &holes, goal };
@@ -114,16 +114,16 @@ impl Engine {
         if matches!(added, Ok(_) | Err(Error::NoSpace | Error::FileTooLarge)) {
             self.free_unmapped(handle, pieces)?;
         }
-        let start = blocks.start().get();
+        let start = blocks.start().to_u64();
         let end = added?.unwrap_or(start);
-        Ok(if end == last + last_len { blocks.count() } else { end - start })
+        Ok(if end == last.end() { blocks.count() } else { BlockRange::clamped(start, end).count() })
     }
 
     /// Returns the part of `blocks` that may be mapped for a caller whose range ends at block `held`.
     fn fillable(&self, inode: &Inode, blocks: BlockRange, held: u64) -> BlockRange {
         let ends_within = guarded!(Fault::PreallocateBelowSize, held * self.block_size() < inode.size());
         let end = if ends_within { blocks.end().min(held) } else { blocks.end() };
-        BlockRange::clamped(blocks.start().get().into(), end)
+        BlockRange::clamped(blocks.start().to_u64(), end)
     }
 
     /// Maps `pieces` in order, until the transaction is full, space runs out, or a piece is not a hole any more. Removes the
@@ -139,7 +139,7 @@ impl Engine {
         writer: &mut Option<Writer<'m>>,
         pieces: &mut Peekable<impl Iterator<Item = Extent>>,
         options: &mut FillOptions<'_, 'a>,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<u64>> {
         let mut end = None;
         while let Some(&extent) = pieces.peek() {
             match self.add_extent(handle, inode, map, writer, extent, options) {
@@ -148,7 +148,7 @@ impl Engine {
                 Err(Error::NoSpace | Error::FileTooLarge) if end.is_some() => break,
                 Err(error) => return Err(error),
             }
-            end = Some(extent.logical.get() + extent.len);
+            end = Some(extent.blocks().end());
             pieces.next();
             // A change within one leaf uses no credits. So if only such changes were made, the credits for the first change of a
             // tree that grew meanwhile are still available.
@@ -346,23 +346,23 @@ impl Engine {
     }
 }
 
-/// Returns the holes of `blocks` as first blocks and lengths.
-fn holes_of(map: &ExtentMap, blocks: BlockRange) -> Vec<(u32, u32)> {
-    map.runs(blocks).filter(Mapping::is_hole).map(|run| (run.logical.get(), run.len)).collect()
+/// Returns the holes of `blocks`, in ascending order.
+fn holes_of(map: &ExtentMap, blocks: BlockRange) -> Vec<BlockRange> {
+    map.runs(blocks).filter(Mapping::is_hole).map(|run| run.blocks()).collect()
 }
 
 /// Pairs the blocks of `runs` with the holes of a file, in order. Splits both where the other ends, and at the maximum length of
 /// an extent.
-fn pair(holes: &[(u32, u32)], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
+fn pair(holes: &[BlockRange], runs: &[Run], written: bool) -> impl Iterator<Item = Extent> {
     let mut holes = holes.iter().copied();
     let mut runs = runs.iter().copied();
     let (mut hole, mut run) = (holes.next(), runs.next());
     std::iter::from_fn(move || {
-        let ((logical, hole_len), current) = (hole?, run?);
-        let len = hole_len.min(current.len).min(extent::MAX_UNWRITTEN);
-        hole = if len == hole_len { holes.next() } else { Some((logical + len, hole_len - len)) };
+        let (blocks, current) = (hole?, run?);
+        let len = blocks.count().min(current.len).min(extent::MAX_UNWRITTEN);
+        hole = Some(blocks.skip(len)).filter(|rest| !rest.is_empty()).or_else(|| holes.next());
         let rest = Run { start: current.start + u64::from(len), len: current.len - len };
         run = if rest.len == 0 { runs.next() } else { Some(rest) };
-        Some(Extent { logical: FileBlock(logical), physical: current.start, len, unwritten: !written })
+        Some(Extent { logical: blocks.start(), physical: current.start, len, unwritten: !written })
     })
 }

@@ -10,16 +10,16 @@ impl Neighbours for ExtentMap {
         self.last().is_none()
     }
 
-    fn goal(&self, at: u32) -> Option<FsBlock> {
-        self.goal(FileBlock(at))
+    fn goal(&self, at: FileBlock) -> Option<FsBlock> {
+        self.goal(at)
     }
 
-    fn hole_before(&self, low: u32, at: u32) -> u32 {
-        let last = self.runs(BlockRange::clamped(low.into(), at.into())).last();
-        last.map_or(low, |run| if run.is_hole() { run.logical.get() } else { at })
+    fn hole_before(&self, low: FileBlock, at: FileBlock) -> FileBlock {
+        let last = self.runs(BlockRange::clamped(low.to_u64(), at.to_u64())).last();
+        last.map_or(low, |run| if run.is_hole() { run.logical } else { at })
     }
 
-    fn run_len(&self, at: u32, most: u32) -> u32 {
-        if most == 0 { 0 } else { self.run(FileBlock(at), most).len }
+    fn run_len(&self, at: FileBlock, most: u32) -> u32 {
+        if most == 0 { 0 } else { self.run(at, most).len }
     }
 }

@@ -16,9 +16,7 @@ pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 /// The constants of one volume. [`Superblock::parse`] has checked their ranges.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    pub block_size: u32,
-    /// The block size, for conversions between bytes and blocks.
-    pub block_unit: BlockSize,
+    pub block_size: BlockSize,
     pub blocks_count: u64,
     pub first_data_block: u32,
     pub blocks_per_group: u32,
@@ -38,8 +36,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(sb: &Superblock) -> Self {
         Self {
-            block_size: sb.block_size(),
-            block_unit: sb.block_unit(),
+            block_size: sb.block_unit(),
             blocks_count: sb.blocks_count(),
             first_data_block: sb.first_data_block(),
             blocks_per_group: sb.blocks_per_group(),
@@ -177,7 +174,7 @@ impl Layout {
 
     /// Returns the offset of a block on the device, in bytes.
     pub(crate) fn offset(&self, block: FsBlock) -> u64 {
-        self.block_unit.device_offset(block)
+        self.block_size.device_offset(block)
     }
 
     /// Returns true if directory blocks end in a checksum tail.

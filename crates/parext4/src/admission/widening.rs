@@ -28,7 +28,7 @@ impl Node {
     /// Returns the bytes of a write and of the unwritten extents that it would split. Other blocks that the write
     /// covers in part are written already, and keep their other bytes.
     pub(super) fn widened_range(&self, offset: u64, end: u64) -> Result<WidenedRange> {
-        let unit = self.engine.layout.block_unit;
+        let unit = self.engine.layout.block_size;
         let blocks = self.blocks_of(ByteRange::new(offset, end));
         let body = self.engine.body(&self.inode)?;
         if body.runs(blocks).any(|run| run.is_hole()) {

@@ -28,7 +28,7 @@ impl Allocator {
     pub(crate) fn inode_place(&self, ino: InodeNo) -> Result<InodePlace> {
         let (group, index) = self.layout.inode_place(ino)?;
         let byte = u64::from(index) * u64::from(self.layout.inode_size);
-        let block_size = u64::from(self.layout.block_size);
+        let block_size = u64::from(self.layout.block_size.bytes());
         let offset = to_usize(byte % block_size);
         Ok(InodePlace { block: self.group(group).inode_table() + byte / block_size, offset })
     }
@@ -126,7 +126,7 @@ impl Allocator {
     ) -> Result<Arc<MetaBlock>> {
         let place = self.inode_place(ino)?;
         let size = usize::from(self.layout.inode_size);
-        let per_block = self.layout.block_size / u32::from(self.layout.inode_size);
+        let per_block = self.layout.block_size.bytes() / u32::from(self.layout.inode_size);
         let first = index - index % per_block;
         let end = (first + per_block).min(self.layout.inodes_per_group);
         let alone = (first..end).all(|other| !bitmap::test(bitmap, other));
@@ -135,8 +135,11 @@ impl Allocator {
         } else {
             self.cache.read(place.block, BlockKind::InodeTable)?
         };
-        let clear =
-            if alone { 0..self.layout.block_size as usize } else { place.offset..place.offset + size };
+        let clear = if alone {
+            0..self.layout.block_size.bytes() as usize
+        } else {
+            place.offset..place.offset + size
+        };
         handle.change(&block, |bytes| bytes[clear].fill(0));
         Ok(block)
     }

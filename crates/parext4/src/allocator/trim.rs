@@ -65,7 +65,7 @@ impl Allocator {
             while let Some(removed) = self.remove_run(group, &blocks, at, least)? {
                 let (start, len) = removed.run;
                 let offset = self.layout.offset(self.layout.group_start(number) + u64::from(start));
-                discard(offset, u64::from(len) * u64::from(self.layout.block_size))?;
+                discard(offset, u64::from(len) * u64::from(self.layout.block_size.bytes()))?;
                 sum += u64::from(len);
                 at = start + len;
             }

@@ -66,11 +66,11 @@ impl Node {
         if from >= to {
             return Ok(());
         }
-        let block = self.engine.layout.block_unit.block_at(from).ok_or(Error::FileTooLarge)?;
+        let block = self.engine.layout.block_size.block_at(from).ok_or(Error::FileTooLarge)?;
         let State::Written(physical) = self.engine.body(&self.inode)?.state_of(block) else { return Ok(()) };
         let first = from - from % block_size;
         let within = |at: u64| to_usize(at - first);
-        let mut bytes = BufferPool::global().take(self.engine.layout.block_size as usize);
+        let mut bytes = BufferPool::global().take(self.engine.layout.block_size.bytes() as usize);
         let start = self.device_offset(physical, 0);
         self.read_device(start, &mut bytes)?;
         bytes[within(from)..within(to)].fill(0);

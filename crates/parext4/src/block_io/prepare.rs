@@ -193,7 +193,7 @@ impl Node {
     /// blocks mapped. The preallocation is freed once the file is no longer in use. XFS does the same ("speculative
     /// preallocation"). For an append, the end of the file includes the bytes that other appends have claimed.
     fn preallocation_len(&self, blocks: BlockRange, growth: Growth) -> Result<u32> {
-        let unit = self.engine.layout.block_unit;
+        let unit = self.engine.layout.block_size;
         let size = unit.blocks_for(self.inode.size());
         let claimed = match growth {
             Growth::Append => unit.blocks_for(self.inode.tail.lock().end()).max(size),

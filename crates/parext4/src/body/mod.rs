@@ -6,7 +6,7 @@
 //! depends on the format.
 
 use parext4_format::inode::InodeFlags;
-use parext4_format::{BlockRange, ChecksumSeed, FileBlock, InodeNo};
+use parext4_format::{BlockRange, BlockSize, ChecksumSeed, FileBlock, InodeNo};
 
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Writer};
@@ -41,7 +41,7 @@ pub(crate) enum LockedBody<'a> {
 
 impl Body {
     /// Returns the empty body of a new file, whose flags then contain [`InodeFlags::EXTENTS`].
-    pub(crate) fn empty(block_size: u32, ino: InodeNo, seed: Option<ChecksumSeed>) -> Self {
+    pub(crate) fn empty(block_size: BlockSize, ino: InodeNo, seed: Option<ChecksumSeed>) -> Self {
         Self::Extents(ExtentMap::empty(block_size, BlockKind::ExtentNode(ino, seed)))
     }
 

@@ -17,7 +17,7 @@ impl Engine {
         if !self.forget_preallocated(inode, PastEnd::Nothing) {
             return Ok(());
         }
-        self.free_tail(inode, self.layout.block_unit.blocks_from(inode.size()))
+        self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))
     }
 
     /// Like [`free_preallocated`](Self::free_preallocated), for an inode whose last user drops it. Does nothing if another operation

@@ -163,6 +163,6 @@ impl Engine {
 
     /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> u64 {
-        u64::from(self.layout.block_size)
+        u64::from(self.layout.block_size.bytes())
     }
 }

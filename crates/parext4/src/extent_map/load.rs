@@ -32,7 +32,7 @@ impl ExtentMap {
         let mut loader = Loader { layout, cache, kind, next: 0, runs: Vec::new() };
         let root = extent::parse_node(i_block, None)?;
         let depth = if let ExtentNode::Index { depth, .. } = &root { *depth } else { 0 };
-        let capacity = extent::capacity(layout.block_size as usize);
+        let capacity = extent::capacity(layout.block_size.bytes() as usize);
         let root = loader.node(None, root)?;
         if disjoint {
             check_disjoint(loader.runs)?;

@@ -30,7 +30,7 @@ mod view;
 mod writer;
 
 use parext4_format::extent::Extent;
-use parext4_format::{BlockRange, FileBlock, FsBlock};
+use parext4_format::{BlockRange, BlockSize, FileBlock, FsBlock};
 
 use crate::convert::saturating_u32;
 use crate::fault::{Fault, guarded};
@@ -65,8 +65,8 @@ pub(crate) struct ExtentMap {
 
 impl ExtentMap {
     /// Returns an empty map for a new file. `kind` is the kind of the blocks of its nodes.
-    pub(crate) fn empty(block_size: u32, kind: BlockKind) -> Self {
-        let capacity = parext4_format::extent::capacity(block_size as usize);
+    pub(crate) fn empty(block_size: BlockSize, kind: BlockKind) -> Self {
+        let capacity = parext4_format::extent::capacity(block_size.bytes() as usize);
         Self::with(Tree::new(Node::empty_root(), 0, capacity, kind))
     }
 

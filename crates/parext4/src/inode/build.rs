@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, InodeNo};
+use parext4_format::{BlockSize, ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
 
 use super::time::Written;
@@ -36,7 +36,7 @@ impl Inode {
     ///
     /// # Errors
     /// Returns an error for fields that no inode can have.
-    pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: u32) -> Result<Self> {
+    pub(crate) fn build_new(parts: InodeParts, mut raw: RawInode, block_size: BlockSize) -> Result<Self> {
         let mapped = matches!(FileType::from_mode(raw.mode), Some(FileType::Regular | FileType::Directory));
         let mut body = None;
         if mapped || raw.flags.contains(InodeFlags::EXTENTS) {

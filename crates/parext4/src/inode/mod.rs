@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags, Timestamp};
 use parext4_format::superblock::Superblock;
-use parext4_format::{ChecksumSeed, InodeNo};
+use parext4_format::{BlockSize, ChecksumSeed, InodeNo};
 use rangelock::RangeLock;
 
 pub(crate) use build::InodeParts;
@@ -157,14 +157,14 @@ impl Inode {
     }
 
     /// Adds blocks of the file system to the space that the inode uses.
-    pub(crate) fn add_blocks(&self, blocks: u64, block_size: u32) {
+    pub(crate) fn add_blocks(&self, blocks: u64, block_size: BlockSize) {
         // Relaxed suffices: `encode` reads it, which the commit orders after the handle.
-        self.sectors.fetch_add(blocks * u64::from(block_size / 512), Ordering::Relaxed);
+        self.sectors.fetch_add(blocks * u64::from(block_size.bytes() / 512), Ordering::Relaxed);
     }
 
     /// Subtracts blocks from the space that the inode uses.
-    pub(crate) fn sub_blocks(&self, blocks: u64, block_size: u32) {
-        let sectors = blocks * u64::from(block_size / 512);
+    pub(crate) fn sub_blocks(&self, blocks: u64, block_size: BlockSize) {
+        let sectors = blocks * u64::from(block_size.bytes() / 512);
         let sub = |used: u64| Some(used.saturating_sub(sectors));
         let _ = self.sectors.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sub);
     }

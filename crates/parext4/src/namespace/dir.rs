@@ -58,7 +58,7 @@ impl<'a> Dir<'a> {
 
     /// Returns the size of a block in bytes.
     pub(super) fn block_len(&self) -> usize {
-        self.engine.layout.block_size as usize
+        self.engine.layout.block_size.bytes() as usize
     }
 
     /// Returns the number of bytes of a block that entries may use.

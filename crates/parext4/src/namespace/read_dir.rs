@@ -87,7 +87,7 @@ impl Dir<'_> {
     }
 
     fn list_linear(&self, after: u64) -> Result<Vec<DirItem>> {
-        let unit = self.engine.layout.block_unit;
+        let unit = self.engine.layout.block_size;
         for n in BlockRange::clamped(after >> unit.bits(), self.blocks()?.end()).blocks() {
             let start = unit.offset_of(n);
             let bytes = self.read(n)?.snapshot();

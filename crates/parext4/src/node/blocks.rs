@@ -23,11 +23,11 @@ impl Node {
     /// Returns the blocks that a range of bytes touches.
     #[inline]
     pub(crate) fn blocks_of(&self, range: ByteRange) -> BlockRange {
-        self.engine.layout.block_unit.blocks_touching(range.start()..range.end())
+        self.engine.layout.block_size.blocks_touching(range.start()..range.end())
     }
 
     /// Returns the blocks that are wholly in `[offset, end)`.
     pub(crate) fn whole_blocks(&self, offset: u64, end: u64) -> BlockRange {
-        self.engine.layout.block_unit.blocks_within(offset..end)
+        self.engine.layout.block_size.blocks_within(offset..end)
     }
 }

@@ -53,7 +53,7 @@ impl Engine {
     /// meanwhile stays on the list until its deletion removes it.
     pub(crate) fn finish_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.has_body() {
-            self.free_tail(inode, self.layout.block_unit.blocks_from(inode.size()))?;
+            self.free_tail(inode, self.layout.block_size.blocks_from(inode.size()))?;
         }
         self.transact(Orphans::CREDITS, |handle| {
             self.orphans.remove_named(self, handle, inode);

@@ -123,7 +123,7 @@ impl Volume {
         let (counts, allocator) = (self.engine.counts(), &self.engine.allocator);
         let free_blocks = counts.free_blocks().saturating_sub(allocator.delayed_blocks());
         Space {
-            block_size: layout.block_size,
+            block_size: layout.block_size.bytes(),
             blocks: layout.blocks_count,
             overhead_blocks: self.overhead_blocks(),
             free_blocks,

@@ -155,7 +155,7 @@ fn build(
 ) -> Result<Arc<Engine>> {
     let mut layout = Layout::new(&superblock);
     let budget = Budget::new(options.metadata_cache_bytes as u64);
-    let cache = MetaCache::new(Arc::clone(&device), layout.block_size, layout.blocks_count, &budget);
+    let cache = MetaCache::new(Arc::clone(&device), layout.block_size.bytes(), layout.blocks_count, &budget);
     let cache = Arc::new(cache);
     let superblock = Arc::new(superblock);
     let (desc_blocks, descs) = read_descriptors(&cache, &superblock, read_only.is_some())?;
@@ -185,7 +185,7 @@ fn build(
         Arc::clone(&device),
         Arc::clone(&cache),
         Arc::clone(&health),
-        layout.block_size,
+        layout.block_size.bytes(),
         log,
         first_tid,
         Box::new(hooks),

@@ -97,9 +97,9 @@ impl Engine {
             return Ok(Vec::new());
         }
         let file_inode = self.inode(InodeNo(self.superblock.orphan_file_inode()))?;
-        let block_size = u64::from(self.layout.block_size);
+        let block_size = u64::from(self.layout.block_size.bytes());
         let blocks = (file_inode.size() / block_size).min(u64::from(MAX_FILE_BLOCKS));
-        let slots_per_block = orphan_file::slots_per_block(self.layout.block_size as usize);
+        let slots_per_block = orphan_file::slots_per_block(self.layout.block_size.bytes() as usize);
         let mut file = OrphanFile::new(slots_per_block);
         let (mut inodes, mut bad) = (Vec::new(), Vec::new());
         for index in 0..u32::try_from(blocks).unwrap_or(0) {

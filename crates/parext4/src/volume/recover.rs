@@ -213,7 +213,8 @@ fn set_features(jsb: &mut JournalSuperblock, superblock: &Superblock) {
 /// Reads the extents of the journal inode, before the replay: the journal never moves.
 fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogMap> {
     let layout = Layout::new(superblock);
-    let cache = MetaCache::new(Arc::clone(device), layout.block_size, layout.blocks_count, &Budget::new(0));
+    let cache =
+        MetaCache::new(Arc::clone(device), layout.block_size.bytes(), layout.blocks_count, &Budget::new(0));
     let raw = journal_inode(&cache, &layout, superblock)?;
     let seed = layout.seed.map(|seed| seed.inode(InodeNo::JOURNAL, raw.generation));
     let root = BodyRoot { ino: InodeNo::JOURNAL, seed, flags: raw.flags, block: raw.block };
@@ -230,7 +231,7 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
         };
         extents.push(LogExtent { log: run.logical.get(), physical, len: run.len });
     }
-    Ok(LogMap { block_size: layout.block_size, extents })
+    Ok(LogMap { block_size: layout.block_size.bytes(), extents })
 }
 
 fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) -> Result<RawInode> {
@@ -241,7 +242,7 @@ fn journal_inode(cache: &MetaCache, layout: &Layout, superblock: &Superblock) ->
     let desc = GroupDesc::parse(raw, superblock, GroupNo(0))?;
     let (_, index) = layout.inode_place(InodeNo::JOURNAL)?;
     let byte = u64::from(index) * u64::from(layout.inode_size);
-    let block_size = u64::from(layout.block_size);
+    let block_size = u64::from(layout.block_size.bytes());
     let block = FsBlock(desc.inode_table.get().saturating_add(byte / block_size));
     let bytes = cache.read(block, BlockKind::InodeTable)?.snapshot();
     let at = to_usize(byte % block_size);

@@ -204,7 +204,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Returns the requests for the prepared runs, one for each part that is contiguous on the device.
     fn requests(&self) -> Requests {
-        let unit = self.node.engine.layout.block_unit;
+        let unit = self.node.engine.layout.block_size;
         let mut requests = Requests::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {

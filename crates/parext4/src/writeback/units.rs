@@ -17,7 +17,7 @@ pub(crate) struct Units {
 impl Node {
     /// Returns the conversion for the file's volume.
     pub(crate) fn units(&self) -> Units {
-        Units::new(self.engine.layout.block_size)
+        Units::new(self.engine.layout.block_size.bytes())
     }
 }
 

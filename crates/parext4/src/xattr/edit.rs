@@ -51,13 +51,13 @@ impl XattrEdit {
         }
         Ok(Self {
             body: Storage::new(body, len),
-            block: Storage::new(block, engine.layout.block_size as usize),
+            block: Storage::new(block, engine.layout.block_size.bytes() as usize),
         })
     }
 
     /// Returns an edit of an inode that is about to be created and has no attributes.
     pub(crate) fn new(raw: &RawInode, engine: &Engine) -> Self {
-        let block_len = engine.layout.block_size as usize;
+        let block_len = engine.layout.block_size.bytes() as usize;
         Self {
             body: Storage::new(Vec::new(), raw.xattr_area().len()),
             block: Storage::new(Vec::new(), block_len),

@@ -41,7 +41,7 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn fiemap(&self, range: Range<u64>) -> Result<Vec<FileExtent>> {
         self.node.write_back_data()?;
-        let unit = self.engine().layout.block_unit;
+        let unit = self.engine().layout.block_size;
         // The lock keeps the extents in place.
         let body = self.engine().body(self.inode())?;
         let _locked = body.lock();

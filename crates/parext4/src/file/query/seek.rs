@@ -23,7 +23,7 @@ impl DirectFile {
     /// The error of a corrupt map.
     pub fn data_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.write_back_data()?;
-        let (size, unit) = (self.size(), self.engine().layout.block_unit);
+        let (size, unit) = (self.size(), self.engine().layout.block_size);
         if offset >= size {
             return Ok(None);
         }
@@ -103,7 +103,7 @@ impl DirectFile {
     pub fn device_range(&self, offset: u64) -> Result<Option<(u64, u64)>> {
         self.node.write_back_data()?;
         let layout = &self.engine().layout;
-        let unit = layout.block_unit;
+        let unit = layout.block_size;
         let Some(block) = unit.block_at(offset) else { return Ok(None) };
         // A run is contiguous on the device, and as long as it can be.
         let run = self.engine().body(self.inode())?.runs(BlockRange::starting_at(block)).next();

@@ -61,7 +61,7 @@ impl DirectFile {
     /// necessary.
     fn change_size(&self, size: u64, old: u64) -> Result<()> {
         let (engine, inode) = (self.engine(), self.inode());
-        let tail = engine.layout.block_unit.blocks_from(size);
+        let tail = engine.layout.block_size.blocks_from(size);
         let credits = engine.map_credits(inode)? + Orphans::CREDITS;
         let done = engine.transact(credits, |handle| {
             inode.join(handle);

@@ -19,10 +19,10 @@ use crate::sync::{Arc, Mutex};
 
 /// The orphans of an open volume.
 #[derive(Debug)]
-pub(crate) struct Orphans(Mutex<Orphaned>);
+pub(crate) struct Orphans(Mutex<OrphanState>);
 
 #[derive(Debug, Default)]
-struct Orphaned {
+struct OrphanState {
     /// The list on the device, from the last inode to the head, by ascending numbers. A new orphan becomes the head.
     list: BTreeMap<u64, Arc<Inode>>,
     /// The number of each inode in the list.
@@ -44,17 +44,17 @@ impl Orphans {
     pub(crate) const CREDITS: u32 = 3;
 
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Rank::Orphans, Orphaned::default()))
+        Self(Mutex::new(Rank::Orphans, OrphanState::default()))
     }
 
     /// Adds an inode under the handle that makes it an orphan. Does nothing if it is one already: an inode may lose its last name while
     /// a truncation is in progress, or the reverse.
     pub(crate) fn add(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let mut orphaned = self.0.lock();
-        if orphaned.has(inode.ino()) {
+        let mut state = self.0.lock();
+        if state.has(inode.ino()) {
             return Ok(());
         }
-        if let Some(file) = &mut orphaned.file
+        if let Some(file) = &mut state.file
             && let Some(slot) = file.free.pop()
         {
             file.set(handle, slot, inode.ino());
@@ -62,12 +62,12 @@ impl Orphans {
             return Ok(());
         }
         let (number, head) =
-            orphaned.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
+            state.list.last_key_value().map_or((0, 0), |(number, head)| (number + 1, head.ino().get()));
         inode.join(handle);
         inode.core().dtime = head;
         engine.counts().set_last_orphan(handle, inode.ino().get());
-        orphaned.list.insert(number, Arc::clone(inode));
-        orphaned.listed.insert(inode.ino(), number);
+        state.list.insert(number, Arc::clone(inode));
+        state.listed.insert(inode.ino(), number);
         Ok(())
     }
 
@@ -78,21 +78,21 @@ impl Orphans {
 
     /// Like [`remove`](Self::remove), but keeps an inode without names, whose deletion removes it.
     pub(crate) fn remove_named(&self, engine: &Engine, handle: &Handle<'_>, inode: &Arc<Inode>) {
-        let mut orphaned = self.0.lock();
+        let mut state = self.0.lock();
         // A thread that removes the last name decrements the count before it adds the inode. So either this thread sees the
         // count, or that thread adds the inode again.
         let links = inode.core().links;
         if links > 0 {
-            orphaned.remove(engine, handle, inode);
+            state.remove(engine, handle, inode);
         }
     }
 
     /// Sets the list to the one read from the device, the head first.
     pub(crate) fn set_list(&self, list: &[Arc<Inode>]) {
         let head_last = (0..).zip(list.iter().rev());
-        let mut orphaned = self.0.lock();
-        orphaned.listed = head_last.clone().map(|(number, inode)| (inode.ino(), number)).collect();
-        orphaned.list = head_last.map(|(number, inode)| (number, Arc::clone(inode))).collect();
+        let mut state = self.0.lock();
+        state.listed = head_last.clone().map(|(number, inode)| (inode.ino(), number)).collect();
+        state.list = head_last.map(|(number, inode)| (number, Arc::clone(inode))).collect();
     }
 
     /// Returns true if the inode is in the list.
@@ -111,7 +111,7 @@ impl Orphans {
     }
 }
 
-impl Orphaned {
+impl OrphanState {
     fn has(&self, ino: InodeNo) -> bool {
         self.listed.contains_key(&ino) || self.file.as_ref().is_some_and(|file| file.used.contains_key(&ino))
     }

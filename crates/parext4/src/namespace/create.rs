@@ -30,9 +30,9 @@ pub(super) const PERMISSIONS: u16 = 0o7777;
 /// has room in its root.
 const FIRST_BLOCK_CREDITS: u32 = ALLOCATE_CREDITS + 1;
 
-/// An inode to create.
+/// A new inode with its attributes and contents, before its number is allocated.
 #[derive(Debug)]
-pub(super) struct Draft<'a> {
+pub(super) struct PreparedInode<'a> {
     raw: RawInode,
     xattrs: XattrChange,
     contents: Contents<'a>,
@@ -48,7 +48,7 @@ enum Contents<'a> {
     Target(&'a [u8]),
 }
 
-impl Draft<'_> {
+impl PreparedInode<'_> {
     /// Returns the number of blocks that creating the inode registers, without its entry.
     pub(super) fn credits(&self) -> u32 {
         INODE_CREDITS + self.contents.blocks() * FIRST_BLOCK_CREDITS + self.xattrs.credits()
@@ -78,8 +78,8 @@ impl Node {
     /// # Errors
     /// [`Error::Exists`] if an entry of that name exists; [`Error::NoSpace`], [`Error::NoInodes`].
     pub fn create(&self, name: &[u8], new: &NewInode) -> Result<Node> {
-        let draft = self.draft(FileType::Regular, new)?;
-        self.make(name, draft)
+        let prepared = self.prepare_inode(FileType::Regular, new)?;
+        self.make(name, prepared)
     }
 
     /// Creates an empty directory.
@@ -99,10 +99,10 @@ impl Node {
     /// As [`create`](Self::create); [`Error::TooManyLinks`] if the directory has 64,998 subdirectories and the volume or the
     /// directory does not permit more (`dir_nlink`).
     pub fn mkdir(&self, name: &[u8], new: &NewInode) -> Result<Node> {
-        let mut draft = self.draft(FileType::Directory, new)?;
-        draft.raw.links = 2;
-        draft.contents = Contents::Directory;
-        self.make(name, draft)
+        let mut prepared = self.prepare_inode(FileType::Directory, new)?;
+        prepared.raw.links = 2;
+        prepared.contents = Contents::Directory;
+        self.make(name, prepared)
     }
 
     /// Creates a symbolic link to `target`. Ignores the permissions in `new`: the link gets `0o777`.
@@ -122,17 +122,17 @@ impl Node {
     /// block.
     pub fn symlink(&self, name: &[u8], target: &[u8], new: &NewInode) -> Result<Node> {
         symlink::check_target(target, self.engine.block_size())?;
-        let mut draft = self.draft(FileType::Symlink, &new.permissions(0o777))?;
-        let raw = &mut draft.raw;
+        let mut prepared = self.prepare_inode(FileType::Symlink, &new.permissions(0o777))?;
+        let raw = &mut prepared.raw;
         raw.size = target.len() as u64;
         match raw.block.get_mut(..target.len()).filter(|_| symlink::is_short(target)) {
             Some(block) => block.copy_from_slice(target),
             None => {
                 raw.flags |= InodeFlags::EXTENTS;
-                draft.contents = Contents::Target(target);
+                prepared.contents = Contents::Target(target);
             }
         }
-        self.make(name, draft)
+        self.make(name, prepared)
     }
 
     /// Creates a special file.
@@ -156,18 +156,18 @@ impl Node {
             Special::Fifo => (FileType::Fifo, None),
             Special::Socket => (FileType::Socket, None),
         };
-        let mut draft = self.draft(file_type, new)?;
+        let mut prepared = self.prepare_inode(file_type, new)?;
         if let Some((major, minor)) = device {
             if major >= 1 << 12 || minor >= 1 << 20 {
                 return Err(Error::invalid(format_args!("the device number {major}:{minor}")));
             }
-            draft.raw.set_rdev(major, minor);
+            prepared.raw.set_rdev(major, minor);
         }
-        self.make(name, draft)
+        self.make(name, prepared)
     }
 
-    /// Returns the draft of a new inode in this directory, with one link.
-    fn draft(&self, file_type: FileType, new: &NewInode) -> Result<Draft<'static>> {
+    /// Prepares an inode for this directory, with one link.
+    fn prepare_inode(&self, file_type: FileType, new: &NewInode) -> Result<PreparedInode<'static>> {
         // Checked here for the access control list. The insertion checks again that this is a directory.
         self.dir()?;
         let (mode, gid, flags) = {
@@ -189,17 +189,17 @@ impl Node {
         (raw.atime, raw.mtime, raw.ctime, raw.crtime) = (now, now, now, now);
         let InheritedAcl { permissions, xattrs } = self.inherit(&raw, new.umask)?;
         raw.mode = raw.mode & !0o777 | permissions;
-        Ok(Draft { raw, xattrs, contents: Contents::Nothing })
+        Ok(PreparedInode { raw, xattrs, contents: Contents::Nothing })
     }
 
-    /// Returns the draft of a whiteout, which a rename may put in the place of the old name: a character device 0:0.
-    pub(super) fn draft_whiteout(&self, new: &NewInode) -> Result<Draft<'static>> {
-        let mut draft = self.draft(FileType::CharDevice, &new.permissions(0))?;
-        draft.raw.set_rdev(0, 0);
-        Ok(draft)
+    /// Prepares a whiteout, which a rename may put in the place of the old name: a character device 0:0.
+    pub(super) fn prepare_whiteout(&self, new: &NewInode) -> Result<PreparedInode<'static>> {
+        let mut prepared = self.prepare_inode(FileType::CharDevice, &new.permissions(0))?;
+        prepared.raw.set_rdev(0, 0);
+        Ok(prepared)
     }
 
-    fn make(&self, name: &[u8], draft: Draft<'_>) -> Result<Node> {
+    fn make(&self, name: &[u8], prepared: PreparedInode<'_>) -> Result<Node> {
         check_name(name)?;
         let dir = self.dir()?;
         let _entries = self.inode.entries.write();
@@ -208,15 +208,15 @@ impl Node {
         if dir.find(name)?.is_some() {
             return Err(Error::Exists(printable(name)));
         }
-        let is_dir = matches!(draft.contents, Contents::Directory);
+        let is_dir = matches!(prepared.contents, Contents::Directory);
         if is_dir {
             dir.check_subdirs()?;
         }
         let insertion = dir.plan_insertion(name)?;
-        let credits = insertion.credits()? + draft.credits();
+        let credits = insertion.credits()? + prepared.credits();
         let inode = self.engine.with_space(|| {
             self.engine.transact(credits, |handle| {
-                let inode = self.new_child(handle, &insertion, &draft)?;
+                let inode = self.new_child(handle, &insertion, &prepared)?;
                 insertion.apply(handle, inode.ino(), inode.file_type())?;
                 if is_dir {
                     dir.add_subdir();
@@ -233,10 +233,10 @@ impl Node {
         &self,
         handle: &Handle<'_>,
         insertion: &Insertion<'_>,
-        draft: &Draft<'_>,
+        prepared: &PreparedInode<'_>,
     ) -> Result<Arc<Inode>> {
         insertion.allocate(handle)?;
-        match self.new_nameless(handle, draft) {
+        match self.new_nameless(handle, prepared) {
             Ok(inode) => Ok(inode),
             Err(error) => {
                 insertion.free_blocks(handle)?;
@@ -246,13 +246,17 @@ impl Node {
     }
 
     /// Allocates an inode and its first block, for an entry that the caller adds to this directory. Without space, allocates nothing.
-    pub(super) fn new_nameless(&self, handle: &Handle<'_>, draft: &Draft<'_>) -> Result<Arc<Inode>> {
+    pub(super) fn new_nameless(
+        &self,
+        handle: &Handle<'_>,
+        prepared: &PreparedInode<'_>,
+    ) -> Result<Arc<Inode>> {
         let engine = &self.engine;
-        let is_dir = matches!(draft.contents, Contents::Directory);
+        let is_dir = matches!(prepared.contents, Contents::Directory);
         let (ino, table_block) = engine.allocator.allocate_inode(handle, self.ino(), is_dir)?;
-        let inode = engine.new_inode(ino, draft.raw.clone(), table_block)?;
-        let attributes = draft.xattrs.apply(engine, handle, &inode);
-        if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, draft.contents)) {
+        let inode = engine.new_inode(ino, prepared.raw.clone(), table_block)?;
+        let attributes = prepared.xattrs.apply(engine, handle, &inode);
+        if let Err(error) = attributes.and_then(|()| self.write_contents(handle, &inode, prepared.contents)) {
             self.undo(handle, &inode, is_dir)?;
             return Err(error);
         }

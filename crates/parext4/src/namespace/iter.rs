@@ -16,7 +16,7 @@ use crate::sync::Arc;
 
 /// A directory that is listed, and its path.
 #[derive(Debug)]
-struct Listed {
+struct ListedDir {
     dir: Node,
     path: Arc<DirPath>,
 }
@@ -34,7 +34,7 @@ struct Listed {
 /// ```
 #[derive(Debug)]
 pub struct ReadDir {
-    listed: Arc<Listed>,
+    listed: Arc<ListedDir>,
     batch: std::vec::IntoIter<DirItem>,
     /// The cookie of the last entry that was returned.
     returned: u64,
@@ -74,7 +74,7 @@ impl ReadDir {
 
     fn with_path(dir: Node, path: Arc<DirPath>) -> Result<Self> {
         dir.dir()?;
-        let listed = Arc::new(Listed { dir, path });
+        let listed = Arc::new(ListedDir { dir, path });
         Ok(Self { listed, batch: Vec::new().into_iter(), returned: 0, after: 0, ended: false })
     }
 
@@ -166,7 +166,7 @@ impl Iterator for ReadDir {
 /// ```
 #[derive(Clone, Debug)]
 pub struct DirEntry {
-    listed: Arc<Listed>,
+    listed: Arc<ListedDir>,
     item: DirItem,
 }
 

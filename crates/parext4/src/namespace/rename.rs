@@ -8,7 +8,7 @@
 
 mod written;
 
-use super::create::Draft;
+use super::create::PreparedInode;
 use super::insert::Insertion;
 use super::links::{DROP_CREDITS, drop_all_links, drop_link, lock_losing_link};
 use super::lock::lock_all;
@@ -294,7 +294,7 @@ impl Rename<'_> {
             new_dir.check_subdirs()?;
         }
         let insertion: Insertion<'_> = new_dir.plan_insertion(self.new_name)?;
-        let whiteout = self.draft_whiteout()?;
+        let whiteout = self.prepare_whiteout()?;
         let credits = insertion.credits()? + RENAME_CREDITS + credits_of(whiteout.as_ref());
         engine.with_space(|| {
             engine.transact(credits, |handle| {
@@ -328,7 +328,7 @@ impl Rename<'_> {
             }
             _ => {}
         }
-        let (engine, whiteout) = (&self.old_dir.engine, self.draft_whiteout()?);
+        let (engine, whiteout) = (&self.old_dir.engine, self.prepare_whiteout()?);
         let credits = RENAME_CREDITS + DROP_CREDITS + credits_of(whiteout.as_ref());
         let _links = lock_losing_link(victim)?;
         engine.with_space(|| {
@@ -348,12 +348,16 @@ impl Rename<'_> {
         })
     }
 
-    fn draft_whiteout(&self) -> Result<Option<Draft<'static>>> {
-        self.whiteout.map(|owner| self.old_dir.draft_whiteout(owner)).transpose()
+    fn prepare_whiteout(&self) -> Result<Option<PreparedInode<'static>>> {
+        self.whiteout.map(|owner| self.old_dir.prepare_whiteout(owner)).transpose()
     }
 
-    fn make_whiteout(&self, handle: &Handle<'_>, draft: Option<&Draft<'_>>) -> Result<Option<Arc<Inode>>> {
-        draft.map(|draft| self.old_dir.new_nameless(handle, draft)).transpose()
+    fn make_whiteout(
+        &self,
+        handle: &Handle<'_>,
+        prepared: Option<&PreparedInode<'_>>,
+    ) -> Result<Option<Arc<Inode>>> {
+        prepared.map(|prepared| self.old_dir.new_nameless(handle, prepared)).transpose()
     }
 
     /// Removes the old name, or replaces it with the whiteout, after the new one was added. Points a moved directory's `..` at its new
@@ -423,8 +427,8 @@ impl Rename<'_> {
     }
 }
 
-fn credits_of(whiteout: Option<&Draft<'_>>) -> u32 {
-    whiteout.map_or(0, Draft::credits)
+fn credits_of(whiteout: Option<&PreparedInode<'_>>) -> u32 {
+    whiteout.map_or(0, PreparedInode::credits)
 }
 
 /// Returns true if `dir` is `ancestor` or below it.

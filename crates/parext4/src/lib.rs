@@ -131,7 +131,7 @@ pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevic
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use policy::{Policy, ResearchOptions, SplitAt};
-pub use stats::{Admissions, Explanation, Party, Stats};
+pub use stats::{Admissions, Contender, Explanation, Stats};
 #[cfg(all(debug_assertions, not(shuttle)))]
 #[doc(hidden)]
 pub use sync::delay_steps;

@@ -9,7 +9,7 @@ use super::Admission;
 use crate::inode::Inode;
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::stats::{ActiveOperation, ActiveOperations, Explanation, Party};
+use crate::stats::{ActiveOperation, ActiveOperations, Contender, Explanation};
 use crate::sync::Arc;
 
 impl Node {
@@ -20,7 +20,7 @@ impl Node {
         admission: &Admission,
     ) -> Option<ActiveOperation<&ActiveOperations>> {
         let present = self.engine.usage.active(&self.inode.usage)?;
-        Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
+        Some(ActiveOperation::enter(present, admission.range, contender(operation, admission)))
     }
 
     /// Like [`enter`](Self::enter), for operations that outlive the call.
@@ -31,7 +31,7 @@ impl Node {
     ) -> Option<ActiveOperation<OperationsOf>> {
         self.engine.usage.active(&self.inode.usage)?;
         let present = OperationsOf(Arc::clone(&self.inode));
-        Some(ActiveOperation::enter(present, admission.range, party(operation, admission)))
+        Some(ActiveOperation::enter(present, admission.range, contender(operation, admission)))
     }
 
     /// Records a wait, and explains it if `here` is an entry that [`enter`](Self::enter) returned.
@@ -44,7 +44,7 @@ impl Node {
         let Some(here) = here else { return };
         let wait = Explanation {
             ino: self.ino(),
-            waiter: here.party,
+            waiter: here.contender,
             holder: here.holder,
             whole_file: self.engine.policy.locks_whole_file(),
             waited,
@@ -55,8 +55,8 @@ impl Node {
     }
 }
 
-fn party(operation: Operation, admission: &Admission) -> Party {
-    Party { operation, reason: admission.reason, exclusive: admission.mode == Mode::Exclusive }
+fn contender(operation: Operation, admission: &Admission) -> Contender {
+    Contender { operation, reason: admission.reason, exclusive: admission.mode == Mode::Exclusive }
 }
 
 /// The active operations of a file. The value keeps the inode alive, and is created only if waits are explained.

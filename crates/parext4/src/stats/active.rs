@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use rangelock::ByteRange;
 
-use super::explanation::Party;
+use super::explanation::Contender;
 use super::waits::Waits;
 use crate::sync::Mutex;
 use crate::sync::Rank;
@@ -34,7 +34,7 @@ struct ActiveList {
 struct ActiveEntry {
     number: u64,
     range: ByteRange,
-    party: Party,
+    contender: Contender,
 }
 
 /// An active operation, until it is dropped. `P` is its reference to the operations of the file.
@@ -43,9 +43,9 @@ struct ActiveEntry {
 pub(crate) struct ActiveOperation<P: Deref<Target = ActiveOperations>> {
     operations: P,
     number: u64,
-    pub party: Party,
+    pub contender: Contender,
     /// The first operation with a conflicting range when this one was entered.
-    pub holder: Option<Party>,
+    pub holder: Option<Contender>,
 }
 
 impl ActiveOperations {
@@ -56,18 +56,19 @@ impl ActiveOperations {
 
 impl<P: Deref<Target = ActiveOperations>> ActiveOperation<P> {
     /// Enters an operation that is about to request `range`.
-    pub(crate) fn enter(operations: P, range: ByteRange, party: Party) -> Self {
+    pub(crate) fn enter(operations: P, range: ByteRange, contender: Contender) -> Self {
         let mut active = operations.active.lock();
-        let conflicts =
-            |entry: &&ActiveEntry| (party.exclusive || entry.party.exclusive) && entry.range.overlaps(&range);
-        let holder = active.entries.iter().find(conflicts).map(|entry| entry.party);
+        let conflicts = |entry: &&ActiveEntry| {
+            (contender.exclusive || entry.contender.exclusive) && entry.range.overlaps(&range)
+        };
+        let holder = active.entries.iter().find(conflicts).map(|entry| entry.contender);
         let number = active.next;
         active.next += 1;
         if active.entries.len() < MAX_ACTIVE {
-            active.entries.push(ActiveEntry { number, range, party });
+            active.entries.push(ActiveEntry { number, range, contender });
         }
         drop(active);
-        Self { operations, number, party, holder }
+        Self { operations, number, contender, holder }
     }
 }
 
@@ -89,8 +90,8 @@ mod tests {
         exclusive: bool,
     ) -> ActiveOperation<&ActiveOperations> {
         let operation = Operation::Write { offset: start, end };
-        let party = Party { operation, reason: Reason::Read, exclusive };
-        ActiveOperation::enter(operations, ByteRange::new(start, end), party)
+        let contender = Contender { operation, reason: Reason::Read, exclusive };
+        ActiveOperation::enter(operations, ByteRange::new(start, end), contender)
     }
 
     #[test]
@@ -98,12 +99,12 @@ mod tests {
         let operations = ActiveOperations::new();
         let first = enter(&operations, 0, 10, false);
         let second = enter(&operations, 5, 20, true);
-        assert_eq!(second.holder, Some(first.party));
+        assert_eq!(second.holder, Some(first.contender));
         assert_eq!(enter(&operations, 0, 5, false).holder, None, "shared with shared");
         assert_eq!(enter(&operations, 20, 30, true).holder, None, "elsewhere");
-        assert_eq!(enter(&operations, 0, 30, false).holder, Some(second.party));
+        assert_eq!(enter(&operations, 0, 30, false).holder, Some(second.contender));
         drop(first);
-        assert_eq!(enter(&operations, 0, 30, true).holder, Some(second.party));
+        assert_eq!(enter(&operations, 0, 30, true).holder, Some(second.contender));
     }
 
     #[test]

@@ -16,10 +16,10 @@ pub struct Explanation {
     /// The inode of the file.
     pub ino: InodeNo,
     /// The operation that waited.
-    pub waiter: Party,
+    pub waiter: Contender,
     /// The first operation before it with a conflicting range, whether that was held or waited for. `None` if that operation
     /// was just ending, or if more than 256 operations were under way on the file.
-    pub holder: Option<Party>,
+    pub holder: Option<Contender>,
     /// The policy makes operations hold the whole file.
     pub whole_file: bool,
     /// How long it waited.
@@ -30,10 +30,10 @@ pub struct Explanation {
     pub total: Duration,
 }
 
-/// An operation, with the reason and the mode of its range.
+/// An operation that contends for a range with another: it waits for the range, or it has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Party {
+pub struct Contender {
     /// The operation.
     pub operation: Operation,
     /// The reason for its range.
@@ -44,10 +44,10 @@ pub struct Party {
 
 impl Explanation {
     /// Writes the reason for which the waiter conflicts with `holder`.
-    fn cause(&self, holder: &Party, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn cause(&self, holder: &Contender, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (waiter, other) = (&self.waiter, WithArticle(holder.operation));
         if self.whole_file {
-            let how = |party: &Party| if party.exclusive { "exclusively" } else { "shared" };
+            let how = |contender: &Contender| if contender.exclusive { "exclusively" } else { "shared" };
             write!(f, "it {}, for which it must hold the file {}; ", waiter.reason, how(waiter))?;
             return write!(f, "{other} held it {}, because it {}", how(holder), holder.reason);
         }
@@ -121,11 +121,11 @@ impl fmt::Display for WithArticle {
 mod tests {
     use super::*;
 
-    const fn write(offset: u64, end: u64, reason: Reason) -> Party {
-        Party { operation: Operation::Write { offset, end }, reason, exclusive: true }
+    const fn write(offset: u64, end: u64, reason: Reason) -> Contender {
+        Contender { operation: Operation::Write { offset, end }, reason, exclusive: true }
     }
 
-    fn text(waiter: Party, holder: Option<Party>, whole_file: bool) -> String {
+    fn text(waiter: Contender, holder: Option<Contender>, whole_file: bool) -> String {
         let waited = Duration::from_micros(230);
         let ino = InodeNo(12);
         Explanation { ino, waiter, holder, whole_file, waited, times: 1, total: waited }.to_string()
@@ -141,7 +141,7 @@ mod tests {
              its block was being initialised by a write of 1 KiB at 12 KiB"
         );
         let read = Operation::Read { offset: 512, end: 1 << 20 };
-        let read = Party { operation: read, reason: Reason::Read, exclusive: false };
+        let read = Contender { operation: read, reason: Reason::Read, exclusive: false };
         assert!(text(first, Some(read), false).ends_with("in use by a read of 1023.5 KiB at 512 B"));
         let over = write(15 << 10, 17 << 10, Reason::Overwrite);
         assert!(text(read, Some(over), false).ends_with(
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn whole_files_in_words() {
         let appends = write(4096, 8192, Reason::Extends);
-        let overwrites = Party { exclusive: false, ..write(0, 512, Reason::Overwrite) };
+        let overwrites = Contender { exclusive: false, ..write(0, 512, Reason::Overwrite) };
         assert!(text(appends, Some(overwrites), true).ends_with(
             "it grows the file, for which it must hold the file exclusively; \
              a write of 512 B at 0 B held it shared, because it overwrites written blocks"
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn many_waits_are_one_explanation() {
         let cut = Operation::SetLen { size: 4096 };
-        let cut = Party { operation: cut, reason: Reason::SetsSize, exclusive: true };
+        let cut = Contender { operation: cut, reason: Reason::SetsSize, exclusive: true };
         let (waited, total) = (Duration::from_millis(2), Duration::from_millis(5));
         let ino = InodeNo(12);
         let three =

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) use active::{ActiveOperation, ActiveOperations};
 pub(crate) use counters::Record;
-pub use explanation::{Explanation, Party};
+pub use explanation::{Contender, Explanation};
 pub(crate) use usage::{FileUsage, VolumeUsage};
 
 use crate::operation::Reason;

@@ -46,13 +46,13 @@ mod tests {
 
     use super::*;
     use crate::operation::{Operation, Reason};
-    use crate::stats::Party;
+    use crate::stats::Contender;
 
     #[test]
     fn the_longest_stands_for_those_with_its_reasons() {
         let waits = Waits::new();
         let wait = |size: u64, reason: Reason, ms: u64| {
-            let waiter = Party { operation: Operation::SetLen { size }, reason, exclusive: true };
+            let waiter = Contender { operation: Operation::SetLen { size }, reason, exclusive: true };
             let waited = Duration::from_millis(ms);
             let ino = InodeNo(12);
             Explanation { ino, waiter, holder: None, whole_file: false, waited, times: 1, total: waited }

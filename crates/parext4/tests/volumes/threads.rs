@@ -58,7 +58,7 @@ const _: () = {
     shared::<Stats>();
     shared::<Admissions>();
     shared::<Explanation>();
-    shared::<Party>();
+    shared::<Contender>();
     shared::<Operation>();
     shared::<Reason>();
     shared::<Policy>();

@@ -134,34 +134,34 @@ pub(crate) struct Failures {
     /// Number of failures, times two. The lowest bit is set if the last failure was reported.
     count: AtomicU32,
     /// Number of failures whose pages are dirty again.
-    settled: AtomicU32,
+    redirtied: AtomicU32,
     last: Mutex<Option<Error>>,
 }
 
 impl Failures {
-    const HEARD: u32 = 1;
+    const REPORTED: u32 = 1;
 
     fn new() -> Self {
-        Self { count: AtomicU32::new(0), settled: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
+        Self { count: AtomicU32::new(0), redirtied: AtomicU32::new(0), last: Mutex::new(Rank::Leaf, None) }
     }
 
     /// Records a failure, then runs `dirties`, which makes its pages dirty again.
     pub(crate) fn add_before(&self, error: Error, dirties: impl FnOnce()) {
         self.add(error);
         dirties();
-        self.settled.fetch_add(1, Ordering::Release);
+        self.redirtied.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the number of failures if the pages of all of them are dirty again.
-    pub(crate) fn settled(&self) -> Option<u32> {
-        let settled = self.settled.load(Ordering::Acquire);
+    pub(crate) fn all_redirtied(&self) -> Option<u32> {
+        let redirtied = self.redirtied.load(Ordering::Acquire);
         // Counted modulo 2^31, like the failures.
-        let settled = settled & (u32::MAX >> 1);
-        (self.begun() == settled).then_some(settled)
+        let redirtied = redirtied & (u32::MAX >> 1);
+        (self.count() == redirtied).then_some(redirtied)
     }
 
     /// Returns the number of failures.
-    pub(crate) fn begun(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire) >> 1
     }
 
@@ -169,14 +169,14 @@ impl Failures {
     fn add(&self, error: Error) {
         let mut last = self.last.lock();
         *last = Some(error);
-        let next = |count: u32| Some((count & !Self::HEARD).wrapping_add(2));
+        let next = |count: u32| Some((count & !Self::REPORTED).wrapping_add(2));
         let _ = self.count.fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
     /// Returns the position at which a new handle begins: before the last failure if no handle has reported it, else after it.
     pub(crate) fn now(&self) -> u32 {
         let count = self.count.load(Ordering::Acquire);
-        if count & Self::HEARD == 0 && count > 0 { count.wrapping_sub(2) | Self::HEARD } else { count }
+        if count & Self::REPORTED == 0 && count > 0 { count.wrapping_sub(2) | Self::REPORTED } else { count }
     }
 
     /// Returns the last failure if one occurred since the handle with position `since` last checked.
@@ -186,7 +186,7 @@ impl Failures {
             return Ok(());
         }
         let last = self.last.lock();
-        let count = self.count.fetch_or(Self::HEARD, Ordering::AcqRel) | Self::HEARD;
+        let count = self.count.fetch_or(Self::REPORTED, Ordering::AcqRel) | Self::REPORTED;
         let before = since.swap(count, Ordering::AcqRel);
         // Another thread with the same handle may have reported it first.
         if before >> 1 == count >> 1 { Ok(()) } else { last.clone().map_or(Ok(()), Err) }

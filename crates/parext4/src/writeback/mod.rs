@@ -70,12 +70,12 @@ impl Node {
     fn write_back_pages(&self, pages: Range<u32>, how: AcquireMode<'_>) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         loop {
-            let failures = cached.failures.settled();
+            let failures = cached.failures.all_redirtied();
             self.write_back_once(cached, pages.clone(), how)?;
             when_planted!(Fault::SyncUnwaited, return Ok(()));
             cached.pages.wait_write_back(pages.clone());
             // Pages that another thread failed to write are dirty again, so this thread retries them.
-            let none_failed = failures == Some(cached.failures.begun()) && self.engine.health.check().is_ok();
+            let none_failed = failures == Some(cached.failures.count()) && self.engine.health.check().is_ok();
             let seen = none_failed || !cached.pages.has_dirty(pages.clone());
             if guarded!(Fault::FailureUnseen, seen, true) {
                 return Ok(());

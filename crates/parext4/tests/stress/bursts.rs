@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parext4::{Device, File, Policy, ResearchOptions, Volume, VolumeOptions};
 
-use super::calls::{Call, FRONT, Made, Model, Outcome, Way, describe, explained, tags};
+use super::calls::{Call, CompletedCall, FRONT, Model, Outcome, Way, describe, explained, tags};
 use super::one_file::{FILE, ROUND, ROUND_OPERATIONS, bytes, offset, overwrites};
 use testkit::device::{HookedDevice, SplitRequests};
 use testkit::history::{Clock, Effect, Log};
@@ -90,7 +90,7 @@ impl Bursts<'_> {
     fn burst(&self, rng: &mut Rng, model: &mut Model) {
         let size = FRONT + model.len() as u64;
         let begin = Barrier::new(CALLERS);
-        let made: Vec<Vec<Made>> = std::thread::scope(|scope| {
+        let made: Vec<Vec<CompletedCall>> = std::thread::scope(|scope| {
             let begin = &begin;
             let call = |nth: usize| {
                 let calls: Vec<_> = (0..CALLS).map(|_| self.choose(rng, size)).collect();
@@ -115,10 +115,10 @@ impl Bursts<'_> {
         *model = after;
     }
 
-    fn make(&self, nth: usize, call: Call) -> Made {
+    fn make(&self, nth: usize, call: Call) -> CompletedCall {
         let start = self.clock.tick();
         let outcome = self.watchdog.watch(self.slot + nth, || call.make(&self.file));
-        Made { call, start, end: self.clock.tick(), outcome }
+        CompletedCall { call, start, end: self.clock.tick(), outcome }
     }
 
     /// Returns a call on a file of `size` sectors.

@@ -53,9 +53,9 @@ pub(crate) enum Outcome {
     Refused,
 }
 
-/// A call that was made between two moments.
+/// A call that has returned, with the moments before and after it.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct CompletedCall {
     pub call: Call,
     pub start: u64,
     pub end: u64,
@@ -205,9 +205,9 @@ fn filled(number: u64, sectors: u64) -> Vec<u8> {
     data
 }
 
-impl Made {
+impl CompletedCall {
     /// Returns the call; for an append, the write that it became.
-    fn settled(&self) -> Call {
+    fn resolved(&self) -> Call {
         match (self.call, &self.outcome) {
             (Call::Append { sectors, number, way }, &Outcome::At(first)) => {
                 Call::Write { first, sectors, number, way }
@@ -231,13 +231,13 @@ impl Made {
     /// they are done, or as data of a call concurrent with the append, which takes effect first then.
     fn leads_on(&self, model: &mut Model, burst: &Burst<'_>, left: &[&[Self]]) -> bool {
         if let Outcome::At(place) = self.outcome {
-            let settled = self.settled();
-            let (at, end) = (place - FRONT, settled.end() - FRONT);
+            let resolved = self.resolved();
+            let (at, end) = (place - FRONT, resolved.end() - FRONT);
             let mut there = (0..).zip(model.iter()).filter(|&(sector, _)| (at..end).contains(&sector));
             let free = there.all(|(_, tag)| tag.is_none_or(|(number, _)| burst.has_beside(self, number)));
             let size = FRONT + model.len() as u64;
             let follows = place <= size || burst.has_announced(self, size, place, left);
-            return free && follows && settled.apply(model) == Outcome::Done;
+            return free && follows && resolved.apply(model) == Outcome::Done;
         }
         self.is_refused_write() || self.call.apply(model) == self.outcome
     }
@@ -245,19 +245,19 @@ impl Made {
 
 /// Returns true if the calls of several threads, each thread's in order, lead from one model to the other in some
 /// order. No call comes before one that had ended when it began.
-pub(crate) fn explained(before: &Model, threads: &[&[Made]], after: &Model) -> bool {
+pub(crate) fn explained(before: &Model, threads: &[&[CompletedCall]], after: &Model) -> bool {
     Burst { threads, after }.leads_on(before, threads)
 }
 
 /// All calls of a burst, and the final contents.
 struct Burst<'a> {
-    threads: &'a [&'a [Made]],
+    threads: &'a [&'a [CompletedCall]],
     after: &'a Model,
 }
 
 impl Burst<'_> {
     /// Returns true if the calls in `left` can follow a model.
-    fn leads_on(&self, model: &Model, left: &[&[Made]]) -> bool {
+    fn leads_on(&self, model: &Model, left: &[&[CompletedCall]]) -> bool {
         let Some(first_over) = left.iter().filter_map(|made| made.first()).map(|made| made.end).min() else {
             return model == self.after;
         };
@@ -273,31 +273,32 @@ impl Burst<'_> {
         })
     }
 
-    fn all(&self) -> impl Iterator<Item = &Made> {
+    fn all(&self) -> impl Iterator<Item = &CompletedCall> {
         self.threads.iter().copied().flatten()
     }
 
     /// Returns true if the numbered write was concurrent with `made`.
-    fn has_beside(&self, made: &Made, number: u64) -> bool {
+    fn has_beside(&self, made: &CompletedCall, number: u64) -> bool {
         self.all().any(|other| other.call.number() == Some(number) && at_once(other, made))
     }
 
     /// Returns true if an earlier operation announced that a file of `size` would end at `place`: a call in flight, a
     /// refused write, or appends that claimed the range before it and moved when the size was set.
-    fn has_announced(&self, made: &Made, size: u64, place: u64, left: &[&[Made]]) -> bool {
+    fn has_announced(&self, made: &CompletedCall, size: u64, place: u64, left: &[&[CompletedCall]]) -> bool {
         let refused = self.all().filter(|other| other.is_refused_write()).map(|other| other.call.end());
         let under_way = left.iter().copied().flatten().filter(|other| other.start < made.end);
         let ends: Vec<u64> =
-            refused.chain(under_way.map(|other| other.settled().end())).chain([size]).collect();
-        let voided =
-            |other: &&Made| !std::ptr::eq(*other, made) && self.is_voided(other) && at_once(other, made);
-        let claims: Vec<u64> = self.all().filter(voided).map(Made::appended).collect();
+            refused.chain(under_way.map(|other| other.resolved().end())).chain([size]).collect();
+        let voided = |other: &&CompletedCall| {
+            !std::ptr::eq(*other, made) && self.is_voided(other) && at_once(other, made)
+        };
+        let claims: Vec<u64> = self.all().filter(voided).map(CompletedCall::appended).collect();
         ends_before(&ends, place, &claims)
     }
 
     /// Returns true if `made` is an append that may have claimed another offset before the size was set.
-    fn is_voided(&self, made: &Made) -> bool {
-        let sets_size = |other: &Made| {
+    fn is_voided(&self, made: &CompletedCall) -> bool {
+        let sets_size = |other: &CompletedCall| {
             matches!(other.call, Call::SetLen { .. } | Call::Collapse { .. } | Call::Insert { .. })
         };
         made.appended() > 0 && self.all().any(|other| sets_size(other) && at_once(other, made))
@@ -313,7 +314,7 @@ fn ends_before(ends: &[u64], place: u64, claims: &[u64]) -> bool {
 }
 
 /// Returns true if two calls were concurrent.
-fn at_once(one: &Made, other: &Made) -> bool {
+fn at_once(one: &CompletedCall, other: &CompletedCall) -> bool {
     one.start < other.end && other.start < one.end
 }
 

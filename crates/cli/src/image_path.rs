@@ -66,18 +66,18 @@ impl ImagePath {
 
 impl fmt::Display for ImagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        InImage { image: &self.image, path: &self.path }.fmt(f)
+        PathInImage { image: &self.image, path: &self.path }.fmt(f)
     }
 }
 
 /// An absolute path inside an image, for messages.
 #[derive(Clone, Copy, Debug)]
-pub struct InImage<'a> {
+pub struct PathInImage<'a> {
     pub image: &'a Path,
     pub path: &'a Path,
 }
 
-impl fmt::Display for InImage<'_> {
+impl fmt::Display for PathInImage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.image.display(), self.path.display())
     }

@@ -11,7 +11,7 @@ use parext4::{FileType, Metadata, Node, NodeId, Timestamp, Volume};
 use serde_json::{Value, json};
 
 use crate::image;
-use crate::image_path::{ImagePath, InImage};
+use crate::image_path::{ImagePath, PathInImage};
 use crate::output::{self, Output};
 use crate::tree::{self, Visited};
 use crate::{json, mode};
@@ -128,7 +128,7 @@ impl<'a> Lister<'a> {
             // The listed directory is below, or is, the directory above the next one.
             path = next.path(path);
             let path = Path::new(&path);
-            let name = || InImage { image: &self.args.path.image, path }.to_string();
+            let name = || PathInImage { image: &self.args.path.image, path }.to_string();
             let dir = volume.node(next.dir).with_context(name)?;
             visited.enter(&dir).with_context(name)?;
             if self.args.recursive && !self.args.json {

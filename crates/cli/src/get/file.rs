@@ -23,7 +23,7 @@ pub struct FileJob {
 
 impl Job for FileJob {
     type Copy = FileCopy;
-    type Kept = ();
+    type State = ();
 
     fn start(self, (): &mut ()) -> Result<Option<FileCopy>> {
         let open = || {

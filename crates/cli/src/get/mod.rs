@@ -16,7 +16,7 @@ use parext4::{FileType, Volume};
 use serde_json::Value;
 
 use crate::image;
-use crate::image_path::{ImagePath, InImage, means_contents};
+use crate::image_path::{ImagePath, PathInImage, means_contents};
 use crate::progress::Progress;
 use crate::{json, transfer};
 use walk::Walker;
@@ -64,7 +64,7 @@ impl Shared {
         } else {
             self.source.path.join(below)
         };
-        InImage { image: &self.source.image, path: &path }.to_string()
+        PathInImage { image: &self.source.image, path: &path }.to_string()
     }
 }
 

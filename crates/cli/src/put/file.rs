@@ -49,20 +49,20 @@ impl FileJob {
         if let Some(slot) = &self.slot {
             let _ = slot.set(node.id());
         }
-        let made = Made { job: self, file: DirectFile::new(node)?, size: metadata.len() };
-        Ok(FileCopy { made, source, metadata })
+        let created = CreatedFile { job: self, file: DirectFile::new(node)?, size: metadata.len() };
+        Ok(FileCopy { created, source, metadata })
     }
 }
 
 /// A file in the volume that is not complete.
-pub struct Made {
+pub struct CreatedFile {
     job: FileJob,
     pub file: DirectFile,
     /// The size of the source when it was opened. Data that is appended to the source later is not copied.
     pub size: u64,
 }
 
-impl Made {
+impl CreatedFile {
     /// Counts `len` bytes that were written; fails with the error of the write, if there is one.
     pub fn written(&self, result: parext4::Result<u64>, len: usize) -> Result<()> {
         result.with_context(|| self.job.shared.name(&self.job.place.path))?;
@@ -88,7 +88,7 @@ impl Made {
 
 /// A file that is being copied.
 pub struct FileCopy {
-    pub made: Made,
+    pub created: CreatedFile,
     source: fs::File,
     pub metadata: fs::Metadata,
 }
@@ -97,13 +97,13 @@ impl FileCopy {
     /// Returns true if the file is small and has no holes, because it occupies no fewer blocks than its size. Such files are
     /// written together.
     pub fn is_small(&self) -> bool {
-        let size = self.made.size;
+        let size = self.created.size;
         size > 0 && size <= SMALL as u64 && self.metadata.blocks() >= size.div_ceil(BLOCK)
     }
 
     /// Reads `bytes` of the source at `offset`.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        let source = &self.made.job.source;
+        let source = &self.created.job.source;
         self.source.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 anyhow::anyhow!("{}: was cut while it was copied", source.display())
@@ -113,15 +113,15 @@ impl FileCopy {
     }
 
     pub fn copy_xattrs(&self) -> Result<()> {
-        let job = &self.made.job;
-        xattrs::copy(&Source::File(&self.source, &job.source), self.made.file.node(), &job.shared.progress)
+        let job = &self.created.job;
+        xattrs::copy(&Source::File(&self.source, &job.source), self.created.file.node(), &job.shared.progress)
             .with_context(|| job.shared.name(&job.place.path))
     }
 }
 
 impl Copy for FileCopy {
     fn size(&self) -> u64 {
-        self.made.size
+        self.created.size
     }
 
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
@@ -134,19 +134,19 @@ impl Copy for FileCopy {
         match data {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL) => Ok(Some(from..self.made.size)),
-            Err(error) => Err(error).with_context(|| self.made.job.source.display().to_string()),
+            Err(Errno::INVAL) => Ok(Some(from..self.created.size)),
+            Err(error) => Err(error).with_context(|| self.created.job.source.display().to_string()),
         }
     }
 
     fn copy(&self, offset: u64, len: usize, buffer: &mut [u8]) -> Result<()> {
         let bytes = &mut buffer[..len];
         self.read(bytes, offset)?;
-        self.made.written(self.made.file.write_at(bytes, offset).map(|()| len as u64), len)
+        self.created.written(self.created.file.write_at(bytes, offset).map(|()| len as u64), len)
     }
 
     fn finish(&self) -> Result<()> {
         self.copy_xattrs()?;
-        self.made.finish(&attributes::all(&self.metadata))
+        self.created.finish(&attributes::all(&self.metadata))
     }
 }

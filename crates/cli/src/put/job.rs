@@ -8,7 +8,7 @@ use crate::transfer::Job;
 
 impl Job for FileJob {
     type Copy = FileCopy;
-    type Kept = SmallFiles;
+    type State = SmallFiles;
 
     fn start(self, small: &mut SmallFiles) -> Result<Option<FileCopy>> {
         let copy = self.open()?;

@@ -19,7 +19,7 @@ use parext4::Volume;
 use serde_json::Value;
 
 use crate::image;
-use crate::image_path::{ImagePath, InImage};
+use crate::image_path::{ImagePath, PathInImage};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 use crate::{json, transfer};
@@ -69,7 +69,7 @@ struct Shared {
 impl Shared {
     /// Returns the name of a path inside the image, for messages.
     fn name(&self, path: &Path) -> String {
-        InImage { image: &self.image, path }.to_string()
+        PathInImage { image: &self.image, path }.to_string()
     }
 }
 
@@ -87,8 +87,8 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
         Arc::new(Shared { progress: Progress::new(args.quiet), durable, image: args.dest.image.clone() });
     let targets = target::find(volume, &args.src, &args.dest)?;
     let mut walker = Walker::new(Arc::clone(&shared));
-    let kept = || SmallFiles::new(volume);
-    transfer::run(threads, kept, |jobs| {
+    let state = || SmallFiles::new(volume);
+    transfer::run(threads, state, |jobs| {
         targets.into_iter().try_for_each(|(source, target)| walker.copy(jobs, source, target))
     })?;
     walker.finish(volume)?;

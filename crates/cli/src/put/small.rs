@@ -9,8 +9,8 @@ use parext4::{AlignedBuf, Completion, IoFlags, IoQueue, IoRequest, SetAttributes
 use slab::Slab;
 
 use super::attributes;
-use super::file::{FileCopy, Made, SMALL};
-use crate::transfer::{GRAIN, Kept};
+use super::file::{CreatedFile, FileCopy, SMALL};
+use crate::transfer::{GRAIN, WorkerState};
 
 /// Bytes of small files that are submitted together.
 const GATHERED: usize = 1 << 20;
@@ -25,7 +25,7 @@ const DEPTH: u32 = 32;
 
 /// A small file that was read and is not yet submitted.
 struct Small {
-    made: Made,
+    created: CreatedFile,
     attributes: SetAttributes,
     /// The contents are the first `len` bytes.
     buf: AlignedBuf,
@@ -34,7 +34,7 @@ struct Small {
 
 /// A small file that is being written.
 struct Writing {
-    made: Made,
+    created: CreatedFile,
     attributes: SetAttributes,
     len: usize,
 }
@@ -99,11 +99,11 @@ impl SmallFiles {
     /// Begins to write what is gathered.
     fn submit(&mut self) -> Result<()> {
         self.bytes = 0;
-        for Small { made, attributes, buf, len } in self.gathered.drain(..) {
+        for Small { created, attributes, buf, len } in self.gathered.drain(..) {
             let entry = self.writing.vacant_entry();
             let (token, write) = (entry.key() as u64, IoRequest::Write { buf, len, offset: 0 });
-            self.queue.submit(&made.file, write, token, IoFlags::new());
-            entry.insert(Writing { made, attributes, len });
+            self.queue.submit(&created.file, write, token, IoFlags::new());
+            entry.insert(Writing { created, attributes, len });
         }
         self.harvest(false)
     }
@@ -119,10 +119,11 @@ impl SmallFiles {
     fn harvest(&mut self, wait: bool) -> Result<()> {
         self.queue.harvest(wait, &mut self.done)?;
         for completion in self.done.drain(..) {
-            let Writing { made, attributes, len } = self.writing.remove(usize::try_from(completion.token)?);
+            let Writing { created, attributes, len } =
+                self.writing.remove(usize::try_from(completion.token)?);
             completion.buf.into_iter().for_each(|buf| self.buffers.put(buf));
-            made.written(completion.result, len)?;
-            made.finish(&attributes)?;
+            created.written(completion.result, len)?;
+            created.finish(&attributes)?;
         }
         Ok(())
     }
@@ -130,14 +131,14 @@ impl SmallFiles {
 
 /// Reads all of a small file, and closes it.
 fn read(copy: FileCopy, buffers: &mut Buffers) -> Result<Small> {
-    let len = usize::try_from(copy.made.size)?;
+    let len = usize::try_from(copy.created.size)?;
     let mut buf = buffers.take(len);
     copy.read(&mut buf[..len], 0)?;
     copy.copy_xattrs()?;
-    Ok(Small { attributes: attributes::all(&copy.metadata), made: copy.made, buf, len })
+    Ok(Small { attributes: attributes::all(&copy.metadata), created: copy.created, buf, len })
 }
 
-impl Kept for SmallFiles {
+impl WorkerState for SmallFiles {
     fn finish(mut self) -> Result<()> {
         self.submit()?;
         self.complete(0)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use parext4::{Error, FileType, Node, Volume};
 
-use crate::image_path::{ImagePath, InImage, means_contents};
+use crate::image_path::{ImagePath, PathInImage, means_contents};
 
 /// The target of one source.
 pub enum Target {
@@ -39,7 +39,7 @@ pub fn find<'a>(
     };
     let ends_in_slash = dest.as_os_str().as_bytes().ends_with(b"/");
     ensure!(!ends_in_slash || source.is_dir(), "{target}: no such directory");
-    let parent_name = || InImage { image: &target.image, path: parent }.to_string();
+    let parent_name = || PathInImage { image: &target.image, path: parent }.to_string();
     let parent = volume.resolve(parent).with_context(parent_name)?;
     let target = Target::Entry { parent, name: name.as_bytes().to_vec(), path: dest.clone() };
     Ok(vec![(source, target)])

@@ -20,19 +20,19 @@ pub trait Job: Send {
     /// The file once it is open.
     type Copy: Copy;
     /// State that a thread keeps from one job to the next.
-    type Kept: Kept;
+    type State: WorkerState;
 
-    /// Opens source and destination. Returns `None` if `kept` copies the file.
-    fn start(self, kept: &mut Self::Kept) -> Result<Option<Self::Copy>>;
+    /// Opens source and destination. Returns `None` if `state` copies the file.
+    fn start(self, state: &mut Self::State) -> Result<Option<Self::Copy>>;
 }
 
 /// State that a thread keeps from one job to the next.
-pub trait Kept {
+pub trait WorkerState {
     /// Completes the files that are left, after the thread's last job.
     fn finish(self) -> Result<()>;
 }
 
-impl Kept for () {
+impl WorkerState for () {
     fn finish(self) -> Result<()> {
         Ok(())
     }
@@ -55,11 +55,11 @@ impl<J> Submit<'_, J> {
     }
 }
 
-/// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `kept` of its own. Returns when all are
+/// Runs `produce`, and the jobs that it submits on `threads` threads, each with a `state` of its own. Returns when all are
 /// done, or with the first failure.
 pub fn run<J: Job>(
     threads: usize,
-    kept: impl Fn() -> J::Kept + Sync,
+    state: impl Fn() -> J::State + Sync,
     produce: impl FnOnce(&Submit<'_, J>) -> Result<()>,
 ) -> Result<()> {
     let threads = threads.max(1);
@@ -76,8 +76,8 @@ pub fn run<J: Job>(
                 failure: &failure,
                 buffer: AlignedBuf::zeroed(CHUNK),
             };
-            let kept = &kept;
-            scope.spawn(move || worker.run(kept()));
+            let state = &state;
+            scope.spawn(move || worker.run(state()));
         }
         // Only the workers keep the queues open.
         drop((job_queue, help_queue, ask));
@@ -99,18 +99,18 @@ struct Worker<'a, J: Job> {
 }
 
 impl<J: Job> Worker<'_, J> {
-    fn run(mut self, mut kept: J::Kept) {
+    fn run(mut self, mut state: J::State) {
         loop {
             select_biased! {
                 recv(self.help) -> file => if let Ok(file) = file { self.copy(&file) },
                 recv(self.jobs) -> job => match job {
-                    Ok(job) => self.start(job, &mut kept),
+                    Ok(job) => self.start(job, &mut state),
                     Err(_) => break,
                 },
             }
         }
         if self.failure.get().is_none()
-            && let Err(error) = kept.finish()
+            && let Err(error) = state.finish()
         {
             self.fail(error);
         }
@@ -121,11 +121,11 @@ impl<J: Job> Worker<'_, J> {
         }
     }
 
-    fn start(&mut self, job: J, kept: &mut J::Kept) {
+    fn start(&mut self, job: J, state: &mut J::State) {
         if self.failure.get().is_some() {
             return;
         }
-        match job.start(kept) {
+        match job.start(state) {
             Ok(None) => {}
             Ok(Some(copy)) => {
                 let file = Arc::new(Chunks::new(copy));

@@ -7,16 +7,16 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The operations of one thread, or of all threads.
+/// Statistics of the operations of one thread, or of all threads.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct OpStats {
     pub ops: u64,
     pub bytes: u64,
     /// Nanoseconds of each operation, from submission to harvest.
     latency: Histogram<u64>,
 }
 
-impl Tally {
+impl OpStats {
     pub fn new() -> Result<Self> {
         const LONGEST: u64 = 1_000_000_000_000;
         let latency = Histogram::new_with_bounds(1, LONGEST, 2).context("making a histogram")?;
@@ -30,7 +30,7 @@ impl Tally {
         self.latency.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the tally without the times of single operations.
+    /// Returns the statistics without the times of single operations.
     pub fn without_latencies(self) -> Result<Self> {
         Ok(Self { ops: self.ops, bytes: self.bytes, ..Self::new()? })
     }
@@ -46,7 +46,7 @@ impl Tally {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub tally: Tally,
+    pub stats: OpStats,
     pub elapsed: Duration,
     /// Operations per second of each job until its end; empty if jobs are not measured separately.
     pub job_rates: Vec<f64>,
@@ -58,16 +58,16 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the result of a single job whose extents are not counted.
-    pub fn of_one_job(tally: Tally, elapsed: Duration, cpu: Duration) -> Self {
-        Self { tally, elapsed, job_rates: Vec::new(), cpu, extents: None }
+    pub fn of_one_job(stats: OpStats, elapsed: Duration, cpu: Duration) -> Self {
+        Self { stats, elapsed, job_rates: Vec::new(), cpu, extents: None }
     }
 
     pub fn iops(&self) -> f64 {
-        self.tally.ops as f64 / self.elapsed.as_secs_f64()
+        self.stats.ops as f64 / self.elapsed.as_secs_f64()
     }
 
     pub fn mib_s(&self) -> f64 {
-        self.tally.bytes as f64 / self.elapsed.as_secs_f64() / f64::from(1 << 20)
+        self.stats.bytes as f64 / self.elapsed.as_secs_f64() / f64::from(1 << 20)
     }
 
     /// Returns the operations per second of the slowest job and of the fastest job.
@@ -79,17 +79,17 @@ impl Outcome {
 
     /// Returns the microseconds of CPU time per operation.
     pub fn cpu_us_per_op(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.tally.ops.max(1) as f64
+        self.cpu.as_secs_f64() * 1e6 / self.stats.ops.max(1) as f64
     }
 
     /// Returns true if the times of single operations are known.
     pub fn has_latency(&self) -> bool {
-        !self.tally.latency.is_empty()
+        !self.stats.latency.is_empty()
     }
 
     /// Returns a percentile of the latency in microseconds.
     pub fn latency_us(&self, percentile: f64) -> f64 {
-        self.tally.latency.value_at_percentile(percentile) as f64 / 1e3
+        self.stats.latency.value_at_percentile(percentile) as f64 / 1e3
     }
 
     /// Returns the fields for a JSON object.
@@ -97,10 +97,10 @@ impl Outcome {
         json!({
             "iops": self.iops(),
             "mib_s": self.mib_s(),
-            "ops": self.tally.ops,
+            "ops": self.stats.ops,
             "seconds": self.elapsed.as_secs_f64(),
             "latency_us": {
-                "mean": self.tally.latency.mean() / 1e3,
+                "mean": self.stats.latency.mean() / 1e3,
                 "p50": self.latency_us(50.0),
                 "p90": self.latency_us(90.0),
                 "p99": self.latency_us(99.0),
@@ -119,7 +119,7 @@ impl Outcome {
     pub fn print(&self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let (iops, mib_s, seconds) = (self.iops(), self.mib_s(), self.elapsed.as_secs_f64());
-        writeln!(out, "{iops:.0} IOPS, {mib_s:.1} MiB/s: {} operations in {seconds:.2} s", self.tally.ops)?;
+        writeln!(out, "{iops:.0} IOPS, {mib_s:.1} MiB/s: {} operations in {seconds:.2} s", self.stats.ops)?;
         let [p50, p90, p99, most] = [50.0, 90.0, 99.0, 100.0].map(|percentile| self.latency_us(percentile));
         writeln!(out, "latency in us: 50 % {p50:.0}, 90 % {p90:.0}, 99 % {p99:.0}, longest {most:.0}")?;
         if let Some((slowest, fastest)) = self.slowest_and_fastest() {

@@ -12,7 +12,7 @@ use super::access_order::{AccessOrder, Io, Kind};
 use super::job::{Files, Job, PUNCHED};
 use super::job_files::{HolePuncher, JobFiles};
 use super::lockstep::{Lockstep, Member};
-use super::outcome::{Outcome, Tally};
+use super::outcome::{OpStats, Outcome};
 use super::submitter::Submitter;
 use crate::interrupt;
 
@@ -37,7 +37,7 @@ pub fn run(job: &Job, files: &dyn JobFiles) -> Result<Outcome> {
     let lockstep = job.in_step.then(|| Lockstep::new(workers.len()));
     let ready = Barrier::new(workers.len() + 1);
     let punchers = punchers(job, files)?;
-    let (tallies, cpu) = std::thread::scope(|scope| {
+    let (per_thread, cpu) = std::thread::scope(|scope| {
         let run = &run;
         let punching: Vec<_> =
             punchers.into_iter().map(|puncher| scope.spawn(|| run.stop_if_err(puncher.drive(run)))).collect();
@@ -62,25 +62,25 @@ pub fn run(job: &Job, files: &dyn JobFiles) -> Result<Outcome> {
             std::thread::sleep(job.ramp);
             cpu = cpu_time();
         }
-        let tallies: Vec<Result<(Tally, Range<Instant>)>> = threads.into_iter().map(joined).collect();
+        let per_thread: Vec<Result<(OpStats, Range<Instant>)>> = threads.into_iter().map(joined).collect();
         run.stop();
         let punched: Result<Vec<()>> = punching.into_iter().map(joined).collect();
-        let tallies = punched.and(tallies.into_iter().collect::<Result<Vec<_>>>());
-        (tallies, cpu_time().saturating_sub(cpu))
+        let per_thread = punched.and(per_thread.into_iter().collect::<Result<Vec<_>>>());
+        (per_thread, cpu_time().saturating_sub(cpu))
     });
     interrupt::check()?;
-    let (mut tally, mut elapsed, mut job_rates) = (Tally::new()?, Duration::ZERO, Vec::new());
-    let tallies = tallies?;
+    let (mut stats, mut elapsed, mut job_rates) = (OpStats::new()?, Duration::ZERO, Vec::new());
+    let per_thread = per_thread?;
     // This thread may wake from the barrier after the workers.
-    let start = tallies.iter().map(|(_, time)| time.start).min();
-    for (one, time) in &tallies {
-        tally.merge(one)?;
+    let start = per_thread.iter().map(|(_, time)| time.start).min();
+    for (one, time) in &per_thread {
+        stats.merge(one)?;
         let took = start.map_or(Duration::ZERO, |start| time.end - start);
         job_rates.push(one.ops as f64 / took.as_secs_f64());
         elapsed = elapsed.max(took);
     }
-    ensure!(tally.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
-    Ok(Outcome { tally, elapsed, job_rates, cpu, extents: None })
+    ensure!(stats.ops > 0, "no operation ended within the time measured; give it a longer --runtime");
+    Ok(Outcome { stats, elapsed, job_rates, cpu, extents: None })
 }
 
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
@@ -161,8 +161,8 @@ impl Run<'_> {
 impl Worker {
     /// Keeps all slots full until the run is over. Returns the operations after the ramp, and their time. Reads the clock once
     /// for each batch of completed operations.
-    fn drive(mut self, run: &Run<'_>, mut member: Option<Member<'_>>) -> Result<(Tally, Range<Instant>)> {
-        let mut tally = Tally::new()?;
+    fn drive(mut self, run: &Run<'_>, mut member: Option<Member<'_>>) -> Result<(OpStats, Range<Instant>)> {
+        let mut stats = OpStats::new()?;
         let mut now = Instant::now();
         let begin = now + run.job.ramp;
         let end = begin + run.job.runtime;
@@ -187,7 +187,7 @@ impl Worker {
                     self.sync(&mut free)?;
                     now = Instant::now();
                 }
-                return Ok((tally, begin..now.max(begin)));
+                return Ok((stats, begin..now.max(begin)));
             }
             let old = free.len();
             self.submitter.harvest(&mut free)?;
@@ -196,7 +196,7 @@ impl Worker {
             if now >= begin {
                 for &slot in &free[old..] {
                     let (start, len) = started[slot];
-                    tally.add(len, now - start);
+                    stats.add(len, now - start);
                 }
             }
             if member.as_mut().is_some_and(|member| member.advance(free.len() - old)) {
@@ -204,7 +204,7 @@ impl Worker {
             }
             // A job that waited for the slowest job from the ramp until after the end has counted no operation yet. It runs on
             // until it has, so that each job has a rate.
-            over = over || run.is_stopped() || (now >= end && tally.ops > 0);
+            over = over || run.is_stopped() || (now >= end && stats.ops > 0);
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn run(target: &dyn Target, job: &Job) -> Result<Outcome> {
     let files = target.prepare(job)?;
     let mut outcome = runner::run(job, &*files)?;
     if job.layout == Layout::Append {
-        outcome.extents = files.extents()?.map(|found| (found, ideal_extents(job, outcome.tally.bytes)));
+        outcome.extents = files.extents()?.map(|found| (found, ideal_extents(job, outcome.stats.bytes)));
     }
     Ok(outcome)
 }

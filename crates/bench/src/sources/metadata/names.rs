@@ -83,7 +83,7 @@ impl Names {
         };
         sync(root)?;
         let mut outcome = runner::run(&self.job(files), &laid)?;
-        outcome.tally.bytes = 0;
+        outcome.stats.bytes = 0;
         Ok(outcome)
     }
 

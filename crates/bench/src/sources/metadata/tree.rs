@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::source_tree::{self, SourceFile};
 use super::{git, sync};
 use crate::interrupt;
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::{OpStats, Outcome};
 use crate::runner::cpu_time;
 
 /// The task with the tree.
@@ -49,24 +49,24 @@ impl Tree {
     /// Runs on an empty file system that is mounted on `root`. The files stay there.
     pub fn run(&self, root: &Path) -> Result<Outcome> {
         let sources: Vec<SourceFile> = source_tree::tree(self.files).collect();
-        let (mut tally, cpu, start) = (Tally::new()?, cpu_time(), Instant::now());
-        unpack(&sources, root, &mut tally)?;
+        let (mut stats, cpu, start) = (OpStats::new()?, cpu_time(), Instant::now());
+        unpack(&sources, root, &mut stats)?;
         sync(root)?;
-        let unpacked = Outcome::of_one_job(tally, start.elapsed(), cpu_time().saturating_sub(cpu));
+        let unpacked = Outcome::of_one_job(stats, start.elapsed(), cpu_time().saturating_sub(cpu));
         match self.task {
             TreeTask::Unpack => Ok(unpacked),
             TreeTask::Git => {
                 let start = Instant::now();
                 git::keep(&root.join(&sources[0].dir))?;
-                let tally = unpacked.tally.without_latencies()?;
-                Ok(Outcome::of_one_job(tally, start.elapsed(), Duration::ZERO))
+                let stats = unpacked.stats.without_latencies()?;
+                Ok(Outcome::of_one_job(stats, start.elapsed(), Duration::ZERO))
             }
         }
     }
 }
 
 /// Makes directories and files with their contents and times.
-fn unpack(sources: &[SourceFile], root: &Path, tally: &mut Tally) -> Result<()> {
+fn unpack(sources: &[SourceFile], root: &Path, stats: &mut OpStats) -> Result<()> {
     // A time other than the present, which new files have anyway.
     let modified = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30));
     let mut dir = None;
@@ -84,7 +84,7 @@ fn unpack(sources: &[SourceFile], root: &Path, tally: &mut Tally) -> Result<()> 
             file.set_times(modified)
         };
         write().with_context(|| path.display().to_string())?;
-        tally.add(source.contents.len() as u64, now.elapsed());
+        stats.add(source.contents.len() as u64, now.elapsed());
     }
     Ok(())
 }

@@ -71,6 +71,14 @@ pub fn write_back_turn(volume: &Volume, pages: u32) -> Result<bool> {
     volume.engine.write_back_some(Duration::ZERO, pages)
 }
 
+/// Takes the file off the list of dirty files if it is clean, as a write-back thread does after its turn.
+pub fn unlist_if_clean(file: &DirectFile) {
+    let node = file.node();
+    if let Some(cached) = node.inode.cached() {
+        node.engine.dirty.remove_if_clean(&node.inode, cached);
+    }
+}
+
 /// Returns a page cache with `frames` frames and `nodes` nodes for the trees of its files. A tree needs 10 free nodes to
 /// grow.
 #[must_use]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::dirty_files::{Wakes, WriterSlot};
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::fault::{Fault, when_planted};
 use crate::inode::{Cached, Inode};
 use crate::node::Node;
 use crate::sync::{Arc, yield_now};
@@ -28,6 +29,8 @@ impl Engine {
     /// Adds the file to the dirty files, if it is not listed. Must be called after a page became dirty. A thread that writes to
     /// a page that another thread dirtied calls this as well, because the other thread may not have called it yet.
     pub(crate) fn note_dirty(self: &Arc<Self>, inode: &Arc<Inode>, cached: &Cached) {
+        // Long enough for a check of the list.
+        when_planted!(Fault::ListedByChecks, (0..30).for_each(|_| yield_now()));
         if cached.must_list() {
             let is_first = self.dirty.add(inode, cached);
             if let Some(threads) = &self.dirty.threads {

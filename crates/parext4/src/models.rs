@@ -10,7 +10,9 @@ use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::Result;
 use crate::file::DirectFile;
-pub use crate::page_cache::{FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageLookup, WriteBack};
+pub use crate::page_cache::{
+    FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageIndex, PageLookup, PageRange, WriteBack,
+};
 use crate::volume::Volume;
 
 /// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's writes make the tree
@@ -93,7 +95,7 @@ pub fn with_no_frame_left(volume: &Volume, work: impl FnOnce()) {
         Ok(PageLookup::Vacant(fill)) => Some(fill),
         _ => None,
     };
-    let fills: Vec<Fill<'_>> = (0..).map_while(claim).collect();
+    let fills: Vec<Fill<'_>> = (0..).map(PageIndex).map_while(claim).collect();
     work();
     drop(fills);
 }

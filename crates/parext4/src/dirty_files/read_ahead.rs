@@ -4,11 +4,11 @@
 //! passes that as a function. The threads are apart from the flush threads, because writing back may take long.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Weak;
 use std::thread::JoinHandle;
 
 use crate::inode::Inode;
+use crate::page_cache::PageRange;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads;
 
@@ -35,7 +35,7 @@ pub(crate) struct ReadAheadQueue {
 struct State {
     started: bool,
     stopped: bool,
-    requests: VecDeque<(Arc<Inode>, Range<u32>)>,
+    requests: VecDeque<(Arc<Inode>, PageRange)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -46,19 +46,18 @@ impl ReadAheadThreads {
         &self,
         engine: &Arc<E>,
         inode: &Arc<Inode>,
-        pages: Range<u32>,
+        pages: PageRange,
         run: fn(&Weak<E>, &ReadAheadQueue),
     ) {
         let mut state = self.queue.state.lock();
         if state.stopped {
             return;
         }
-        for start in pages.clone().step_by(PAGES_PER_REQUEST as usize) {
-            if state.requests.len() == MAX_QUEUED {
-                break;
-            }
-            let end = start.saturating_add(PAGES_PER_REQUEST).min(pages.end);
-            state.requests.push_back((Arc::clone(inode), start..end));
+        let mut rest = pages;
+        while !rest.is_empty() && state.requests.len() < MAX_QUEUED {
+            let part = rest.take(PAGES_PER_REQUEST);
+            rest = PageRange::new(part.end(), pages.end());
+            state.requests.push_back((Arc::clone(inode), part));
             self.queue.changed.notify_one();
         }
         if !std::mem::replace(&mut state.started, true) {
@@ -91,7 +90,7 @@ impl Default for ReadAheadQueue {
 
 impl ReadAheadQueue {
     /// Returns the next pages to read. Blocks while the queue is empty. Returns `None` if the thread must end.
-    pub(crate) fn next(&self) -> Option<(Arc<Inode>, Range<u32>)> {
+    pub(crate) fn next(&self) -> Option<(Arc<Inode>, PageRange)> {
         let mut state = self.state.lock();
         while !state.stopped && state.requests.is_empty() {
             self.changed.wait(&mut state);

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::fault::{Fault, guarded};
-use crate::page_cache::FilePages;
+use crate::page_cache::{FilePages, PageIndex, PageRange};
 use crate::sync::Mutex;
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -19,7 +19,7 @@ pub(crate) struct Cached {
     /// Number of threads that write back pages of the file. Pages in write-back may count as clean.
     writing: AtomicU32,
     /// The page at which the next turn of write-back begins.
-    pub cursor: AtomicU32,
+    cursor: AtomicU32,
     /// Blocks that dirty pages have reserved and that are not allocated yet. `st_blocks` counts them, as on the kernel's ext4,
     /// so that write-back does not change it.
     delayed: AtomicU64,
@@ -46,6 +46,17 @@ impl Cached {
             cursor: AtomicU32::new(0),
             delayed: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the page at which the next turn of write-back begins.
+    pub(crate) fn cursor(&self) -> PageIndex {
+        PageIndex(self.cursor.load(Ordering::Relaxed))
+    }
+
+    /// Makes the next turn of write-back begin at `next`. Returns false if another thread has moved the cursor away from `from`.
+    pub(crate) fn advance_cursor(&self, from: PageIndex, next: PageIndex) -> bool {
+        let (from, next) = (from.get(), next.get());
+        self.cursor.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Counts blocks that were reserved for dirty pages.
@@ -92,8 +103,9 @@ impl Cached {
     pub(crate) fn has_work(&self) -> bool {
         // Most dirty pages of a large file follow the page at which the next turn begins. The count is loaded last, because a
         // thread raises it before it begins the write-back of dirty pages.
-        let next = self.cursor.load(Ordering::Relaxed);
-        let is_dirty = self.pages.has_dirty(next..u32::MAX) || self.pages.has_dirty(0..next);
+        let next = self.cursor();
+        let is_dirty = self.pages.has_dirty(PageRange::starting_at(next))
+            || self.pages.has_dirty(PageRange::ALL.before(next));
         is_dirty || self.writing.load(Ordering::SeqCst) > 0
     }
 
@@ -229,7 +241,9 @@ mod tests {
     #[test]
     fn a_file_that_is_not_in_the_list_is_listed_by_no_check() {
         let cached = Cached::new(FilePages::new(&PageCache::new(1 << 20)));
-        let Ok(PageLookup::Vacant(fill)) = cached.pages.claim(0) else { panic!("the page is missing") };
+        let Ok(PageLookup::Vacant(fill)) = cached.pages.claim(PageIndex::ZERO) else {
+            panic!("the page is missing")
+        };
         drop(fill.finish(1, 0));
         assert!(!cached.unlist(), "the file is dirty");
         assert!(cached.must_list(), "the writer lists the file");

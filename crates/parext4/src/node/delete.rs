@@ -11,6 +11,7 @@ use crate::engine::{Engine, Orphans};
 use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::Inode;
+use crate::page_cache::PageRange;
 use crate::sync::Arc;
 use crate::sync::{Rank, hold};
 
@@ -24,7 +25,7 @@ impl Engine {
         let _held = hold(Rank::Range);
         // No user is left, but a background thread may be freeing its preallocated blocks.
         let alone = Hold::new(inode.ranges.exclusive(ByteRange::ALL));
-        self.discard_pages(inode, alone.pages(self, inode, 0..u32::MAX, Mode::Exclusive));
+        self.discard_pages(inode, alone.pages(self, inode, PageRange::ALL, Mode::Exclusive));
         if inode.has_body() {
             self.free_tail(inode, BlockRange::ALL)?;
         }

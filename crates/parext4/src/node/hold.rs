@@ -1,14 +1,14 @@
 //! A held range of a file, as proof for functions that rely on it.
 
 use std::marker::PhantomData;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
 use rangelock::{ByteRange, Guard, Mode, RangeLock};
 
 use super::Node;
 use crate::engine::Engine;
 use crate::inode::Inode;
-use crate::page_cache::PAGE;
+use crate::page_cache::PageRange;
 use crate::policy::Policy;
 
 /// A held range of one file. Functions that rely on it borrow it.
@@ -50,12 +50,12 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
         &self,
         engine: &Engine,
         inode: &Inode,
-        pages: Range<u32>,
+        pages: PageRange,
         mode: Mode,
     ) -> HeldPages<'_> {
-        let byte_of = |page: u32| u64::from(page) * PAGE as u64;
-        self.check(engine, inode, (byte_of(pages.start), byte_of(pages.end)), mode);
-        HeldPages { start: pages.start, end: pages.end, hold: PhantomData }
+        let bytes = pages.bytes();
+        self.check(engine, inode, (bytes.start, bytes.end), mode);
+        HeldPages { pages, hold: PhantomData }
     }
 
     #[inline]
@@ -75,26 +75,24 @@ impl<L: Deref<Target = RangeLock>> Hold<L> {
 /// Pages of one file whose bytes a [`Hold`] covers. Functions that write back or drop pages get them in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPages<'h> {
-    start: u32,
-    end: u32,
+    pages: PageRange,
     hold: PhantomData<&'h ()>,
 }
 
 impl HeldPages<'_> {
     /// All pages, without a hold: what a planted fault uses in place of pages that are held.
-    pub(crate) const UNHELD: Self = Self { start: 0, end: u32::MAX, hold: PhantomData };
+    pub(crate) const UNHELD: Self = Self { pages: PageRange::ALL, hold: PhantomData };
 
-    /// Returns the indexes of the pages.
+    /// Returns the range of the pages.
     #[inline]
-    pub(crate) fn range(self) -> Range<u32> {
-        self.start..self.end
+    pub(crate) fn range(self) -> PageRange {
+        self.pages
     }
 
     /// Returns the pages of `part`, all of which are among these.
     #[inline]
-    pub(crate) fn part(self, part: Range<u32>) -> Self {
-        let is_part = part.is_empty() || self.start <= part.start && part.end <= self.end;
-        debug_assert!(is_part, "pages {:?} are held, not {part:?}", self.range());
-        Self { start: part.start, end: part.end, hold: PhantomData }
+    pub(crate) fn part(self, part: PageRange) -> Self {
+        debug_assert!(self.pages.covers(part), "pages {} are held, not {part}", self.pages);
+        Self { pages: part, hold: PhantomData }
     }
 }

@@ -11,18 +11,19 @@ const FILES: usize = 3;
 #[derive(Clone, Debug)]
 enum Step {
     /// Claims a page, fills it or changes a byte, and marks units dirty, with a reservation.
-    Write(usize, u32, u8, u8),
-    Get(usize, u32),
-    GiveUp(usize, u32),
+    Write(usize, PageIndex, u8, u8),
+    Get(usize, PageIndex),
+    GiveUp(usize, PageIndex),
     /// Writes back the first dirty page at or after an index.
-    WriteBack(usize, u32, bool),
-    Discard(usize, u32, u32),
+    WriteBack(usize, PageIndex, bool),
+    Discard(usize, PageIndex, u32),
     Reopen(usize),
 }
 
 /// Indices that are close together and far apart.
-fn index() -> impl Strategy<Value = u32> {
-    prop_oneof![0..100_u32, (0..40_u32).prop_map(|nth| nth * 4096), Just(u32::MAX - 1)]
+fn index() -> impl Strategy<Value = PageIndex> {
+    let index = prop_oneof![0..100_u32, (0..40_u32).prop_map(|nth| nth * 4096), Just(u32::MAX - 1)];
+    index.prop_map(PageIndex)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,13 +39,13 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The pages that must be present: the dirty pages of a file, with their byte, dirty and reserved units.
-type Dirty = BTreeMap<u32, (u8, u8)>;
+type Dirty = BTreeMap<PageIndex, (u8, u8)>;
 
 /// A file, the pages of it that must be in the cache, and the contents of its device.
 struct CheckedFile {
     pages: FilePages,
     dirty: Dirty,
-    content: HashMap<u32, u8>,
+    content: HashMap<PageIndex, u8>,
 }
 
 impl CheckedFile {
@@ -52,11 +53,11 @@ impl CheckedFile {
         Self { pages: FilePages::new(cache), dirty: Dirty::new(), content: HashMap::new() }
     }
 
-    fn content(&self, index: u32) -> u8 {
+    fn content(&self, index: PageIndex) -> u8 {
         self.content.get(&index).copied().unwrap_or(0)
     }
 
-    fn write(&mut self, index: u32, byte: u8, units: u8) {
+    fn write(&mut self, index: PageIndex, byte: u8, units: u8) {
         let page = match self.pages.claim(index) {
             Ok(PageLookup::Present(page)) => page,
             Ok(PageLookup::Vacant(fill)) => {
@@ -76,16 +77,16 @@ impl CheckedFile {
         }
     }
 
-    fn get(&self, index: u32) {
+    fn get(&self, index: PageIndex) {
         match self.pages.get(index) {
             Some(page) => assert_eq!(read(&page), self.content(index)),
             None => assert!(!self.dirty.contains_key(&index), "a dirty page is gone"),
         }
     }
 
-    fn write_back(&mut self, from: u32, ok: bool) {
+    fn write_back(&mut self, from: PageIndex, ok: bool) {
         let first = self.dirty.range(from..).find(|(_, marks)| marks.0 != 0).map(|(&index, _)| index);
-        assert_eq!(self.pages.next_dirty(from, 1).map(|run| run.start), first);
+        assert_eq!(self.pages.next_dirty(from, 1).map(PageRange::start), first);
         let Some(index) = first else { return };
         let (dirty, reserved) = self.dirty[&index];
         let write_back = self.pages.get(index).unwrap().begin_write_back().unwrap();
@@ -97,10 +98,10 @@ impl CheckedFile {
     }
 
     /// Discards pages, dirty or not. Their next fill is from the device, without the discarded changes.
-    fn discard(&mut self, from: u32, len: u32) {
+    fn discard(&mut self, from: PageIndex, len: u32) {
         let range = from..from.saturating_add(len);
         let reserved: u32 = self.dirty.range(range.clone()).map(|(_, marks)| marks.1.count_ones()).sum();
-        assert_eq!(self.pages.discard(range.clone()), u64::from(reserved));
+        assert_eq!(self.pages.discard(PageRange::new(range.start, range.end)), u64::from(reserved));
         self.dirty.retain(|index, _| !range.contains(index));
         assert!(self.pages.next_present(range.start).is_none_or(|next| next >= range.end));
     }

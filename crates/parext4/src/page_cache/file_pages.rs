@@ -6,12 +6,11 @@
 //! Invariant: a page that a look-up returns belongs to this file. A leaf may be freed and reused by another file during a
 //! look-up, so the leaf's key is checked after the pin.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
 use super::nodes::{LeafKey, SLOTS, Slot};
 use super::page::{Fill, Page};
+use super::page_index::{PageIndex, PageRange};
 use super::runs::{DirtyRuns, RunFinder, RunLimits};
 use super::state::PageState;
 use super::tree::PageTree;
@@ -20,7 +19,7 @@ use crate::fault::{Fault, guarded};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, spin};
 
-/// The pages of one file by index, which is the file offset divided by the page size. Dropping this discards all pages.
+/// The pages of one file by index. Dropping this discards all pages.
 #[derive(Debug)]
 pub struct FilePages {
     cache: Arc<PageCache>,
@@ -45,7 +44,7 @@ impl FilePages {
 
     /// Returns a page that has contents, and counts an access to it. Does not block.
     #[inline]
-    pub fn get(&self, index: u32) -> Option<Page<'_>> {
+    pub fn get(&self, index: PageIndex) -> Option<Page<'_>> {
         let leaf = self.tree.leaf(&self.cache.nodes, index)?;
         let page = self.pin(leaf, index, true)?;
         self.cache.counters.hit();
@@ -54,17 +53,17 @@ impl FilePages {
 
     /// Prefetches the page's cache lines, while the caller acquires its range.
     #[inline]
-    pub fn prefetch(&self, index: u32) {
+    pub fn prefetch(&self, index: PageIndex) {
         let Some(leaf) = self.tree.leaf(&self.cache.nodes, index) else { return };
         // Acquire: the frame's memory is mapped.
-        let state = PageState(self.cache.nodes.slot(leaf, index).word.load(Ordering::Acquire));
+        let state = PageState(self.cache.nodes.page_slot(leaf, index).word.load(Ordering::Acquire));
         if state.is_present() {
             self.cache.prefetch(state.frame());
         }
     }
 
     /// Returns a page that has contents, without counting an access. For another part of a page that was just found.
-    pub fn peek(&self, index: u32) -> Option<Page<'_>> {
+    pub fn peek(&self, index: PageIndex) -> Option<Page<'_>> {
         self.pin(self.tree.leaf(&self.cache.nodes, index)?, index, false)
     }
 
@@ -72,10 +71,10 @@ impl FilePages {
     ///
     /// # Errors
     /// [`NoFrame`] if all pages are dirty, reserved or in use.
-    pub fn claim(&self, index: u32) -> Result<PageLookup<'_>, NoFrame> {
+    pub fn claim(&self, index: PageIndex) -> Result<PageLookup<'_>, NoFrame> {
         loop {
             let leaf = self.leaf_or_insert(index)?;
-            let slot = self.cache.nodes.slot(leaf, index);
+            let slot = self.cache.nodes.page_slot(leaf, index);
             let state = PageState(slot.word.load(Ordering::Acquire));
             if state.is_filling() {
                 self.cache.wait_queues.wait_while(slot, PageState::is_filling);
@@ -93,30 +92,30 @@ impl FilePages {
 
     /// Returns the right to fill a page, for reading ahead. Returns `None` if the page has contents, if another thread fills
     /// it, or if there is no frame without evicting pages that were used. Does not block on a page.
-    pub fn try_claim(&self, index: u32) -> Option<Fill<'_>> {
+    pub fn try_claim(&self, index: PageIndex) -> Option<Fill<'_>> {
         let nodes = &self.cache.nodes;
         let leaf = self.tree.leaf(nodes, index).or_else(|| self.tree.leaf_or_insert(nodes, index))?;
-        let slot = nodes.slot(leaf, index);
+        let slot = nodes.page_slot(leaf, index);
         let free = slot.word.load(Ordering::Acquire) == PageState::EMPTY.0;
         if free { self.start_filling(slot, index, true).ok()? } else { None }
     }
 
     /// Returns the first run of dirty pages at or after `from`, of at most `most` pages.
     #[cfg(any(test, shuttle))]
-    pub fn next_dirty(&self, from: u32, most: u32) -> Option<Range<u32>> {
+    pub fn next_dirty(&self, from: PageIndex, most: u32) -> Option<PageRange> {
         let limits = RunLimits { pages: most, run: most, gap: 0 };
-        self.dirty_runs(from..u32::MAX, limits).into_iter().next()
+        self.dirty_runs(PageRange::starting_at(from), limits).into_iter().next()
     }
 
     /// Returns whether any of `pages` is dirty.
-    pub fn has_dirty(&self, pages: Range<u32>) -> bool {
+    pub fn has_dirty(&self, pages: PageRange) -> bool {
         let is_dirty = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).dirty() != 0;
         self.scan(pages, |_, slot| is_dirty(slot).then_some(())).is_some()
     }
 
     /// Returns the first runs of dirty pages in `pages`, in ascending order. A run begins and ends with a dirty page and may
     /// have clean pages in between.
-    pub fn dirty_runs(&self, pages: Range<u32>, limits: RunLimits) -> DirtyRuns {
+    pub fn dirty_runs(&self, pages: PageRange, limits: RunLimits) -> DirtyRuns {
         let mut finder = RunFinder::new(limits);
         self.scan(pages, |index, slot| {
             finder.visit(index, PageState(slot.word.load(Ordering::Acquire)));
@@ -127,14 +126,14 @@ impl FilePages {
 
     /// Returns the index of the first page with contents at or after `from`.
     #[cfg(any(test, shuttle))]
-    pub fn next_present(&self, from: u32) -> Option<u32> {
+    pub fn next_present(&self, from: PageIndex) -> Option<PageIndex> {
         let present = |slot: Slot<'_>| PageState(slot.word.load(Ordering::Acquire)).is_present();
-        self.scan(from..u32::MAX, |index, slot| present(slot).then_some(index))
+        self.scan(PageRange::starting_at(from), |index, slot| present(slot).then_some(index))
     }
 
     /// Removes pages, dirty or not. Blocks until they are not filled, pinned or under write-back. Returns the number of
     /// units that were reserved. The caller makes sure that no thread claims pages in the range meanwhile.
-    pub fn discard(&self, pages: Range<u32>) -> u64 {
+    pub fn discard(&self, pages: PageRange) -> u64 {
         let mut reserved = 0;
         let mut gone: SmallVec<[_; SLOTS as usize]> = SmallVec::new();
         self.scan(pages, |_, slot| {
@@ -154,7 +153,7 @@ impl FilePages {
     }
 
     /// Blocks until the write-backs that are under way in `pages` have ended.
-    pub fn wait_write_back(&self, pages: Range<u32>) {
+    pub fn wait_write_back(&self, pages: PageRange) {
         self.scan(pages, |_, slot| {
             if PageState(slot.word.load(Ordering::Acquire)).is_in_write_back() {
                 self.cache.wait_queues.wait_while(slot, PageState::is_in_write_back);
@@ -164,9 +163,9 @@ impl FilePages {
     }
 
     #[inline]
-    fn pin(&self, leaf: u32, index: u32, counts: bool) -> Option<Page<'_>> {
+    fn pin(&self, leaf: u32, index: PageIndex, counts: bool) -> Option<Page<'_>> {
         let cache = &*self.cache;
-        let slot = cache.nodes.slot(leaf, index);
+        let slot = cache.nodes.page_slot(leaf, index);
         let ours = || guarded!(Fault::PinUnchecked, cache.nodes.key(leaf) == self.tree.key(index), true);
         // This check is not needed for correctness. It loads the header's cache line while the slot's is on its way.
         if !ours() {
@@ -181,7 +180,7 @@ impl FilePages {
         ours().then_some(page)
     }
 
-    fn leaf_or_insert(&self, index: u32) -> Result<u32, NoFrame> {
+    fn leaf_or_insert(&self, index: PageIndex) -> Result<u32, NoFrame> {
         let nodes = &self.cache.nodes;
         if let Some(leaf) = self.tree.leaf(nodes, index) {
             return Ok(leaf);
@@ -200,14 +199,14 @@ impl FilePages {
     fn start_filling(
         &self,
         slot: Slot<'_>,
-        index: u32,
+        index: PageIndex,
         unused_only: bool,
     ) -> Result<Option<Fill<'_>>, NoFrame> {
         let (cache, key) = (&*self.cache, self.tree.key(index));
         if !cache.nodes.enter(slot.id.node(), key) {
             return Ok(None);
         }
-        let slot = cache.nodes.slot(slot.id.node(), index);
+        let slot = cache.nodes.page_slot(slot.id.node(), index);
         if slot.word.compare_exchange(PageState::EMPTY.0, PageState::CLAIMED.0, Ordering::AcqRel).is_err() {
             cache.release([(slot.id, None)]);
             return Ok(None);
@@ -242,16 +241,22 @@ impl FilePages {
     }
 
     /// Calls `visit` for the slots of all leaves in a range, in ascending order, until it returns a value.
-    fn scan<T>(&self, pages: Range<u32>, mut visit: impl FnMut(u32, Slot<'_>) -> Option<T>) -> Option<T> {
+    fn scan<T>(
+        &self,
+        pages: PageRange,
+        mut visit: impl FnMut(PageIndex, Slot<'_>) -> Option<T>,
+    ) -> Option<T> {
         let nodes = &self.cache.nodes;
-        let mut from = pages.start;
-        while from < pages.end {
+        let mut from = pages.start();
+        while from < pages.end() {
             let (leaf, first) = self.tree.next_leaf(nodes, from)?;
             let start = first.max(from);
-            let end = first.saturating_add(SLOTS).min(pages.end);
+            let end = first.saturating_add(SLOTS).min(pages.end());
             from = end.max(from);
             let Some(_entered) = LeafUse::new(&self.cache, leaf, self.tree.key(first)) else { continue };
-            let found = (start..end).find_map(|index| visit(index, nodes.slot(leaf, index)));
+            let found = PageRange::new(start, end)
+                .pages()
+                .find_map(|index| visit(index, nodes.page_slot(leaf, index)));
             if found.is_some() {
                 return found;
             }
@@ -265,7 +270,7 @@ impl Drop for FilePages {
         if cfg!(shuttle) && std::thread::panicking() {
             return;
         }
-        self.discard(0..u32::MAX);
+        self.discard(PageRange::ALL);
         self.tree.clear(&self.cache.nodes);
         self.cache.remove_tree(&self.tree);
     }
@@ -299,11 +304,11 @@ mod tests {
     fn a_leaf_of_other_pages_is_not_entered() {
         let cache = small();
         let file = FilePages::new(&cache);
-        let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };
+        let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(7)) else { panic!("the page is missing") };
         drop(fill.finish(1, 0));
-        let leaf = file.tree.leaf(&cache.nodes, 7).unwrap();
-        assert!(LeafUse::new(&cache, leaf, file.tree.key(700)).is_none());
-        assert!(!file.tree.prune(&cache.nodes, 7), "a leaf that is used is freed");
-        assert_eq!(file.next_dirty(0, 1), Some(7..8));
+        let leaf = file.tree.leaf(&cache.nodes, PageIndex(7)).unwrap();
+        assert!(LeafUse::new(&cache, leaf, file.tree.key(PageIndex(700))).is_none());
+        assert!(!file.tree.prune(&cache.nodes, PageIndex(7)), "a leaf that is used is freed");
+        assert_eq!(file.next_dirty(PageIndex::ZERO, 1), Some(PageRange::of_page(PageIndex(7))));
     }
 }

@@ -26,6 +26,7 @@ mod fifo;
 mod file_pages;
 mod nodes;
 mod page;
+mod page_index;
 mod runs;
 mod shrink;
 mod state;
@@ -42,6 +43,7 @@ use slab::Slab;
 pub use counters::PageCacheStats;
 pub use file_pages::{FilePages, PageLookup};
 pub use page::{Fill, Page, WriteBack};
+pub use page_index::{PageIndex, PageRange};
 pub use runs::{DirtyRuns, RunLimits};
 pub use state::PAGE;
 

@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicU64;
 use smallvec::SmallVec;
 
 use super::arena::Arena;
+use super::page_index::PageIndex;
 use crate::fault::{Fault, guarded};
 use crate::sync::Rank;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -58,12 +59,12 @@ pub(super) struct LeafKey(u64);
 
 impl LeafKey {
     /// Returns the key of the leaf of `file` that has page `index`.
-    pub fn new(file: u32, index: u32) -> Self {
+    pub fn new(file: u32, index: PageIndex) -> Self {
         debug_assert!(
             file > 0 && u64::from(file) < MAX_FILES,
             "the number of files fits the bits of a leaf key"
         );
-        Self(u64::from(file) << BASE | u64::from(index >> LEVEL))
+        Self(u64::from(file) << BASE | u64::from(index.get() >> LEVEL))
     }
 
     fn of(header: u64) -> Self {
@@ -77,8 +78,8 @@ impl LeafKey {
 
     /// Returns the index of the first page.
     #[expect(clippy::cast_possible_truncation, reason = "26 bits, shifted by 6")]
-    pub fn index(self) -> u32 {
-        ((self.0 & ((1 << BASE) - 1)) << LEVEL) as u32
+    pub fn index(self) -> PageIndex {
+        PageIndex(((self.0 & ((1 << BASE) - 1)) << LEVEL) as u32)
     }
 
     /// Returns a number that identifies the page in slot `id` of this leaf, also after the page was evicted.
@@ -92,8 +93,8 @@ impl LeafKey {
 pub(super) struct SlotId(u64);
 
 impl SlotId {
-    pub fn new(node: u32, index: u32) -> Self {
-        Self(u64::from(node) << LEVEL | u64::from(index % SLOTS))
+    fn new(node: u32, nth: u32) -> Self {
+        Self(u64::from(node) << LEVEL | u64::from(nth % SLOTS))
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a node number has 32 bits")]
@@ -188,10 +189,16 @@ impl Nodes {
         self.word(node, 0).expect("a node is mapped before its number is stored")
     }
 
-    /// Returns the slot of page or child `index` in `node`, which was allocated at least once.
+    /// Returns the slot of page `index` in its `leaf`, which was allocated at least once.
     #[inline]
-    pub fn slot(&self, node: u32, index: u32) -> Slot<'_> {
-        let id = SlotId::new(node, index);
+    pub fn page_slot(&self, leaf: u32, index: PageIndex) -> Slot<'_> {
+        self.slot(leaf, index.get())
+    }
+
+    /// Returns slot `nth`, modulo the slots of a node, of `node`, which was allocated at least once.
+    #[inline]
+    pub fn slot(&self, node: u32, nth: u32) -> Slot<'_> {
+        let id = SlotId::new(node, nth);
         Slot {
             id,
             word: self

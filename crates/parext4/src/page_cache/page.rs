@@ -9,6 +9,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::nodes::{LeafKey, Slot};
+use super::page_index::PageIndex;
 use super::state::{ALL_UNITS, PAGE, PIN, PageState, WAITERS, units};
 use super::{PageCache, bytes};
 use crate::fault::{Fault, guarded};
@@ -124,7 +125,7 @@ impl<'a> Fill<'a> {
 
     /// Returns the page's index.
     #[must_use]
-    pub fn index(&self) -> u32 {
+    pub fn index(&self) -> PageIndex {
         self.key.index() + self.slot.id.nth()
     }
 

@@ -3,14 +3,13 @@
 //! Finds the runs; does not change any page. A run continues over a limited number of clean pages between dirty ones,
 //! because a device writes one long run faster than two short ones.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
+use super::page_index::{PageIndex, PageRange};
 use super::state::PageState;
 
 /// Runs of pages, in ascending order.
-pub type DirtyRuns = SmallVec<[Range<u32>; 16]>;
+pub type DirtyRuns = SmallVec<[PageRange; 16]>;
 
 /// Limits of what [`FilePages::dirty_runs`](super::FilePages::dirty_runs) returns.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +30,12 @@ pub(super) struct RunFinder {
     /// Pages in all runs.
     pages: u32,
     /// The page after the last run and the clean pages that follow it.
-    next: u32,
+    next: PageIndex,
 }
 
 impl RunFinder {
     pub fn new(limits: RunLimits) -> Self {
-        Self { runs: DirtyRuns::new(), limits, pages: 0, next: 0 }
+        Self { runs: DirtyRuns::new(), limits, pages: 0, next: PageIndex::ZERO }
     }
 
     /// Returns true if the runs have reached the limit of pages.
@@ -45,24 +44,26 @@ impl RunFinder {
     }
 
     /// Adds a dirty page to the last run or begins a new run with it. Notes a clean page, over which a run may continue.
-    pub fn visit(&mut self, index: u32, state: PageState) {
+    pub fn visit(&mut self, index: PageIndex, state: PageState) {
         let Self { limits, pages, .. } = *self;
         let last = self.runs.last_mut().filter(|_| self.next == index);
         if state.dirty() != 0 {
             self.next = index + 1;
             match last {
-                Some(run) if index - run.start < limits.run && pages + index - run.end < limits.pages => {
-                    self.pages += index + 1 - run.end;
-                    run.end = index + 1;
+                Some(run)
+                    if index - run.start() < limits.run && pages + (index - run.end()) < limits.pages =>
+                {
+                    self.pages += index + 1 - run.end();
+                    *run = PageRange::new(run.start(), index + 1);
                 }
                 _ => {
                     self.pages += 1;
-                    self.runs.push(index..index + 1);
+                    self.runs.push(PageRange::of_page(index));
                 }
             }
         } else if let Some(run) = last
             && state.is_clean()
-            && index - run.end < limits.gap
+            && index - run.end() < limits.gap
         {
             self.next = index + 1;
         }
@@ -77,12 +78,12 @@ mod tests {
     fn runs(pages: &str, (most, run, gap): (u32, u32, u32)) -> String {
         let mut finder = RunFinder::new(RunLimits { pages: most, run, gap });
         for (index, letter) in (0..).zip(pages.chars()).filter(|&(_, letter)| letter != '.') {
-            finder.visit(index, PageState::filled(7, u8::from(letter == 'd'), 0));
+            finder.visit(PageIndex(index), PageState::filled(7, u8::from(letter == 'd'), 0));
             if finder.is_full() {
                 break;
             }
         }
-        finder.runs.iter().map(|run| format!("{}-{} ", run.start, run.end)).collect()
+        finder.runs.iter().map(|run| format!("{}-{} ", run.start(), run.end())).collect()
     }
 
     #[test]

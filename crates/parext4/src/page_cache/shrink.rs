@@ -37,14 +37,16 @@ impl PageCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FilePages, PageCache, PageLookup};
+    use super::super::{FilePages, PageCache, PageIndex, PageLookup};
 
     #[test]
     fn an_idle_cache_keeps_dirty_pages_only_and_works_on() {
         let cache = PageCache::with_capacity(5000, 256);
         let file = FilePages::new(&cache);
         let fill = |index: u32, dirty: u8, byte: u8| {
-            let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("page {index} is there") };
+            let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(index)) else {
+                panic!("page {index} is there")
+            };
             fill.write(0, &[byte; 4096]);
             drop(fill.finish(dirty, 0));
         };
@@ -59,7 +61,7 @@ mod tests {
         for index in 0..4500 {
             let mut byte = [0];
             if index % 1000 == 7 {
-                file.get(index).expect("it is dirty").read(4000, &mut byte);
+                file.get(PageIndex(index)).expect("it is dirty").read(4000, &mut byte);
                 assert_eq!(byte, [9], "page {index}");
             } else {
                 fill(index, 0, 3);

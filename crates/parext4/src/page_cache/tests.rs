@@ -12,7 +12,7 @@ pub(super) fn small() -> Arc<PageCache> {
 
 /// Returns the page, filled with its index if it was missing.
 fn use_page(file: &FilePages, index: u32) -> Page<'_> {
-    match file.claim(index).unwrap() {
+    match file.claim(PageIndex(index)).unwrap() {
         PageLookup::Present(page) => page,
         PageLookup::Vacant(fill) => {
             fill.write(0, &contents(index));
@@ -36,19 +36,21 @@ fn a_page_is_filled_once_and_found_from_then_on() {
     let cache = small();
     let (file, other) = (FilePages::new(&cache), FilePages::new(&cache));
     for index in [0, 63, 64, 4095, 4096, 1 << 18, 1 << 24, u32::MAX - 1] {
-        assert!(file.get(index).is_none());
-        let Ok(PageLookup::Vacant(fill)) = file.claim(index) else { panic!("the page is missing") };
-        assert_eq!(fill.index(), index);
+        assert!(file.get(PageIndex(index)).is_none());
+        let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(index)) else {
+            panic!("the page is missing")
+        };
+        assert_eq!(fill.index(), PageIndex(index));
         fill.write(0, &contents(index));
-        assert!(file.get(index).is_none(), "not before it is filled");
-        assert!(file.try_claim(index).is_none());
+        assert!(file.get(PageIndex(index)).is_none(), "not before it is filled");
+        assert!(file.try_claim(PageIndex(index)).is_none());
         drop(fill.finish(0, 0));
-        assert!(holds(&file.get(index).unwrap(), index));
-        assert!(matches!(file.claim(index), Ok(PageLookup::Present(_))));
-        assert!(other.get(index).is_none(), "another file's");
+        assert!(holds(&file.get(PageIndex(index)).unwrap(), index));
+        assert!(matches!(file.claim(PageIndex(index)), Ok(PageLookup::Present(_))));
+        assert!(other.get(PageIndex(index)).is_none(), "another file's");
     }
     for index in [0, 64, 4096, u32::MAX - 1] {
-        assert!(holds(&file.peek(index).unwrap(), index), "{index}");
+        assert!(holds(&file.peek(PageIndex(index)).unwrap(), index), "{index}");
     }
     let stats = cache.stats();
     assert_eq!((stats.pages, stats.hits, stats.misses, stats.evicted, stats.dirty), (8, 16, 8, 0, 0));
@@ -58,15 +60,15 @@ fn a_page_is_filled_once_and_found_from_then_on() {
 fn a_claim_that_is_given_up_is_free_again() {
     let cache = small();
     let file = FilePages::new(&cache);
-    drop(file.claim(7));
-    assert_eq!((file.next_present(0), cache.stats().pages), (None, 0));
-    assert!(matches!(file.claim(7), Ok(PageLookup::Vacant(_))));
+    drop(file.claim(PageIndex(7)));
+    assert_eq!((file.next_present(PageIndex::ZERO), cache.stats().pages), (None, 0));
+    assert!(matches!(file.claim(PageIndex(7)), Ok(PageLookup::Vacant(_))));
 }
 
 #[test]
 fn a_claim_waits_while_another_thread_fills_the_page() {
     let file = &FilePages::new(&small());
-    let Ok(PageLookup::Vacant(fill)) = file.claim(7) else { panic!("the page is missing") };
+    let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(7)) else { panic!("the page is missing") };
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let waiter = scope.spawn(move || {
@@ -91,14 +93,15 @@ fn dirty_pages_are_counted_found_in_runs_and_cleaned() {
     }
     drop(use_page(&file, 6));
     assert_eq!(cache.dirty_pages(), 7);
-    assert_eq!(file.next_dirty(0, 100), Some(3..6));
-    assert_eq!(file.next_dirty(4, 1), Some(4..5));
-    assert_eq!(file.next_dirty(6, 100), Some(63..66));
-    assert_eq!(file.next_dirty(66, 100), Some(5000..5001));
-    assert_eq!(file.next_dirty(5001, 100), None);
-    assert_eq!((file.next_present(6), file.next_present(5001)), (Some(6), None));
+    let rows = [(0, 100, 3..6), (4, 1, 4..5), (6, 100, 63..66), (66, 100, 5000..5001)];
+    for (from, most, run) in rows {
+        assert_eq!(file.next_dirty(PageIndex(from), most), Some(run.into()), "from {from}");
+    }
+    assert_eq!(file.next_dirty(PageIndex(5001), 100), None);
+    let next_present = |from| file.next_present(PageIndex(from));
+    assert_eq!((next_present(6), next_present(5001)), (Some(PageIndex(6)), None));
 
-    let page = file.get(4).unwrap();
+    let page = file.get(PageIndex(4)).unwrap();
     let write_back = page.begin_write_back().unwrap();
     assert_eq!((write_back.dirty(), write_back.reserved()), (0b1001, 0b0011));
     assert!(page.begin_write_back().is_none(), "one at a time");
@@ -107,8 +110,8 @@ fn dirty_pages_are_counted_found_in_runs_and_cleaned() {
     assert!(page.begin_write_back().is_none(), "clean");
     drop(page);
 
-    assert_eq!(file.discard(4..64), 2 * 2, "pages 5 and 63 had reservations");
-    assert_eq!((cache.dirty_pages(), file.next_present(4)), (4, Some(64)));
+    assert_eq!(file.discard((4..64).into()), 2 * 2, "pages 5 and 63 had reservations");
+    assert_eq!((cache.dirty_pages(), file.next_present(PageIndex(4))), (4, Some(PageIndex(64))));
     drop(file);
     assert_eq!((cache.dirty_pages(), cache.stats().pages, cache.stats().nodes), (0, 0, 0));
 }
@@ -141,12 +144,12 @@ fn dirty_and_pinned_pages_are_not_evicted() {
         use_page(&file, index).mark_dirty(1, 0);
     }
     let pinned = use_page(&file, all);
-    assert!(matches!(file.claim(all + 1), Err(NoFrame)));
-    assert!(file.try_claim(all + 1).is_none());
+    assert!(matches!(file.claim(PageIndex(all + 1)), Err(NoFrame)));
+    assert!(file.try_claim(PageIndex(all + 1)).is_none());
     drop(pinned);
     assert!(holds(&use_page(&file, all + 1), all + 1), "there is room again");
-    assert!(file.get(all).is_none());
-    (0..all - 1).for_each(|index| assert!(holds(&file.get(index).unwrap(), index)));
+    assert!(file.get(PageIndex(all)).is_none());
+    (0..all - 1).for_each(|index| assert!(holds(&file.get(PageIndex(index)).unwrap(), index)));
 }
 
 #[test]
@@ -180,5 +183,5 @@ fn clean_pages_make_way_for_nodes_and_dirty_ones_do_not() {
         use_page(&file, index).mark_dirty(1, 0);
     });
     assert!(!cache.ensure_spare_nodes());
-    assert!(lone().all(|index| file.get(index).is_some_and(|page| holds(&page, index))));
+    assert!(lone().all(|index| file.get(PageIndex(index)).is_some_and(|page| holds(&page, index))));
 }

@@ -7,6 +7,7 @@
 //! may return a leaf that belongs to another file by now. The caller checks the leaf's key where that matters.
 
 use super::nodes::{LEVEL, LeafKey, NodeSupply, Nodes, SLOTS};
+use super::page_index::PageIndex;
 use super::state::CHILD;
 use crate::fault::{Fault, guarded, when_planted};
 use crate::sync::Rank;
@@ -38,7 +39,7 @@ impl PageTree {
         self.file
     }
 
-    pub fn key(&self, index: u32) -> LeafKey {
+    pub fn key(&self, index: PageIndex) -> LeafKey {
         LeafKey::new(self.file, index)
     }
 
@@ -56,20 +57,20 @@ impl PageTree {
 
     /// Returns the leaf of page `index`, or `None` if there is none.
     #[inline]
-    pub fn leaf(&self, nodes: &Nodes, index: u32) -> Option<u32> {
+    pub fn leaf(&self, nodes: &Nodes, index: PageIndex) -> Option<u32> {
         let (mut node, mut height) = self.root()?;
         if !covers(height, index) {
             return None;
         }
         while height > 1 {
             height -= 1;
-            node = child(nodes.slot(node, index >> (LEVEL * height)).word)?;
+            node = child(nodes.slot(node, child_slot(height, index)).word)?;
         }
         Some(node)
     }
 
     /// Returns the leaf of page `index`, and adds it if there is none. Returns `None` if too few nodes are free.
-    pub fn leaf_or_insert(&self, nodes: &Nodes, index: u32) -> Option<u32> {
+    pub fn leaf_or_insert(&self, nodes: &Nodes, index: PageIndex) -> Option<u32> {
         let _shape = self.shape.lock();
         if let Some(leaf) = self.leaf(nodes, index) {
             return Some(leaf);
@@ -80,7 +81,7 @@ impl PageTree {
         leaf
     }
 
-    fn grow(&self, nodes: &Nodes, index: u32, supply: &mut NodeSupply) -> Option<u32> {
+    fn grow(&self, nodes: &Nodes, index: PageIndex, supply: &mut NodeSupply) -> Option<u32> {
         let mut root = self.root();
         while root.is_none_or(|(_, height)| !covers(height, index)) {
             let new = supply.pop()?;
@@ -99,7 +100,7 @@ impl PageTree {
         let (mut node, mut height) = root?;
         while height > 1 {
             height -= 1;
-            let word = nodes.slot(node, index >> (LEVEL * height)).word;
+            let word = nodes.slot(node, child_slot(height, index)).word;
             node = match child(word) {
                 Some(node) => node,
                 None => {
@@ -117,14 +118,14 @@ impl PageTree {
     }
 
     /// Returns the first leaf that has a page at or after `from`, and the index of the leaf's first page.
-    pub fn next_leaf(&self, nodes: &Nodes, from: u32) -> Option<(u32, u32)> {
+    pub fn next_leaf(&self, nodes: &Nodes, from: PageIndex) -> Option<(u32, PageIndex)> {
         let (root, height) = self.root()?;
-        search(nodes, (root, height), 0, u64::from(from))
+        search(nodes, (root, height), 0, u64::from(from.get()))
     }
 
     /// Frees the leaf of page `index` if it is empty, and the nodes above it that become empty. Returns true if any node
     /// was freed.
-    pub fn prune(&self, nodes: &Nodes, index: u32) -> bool {
+    pub fn prune(&self, nodes: &Nodes, index: PageIndex) -> bool {
         let _shape = self.shape.lock();
         let Some((root, height)) = self.root() else { return false };
         if !covers(height, index) {
@@ -146,13 +147,13 @@ impl PageTree {
         &self,
         nodes: &Nodes,
         (node, height): Subtree,
-        index: u32,
+        index: PageIndex,
         freed: &mut NodeSupply,
     ) -> bool {
         if height == 1 {
             return nodes.retire(node, self.key(index));
         }
-        let word = nodes.slot(node, index >> (LEVEL * (height - 1))).word;
+        let word = nodes.slot(node, child_slot(height - 1, index)).word;
         let Some(below) = child(word) else { return false };
         if !self.prune_below(nodes, (below, height - 1), index, freed) {
             return false;
@@ -165,7 +166,7 @@ impl PageTree {
     /// Frees all nodes. The file has no pages left, and no thread looks up any. Spins while the eviction is about to leave a
     /// leaf.
     pub fn clear(&self, nodes: &Nodes) {
-        while let Some((_, first)) = self.next_leaf(nodes, 0) {
+        while let Some((_, first)) = self.next_leaf(nodes, PageIndex::ZERO) {
             // The eviction may still count as a user of the leaf.
             if !self.prune(nodes, first) {
                 yield_now();
@@ -174,8 +175,14 @@ impl PageTree {
     }
 }
 
-fn covers(height: u32, index: u32) -> bool {
-    u64::from(index) >> (LEVEL * height) == 0
+fn covers(height: u32, index: PageIndex) -> bool {
+    u64::from(index.get()) >> (LEVEL * height) == 0
+}
+
+/// Returns the slot, modulo the slots of a node, of the child that has page `index`. The child has `height`.
+#[inline]
+fn child_slot(height: u32, index: PageIndex) -> u32 {
+    index.get() >> (LEVEL * height)
 }
 
 fn child(word: Word<'_>) -> Option<u32> {
@@ -185,10 +192,10 @@ fn child(word: Word<'_>) -> Option<u32> {
 }
 
 /// Returns the first leaf at or after `from` below a node whose first page is `first`, and the leaf's first page.
-fn search(nodes: &Nodes, (node, height): Subtree, first: u64, from: u64) -> Option<(u32, u32)> {
+fn search(nodes: &Nodes, (node, height): Subtree, first: u64, from: u64) -> Option<(u32, PageIndex)> {
     if height == 1 {
         let reaches = from < first + u64::from(SLOTS);
-        return if reaches { Some((node, u32::try_from(first).ok()?)) } else { None };
+        return if reaches { Some((node, PageIndex(u32::try_from(first).ok()?))) } else { None };
     }
     let span = 1_u64 << (LEVEL * (height - 1));
     let skip = from.saturating_sub(first) / span;

@@ -4,7 +4,7 @@
 //! read or changed, and a page is dropped before its blocks change. A direct operation holds the ranges of whole pages, so no
 //! page is created in its way. Not responsible for acquiring the range: [`admission`](crate::admission) does that.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
 use rangelock::{ByteRange, Mode, RangeLock};
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded, when_planted};
 use crate::node::{HeldPages, Hold, Node};
 use crate::operation::Operation;
-use crate::page_cache::PAGE;
+use crate::page_cache::PageRange;
 
 impl Node {
     /// Waits until an operation may proceed that neither ends at the end of the file nor extends it, or that sets the
@@ -90,7 +90,7 @@ impl Node {
         range: ByteRange,
         mode: Mode,
     ) -> HeldPages<'h> {
-        hold.pages(&self.engine, &self.inode, pages_of(range), mode)
+        hold.pages(&self.engine, &self.inode, PageRange::touching(range), mode)
     }
 
     /// Writes back pages and drops them.
@@ -105,12 +105,12 @@ impl Node {
     /// exclusively, so no other thread begins to write them back.
     fn move_edges_out<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, range: ByteRange) -> Result<()> {
         let pages = self.held_pages(hold, range, Mode::Exclusive);
-        let whole = whole_pages(range.start()..range.end());
+        let whole = PageRange::inside(range.start()..range.end());
         if whole.is_empty() {
             return self.move_out(pages);
         }
-        self.move_out(pages.part(pages.range().start..whole.start))?;
-        self.move_out(pages.part(whole.end..pages.range().end))?;
+        self.move_out(pages.part(pages.range().before(whole.start())))?;
+        self.move_out(pages.part(PageRange::new(whole.end(), pages.range().end())))?;
         if let Some(cached) = self.inode.cached() {
             cached.pages.wait_write_back(whole);
         }
@@ -119,7 +119,7 @@ impl Node {
 
     /// Drops the pages that lie in `range` as a whole, whose data has gone.
     pub(crate) fn drop_cached(&self, hold: &Hold<&RangeLock>, range: ByteRange) {
-        let pages = whole_pages(range.start()..range.end());
+        let pages = PageRange::inside(range.start()..range.end());
         self.engine.discard_pages(&self.inode, hold.pages(&self.engine, &self.inode, pages, Mode::Exclusive));
     }
 
@@ -132,8 +132,8 @@ impl Node {
         else {
             return Ok(());
         };
-        let mut pages = pages_of(ByteRange::new(offset, end));
-        if pages.any(|index| cached.pages.peek(index).is_some()) {
+        let pages = PageRange::touching(ByteRange::new(offset, end));
+        if pages.pages().any(|index| cached.pages.peek(index).is_some()) {
             return Err(Error::WouldBlock("the page cache has part of it"));
         }
         Ok(())
@@ -144,29 +144,8 @@ impl Node {
     pub(crate) fn wait_for_write_back_at<L: Deref<Target = RangeLock>>(&self, hold: &Hold<L>, at: u64) {
         hold.assert_covers(self, at - at % self.engine.block_size(), at, Mode::Exclusive);
         if let Some(cached) = self.inode.cached() {
-            let pages = pages_of(ByteRange::new(at, at.saturating_add(1)));
+            let pages = PageRange::touching(ByteRange::new(at, at.saturating_add(1)));
             cached.pages.wait_write_back(pages);
         }
     }
-}
-
-/// Returns the pages that a range touches.
-pub(crate) fn pages_of(range: ByteRange) -> Range<u32> {
-    page_of(range.start())..page_index(range.end().div_ceil(PAGE as u64))
-}
-
-/// Returns the pages that are wholly in a range of bytes.
-pub(crate) fn whole_pages(range: Range<u64>) -> Range<u32> {
-    let (start, end) = (range.start.div_ceil(PAGE as u64), range.end / PAGE as u64);
-    page_index(start)..page_index(end.max(start))
-}
-
-/// Returns the page that contains byte `at`.
-pub(crate) fn page_of(at: u64) -> u32 {
-    page_index(at / PAGE as u64)
-}
-
-/// Returns the index as a `u32`. An index above the maximum, which no page of a file has, becomes `u32::MAX`.
-fn page_index(index: u64) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }

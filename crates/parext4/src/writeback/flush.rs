@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::fault::{Fault, when_planted};
 use crate::inode::{Cached, Inode};
 use crate::node::Node;
+use crate::page_cache::PageRange;
 use crate::sync::{Arc, yield_now};
 
 /// Pages of one file that a flush thread writes back before it continues with the next file.
@@ -76,7 +77,7 @@ impl Engine {
                 // The pages that failed may belong to other files. The writer fails only if its own file cannot be written back.
                 Err(_) => {
                     drop(cleaner_slot);
-                    return node.write_back(0..u32::MAX);
+                    return node.write_back(PageRange::ALL);
                 }
             }
         }
@@ -162,7 +163,7 @@ impl Engine {
         for inode in self.dirty.prioritize_all() {
             let Some(cached) = inode.cached() else { continue };
             if let Some(node) = Node::for_own_thread(self, &inode) {
-                result = result.and(node.write_back(0..u32::MAX));
+                result = result.and(node.write_back(PageRange::ALL));
             }
             self.dirty.remove_if_clean(&inode, cached);
         }

@@ -19,7 +19,6 @@ use std::ops::Range;
 
 use rangelock::Mode;
 
-pub(crate) use coherence::{page_of, pages_of, whole_pages};
 pub(crate) use units::Units;
 
 use self::page_runs::{Contents, PageCollector, PageRun};
@@ -30,8 +29,7 @@ use crate::fault::{Fault, guarded, when_planted};
 use crate::inode::Cached;
 use crate::node::{HeldPages, Node};
 use crate::operation::Operation;
-use crate::page_cache::{DirtyRuns, PAGE, RunLimits, WriteBack};
-use crate::sync::atomic::Ordering;
+use crate::page_cache::{DirtyRuns, PageIndex, PageRange, RunLimits, WriteBack};
 
 /// The limits of a batch.
 const LIMITS: RunLimits = RunLimits { pages: BATCH, run: 256, gap: GAP };
@@ -58,7 +56,7 @@ impl Node {
     ///
     /// # Errors
     /// Returns the first failure. The pages that failed are dirty again.
-    pub(crate) fn write_back(&self, pages: Range<u32>) -> Result<()> {
+    pub(crate) fn write_back(&self, pages: PageRange) -> Result<()> {
         self.write_back_pages(pages, AcquireMode::Wait)
     }
 
@@ -67,16 +65,16 @@ impl Node {
         self.write_back_pages(pages.range(), AcquireMode::Held(pages))
     }
 
-    fn write_back_pages(&self, pages: Range<u32>, how: AcquireMode<'_>) -> Result<()> {
+    fn write_back_pages(&self, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
         let Some(cached) = self.inode.cached() else { return Ok(()) };
         loop {
             let failures = cached.failures.all_redirtied();
-            self.write_back_once(cached, pages.clone(), how)?;
+            self.write_back_once(cached, pages, how)?;
             when_planted!(Fault::SyncUnwaited, return Ok(()));
-            cached.pages.wait_write_back(pages.clone());
+            cached.pages.wait_write_back(pages);
             // Pages that another thread failed to write are dirty again, so this thread retries them.
             let none_failed = failures == Some(cached.failures.count()) && self.engine.health.check().is_ok();
-            let seen = none_failed || !cached.pages.has_dirty(pages.clone());
+            let seen = none_failed || !cached.pages.has_dirty(pages);
             if guarded!(Fault::FailureUnseen, seen, true) {
                 return Ok(());
             }
@@ -84,10 +82,10 @@ impl Node {
     }
 
     /// Writes back the dirty pages of `pages` that no other thread is writing back.
-    fn write_back_once(&self, cached: &Cached, pages: Range<u32>, how: AcquireMode<'_>) -> Result<()> {
-        let (mut from, mut written) = (pages.start, 0);
+    fn write_back_once(&self, cached: &Cached, pages: PageRange, how: AcquireMode<'_>) -> Result<()> {
+        let (mut from, mut written) = (pages.start(), 0);
         loop {
-            let runs = cached.pages.dirty_runs(from..pages.end, LIMITS);
+            let runs = cached.pages.dirty_runs(PageRange::new(from, pages.end()), LIMITS);
             if runs.is_empty() {
                 return Ok(());
             }
@@ -119,22 +117,23 @@ impl Node {
     fn write_back_runs(
         &self,
         cached: &Cached,
-        runs: &[Range<u32>],
+        runs: &[PageRange],
         how: AcquireMode<'_>,
-    ) -> Result<(u32, u32)> {
+    ) -> Result<(u32, PageIndex)> {
         self.engine.health.check()?;
         let writing = cached.writing();
-        let (mut page_runs, mut contents, mut next) = (Vec::new(), Contents::with_room(runs), 0);
-        for run in runs {
+        let (mut page_runs, mut contents, mut next) =
+            (Vec::new(), Contents::with_room(runs), PageIndex::ZERO);
+        for &run in runs {
             // With pages in write-back, the thread must not block on a range: its holder may wait for these pages.
             let how_now =
                 if how == AcquireMode::Wait && !page_runs.is_empty() { AcquireMode::Try } else { how };
-            match self.begin_runs_held(cached, run.clone(), how_now, how, &mut contents)? {
+            match self.begin_runs_held(cached, run, how_now, how, &mut contents)? {
                 Some(more) => page_runs.extend(more),
                 None if how == AcquireMode::Wait => break,
                 None => {}
             }
-            next = run.end;
+            next = run.end();
         }
         let result = self.write_batch(cached, page_runs, contents);
         // Pages that could not be written are dirty again, so the file must be listed again. `writing` is held until then, so no
@@ -151,12 +150,12 @@ impl Node {
     fn begin_runs_held<'a>(
         &self,
         cached: &'a Cached,
-        run: Range<u32>,
+        run: PageRange,
         hold_how: AcquireMode<'_>,
         how: AcquireMode<'_>,
         contents: &mut Contents,
     ) -> Result<Option<Vec<PageRun<'a>>>> {
-        let (offset, end) = (byte_of(run.start), byte_of(run.end));
+        let Range { start: offset, end } = run.bytes();
         let operation = Operation::WriteBack { offset, end };
         let held = match hold_how {
             AcquireMode::Held(pages) => {
@@ -166,13 +165,9 @@ impl Node {
             AcquireMode::Wait => self.acquire_with(&mut Transfer::new(operation), |_, _, _| Ok(false))?,
             AcquireMode::Try => self.try_acquire(operation)?,
         };
+        let pages = held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run, Mode::Shared));
         let pages =
-            held.as_ref().map(|held| held.hold().pages(&self.engine, &self.inode, run.clone(), Mode::Shared));
-        let pages = guarded!(
-            Fault::WriteBackWithoutRange,
-            pages,
-            pages.or(Some(HeldPages::UNHELD.part(run.clone())))
-        );
+            guarded!(Fault::WriteBackWithoutRange, pages, pages.or(Some(HeldPages::UNHELD.part(run))));
         Ok(pages.map(|pages| self.begin_runs(cached, pages, how, contents)))
     }
 
@@ -185,12 +180,12 @@ impl Node {
         contents: &mut Contents,
     ) -> Vec<PageRun<'a>> {
         let mut collector = PageCollector::new(run, self.inode.size(), contents);
-        for index in run.range() {
+        for index in run.range().pages() {
             let mut write_back = begin(cached, index);
             if write_back.is_none() && how != AcquireMode::Try {
                 // Another thread may be writing back the page while it became dirty again. All threads visit pages in ascending order,
                 // so no two wait for each other.
-                cached.pages.wait_write_back(index..index + 1);
+                cached.pages.wait_write_back(PageRange::of_page(index));
                 write_back = begin(cached, index);
             }
             if write_back.is_none() && collector.reaches(index) {
@@ -216,7 +211,7 @@ impl Node {
     /// # Errors
     /// Returns an error if the data cannot be written.
     pub(crate) fn write_back_data(&self) -> Result<()> {
-        self.write_back(0..u32::MAX)
+        self.write_back(PageRange::ALL)
     }
 }
 
@@ -224,25 +219,18 @@ impl Node {
 /// Returns `None` when the caller has reached the end twice, or once from the start.
 fn next_runs(cached: &Cached, limits: RunLimits, is_second_round: &mut bool) -> Option<DirtyRuns> {
     loop {
-        let from = cached.cursor.load(Ordering::Relaxed);
-        let runs = cached.pages.dirty_runs(from..u32::MAX, limits);
-        let next = runs.last().map_or(0, |last| last.end);
-        if runs.is_empty() && (from == 0 || std::mem::replace(is_second_round, true)) {
+        let from = cached.cursor();
+        let runs = cached.pages.dirty_runs(PageRange::starting_at(from), limits);
+        let next = runs.last().map_or(PageIndex::ZERO, |last| last.end());
+        if runs.is_empty() && (from == PageIndex::ZERO || std::mem::replace(is_second_round, true)) {
             return None;
         }
-        let is_mine =
-            cached.cursor.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if is_mine && !runs.is_empty() {
+        if cached.advance_cursor(from, next) && !runs.is_empty() {
             return Some(runs);
         }
     }
 }
 
-fn begin(cached: &Cached, index: u32) -> Option<WriteBack<'_>> {
+fn begin(cached: &Cached, index: PageIndex) -> Option<WriteBack<'_>> {
     cached.pages.peek(index)?.begin_write_back()
-}
-
-/// Returns the offset of a page in the file, in bytes.
-fn byte_of(index: u32) -> u64 {
-    u64::from(index) * PAGE as u64
 }

@@ -3,22 +3,20 @@
 //! Responsible for collecting pages into runs and copying them under the held range. Not responsible for writing them:
 //! [`batch`](super::batch) does that.
 
-use std::ops::Range;
-
 use parext4_device::{AlignedBuf, BufferPool};
 use parext4_format::BlockRange;
 use smallvec::SmallVec;
 
-use super::{Units, byte_of};
+use super::Units;
 use crate::convert::to_usize;
 use crate::node::HeldPages;
-use crate::page_cache::{PAGE, WriteBack};
+use crate::page_cache::{PAGE, PageIndex, PageRange, WriteBack};
 use crate::sync::Arc;
 
 /// Consecutive pages in write-back. The first and the last are dirty; at most [`GAP`](super::GAP) clean pages lie between
 /// two dirty ones.
 pub(super) struct PageRun<'a> {
-    first: u32,
+    first: PageIndex,
     pub pages: Pages<'a>,
     /// Offset of the copy in the batch's [`Contents`], in bytes.
     copy: usize,
@@ -26,7 +24,7 @@ pub(super) struct PageRun<'a> {
     pub size: u64,
 }
 
-type Pages<'a> = SmallVec<[(u32, WriteBack<'a>); 8]>;
+type Pages<'a> = SmallVec<[(PageIndex, WriteBack<'a>); 8]>;
 
 /// Ranges of file blocks.
 pub(super) type Segments = SmallVec<[BlockRange; 4]>;
@@ -40,8 +38,8 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Returns a buffer with room for the pages of `runs`.
-    pub(crate) fn with_room(runs: &[Range<u32>]) -> Self {
-        let pages: usize = runs.iter().map(ExactSizeIterator::len).sum();
+    pub(crate) fn with_room(runs: &[PageRange]) -> Self {
+        let pages: usize = runs.iter().map(|run| run.len() as usize).sum();
         Self { bytes: BufferPool::global().take_aligned(pages * PAGE), used: 0 }
     }
 
@@ -78,12 +76,12 @@ impl<'a, 'c> PageCollector<'a, 'c> {
     }
 
     /// Returns true if the last page added is the one before `index`.
-    pub(crate) fn reaches(&self, index: u32) -> bool {
-        self.pages.last().is_some_and(|(last, _)| last + 1 == index)
+    pub(crate) fn reaches(&self, index: PageIndex) -> bool {
+        self.pages.last().is_some_and(|&(last, _)| last + 1 == index)
     }
 
     /// Adds a page. A clean page is released if no dirty page follows it in its run.
-    pub(crate) fn add(&mut self, index: u32, page: WriteBack<'a>) {
+    pub(crate) fn add(&mut self, index: PageIndex, page: WriteBack<'a>) {
         if !self.reaches(index) {
             self.end_run();
         }
@@ -101,7 +99,7 @@ impl<'a, 'c> PageCollector<'a, 'c> {
         self.pages.truncate(end);
         let pages = std::mem::take(&mut self.pages);
         if let Some(&(first, _)) = pages.first() {
-            let _held = self.held.part(first..first + pages.len() as u32);
+            let _held = self.held.part(PageRange::new(first, first + pages.len() as u32));
             let copy = self.contents.copy(&pages);
             self.page_runs.push(PageRun { first, pages, copy, size: self.size });
         }
@@ -136,7 +134,7 @@ impl PageRun<'_> {
 
     /// Returns the position of byte `offset` of the file in the batch's [`Contents`].
     pub(crate) fn position(&self, offset: u64) -> usize {
-        self.copy + to_usize(offset - byte_of(self.first))
+        self.copy + to_usize(offset - self.first.start())
     }
 
     /// Ends the write-back of all pages. A page becomes clean unless it was changed meanwhile.

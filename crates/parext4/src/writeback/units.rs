@@ -4,7 +4,7 @@
 use parext4_format::FileBlock;
 
 use crate::node::Node;
-use crate::page_cache::PAGE;
+use crate::page_cache::{PAGE, PageIndex};
 
 const UNIT: u32 = 1024;
 
@@ -50,10 +50,11 @@ impl Units {
     }
 
     /// Returns the blocks of a page, each with its units.
-    pub(crate) fn of_page(self, index: u32) -> impl Iterator<Item = (FileBlock, u8)> {
+    pub(crate) fn of_page(self, index: PageIndex) -> impl Iterator<Item = (FileBlock, u8)> {
         let per_page = 4096 / self.block_size;
         let of_one = mask(self.per_block() as usize);
-        (0..per_page).map(move |nth| (FileBlock(index * per_page + nth), of_one << (nth * self.per_block())))
+        (0..per_page)
+            .map(move |nth| (FileBlock(index.get() * per_page + nth), of_one << (nth * self.per_block())))
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
             );
         }
         assert_eq!(
-            Units::new(2048).of_page(3).collect::<Vec<_>>(),
+            Units::new(2048).of_page(PageIndex(3)).collect::<Vec<_>>(),
             [(FileBlock(6), 0b0011), (FileBlock(7), 0b1100)]
         );
         assert_eq!(Units::new(1024).blocks(1025), 2);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 
 use parext4::fault::Fault;
-use parext4::models::{FilePages, Page, PageCache, PageLookup, page_cache};
+use parext4::models::{FilePages, Page, PageCache, PageIndex, PageLookup, page_cache};
 use shuttle::thread::{JoinHandle, spawn, yield_now};
 
 use super::support::{random, search, stopping, yield_randomly};
@@ -41,7 +41,7 @@ fn byte(page: &Page<'_>) -> u8 {
 
 /// Returns the page, filled with `byte` if it is not in the cache.
 fn use_page(file: &FilePages, index: u32, byte: u8) -> Option<Page<'_>> {
-    match file.claim(index).ok()? {
+    match file.claim(PageIndex(index)).ok()? {
         PageLookup::Present(page) => Some(page),
         PageLookup::Vacant(fill) => {
             fill.write(100, &[0xee]);
@@ -59,7 +59,7 @@ fn a_page_is_filled_by_one_thread_while_the_rest_wait() {
         let filled = Arc::new(AtomicUsize::new(0));
         let claim = |gives_up: bool| {
             let filled = Arc::clone(&filled);
-            with(&file, move |file| match file.claim(7) {
+            with(&file, move |file| match file.claim(PageIndex(7)) {
                 Ok(PageLookup::Vacant(fill)) if gives_up => {
                     fill.write(100, &[0xee]);
                     drop(fill);
@@ -76,7 +76,7 @@ fn a_page_is_filled_by_one_thread_while_the_rest_wait() {
         };
         join([claim(false), claim(true), claim(false)]);
         assert_eq!(filled.load(SeqCst), 1);
-        assert_eq!(byte(&file.get(7).expect("it was filled")), 7);
+        assert_eq!(byte(&file.get(PageIndex(7)).expect("it was filled")), 7);
     });
 }
 
@@ -107,7 +107,7 @@ fn a_dirty_page_stays() {
             page.write(100, &[77]);
             drop(page);
             yield_now();
-            let page = file.get(0).expect("a dirty page stays");
+            let page = file.get(PageIndex(0)).expect("a dirty page stays");
             assert_eq!(byte(&page), 77, "written data is lost");
         });
         let reader = |first: u8| {
@@ -128,7 +128,7 @@ fn mark(file: u8, index: u32) -> u8 {
 /// middle of a step must stay there while other threads complete all of their steps.
 fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
     for &index in pages {
-        let page = match file.claim(index) {
+        let page = match file.claim(PageIndex(index)) {
             Ok(PageLookup::Present(page)) => page,
             Ok(PageLookup::Vacant(fill)) => {
                 fill.write(100, &[mark(number, index)]);
@@ -137,7 +137,7 @@ fn use_marked(file: &FilePages, number: u8, pages: &[u32]) {
             Err(_) => continue,
         };
         assert_eq!(byte(&page), mark(number, index), "the page belongs to another file");
-        let again = file.get(index).expect("a page in use stays");
+        let again = file.get(PageIndex(index)).expect("a page in use stays");
         assert_eq!(byte(&again), mark(number, index), "the page belongs to another file");
     }
 }
@@ -155,7 +155,7 @@ fn a_freed_leaf_is_reused_by_another_file() {
         join([user(0, &[0, 1]), user(1, &[1, 0]), user(0, &[0])]);
         for (number, file) in (0..).zip(&files) {
             for index in 0..2 {
-                if let Some(page) = file.get(index) {
+                if let Some(page) = file.get(PageIndex(index)) {
                     assert_eq!(byte(&page), mark(number, index), "the page belongs to another file");
                 }
             }
@@ -168,7 +168,7 @@ fn a_freed_leaf_is_reused_by_another_file() {
 
 /// Writes a page back to `device`.
 fn write_back(file: &FilePages, device: &AtomicU8) {
-    let Some(page) = file.get(0) else { return };
+    let Some(page) = file.get(PageIndex(0)) else { return };
     let Some(write_back) = page.begin_write_back() else { return };
     let mut byte = [0];
     write_back.read(100, &mut byte);
@@ -187,7 +187,7 @@ fn a_page_changed_during_write_back_is_written_again() {
         drop(use_page(&file, 0, 0));
         let writer = with(&file, |file| {
             for value in 1..4 {
-                let page = file.get(0).expect("a pinned page stays");
+                let page = file.get(PageIndex(0)).expect("a pinned page stays");
                 page.write(100, &[value]);
                 page.mark_dirty(1, 1);
             }
@@ -197,10 +197,10 @@ fn a_page_changed_during_write_back_is_written_again() {
             with(&file, move |file| (0..2).for_each(|_| write_back(file, &device)))
         };
         join([writer, flusher(), flusher()]);
-        file.wait_write_back(0..1);
+        file.wait_write_back((0..1).into());
         write_back(&file, &device);
         assert_eq!(device.load(SeqCst), 3, "the last change is not on the device");
-        assert_eq!((file.next_dirty(0, 1), cache.dirty_pages()), (None, 0));
+        assert_eq!((file.next_dirty(PageIndex(0), 1), cache.dirty_pages()), (None, 0));
     });
 }
 
@@ -214,7 +214,7 @@ fn discarding_waits_for_write_backs() {
         let flusher = {
             let discarded = Arc::clone(&discarded);
             with(&file, move |file| {
-                let Some(page) = file.get(0) else { return };
+                let Some(page) = file.get(PageIndex(0)) else { return };
                 let Some(write_back) = page.begin_write_back() else { return };
                 drop(page);
                 yield_now();
@@ -223,11 +223,11 @@ fn discarding_waits_for_write_backs() {
             })
         };
         let discarder = with(&file, move |file| {
-            assert!(file.discard(0..64) <= 1);
+            assert!(file.discard((0..64).into()) <= 1);
             discarded.store(true, SeqCst);
         });
         join([flusher, discarder]);
-        assert_eq!((file.next_present(0), cache.dirty_pages(), cache.stats().pages), (None, 0, 0));
+        assert_eq!((file.next_present(PageIndex(0)), cache.dirty_pages(), cache.stats().pages), (None, 0, 0));
     });
 }
 
@@ -241,7 +241,7 @@ fn discarding_waits_for_fillings() {
         let reader = {
             let (device, claimed) = (Arc::clone(&device), Arc::clone(&claimed));
             with(&file, move |file| {
-                let Ok(PageLookup::Vacant(fill)) = file.claim(0) else { return };
+                let Ok(PageLookup::Vacant(fill)) = file.claim(PageIndex(0)) else { return };
                 claimed.store(true, SeqCst);
                 fill.write(100, &[device.load(SeqCst)]);
                 yield_now();
@@ -251,10 +251,10 @@ fn discarding_waits_for_fillings() {
         while !claimed.load(SeqCst) {
             yield_now();
         }
-        file.discard(0..1);
+        file.discard((0..1).into());
         device.store(0, SeqCst);
         join([reader]);
-        assert!(file.get(0).is_none_or(|page| byte(&page) == 0), "a page holds punched bytes");
+        assert!(file.get(PageIndex(0)).is_none_or(|page| byte(&page) == 0), "a page holds punched bytes");
     });
 }
 
@@ -263,10 +263,10 @@ fn a_discard_is_woken_for_a_page_that_is_evicted_as_its_last_user_leaves() {
     check(3000, &[Fault::WakeIfStillMarked], || {
         let file = file(&page_cache(2, FEW_NODES));
         drop(use_page(&file, 0, 0).expect("there is room"));
-        let user = with(&file, |file| drop(file.peek(0)));
+        let user = with(&file, |file| drop(file.peek(PageIndex(0))));
         let evicting = with(&file, |file| (10..12).for_each(|index| drop(use_page(file, index, 1))));
         let discarder = with(&file, |file| {
-            file.discard(0..1);
+            file.discard((0..1).into());
         });
         join([user, evicting, discarder]);
     });

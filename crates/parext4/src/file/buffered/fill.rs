@@ -13,10 +13,9 @@ use crate::error::Result;
 use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Hold;
-use crate::page_cache::{Fill, PAGE, PageLookup};
+use crate::page_cache::{Fill, PAGE, PageIndex, PageLookup, PageRange};
 use crate::policy::Policy;
 use crate::sync::yield_now;
-use crate::writeback::{page_of, pages_of, whole_pages};
 use rangelock::{ByteRange, Mode, RangeLock};
 
 /// Pages that are read in one request: 1 MiB.
@@ -27,7 +26,7 @@ impl DirectFile {
     /// `own`, which `hold` covers, so that no other thread can write them back; then any pages that no operation holds.
     pub(super) fn make_room(&self, hold: &Hold<&RangeLock>, own: Range<u64>) -> Result<()> {
         // Under the policies that lock whole files, no other writer can access any page of this file.
-        let own = if self.engine().policy == Policy::Range { whole_pages(own) } else { 0..u32::MAX };
+        let own = if self.engine().policy == Policy::Range { PageRange::inside(own) } else { PageRange::ALL };
         if !own.is_empty() {
             let own = hold.pages(self.engine(), self.inode(), own, Mode::Exclusive);
             self.node.write_back_held(own)?;
@@ -57,15 +56,15 @@ impl DirectFile {
         end: u64,
     ) -> Result<bool> {
         hold.assert_covers(&self.node, at, end, Mode::Shared);
-        let pages = pages_of(ByteRange::new(at, end));
-        let first = match cached.pages.claim(pages.start) {
+        let pages = PageRange::touching(ByteRange::new(at, end));
+        let first = match cached.pages.claim(pages.start()) {
             Ok(PageLookup::Vacant(first)) => first,
             Ok(PageLookup::Present(_)) => return Ok(true),
             Err(_) => return Ok(false),
         };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
         fills.push(first);
-        for index in pages.start + 1..pages.end.min(pages.start.saturating_add(MOST)) {
+        for index in pages.take(MOST).pages().skip(1) {
             // A thread that has claimed pages must not wait for another page, because other threads may wait for the
             // claimed ones.
             let Some(fill) = cached.pages.try_claim(index) else { break };
@@ -96,7 +95,7 @@ impl DirectFile {
         end: u64,
     ) -> Result<()> {
         hold.assert_covers(&self.node, at, end, Mode::Shared);
-        debug_assert_eq!(page_of(at), fill.index(), "another page is filled");
+        debug_assert_eq!(PageIndex::of_byte(at), fill.index(), "another page is filled");
         let mut bytes = BufferPool::global().take(PAGE);
         self.read_pages(fill.index(), &mut bytes)?;
         fill.write(0, &bytes);
@@ -111,16 +110,16 @@ impl DirectFile {
     pub(super) fn read_past(&self, hold: &Hold<&RangeLock>, at: u64, out: &mut [u8]) -> Result<()> {
         hold.assert_covers(&self.node, at, at + out.len() as u64, Mode::Shared);
         let mut bytes = BufferPool::global().take(PAGE);
-        self.read_pages(page_of(at), &mut bytes)?;
-        let within = to_usize(at % PAGE as u64);
+        let (index, within) = PageIndex::locate(at);
+        self.read_pages(index, &mut bytes)?;
         out.copy_from_slice(&bytes[within..within + out.len()]);
         Ok(())
     }
 
     /// Reads whole pages from the device. Holes, unwritten blocks and bytes past the end of the file read as zeros.
-    fn read_pages(&self, first: u32, bytes: &mut [u8]) -> Result<()> {
+    fn read_pages(&self, first: PageIndex, bytes: &mut [u8]) -> Result<()> {
         let block_size = self.engine().block_size();
-        let offset = u64::from(first) * PAGE as u64;
+        let offset = first.start();
         // Loads the size before reading any block. A writer that grows the file over stale bytes past its end zeroes
         // them first (H3), but perhaps only after this read.
         let size = self.size();

@@ -7,8 +7,7 @@ use crate::admission::Transfer;
 use crate::error::{Error, Result};
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, Page, PageLookup};
-use crate::writeback::page_of;
+use crate::page_cache::{PAGE, Page, PageIndex, PageLookup};
 
 impl File {
     /// Reads the page at byte `offset` into the cache, as a page fault of a mapping does. With `write`, also marks it
@@ -68,7 +67,7 @@ impl File {
     /// Reads the page into the cache of which `hold` covers `[start, end)`. The returned reference pins the page. Returns
     /// `None` if there is no memory for it.
     fn bring_in(&self, hold: &Hold<&RangeLock>, start: u64, end: u64) -> Result<Option<Page<'_>>> {
-        match self.cached()?.pages.claim(page_of(start)) {
+        match self.cached()?.pages.claim(PageIndex::of_byte(start)) {
             Ok(PageLookup::Present(page)) => Ok(Some(page)),
             Ok(PageLookup::Vacant(fill)) => {
                 self.file.fill_rest(hold, &fill, start, end)?;

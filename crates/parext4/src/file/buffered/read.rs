@@ -12,9 +12,8 @@ use crate::file::DirectFile;
 use crate::inode::Cached;
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::PAGE;
+use crate::page_cache::{PAGE, PageIndex};
 use crate::policy::Policy;
-use crate::writeback::page_of;
 
 impl File {
     /// Reads into `buf` from byte `offset` on, and returns the number of bytes read. It is less than the length of
@@ -86,7 +85,7 @@ impl File {
     /// Reads `[offset, wanted)` under one range, and returns the offset at which the read ended.
     fn read_held(&self, bufs: &mut [IoSliceMut<'_>], offset: u64, wanted: u64) -> Result<u64> {
         let cached = self.cached()?;
-        cached.pages.prefetch(page_of(offset));
+        cached.pages.prefetch(PageIndex::of_byte(offset));
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end: wanted });
         let Some(held) = self.file.node.acquire_to_read(&mut transfer)? else { return Ok(offset) };
         let end = transfer.end();
@@ -116,9 +115,8 @@ impl DirectFile {
         let (mut done, mut missed) = (0, false);
         while done < out.len() {
             let here = at + done as u64;
-            let within = to_usize(here % PAGE as u64);
+            let (index, within) = PageIndex::locate(here);
             let len = (PAGE - within).min(out.len() - done);
-            let index = page_of(here);
             if let Some(page) = cached.pages.get(index) {
                 page.read(within, &mut out[done..done + len]);
                 done += len;

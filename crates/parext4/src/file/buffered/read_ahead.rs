@@ -16,11 +16,10 @@ use crate::error::Result;
 use crate::file::DirectFile;
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::page_cache::{Fill, PAGE};
+use crate::page_cache::{Fill, PAGE, PageIndex, PageRange};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
-use crate::writeback::{page_of, pages_of};
 
 /// The first window of a sequence, in pages, or twice the length of the read if that is more. Windows double up to
 /// [`LAST_WINDOW`].
@@ -53,7 +52,7 @@ struct RecentReads {
     strides: u32,
     /// The window, in pages, and the page after the last one requested.
     window: u32,
-    asked: u32,
+    asked: PageIndex,
 }
 
 impl ReadAhead {
@@ -64,13 +63,13 @@ impl ReadAhead {
 
 impl RecentReads {
     /// Records a read of `[offset, end)`. Returns the pages to read ahead, at most `most` of a sequence.
-    fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<Range<u32>> {
+    fn note(&mut self, offset: u64, end: u64, most: u32) -> Option<PageRange> {
         let last = std::mem::replace(&mut self.last, offset..end);
         if offset == last.end {
             self.strides = 0;
-            return self.go_on(page_of(end), page_of(end - offset), most);
+            return self.go_on(PageIndex::of_byte(end), saturating_u32((end - offset) / PAGE as u64), most);
         }
-        (self.window, self.asked) = (0, 0);
+        (self.window, self.asked) = (0, PageIndex::ZERO);
         let stride = offset.wrapping_sub(last.start);
         let same = stride == self.stride && offset > last.start;
         (self.stride, self.strides) = (stride, if same { self.strides + 1 } else { 0 });
@@ -78,11 +77,11 @@ impl RecentReads {
             return None;
         }
         let ahead = offset.checked_add(stride.checked_mul(STRIDES_AHEAD)?)?;
-        Some(pages_of(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
+        Some(PageRange::touching(ByteRange::new(ahead, ahead.checked_add(end - offset)?)))
     }
 
     /// Continues a sequence that has reached page `here` with a read of `len` pages. Returns the pages to read ahead.
-    fn go_on(&mut self, here: u32, len: u32, most: u32) -> Option<Range<u32>> {
+    fn go_on(&mut self, here: PageIndex, len: u32, most: u32) -> Option<PageRange> {
         // Requests the next pages once half of the window is used.
         if self.asked > here.saturating_add(self.window / 2) {
             return None;
@@ -91,7 +90,7 @@ impl RecentReads {
         self.window = self.window.max(len).saturating_mul(2).max(FIRST_WINDOW).min(most);
         let from = self.asked.max(here);
         self.asked = here.saturating_add(self.window);
-        (from < self.asked).then_some(from..self.asked)
+        (from < self.asked).then_some(PageRange::new(from, self.asked))
     }
 }
 
@@ -110,8 +109,8 @@ impl File {
             next[1].store(offset.wrapping_add(recent.stride), Ordering::Relaxed);
             pages
         };
-        let file_end = page_of(self.size().saturating_sub(1)).saturating_add(1);
-        let pages = pages.map(|pages| pages.start..pages.end.min(file_end));
+        let file_end = PageIndex::of_byte(self.size().saturating_sub(1)).saturating_add(1);
+        let pages = pages.map(|pages| pages.before(file_end));
         if let Some(pages) = pages.filter(|pages| !pages.is_empty()) {
             let engine = self.file.engine();
             if let Some(threads) = &engine.dirty.threads {
@@ -127,21 +126,20 @@ impl DirectFile {
     ///
     /// # Errors
     /// The errors of the device and of a corrupt map.
-    pub(crate) fn bring_in(&self, pages: Range<u32>) -> Result<()> {
+    pub(crate) fn bring_in(&self, pages: PageRange) -> Result<()> {
         let cached = self.cached_pages()?;
-        let last = page_of(self.size().saturating_sub(1));
-        let end = pages.end.min(last.saturating_add(1));
-        if pages.start >= end {
+        let last = PageIndex::of_byte(self.size().saturating_sub(1));
+        let pages = pages.before(last.saturating_add(1));
+        if pages.is_empty() {
             return Ok(());
         }
-        let page = PAGE as u64;
-        let operation =
-            Operation::BufferedRead { offset: u64::from(pages.start) * page, end: u64::from(end) * page };
+        let Range { start: offset, end } = pages.bytes();
+        let operation = Operation::BufferedRead { offset, end };
         let plan = self.node.tentative_plan(operation)?;
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
-        for index in pages.start..end {
+        for index in pages.pages() {
             let fill = cached.pages.try_claim(index);
             if fill.is_none() || fills.len() == MOST as usize {
                 self.fill_claimed(std::mem::take(&mut fills))?;
@@ -175,7 +173,7 @@ fn longest(capacity: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn note(recent: &mut RecentReads, offset: u64, end: u64) -> Option<Range<u32>> {
+    fn note(recent: &mut RecentReads, offset: u64, end: u64) -> Option<PageRange> {
         recent.note(offset, end, LAST_WINDOW)
     }
 
@@ -183,18 +181,18 @@ mod tests {
     fn sequences_and_strides_are_read_ahead_and_nothing_else() {
         let page = PAGE as u64;
         let mut recent = RecentReads::default();
-        assert_eq!(note(&mut recent, 0, page), Some(1..5), "a file is begun at its start");
+        assert_eq!(note(&mut recent, 0, page), Some((1..5).into()), "a file is begun at its start");
         assert_eq!(note(&mut recent, page, 2 * page), None);
-        assert_eq!(note(&mut recent, 2 * page, 3 * page), Some(5..11), "the window doubles");
+        assert_eq!(note(&mut recent, 2 * page, 3 * page), Some((5..11).into()), "the window doubles");
         let asked: Vec<_> = (3..9000).filter_map(|n| note(&mut recent, n * page, (n + 1) * page)).collect();
-        assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without gaps: {asked:?}");
-        assert!(asked.iter().all(|pages| pages.len() <= LAST_WINDOW as usize));
+        assert!(asked.windows(2).all(|two| two[0].end() == two[1].start()), "without gaps: {asked:?}");
+        assert!(asked.iter().all(|pages| pages.len() <= LAST_WINDOW));
         assert_eq!(recent.window, LAST_WINDOW);
 
         let mut recent = RecentReads::default();
         let strided: Vec<_> = (1..7).map(|n| note(&mut recent, n * 10 * page, n * 10 * page + 100)).collect();
         assert_eq!(strided[..3], [None, None, None]);
-        assert_eq!(strided[3..5], [Some(80..81), Some(90..91)]);
+        assert_eq!(strided[3..5], [Some((80..81).into()), Some((90..91).into())]);
         for at in [7, 3, 900, 17, 40] {
             assert_eq!(note(&mut recent, at * page, at * page + 1), None);
         }
@@ -206,7 +204,7 @@ mod tests {
         let mib = 256 * page;
         let mut recent = RecentReads::default();
         let asked: Vec<_> = (0..8).filter_map(|n| note(&mut recent, n * mib, (n + 1) * mib)).collect();
-        assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..4096]);
+        assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..4096].map(PageRange::from));
 
         let mut recent = RecentReads::default();
         let asked: Vec<_> =

@@ -1,12 +1,10 @@
 //! Syncs of buffered files: dirty data is written back, then a commit makes it durable, as for direct writes.
 
-use std::ops::Range;
-
 use rangelock::ByteRange;
 
 use super::File;
 use crate::error::Result;
-use crate::writeback::pages_of;
+use crate::page_cache::PageRange;
 
 impl File {
     /// Makes the file's data durable, and the attributes that are needed to read it back.
@@ -23,7 +21,7 @@ impl File {
     /// An error if the device fails, or has failed before (I8). Each handle reports a failed write-back once, also
     /// one in the background.
     pub fn sync_data(&self) -> Result<()> {
-        self.write_back(0..u32::MAX)?;
+        self.write_back(PageRange::ALL)?;
         self.file.node.commit()
     }
 
@@ -40,7 +38,7 @@ impl File {
     /// # Errors
     /// The errors of [`sync_data`](Self::sync_data).
     pub fn sync_all(&self) -> Result<()> {
-        self.write_back(0..u32::MAX)?;
+        self.write_back(PageRange::ALL)?;
         self.file.node().sync()
     }
 
@@ -61,17 +59,17 @@ impl File {
         if len == 0 {
             return Ok(());
         }
-        self.write_back(pages_of(ByteRange::new(offset, end)))?;
+        self.write_back(PageRange::touching(ByteRange::new(offset, end)))?;
         self.file.node.commit()
     }
 
     /// Like [`sync_range`](Self::sync_range), for data that was just written, and with all attributes.
     pub(super) fn sync_all_written(&self, offset: u64, len: u64) -> Result<()> {
-        self.write_back(pages_of(ByteRange::new(offset, offset + len)))?;
+        self.write_back(PageRange::touching(ByteRange::new(offset, offset + len)))?;
         self.file.node().sync()
     }
 
-    fn write_back(&self, pages: Range<u32>) -> Result<()> {
+    fn write_back(&self, pages: PageRange) -> Result<()> {
         let written = self.file.node.write_back(pages);
         // Reports the write-back error first: it is more specific than the error of a stopped volume.
         self.cached()?.failures.check(&self.heard)?;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::IoSlice;
 
 use parext4_format::inode::InodeFlags;
-use rangelock::{ByteRange, Mode, RangeLock};
+use rangelock::{Mode, RangeLock};
 
 use super::{File, SyncMode};
 use crate::admission::{HeldRange, Transfer};
@@ -17,8 +17,7 @@ use crate::inode::Cached;
 use crate::mapping::State;
 use crate::node::Hold;
 use crate::operation::Operation;
-use crate::page_cache::{PAGE, Page, PageLookup};
-use crate::writeback::{page_of, pages_of};
+use crate::page_cache::{PAGE, Page, PageIndex, PageLookup};
 
 /// A write checks the dirty-page limit each time it has copied this many bytes.
 const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
@@ -26,7 +25,7 @@ const LARGE: u64 = (PAGES_AT_ONCE - 2) as u64 * PAGE as u64;
 /// A part of a write that lies in one page.
 #[derive(Clone, Copy, Debug)]
 struct PagePart<'a> {
-    index: u32,
+    index: PageIndex,
     /// Offset in the page, in bytes.
     within: usize,
     data: &'a [u8],
@@ -83,7 +82,7 @@ impl File {
             return self.append_vectored(bufs).map(drop);
         }
         let end = self.file.node.end_of(offset, total(bufs))?;
-        self.cached()?.pages.prefetch(page_of(offset));
+        self.cached()?.pages.prefetch(PageIndex::of_byte(offset));
         self.write_with(bufs, self.file.refusing, || {
             let operation = Operation::BufferedWrite { offset, end };
             let held = self.file.node.acquire(&mut Transfer::extending(operation, end))?;
@@ -202,9 +201,8 @@ impl DirectFile {
         for data in bufs {
             let mut rest = &data[..];
             while !rest.is_empty() {
-                let within = to_usize(at % PAGE as u64);
+                let (index, within) = PageIndex::locate(at);
                 let (data, behind) = rest.split_at(rest.len().min(PAGE - within));
-                let index = page_of(at);
                 let part = PagePart { index, within, data };
                 if let Err(error) = self.write_part(cached, held.hold(), part, offset) {
                     self.forget_behind_end(cached, offset, at);
@@ -238,7 +236,7 @@ impl DirectFile {
         part: PagePart<'_>,
         began: u64,
     ) -> Result<()> {
-        let here = u64::from(part.index) * PAGE as u64 + part.within as u64;
+        let here = part.index.start() + part.within as u64;
         let touched = self.node.units().touched(part.within, part.data.len());
         loop {
             if let Some(page) = cached.pages.get(part.index) {
@@ -297,7 +295,7 @@ impl DirectFile {
         (start, end): (u64, u64),
     ) -> Result<()> {
         hold.assert_covers(&self.node, start, end, Mode::Exclusive);
-        let index = pages_of(ByteRange::new(start, end)).start;
+        let index = PageIndex::of_byte(start);
         let len = usize::try_from(end - start).unwrap_or(PAGE);
         let touched = self.node.units().touched(0, len);
         let missing = self.keep_space(cached, index, page, touched)?;
@@ -306,7 +304,7 @@ impl DirectFile {
     }
 
     /// Reserves space for the units of a page whose blocks are holes without a reservation. Returns these units.
-    fn keep_space(&self, cached: &Cached, index: u32, page: &Page<'_>, touched: u8) -> Result<u8> {
+    fn keep_space(&self, cached: &Cached, index: PageIndex, page: &Page<'_>, touched: u8) -> Result<u8> {
         let (dirty, reserved) = page.marks();
         let missing = self.missing(index, touched & !dirty & !reserved)?;
         self.delay(cached, missing)
@@ -328,14 +326,14 @@ impl DirectFile {
 
     /// Returns true if a part overwrites everything that its page holds of the file.
     fn covers(&self, part: PagePart<'_>) -> bool {
-        let start = u64::from(part.index) * PAGE as u64;
+        let start = part.index.start();
         let end = part.within + part.data.len();
         let before = part.within == 0 || self.size() <= start;
         before && (end == PAGE || self.size() <= start + end as u64)
     }
 
     /// Returns the units of a page, out of `among`, whose blocks are holes.
-    fn missing(&self, index: u32, among: u8) -> Result<u8> {
+    fn missing(&self, index: PageIndex, among: u8) -> Result<u8> {
         if among == 0 {
             return Ok(0);
         }
@@ -366,8 +364,7 @@ impl DirectFile {
         when_planted!(Fault::FailedWriteNotDiscarded, return);
         let mut at = start.max(self.size());
         while at < end {
-            let index = page_of(at);
-            let within = to_usize(at % PAGE as u64);
+            let (index, within) = PageIndex::locate(at);
             let len = (PAGE - within).min(to_usize(end - at));
             if let Some(page) = cached.pages.get(index) {
                 page.zero(within, len);

@@ -3,14 +3,16 @@
 use rangelock::ByteRange;
 
 use crate::file::DirectFile;
-use crate::writeback::pages_of;
+use crate::page_cache::PageRange;
 
 impl DirectFile {
     /// Returns true if the volume's page cache now has any page of the `len` bytes at `offset`. A caller that holds
     /// no range can use the answer only to choose between the two ways to read, which are coherent.
     #[must_use]
     pub fn has_cached_pages(&self, offset: u64, len: u64) -> bool {
-        let mut pages = pages_of(ByteRange::new(offset, offset.saturating_add(len.max(1))));
-        self.inode().cached().is_some_and(|cached| pages.any(|index| cached.pages.peek(index).is_some()))
+        let pages = PageRange::touching(ByteRange::new(offset, offset.saturating_add(len.max(1))));
+        self.inode()
+            .cached()
+            .is_some_and(|cached| pages.pages().any(|index| cached.pages.peek(index).is_some()))
     }
 }

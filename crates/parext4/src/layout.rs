@@ -13,6 +13,20 @@ use crate::error::{Error, Result};
 /// Limit of the number of blocks of a file. `ee_block` has 32 bits, and the last value is not used.
 pub(crate) const MAX_FILE_BLOCKS: u64 = u32::MAX as u64;
 
+/// Contiguous blocks of one group, counted from the first block of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupRun {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl GroupRun {
+    /// Returns the number of the block after the last one.
+    pub(crate) fn end(self) -> u32 {
+        self.start + self.len
+    }
+}
+
 /// The constants of one volume. [`Superblock::parse`] has checked their ranges.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -120,14 +134,15 @@ impl Layout {
         self.system.iter().map(|&(start, end)| end - start).sum()
     }
 
-    /// Returns the file system's own blocks in a group, as `(start, end)` counted from the group's start.
-    pub(crate) fn system_blocks_in(&self, group: GroupNo) -> impl Iterator<Item = (u32, u32)> + '_ {
+    /// Returns the file system's own blocks in a group.
+    pub(crate) fn system_blocks_in(&self, group: GroupNo) -> impl Iterator<Item = GroupRun> + '_ {
         let first = self.group_start(group).get();
         let last = first + u64::from(self.group_blocks(group));
         let at = self.system.partition_point(|&(_, end)| end <= first);
         self.system[at..].iter().take_while(move |&&(start, _)| start < last).map(move |&(start, end)| {
             let within = |block: u64| saturating_u32(block - first);
-            (within(start.max(first)), within(end.min(last)))
+            let (start, end) = (within(start.max(first)), within(end.min(last)));
+            GroupRun { start, len: end - start }
         })
     }
 

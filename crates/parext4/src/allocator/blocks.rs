@@ -11,6 +11,7 @@ use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::journal::{Freed, Handle};
+use crate::layout::{GroupRun, Layout};
 use crate::sync::atomic::Ordering;
 
 /// Number of searches of all groups after which missing claimed blocks are reported as corruption. A search fails only if other
@@ -22,6 +23,19 @@ const MAX_SEARCHES: u32 = 64;
 pub(crate) struct Run {
     pub start: FsBlock,
     pub len: u32,
+}
+
+impl Run {
+    /// Returns the blocks `run` of `group`.
+    pub(super) fn in_group(layout: &Layout, group: GroupNo, run: GroupRun) -> Self {
+        Self { start: layout.group_start(group) + u64::from(run.start), len: run.len }
+    }
+
+    /// Returns the group of the blocks, which are all of one group, and their numbers in it.
+    pub(super) fn group(self, layout: &Layout) -> (GroupNo, GroupRun) {
+        let (group, start) = layout.group_of(self.start);
+        (group, GroupRun { start, len: self.len })
+    }
 }
 
 impl Allocator {
@@ -101,8 +115,8 @@ impl Allocator {
         for group in groups.chain(std::iter::once_with(|| self.reclaim_together(want)).flatten()) {
             let goal = (group == goal_group).then_some(goal_offset);
             let taken = self.group(group).take(&self.cache, handle, goal, want, Some(end))?;
-            if let Some((start, len)) = taken {
-                runs.push(Run { start, len });
+            if let Some(run) = taken {
+                runs.push(run);
                 return Ok(());
             }
         }
@@ -159,11 +173,11 @@ impl Allocator {
     ) -> Result<()> {
         let slot = self.group(group);
         while *left > 0 && runs.len() < MAX_RUNS {
-            let Some((start, len)) = slot.take(&self.cache, handle, goal.take(), *left, None)? else {
+            let Some(run) = slot.take(&self.cache, handle, goal.take(), *left, None)? else {
                 return Ok(());
             };
-            *left -= len;
-            append(runs, Run { start, len });
+            *left -= run.len;
+            append(runs, run);
         }
         Ok(())
     }
@@ -208,8 +222,8 @@ impl Allocator {
 
     fn mark_free(&self, handle: &Handle<'_>, start: FsBlock, len: u32) -> Result<()> {
         self.layout.check_data_range(start, u64::from(len))?;
-        for (group, offset, len) in self.split(start, len) {
-            self.group(group).free(&self.cache, handle, offset, len)?;
+        for (group, run) in self.split(start, len) {
+            self.group(group).free(&self.cache, handle, run)?;
         }
         self.counts.add_blocks(handle, len);
         self.held.fetch_add(u64::from(len), Ordering::Relaxed);
@@ -219,8 +233,8 @@ impl Allocator {
     /// Makes freed blocks allocatable. Their transaction is durable.
     pub(crate) fn release(&self, freed: &[Freed]) {
         for freed in freed {
-            for (group, offset, len) in self.split(freed.start, freed.len) {
-                self.group(group).release([(offset, len)]);
+            for (group, run) in self.split(freed.start, freed.len) {
+                self.group(group).release([run]);
             }
             self.unclaim(u64::from(freed.len));
             self.held.fetch_sub(u64::from(freed.len), Ordering::Relaxed);
@@ -228,8 +242,8 @@ impl Allocator {
         }
     }
 
-    /// Splits a run at group boundaries. Returns the group, the offset in it and the length of each part.
-    fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, u32, u32)> {
+    /// Splits a run at group boundaries. Returns each part with its group.
+    fn split(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (GroupNo, GroupRun)> {
         let (mut start, mut left) = (start, len);
         std::iter::from_fn(move || {
             if left == 0 {
@@ -239,7 +253,7 @@ impl Allocator {
             let here = left.min(self.layout.blocks_per_group - offset);
             start += u64::from(here);
             left -= here;
-            Some((group, offset, here))
+            Some((group, GroupRun { start: offset, len: here }))
         })
     }
 

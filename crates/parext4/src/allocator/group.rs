@@ -11,11 +11,12 @@ use parext4_format::group_desc::{GroupDesc, GroupFlags};
 use parext4_format::superblock::Superblock;
 use parext4_format::{FsBlock, GroupNo, bitmap};
 
+use super::Run;
 use super::free_extents::{End, FreeExtents};
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
 use crate::journal::{Handle, Participant};
-use crate::layout::Layout;
+use crate::layout::{GroupRun, Layout};
 use crate::memory::{Charge, NEVER};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::sync::Rank;
@@ -128,8 +129,8 @@ impl Group {
     }
 
     /// Allocates up to `want` contiguous blocks: at `goal` (an offset in the group) if they are free there, otherwise from another
-    /// free run. With `whole`, allocates all `want` blocks or none, from that end of the run. Returns the first block and the
-    /// number of blocks, or `None` if there is no such run.
+    /// free run. With `whole`, allocates all `want` blocks or none, from that end of the run. Returns `None` if there is no such
+    /// run.
     pub(super) fn take(
         self: &Arc<Self>,
         cache: &MetaCache,
@@ -137,20 +138,20 @@ impl Group {
         goal: Option<u32>,
         want: u32,
         whole: Option<End>,
-    ) -> Result<Option<(FsBlock, u32)>> {
+    ) -> Result<Option<Run>> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
         let taken = match whole {
             Some(end) => blocks.free.take_whole(goal, want, end),
             None => blocks.free.take_part(goal, want),
         };
-        let Some((start, len)) = taken else {
+        let Some(run) = taken else {
             self.update_hints(&blocks);
             return Ok(None);
         };
-        self.mark_in_use(handle, &mut blocks, &bitmap, start, len);
+        self.mark_in_use(handle, &mut blocks, &bitmap, run);
         self.update_hints(&blocks);
-        Ok(Some((self.layout.group_start(self.number) + u64::from(start), len)))
+        Ok(Some(Run::in_group(&self.layout, self.number, run)))
     }
 
     fn mark_in_use(
@@ -158,12 +159,11 @@ impl Group {
         handle: &Handle<'_>,
         blocks: &mut Blocks,
         bitmap: &Arc<MetaBlock>,
-        start: u32,
-        len: u32,
+        run: GroupRun,
     ) {
-        debug_assert!(bitmap::is_clear(&bitmap.snapshot(), start, len), "blocks allocated twice");
-        handle.change(bitmap, |bytes| bitmap::set_range(bytes, start, len));
-        blocks.free_count -= len;
+        debug_assert!(bitmap::is_clear(&bitmap.snapshot(), run.start, run.len), "blocks allocated twice");
+        handle.change(bitmap, |bytes| bitmap::set_range(bytes, run.start, run.len));
+        blocks.free_count -= run.len;
         blocks.uninit = false;
         self.touch(handle);
     }
@@ -173,30 +173,29 @@ impl Group {
         self: &Arc<Self>,
         cache: &MetaCache,
         handle: &Handle<'_>,
-        start: u32,
-        len: u32,
+        run: GroupRun,
     ) -> Result<()> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        if !bitmap::is_set(&bitmap.snapshot(), start, len) {
-            let first = self.layout.group_start(self.number) + u64::from(start);
-            return Err(Error::corrupt(format_args!("blocks {first}+{len} are freed but not in use")));
+        if !bitmap::is_set(&bitmap.snapshot(), run.start, run.len) {
+            let Run { start, len } = Run::in_group(&self.layout, self.number, run);
+            return Err(Error::corrupt(format_args!("blocks {start}+{len} are freed but not in use")));
         }
-        handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, start, len));
-        blocks.free_count += len;
-        blocks.in_windows += len;
+        handle.change(&bitmap, |bytes| bitmap::clear_range(bytes, run.start, run.len));
+        blocks.free_count += run.len;
+        blocks.in_windows += run.len;
         blocks.uninit = false;
         self.touch(handle);
         Ok(())
     }
 
     /// Makes runs of blocks allocatable: freed blocks whose transaction is durable, or the rest of a window.
-    pub(super) fn release(&self, runs: impl IntoIterator<Item = (u32, u32)>) {
+    pub(super) fn release(&self, runs: impl IntoIterator<Item = GroupRun>) {
         let mut blocks = self.blocks.lock();
-        for (start, len) in runs {
-            let added = blocks.free.insert(start, len);
+        for run in runs {
+            let added = blocks.free.insert(run);
             debug_assert!(added, "blocks released twice");
-            blocks.in_windows -= len;
+            blocks.in_windows -= run.len;
         }
         self.update_hints(&blocks);
     }
@@ -252,14 +251,14 @@ impl Group {
             return Err(Error::corrupt_field("group descriptor", "bg_free_blocks_count", problem)
                 .in_group(self.number));
         }
-        for (start, end) in self.layout.system_blocks_in(self.number) {
-            if !bitmap::is_set(&bytes, start, end - start) {
+        for run in self.layout.system_blocks_in(self.number) {
+            if !bitmap::is_set(&bytes, run.start, run.len) {
                 let error = Error::corrupt("block bitmap: the file system's own blocks are free");
                 return Err(error.in_block(place).in_group(self.number));
             }
         }
         for (start, len) in bitmap::free_runs(&bytes, limit) {
-            blocks.free.insert(start, len);
+            blocks.free.insert(GroupRun { start, len });
         }
         blocks.bitmap = Some(Arc::clone(&bitmap));
         blocks.charge = Some(cache.budget().charge(blocks.free.memory()));
@@ -270,8 +269,8 @@ impl Group {
     /// Fills in the bitmap of a group with `BLOCK_UNINIT`, in which only the file system's own blocks are in use.
     fn fill_uninit_blocks(&self, bytes: &mut [u8]) {
         bytes.fill(0);
-        for (start, end) in self.layout.system_blocks_in(self.number) {
-            bitmap::set_range(bytes, start, end - start);
+        for run in self.layout.system_blocks_in(self.number) {
+            bitmap::set_range(bytes, run.start, run.len);
         }
         pad(bytes, self.layout.group_blocks(self.number));
     }

@@ -8,7 +8,7 @@ use super::windows::{WindowTable, Windows};
 use super::{Allocator, Neighbours, Run};
 use crate::convert::saturating_u32;
 use crate::error::Result;
-use crate::layout::MAX_FILE_BLOCKS;
+use crate::layout::{GroupRun, MAX_FILE_BLOCKS};
 use crate::sync::atomic::Ordering;
 
 /// Maximum number of blocks in a window.
@@ -102,11 +102,11 @@ impl Allocator {
         // If the region continues in the next group, a shorter part in this group suffices.
         let least = needs.least.min(high - offset);
         let taken = self.group(group).keep_for_window(&self.cache, |free| {
-            free.around(offset, low, high).filter(|&(start, len)| start + len - offset >= least)
+            free.around(offset, low, high).filter(|run| run.end() - offset >= least)
         })?;
-        Ok(taken.map(|(start, len)| {
-            let run = Run { start: self.layout.group_start(group) + u64::from(start), len };
-            (needs.region.start() + (before.count() - (offset - start)), run)
+        Ok(taken.map(|run| {
+            let first = needs.region.start() + (before.count() - (offset - run.start));
+            (first, Run::in_group(&self.layout, group, run))
         }))
     }
 
@@ -121,24 +121,24 @@ impl Allocator {
         let (near, _) = self.layout.group_of(near);
         for _ in 0..GROUPS_TRIED {
             let Some(group) = self.roomiest_group(near, needs.least) else { return Ok(None) };
-            let group_start = self.layout.group_start(group);
             let (before, from_next) = needs.region.split_at(needs.next.start());
             let mut part = needs.region;
             let taken = self.group(group).keep_for_window(&self.cache, |free| {
-                let (start, len) = free.largest_run().filter(|&(_, len)| len >= needs.least)?;
-                let crowded = len / 2 >= needs.least && table.ends_at(group_start + u64::from(start));
-                let skip = if crowded { len / 2 } else { 0 };
+                let run = free.largest_run().filter(|run| run.len >= needs.least)?;
+                let start = Run::in_group(&self.layout, group, run).start;
+                let crowded = run.len / 2 >= needs.least && table.ends_at(start);
+                let skip = if crowded { run.len / 2 } else { 0 };
                 let led = skip.saturating_add(needs.lead);
-                let skip = if led.saturating_add(part.count()) <= len { led } else { skip };
-                let room = len - skip;
+                let skip = if led.saturating_add(part.count()) <= run.len { led } else { skip };
+                let room = run.len - skip;
                 // Cover the region from its start if `next` then fits, otherwise only the part from `next` on.
                 if before.count().saturating_add(needs.next.count()) > room {
                     part = from_next;
                 }
-                Some((start + skip, room.min(part.count())))
+                Some(GroupRun { start: run.start + skip, len: room.min(part.count()) })
             })?;
-            if let Some((start, len)) = taken {
-                return Ok(Some((part.start(), Run { start: group_start + u64::from(start), len })));
+            if let Some(run) = taken {
+                return Ok(Some((part.start(), Run::in_group(&self.layout, group, run))));
             }
         }
         Ok(None)

@@ -182,8 +182,8 @@ impl Allocator {
         let Some(window) = covering(&file, hole.start()).map(|index| &file[index]) else { return Ok(false) };
         let run = if window.blocks().covers(hole) { window.take(hole) } else { Ok(None) };
         let Ok(Some(run)) = run else { return Ok(false) };
-        let (group, offset) = self.layout.group_of(run.start);
-        self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
+        let (group, blocks) = run.group(&self.layout);
+        self.group(group).mark_used(&self.cache, handle, blocks)?;
         runs.push(run);
         Ok(true)
     }
@@ -208,8 +208,7 @@ impl Allocator {
         let taken = file[index].take(blocks);
         match taken {
             Ok(Some(run)) => {
-                let (_, offset) = self.layout.group_of(run.start);
-                self.group(group).mark_used(&self.cache, handle, offset, run.len)?;
+                self.group(group).mark_used(&self.cache, handle, run.group(&self.layout).1)?;
             }
             Ok(None) => {}
             Err(Reclaimed) => drop(file.remove(index)),

@@ -9,10 +9,11 @@ use std::ops::Range;
 
 use parext4_format::GroupNo;
 
-use super::Allocator;
 use super::group::Group;
+use super::{Allocator, Run};
 use crate::convert::saturating_u32;
 use crate::error::Result;
+use crate::layout::GroupRun;
 use crate::sync::Rank;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -32,7 +33,7 @@ impl Trimming {
 /// A run that is removed from its group. Dropping it returns the run.
 struct RemovedRun<'a> {
     group: &'a Group,
-    run: (u32, u32),
+    run: GroupRun,
     _trimming: MutexGuard<'a, ()>,
 }
 
@@ -63,11 +64,13 @@ impl Allocator {
             let blocks = within(blocks.start)..end;
             let mut at = blocks.start;
             while let Some(removed) = self.remove_run(group, &blocks, at, least)? {
-                let (start, len) = removed.run;
-                let offset = self.layout.offset(self.layout.group_start(number) + u64::from(start));
-                discard(offset, u64::from(len) * u64::from(self.layout.block_size.bytes()))?;
+                let Run { start, len } = Run::in_group(&self.layout, number, removed.run);
+                discard(
+                    self.layout.offset(start),
+                    u64::from(len) * u64::from(self.layout.block_size.bytes()),
+                )?;
                 sum += u64::from(len);
-                at = start + len;
+                at = removed.run.end();
             }
         }
         Ok(sum)
@@ -86,11 +89,11 @@ impl Allocator {
         }
         let trimming = self.trimming.0.lock();
         let run = group.keep_for_window(&self.cache, |free| {
-            let within = |(start, len): (u32, u32)| (start.max(blocks.start), (start + len).min(blocks.end));
+            let within = |run: GroupRun| (run.start.max(blocks.start), run.end().min(blocks.end));
             let mut runs = free.runs_from(at).map(within).take_while(|&(start, end)| start < end);
             let (start, end) = runs.find(|&(start, end)| end - start >= least)?;
             let start = start.max(at);
-            Some((start, (end - start).min(MAX_RUN)))
+            Some(GroupRun { start, len: (end - start).min(MAX_RUN) })
         })?;
         Ok(run.map(|run| RemovedRun { group, run, _trimming: trimming }))
     }

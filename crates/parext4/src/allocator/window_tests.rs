@@ -173,7 +173,7 @@ fn rather_a_window_is_taken_back_than_a_request_cut_up() {
     // Whatever lies together elsewhere goes.
     for group in &inner.allocator.groups {
         while group
-            .keep_for_window(&inner.cache, |free| free.largest_run().filter(|run| run.1 >= 64))
+            .keep_for_window(&inner.cache, |free| free.largest_run().filter(|run| run.len >= 64))
             .unwrap()
             .is_some()
         {}

@@ -147,7 +147,7 @@ impl Allocator {
     fn release_rest(&self, window: &Window) -> u32 {
         let (group, _) = self.layout.group_of(window.run.start);
         let rest = window.reclaim();
-        let spans = rest.iter().map(|run| (self.layout.group_of(run.start).1, run.len));
+        let spans = rest.iter().map(|run| run.group(&self.layout).1);
         self.group(group).release(spans);
         rest.iter().map(|run| run.len).sum()
     }

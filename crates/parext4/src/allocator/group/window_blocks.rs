@@ -4,6 +4,7 @@ use super::Group;
 use crate::allocator::free_extents::FreeExtents;
 use crate::error::Result;
 use crate::journal::Handle;
+use crate::layout::GroupRun;
 use crate::meta::MetaCache;
 use crate::sync::Arc;
 
@@ -13,14 +14,14 @@ impl Group {
     pub(in crate::allocator) fn keep_for_window(
         &self,
         cache: &MetaCache,
-        choose: impl FnOnce(&FreeExtents) -> Option<(u32, u32)>,
-    ) -> Result<Option<(u32, u32)>> {
+        choose: impl FnOnce(&FreeExtents) -> Option<GroupRun>,
+    ) -> Result<Option<GroupRun>> {
         let mut blocks = self.blocks.lock();
         self.load_blocks(cache, &mut blocks)?;
         let chosen = choose(&blocks.free);
-        if let Some((start, len)) = chosen {
-            blocks.free.remove(start, len);
-            blocks.in_windows += len;
+        if let Some(run) = chosen {
+            blocks.free.remove(run);
+            blocks.in_windows += run.len;
         }
         self.update_hints(&blocks);
         Ok(chosen)
@@ -31,13 +32,12 @@ impl Group {
         self: &Arc<Self>,
         cache: &MetaCache,
         handle: &Handle<'_>,
-        start: u32,
-        len: u32,
+        run: GroupRun,
     ) -> Result<()> {
         let mut blocks = self.blocks.lock();
         let bitmap = self.load_blocks(cache, &mut blocks)?;
-        self.mark_in_use(handle, &mut blocks, &bitmap, start, len);
-        blocks.in_windows -= len;
+        self.mark_in_use(handle, &mut blocks, &bitmap, run);
+        blocks.in_windows -= run.len;
         Ok(())
     }
 }

@@ -26,4 +26,4 @@ pub use block_range::BlockRange;
 pub use block_size::BlockSize;
 pub use checksum::ChecksumSeed;
 pub use error::{FormatError, Result, write_place};
-pub use number::{FileBlock, FsBlock, GroupNo, InodeNo};
+pub use number::{FileBlock, FsBlock, GroupNo, InodeNo, LogBlock};

@@ -114,6 +114,11 @@ number!(
 );
 block!(FileBlock(u32));
 number!(
+    /// A block of the journal, counted from the journal's first block, which holds its superblock. The log begins after it.
+    LogBlock(u32)
+);
+block!(LogBlock(u32));
+number!(
     /// An inode number; the first inode is 1, the root directory is 2.
     InodeNo(u32)
 );
@@ -147,6 +152,11 @@ impl FileBlock {
     pub const fn to_u64(self) -> u64 {
         self.0 as u64
     }
+}
+
+impl LogBlock {
+    /// The block of the journal's superblock.
+    pub const SUPERBLOCK: Self = Self(0);
 }
 
 impl InodeNo {

@@ -8,6 +8,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use parext4_device::{AlignedBuf, Device};
+use parext4_format::LogBlock;
 use parext4_format::jbd2::JournalSuperblock;
 use parext4_format::superblock::Superblock;
 
@@ -58,7 +59,7 @@ impl ErrorRecorder {
 
     fn set_journal_error(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        self.change(log.place(0)?.0, log.block_size.into(), |bytes| {
+        self.change(log.place(LogBlock::SUPERBLOCK)?.0, log.block_size.into(), |bytes| {
             let mut superblock = JournalSuperblock::parse(bytes)?;
             superblock.set_errno(-libc::EIO);
             superblock.encode(bytes);

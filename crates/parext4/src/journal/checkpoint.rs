@@ -17,6 +17,7 @@
 //! Invariant: a freed block is not allocated again while a request writes it (H13, [`Checkpoint::drop_freed`]).
 
 use parext4_device::{Device, Done, Op, Request, Segment, open_queue};
+use parext4_format::LogBlock;
 
 use super::checkpoint_thread::CheckpointThread;
 use super::pending::{LogSpan, PendingBlocks, RoundPlan, WriteRun};
@@ -90,7 +91,7 @@ impl Checkpoint {
 
     /// Writes the start of the log, block `start` with transaction `tid`, into the journal's superblock. Recovery replays
     /// the log from there once the device is flushed. The log was empty, so no round is under way.
-    pub(super) fn begin_log(&self, start: u32, tid: u64) -> Result<()> {
+    pub(super) fn begin_log(&self, start: LogBlock, tid: u64) -> Result<()> {
         self.tail.lock().as_mut().map_or(Ok(()), |tail| tail.begin(start, tid))
     }
 

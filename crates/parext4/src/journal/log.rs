@@ -10,8 +10,8 @@ use std::io::IoSlice;
 use std::time::SystemTime;
 
 use parext4_device::{AlignedBuf, Device, zeros};
-use parext4_format::FsBlock;
 use parext4_format::jbd2::{self, JournalSuperblock, Tag, TagFormat};
+use parext4_format::{FsBlock, LogBlock};
 
 use super::pending::LogSpan;
 use super::transaction::{FrozenBlock, FrozenTransaction};
@@ -25,8 +25,8 @@ const RUN: usize = 256;
 /// Log blocks that are contiguous on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogExtent {
-    /// Number of the first log block, counted from the start of the journal.
-    pub log: u32,
+    /// The first log block.
+    pub log: LogBlock,
     pub physical: FsBlock,
     pub len: u32,
 }
@@ -44,7 +44,7 @@ impl LogMap {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the journal has no such block.
-    pub(crate) fn place(&self, log: u32) -> Result<(u64, u32)> {
+    pub(crate) fn place(&self, log: LogBlock) -> Result<(u64, u32)> {
         let at = self.extents.partition_point(|extent| extent.log <= log);
         let extent = at.checked_sub(1).and_then(|at| self.extents.get(at));
         match extent {
@@ -67,10 +67,10 @@ pub(super) struct Log {
     uuid: [u8; 16],
     seed: u32,
     /// The first log block, and the one after the last.
-    first: u32,
-    end: u32,
+    first: LogBlock,
+    end: LogBlock,
     /// The next log block to write.
-    head: u32,
+    head: LogBlock,
     /// True if a transaction was written since the log was last empty.
     used: bool,
 }
@@ -84,9 +84,9 @@ impl Log {
             format: TagFormat::from(superblock),
             uuid: superblock.uuid(),
             seed: superblock.checksum_seed(),
-            first: superblock.first(),
-            end: superblock.maxlen(),
-            head: superblock.first(),
+            first: LogBlock(superblock.first()),
+            end: LogBlock(superblock.maxlen()),
+            head: LogBlock(superblock.first()),
             used: false,
         }
     }
@@ -106,8 +106,8 @@ impl Log {
         self.used = false;
     }
 
-    /// Returns the number of the next log block to write.
-    pub(super) fn head(&self) -> u32 {
+    /// Returns the next log block to write.
+    pub(super) fn head(&self) -> LogBlock {
         self.head
     }
 

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::IoSliceMut;
 
 use parext4_device::{AlignedBuf, Device};
+use parext4_format::LogBlock;
 use parext4_format::jbd2::{self, BlockType, JournalCompat, JournalSuperblock, Tag, TagFormat};
 
 use super::log::LogMap;
@@ -54,8 +55,8 @@ impl<'a> LogWalk<'a> {
     }
 
     /// Returns the log block that is `by` blocks after `log` in the ring.
-    fn next(&self, log: u32, by: u32) -> u32 {
-        let (first, ring) = (self.superblock.first(), self.ring());
+    fn next(&self, log: LogBlock, by: u32) -> LogBlock {
+        let (first, ring) = (LogBlock(self.superblock.first()), self.ring());
         let (at, by) = (log - first, by % ring);
         first + if at < ring - by { at + by } else { at - (ring - by) }
     }
@@ -65,7 +66,7 @@ impl<'a> LogWalk<'a> {
     /// # Errors
     /// If the log cannot be read, or a complete transaction contains a block with a bad checksum.
     pub(super) fn scan(&mut self) -> Result<u32> {
-        let mut log = self.superblock.start();
+        let mut log = LogBlock(self.superblock.start());
         let mut sequence = self.superblock.sequence();
         let (mut transactions, mut walked, mut last_commit) = (0_u32, 0_u32, 0_u64);
         let (mut doubtful, mut crc32) = (false, !0);
@@ -114,7 +115,7 @@ impl<'a> LogWalk<'a> {
 
     /// Returns true if the commit block at `log` has the right checksum. `crc32` is the checksum of its transaction's
     /// blocks (version 1), which a commit block may lack, as in jbd2.
-    fn commit_is_valid(&mut self, log: u32, crc32: u32) -> Result<bool> {
+    fn commit_is_valid(&mut self, log: LogBlock, crc32: u32) -> Result<bool> {
         let (checksums, commit_checksums, seed) = (self.checksums(), self.commit_checksums(), self.seed);
         let block = self.reader.block(log)?;
         Ok(if checksums {
@@ -125,7 +126,7 @@ impl<'a> LogWalk<'a> {
     }
 
     /// Continues `crc32` over `blocks` log blocks from `log` on, in their escaped form.
-    fn crc32(&mut self, mut crc32: u32, log: u32, blocks: u32) -> Result<u32> {
+    fn crc32(&mut self, mut crc32: u32, log: LogBlock, blocks: u32) -> Result<u32> {
         for nth in 0..blocks {
             let at = self.next(log, nth);
             crc32 = jbd2::crc32_be(crc32, self.reader.block(at)?);
@@ -137,7 +138,7 @@ impl<'a> LogWalk<'a> {
     fn fails_checksum(
         &mut self,
         check: impl Fn(&Self, &[u8]) -> parext4_format::Result<()>,
-        log: u32,
+        log: LogBlock,
     ) -> Result<bool> {
         if !self.checksums() {
             return Ok(false);
@@ -146,12 +147,12 @@ impl<'a> LogWalk<'a> {
         Ok(check(self, &block).is_err())
     }
 
-    fn tags(&mut self, log: u32) -> Result<Vec<Tag>> {
+    fn tags(&mut self, log: LogBlock) -> Result<Vec<Tag>> {
         let format = self.format;
         Ok(jbd2::parse_descriptor(self.reader.block(log)?, format)?)
     }
 
-    fn tag_count(&mut self, log: u32) -> Result<u32> {
+    fn tag_count(&mut self, log: LogBlock) -> Result<u32> {
         Ok(saturating_u32(self.tags(log)?.len()))
     }
 
@@ -205,9 +206,9 @@ impl<'a> LogWalk<'a> {
     fn walk(
         &mut self,
         transactions: u32,
-        visit: &mut dyn FnMut(&mut Self, u32, BlockType, u32) -> Result<()>,
+        visit: &mut dyn FnMut(&mut Self, u32, BlockType, LogBlock) -> Result<()>,
     ) -> Result<()> {
-        let mut log = self.superblock.start();
+        let mut log = LogBlock(self.superblock.start());
         let start = self.superblock.sequence();
         let (mut done, mut walked) = (0, 0_u32);
         while done < transactions {
@@ -236,18 +237,18 @@ impl<'a> LogWalk<'a> {
 pub(super) struct BlockReader<'a> {
     device: &'a dyn Device,
     map: &'a LogMap,
-    first: u32,
+    first: LogBlock,
     run: Vec<AlignedBuf>,
 }
 
 impl<'a> BlockReader<'a> {
     pub(super) fn new(device: &'a dyn Device, map: &'a LogMap) -> Self {
-        Self { device, map, first: 0, run: Vec::new() }
+        Self { device, map, first: LogBlock::default(), run: Vec::new() }
     }
 
     /// Returns the contents of a log block.
-    pub(super) fn block(&mut self, log: u32) -> Result<&[u8]> {
-        let cached = log.checked_sub(self.first).map(|at| at as usize).filter(|&at| at < self.run.len());
+    pub(super) fn block(&mut self, log: LogBlock) -> Result<&[u8]> {
+        let cached = log.checked_distance(self.first).map(|at| at as usize).filter(|&at| at < self.run.len());
         let at = match cached {
             Some(at) => at,
             None => {
@@ -259,7 +260,7 @@ impl<'a> BlockReader<'a> {
     }
 
     /// Reads `log` and the contiguous log blocks after it.
-    fn fill(&mut self, log: u32) -> Result<()> {
+    fn fill(&mut self, log: LogBlock) -> Result<()> {
         let (offset, together) = self.map.place(log)?;
         let count = together.min(READ_AHEAD) as usize;
         let mut run = vec![AlignedBuf::zeroed(self.map.block_size as usize); count];

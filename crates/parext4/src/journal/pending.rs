@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use parext4_format::LogBlock;
+
 use super::transaction::{Freed, FrozenBlock};
 
 /// Limit of one write, in blocks.
@@ -40,8 +42,8 @@ struct Newest {
 pub(super) struct LogSpan {
     /// Number of log blocks.
     pub len: u32,
-    /// Number of the log block after the last one.
-    pub end: u32,
+    /// The log block after the last one.
+    pub end: LogBlock,
 }
 
 /// A transaction in the log.
@@ -64,7 +66,7 @@ pub(super) struct RoundPlan {
     /// Log blocks that the round frees.
     len: u32,
     /// Log block with which the log begins after the round.
-    pub start: u32,
+    pub start: LogBlock,
 }
 
 impl RoundPlan {
@@ -125,7 +127,8 @@ impl PendingBlocks {
     /// Plans the next round: the oldest transactions, until they have at least `most` blocks together. Returns `None` if
     /// the log has no transactions.
     pub(super) fn plan(&self, most: usize) -> Option<RoundPlan> {
-        let mut plan = RoundPlan { last_tid: 0, homes: Vec::new(), next: 0, len: 0, start: 0 };
+        let mut plan =
+            RoundPlan { last_tid: 0, homes: Vec::new(), next: 0, len: 0, start: LogBlock::default() };
         for logged in &self.transactions {
             if plan.homes.len() >= most {
                 break;

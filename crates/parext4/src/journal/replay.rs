@@ -16,8 +16,8 @@
 use std::io::IoSliceMut;
 
 use parext4_device::{AlignedBuf, Device};
-use parext4_format::FsBlock;
 use parext4_format::jbd2::{self, JournalSuperblock};
+use parext4_format::{FsBlock, LogBlock};
 
 use super::log::{LogExtent, LogMap};
 use super::log_walk::{BlockReader, LogWalk};
@@ -40,7 +40,7 @@ pub(crate) struct Recovered {
 /// If it cannot be read, is corrupt, or needs a journal feature that parext4 lacks ([`Error::Unsupported`]).
 pub(crate) fn read_superblock(device: &dyn Device, map: &LogMap) -> Result<JournalSuperblock> {
     let mut bytes = AlignedBuf::zeroed(map.block_size as usize);
-    let (offset, _) = map.place(0)?;
+    let (offset, _) = map.place(LogBlock::SUPERBLOCK)?;
     device
         .read_at(offset, &mut [IoSliceMut::new(&mut bytes)])
         .map_err(|e| Error::device("reading the journal superblock", e))?;
@@ -115,7 +115,7 @@ pub(crate) fn newest_sequence(
     }
     let mut reader = BlockReader::new(device, map);
     let mut newest = oldest;
-    for log in superblock.first()..superblock.maxlen() {
+    for log in (superblock.first()..superblock.maxlen()).map(LogBlock) {
         if let Some((_, sequence)) = jbd2::header(reader.block(log)?)
             && before(newest, sequence)
             && before(oldest, sequence)

@@ -6,6 +6,7 @@
 use std::io::IoSlice;
 
 use parext4_device::{AlignedBuf, Device};
+use parext4_format::LogBlock;
 use parext4_format::jbd2::JournalSuperblock;
 
 use super::log::{LogMap, sequence};
@@ -43,14 +44,14 @@ impl LogTail {
     }
 
     /// Makes recovery replay the log from block `start`, where transaction `tid` will begin. Durable with the next flush.
-    pub(super) fn begin(&mut self, start: u32, tid: u64) -> Result<()> {
-        self.write(start, tid)
+    pub(super) fn begin(&mut self, start: LogBlock, tid: u64) -> Result<()> {
+        self.write(Some(start), tid)
     }
 
     /// Moves the tail to block `start` and flushes. The blocks of earlier transactions are durable at their home
     /// locations. If no block at `start` has the number of `next_tid`, recovery finds an empty log.
-    pub(super) fn advance(&mut self, start: u32, next_tid: u64) -> Result<()> {
-        self.write(start, next_tid)?;
+    pub(super) fn advance(&mut self, start: LogBlock, next_tid: u64) -> Result<()> {
+        self.write(Some(start), next_tid)?;
         self.flush()
     }
 
@@ -63,14 +64,15 @@ impl LogTail {
 
     /// Writes an empty log and flushes.
     pub(super) fn empty(&mut self, next_tid: u64) -> Result<()> {
-        self.write(0, next_tid)?;
+        self.write(None, next_tid)?;
         self.flush()
     }
 
-    fn write(&mut self, start: u32, next_tid: u64) -> Result<()> {
-        self.superblock.set_start(start);
+    /// Writes the journal's superblock with the log's first block, which is `None` if the log is empty.
+    fn write(&mut self, start: Option<LogBlock>, next_tid: u64) -> Result<()> {
+        self.superblock.set_start(start.map_or(0, LogBlock::get));
         self.superblock.set_sequence(sequence(next_tid));
-        let (offset, _) = self.map.place(0)?;
+        let (offset, _) = self.map.place(LogBlock::SUPERBLOCK)?;
         let mut block = AlignedBuf::zeroed(self.map.block_size as usize);
         self.superblock.encode(&mut block);
         self.device

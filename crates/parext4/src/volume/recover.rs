@@ -9,7 +9,7 @@ use parext4_format::group_desc::GroupDesc;
 use parext4_format::inode::Inode as RawInode;
 use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
-use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo};
+use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
 use super::superblock::{read_superblock, read_usable_superblock};
 use crate::body::{Body, BodyRoot};
@@ -92,7 +92,7 @@ pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
     jsb.set_sequence(place.next_sequence);
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
-    write(&*device, place.map.place(0)?.0, &block)?;
+    write(&*device, place.map.place(LogBlock::SUPERBLOCK)?.0, &block)?;
     // Empties the log before clearing the flag. In the other order, a crash in between would discard the log as stale.
     flush(&*device)?;
 
@@ -229,7 +229,7 @@ fn journal_map(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<LogM
             let block = run.logical;
             return Err(Error::corrupt(format_args!("journal inode: block {block} is not written")));
         };
-        extents.push(LogExtent { log: run.logical.get(), physical, len: run.len });
+        extents.push(LogExtent { log: LogBlock(run.logical.get()), physical, len: run.len });
     }
     Ok(LogMap { block_size: layout.block_size.bytes(), extents })
 }

@@ -36,6 +36,13 @@ impl PageIndex {
         (Self::of_byte(at), to_usize(at % PAGE as u64))
     }
 
+    /// Returns the offset of the first byte of the page that contains byte `at`. Exact for every `at`.
+    #[inline]
+    #[must_use]
+    pub fn round_down(at: u64) -> u64 {
+        at - at % PAGE as u64
+    }
+
     /// Converts an index. One that no page of a file has becomes [`END`](Self::END).
     #[inline]
     fn from_u64(index: u64) -> Self {
@@ -241,6 +248,7 @@ mod tests {
         for (at, (index, within)) in rows {
             assert_eq!(PageIndex::locate(at), (PageIndex(index), within), "byte {at}");
             assert_eq!(PageIndex(index).start() + within as u64, at);
+            assert_eq!(PageIndex::round_down(at), PageIndex(index).start());
         }
         assert_eq!(PageIndex::of_byte(u64::MAX), PageIndex::END, "no page has this byte");
         assert_eq!(PageIndex(7).saturating_add(u32::MAX), PageIndex::END);

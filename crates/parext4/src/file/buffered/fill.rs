@@ -56,7 +56,7 @@ impl DirectFile {
         end: u64,
     ) -> Result<bool> {
         hold.assert_covers(&self.node, at, end, Mode::Shared);
-        let pages = PageRange::touching(ByteRange::new(at, end));
+        let pages = PageRange::touching(ByteRange::new(at, end)).take(MOST);
         let first = match cached.pages.claim(pages.start()) {
             Ok(PageLookup::Vacant(first)) => first,
             Ok(PageLookup::Present(_)) => return Ok(true),
@@ -64,7 +64,7 @@ impl DirectFile {
         };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
         fills.push(first);
-        for index in pages.take(MOST).pages().skip(1) {
+        for index in PageRange::new(pages.start() + 1, pages.end()).pages() {
             // A thread that has claimed pages must not wait for another page, because other threads may wait for the
             // claimed ones.
             let Some(fill) = cached.pages.try_claim(index) else { break };

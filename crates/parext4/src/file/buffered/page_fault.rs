@@ -38,7 +38,7 @@ impl File {
 
     /// Reads the page for a read fault. Returns false if there is no memory for it.
     fn fault_to_read(&self, offset: u64) -> Result<bool> {
-        let end = page_start(offset) + PAGE as u64;
+        let end = PageIndex::round_down(offset) + PAGE as u64;
         let mut transfer = Transfer::reading(Operation::BufferedRead { offset, end });
         match self.file.node.acquire_to_read(&mut transfer)? {
             Some(held) => Ok(self.bring_in(held.hold(), offset, transfer.end())?.is_some()),
@@ -47,7 +47,7 @@ impl File {
     }
 
     fn fault_to_write(&self, offset: u64) -> Result<bool> {
-        let start = page_start(offset);
+        let start = PageIndex::round_down(offset);
         loop {
             let end = self.size().min(start + PAGE as u64);
             if end <= offset {
@@ -76,10 +76,6 @@ impl File {
             Err(_) => Ok(None),
         }
     }
-}
-
-fn page_start(offset: u64) -> u64 {
-    offset - offset % PAGE as u64
 }
 
 fn past_end(offset: u64) -> Error {

@@ -68,7 +68,7 @@ impl File {
                 let end = at + buf.len() as u64;
                 while at < end {
                     // This read ends at the end of a page.
-                    let stop = end.min((at / PAGE as u64 + 1) * PAGE as u64);
+                    let stop = end.min(PageIndex::round_down(at) + PAGE as u64);
                     let (done, rest) = (buf.len() - to_usize(end - at), to_usize(stop - at));
                     let piece = &mut [IoSliceMut::new(&mut buf[done..done + rest])];
                     let got = self.read_held(piece, at, stop)?;

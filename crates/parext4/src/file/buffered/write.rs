@@ -216,7 +216,7 @@ impl DirectFile {
                     self.inode().raise_visible_size(at);
                     self.make_room(held.hold(), written_back..at)?;
                     // The page in which this part ends is written back once it is complete.
-                    written_back = offset.max(at - at % PAGE as u64);
+                    written_back = offset.max(PageIndex::round_down(at));
                 }
             }
         }

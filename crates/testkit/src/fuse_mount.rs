@@ -7,13 +7,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::command::{ScratchImage, program, run, text};
+pub use crate::poll::until;
 use crate::skipped;
 
-/// Time between two checks of a condition.
-const POLL: Duration = Duration::from_millis(5);
-/// Number of checks, at least a minute. Checks are counted instead of time, because a stopped machine makes none, and a loaded
-/// one few.
-const POLLS: u32 = 12_000;
 /// Time between two checks whether the work on a mount has ended.
 const WATCH: Duration = Duration::from_millis(500);
 /// Number of checks after which the work counts as hung: at least five minutes. On an idle machine the longest work takes seconds.
@@ -147,15 +143,14 @@ impl Drop for FuseMount {
 /// Unmounts a directory, and returns what the command printed. Retries while another test is starting a program: between
 /// fork and exec, the child still holds copies of this process's files, and with them the mount.
 pub fn umount(dir: &Path) -> Output {
-    let mut output = run(&["umount", &text(dir)]);
-    for _ in 0..POLLS {
-        if !errors(&output).contains("in use") {
-            break;
-        }
-        std::thread::sleep(POLL);
-        output = run(&["umount", &text(dir)]);
-    }
-    output
+    let mut output = None;
+    until(|| {
+        let attempt = run(&["umount", &text(dir)]);
+        let is_over = !errors(&attempt).contains("in use");
+        output = Some(attempt);
+        is_over
+    });
+    output.expect("at least one attempt was made")
 }
 
 /// Start of each script of [`in_mount_namespace`]: detaches the copies of the mounts of all tests. A copy keeps a volume in use
@@ -173,17 +168,6 @@ pub fn in_mount_namespace(script: &str) -> Command {
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);
     command.arg(format!("{DETACH_COPIES}{script}")).arg("sh");
     command
-}
-
-/// Waits at least a minute until `is_so` returns true. Returns false if it does not.
-pub fn until(is_so: impl Fn() -> bool) -> bool {
-    (0..POLLS).any(|_| {
-        let is_so = is_so();
-        if !is_so {
-            std::thread::sleep(POLL);
-        }
-        is_so
-    })
 }
 
 /// Returns a command that runs a program as another user.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parext4::{DeviceOptions, FileDevice, Volume, VolumeOptions};
 
-use crate::tool::{skipped, text, tool};
+use crate::tool::{kernel_umount, skipped, text, tool};
 
 /// A volume in a sparse file; removed when dropped.
 pub struct Image {
@@ -107,7 +107,6 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()), "cannot unmount {}", self.0.display());
+        kernel_umount(&self.0);
     }
 }

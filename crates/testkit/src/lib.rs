@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`rng`], [`settings`] | random choices from a seed; what the environment asks of a test run |
 //! | [`sector`] | sectors that name the operation that wrote them |
-//! | [`watchdog`], [`slowest`] | operations that do not return; the slowest calls |
+//! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
 //! | [`device`] | devices that forward to another and interfere with its requests |
 //! | [`command`] | the command `parext4` on an image |
@@ -30,6 +30,7 @@ pub mod image;
 #[cfg(feature = "mount")]
 pub mod kernel_mount;
 pub mod linearizability;
+pub mod poll;
 pub mod rng;
 pub mod sector;
 pub mod settings;
@@ -40,4 +41,4 @@ pub mod watchdog;
 pub mod workload;
 
 pub use image::Image;
-pub use tool::{skipped, tool};
+pub use tool::{kernel_umount, skipped, tool};

@@ -1,6 +1,9 @@
 //! Runs other programs, such as e2fsck and debugfs.
 
+use std::path::Path;
 use std::process::{Command, Output};
+
+use crate::poll::until;
 
 /// Prints what was not tested, and the reason.
 pub fn skipped(why: &str) {
@@ -14,6 +17,18 @@ pub fn tool(command: &mut Command) -> Option<Output> {
         skipped(&format!("{} is not installed", command.get_program().to_string_lossy()));
     }
     output.ok()
+}
+
+/// Unmounts a volume of the kernel. Retries while it is busy: between fork and exec, a program that another test is starting holds
+/// copies of this process's files, and with them the mount.
+pub fn kernel_umount(dir: &Path) {
+    let mut message = String::new();
+    let is_over = until(|| {
+        let output = tool(Command::new("umount").arg(dir)).expect("umount is installed, as mount is");
+        message = text(&output);
+        output.status.success() || !message.contains("busy")
+    });
+    assert!(is_over && message.is_empty() || std::thread::panicking(), "{message}");
 }
 
 /// Returns what a program printed: its output, then its errors.

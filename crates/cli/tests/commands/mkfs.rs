@@ -122,7 +122,7 @@ fn a_device_in_use_is_not_overwritten() {
     }
     refused(&device.0, &format!("mounted on {}", dir.display()));
     refused(&image, &format!("{attached}, which is mounted on {}", dir.display()));
-    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    testkit::kernel_umount(&dir);
 }
 
 /// Bytes of the images; enough for the smallest file system of each program.

@@ -16,7 +16,7 @@ use testkit::rng::Rng;
 use testkit::settings;
 
 use testkit::command::text;
-use testkit::fuse_mount::{FuseMount, tool};
+use testkit::fuse_mount::FuseMount;
 
 /// Number of writers of each kind.
 const WRITERS: usize = 2;
@@ -172,7 +172,7 @@ fn recover(fuse: &FuseMount, round: u64) {
                 eprintln!("SKIPPED: the kernel does not mount images here");
                 return;
             }
-            tool(Command::new("umount").arg(fuse.dir()));
+            testkit::kernel_umount(fuse.dir());
         }
     }
     fuse.scratch().fsck();

@@ -304,7 +304,7 @@ fn kernel_round_trip(path: &Path) {
         std::fs::create_dir_all(&sub).unwrap();
         std::fs::write(sub.join(format!("file{n}")), vec![n; 30 * usize::from(n)]).unwrap();
     }
-    run(Command::new("umount").arg(root));
+    testkit::kernel_umount(root);
     drop(mount);
     fsck(path);
 }

@@ -63,8 +63,8 @@ impl Leaf {
     }
 
     /// Returns the first mapped file block; 0 for an empty root.
-    pub(super) fn first(&self) -> u32 {
-        self.extents().first().map_or(0, |extent| extent.logical.get())
+    pub(super) fn first(&self) -> FileBlock {
+        self.extents().first().map_or(FileBlock::ZERO, |extent| extent.logical)
     }
 
     /// Returns the first extent that ends after `block`.

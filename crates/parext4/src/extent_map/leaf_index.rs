@@ -17,7 +17,7 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(super) struct LeafIndex {
     /// The first file block of each group. The first group also covers the blocks before it.
-    firsts: Vec<u32>,
+    firsts: Vec<FileBlock>,
     /// At least one group.
     groups: Vec<Arc<LeafGroup>>,
     /// Number of leaves.
@@ -30,23 +30,23 @@ pub(super) struct LeafIndex {
 #[derive(Debug)]
 pub(super) struct LeafGroup {
     /// The first file block of each leaf.
-    firsts: Vec<u32>,
+    firsts: Vec<FileBlock>,
     /// At least one leaf.
     leaves: Vec<Arc<Leaf>>,
 }
 
 impl LeafGroup {
-    pub(super) fn new(leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> Arc<Self> {
+    pub(super) fn new(leaves: impl Iterator<Item = (FileBlock, Arc<Leaf>)>) -> Arc<Self> {
         let (firsts, leaves) = leaves.unzip();
         Arc::new(Self { firsts, leaves })
     }
 
     /// Returns true if the group lists exactly these leaves.
-    pub(super) fn lists(&self, leaves: impl Iterator<Item = (u32, Arc<Leaf>)>) -> bool {
+    pub(super) fn lists(&self, leaves: impl Iterator<Item = (FileBlock, Arc<Leaf>)>) -> bool {
         self.leaves.iter().map(Arc::as_ptr).eq(leaves.map(|(_, leaf)| Arc::as_ptr(&leaf)))
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u32, &Leaf)> {
+    fn iter(&self) -> impl Iterator<Item = (FileBlock, &Leaf)> {
         self.firsts.iter().copied().zip(self.leaves.iter().map(|leaf| &**leaf))
     }
 }
@@ -69,11 +69,11 @@ impl LeafIndex {
         let (group, at) = self.position(block);
         let LeafGroup { firsts, leaves } = &*self.groups[group];
         let next = firsts.get(at + 1).or_else(|| self.firsts.get(group + 1));
-        (&leaves[at], next.map_or(u32::MAX, |next| next - block.get()))
+        (&leaves[at], next.map_or(u32::MAX, |next| *next - block))
     }
 
     /// Returns the leaf that maps or would map `block` and all leaves after it, each with its first file block.
-    fn leaves_from(&self, block: FileBlock) -> impl Iterator<Item = (u32, &Leaf)> {
+    fn leaves_from(&self, block: FileBlock) -> impl Iterator<Item = (FileBlock, &Leaf)> {
         let (group, at) = self.position(block);
         self.groups[group..].iter().flat_map(|group| group.iter()).skip(at)
     }
@@ -98,12 +98,12 @@ impl LeafIndex {
     pub(super) fn leaves_within(&self, blocks: BlockRange) -> impl Iterator<Item = &Leaf> {
         let mut leaves = self.leaves_from(blocks.start());
         let first = leaves.next();
-        let more = leaves.take_while(move |&(first, _)| u64::from(first) < blocks.end());
+        let more = leaves.take_while(move |&(first, _)| first.to_u64() < blocks.end());
         first.into_iter().chain(more).map(|(_, leaf)| leaf)
     }
 }
 
 /// Returns the last of the sorted `firsts` that is at most `block`, or the first.
-fn last_at_or_before(firsts: &[u32], block: FileBlock) -> usize {
-    firsts.partition_point(|&first| first <= block.get()).saturating_sub(1)
+fn last_at_or_before(firsts: &[FileBlock], block: FileBlock) -> usize {
+    firsts.partition_point(|&first| first <= block).saturating_sub(1)
 }

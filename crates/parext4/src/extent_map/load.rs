@@ -112,7 +112,7 @@ fn check_disjoint(mut runs: Vec<(u64, u32)>) -> Result<()> {
 /// (`ext4_ext_correct_indexes`, `ext4_ext_rm_idx`) and rejects other keys (`ext4_valid_extent_entries`), and e2fsck
 /// reports them.
 fn check_key(entry: &IndexEntry, child: &Node) -> Result<()> {
-    let (key, first) = (entry.logical.get(), child.first());
+    let (key, first) = (entry.logical, child.first());
     if key != first {
         let problem = format_args!("{key}, but the node in block {} begins at {first}", entry.child);
         return Err(Error::corrupt_field("extent index", "ei_block", problem));

@@ -43,7 +43,7 @@ pub(super) struct Node {
     /// True if a node below may be dirty.
     dirty_below: bool,
     /// The first file block mapped below; `0` if none. Cached, because a descent compares it in many children.
-    first: u32,
+    first: FileBlock,
     /// The leaves directly below, for the leaf index. `None` if they changed since they were last listed.
     listed: Option<Arc<LeafGroup>>,
     content: Content,
@@ -57,10 +57,10 @@ pub(super) enum Content {
 }
 
 impl Content {
-    fn first(&self) -> u32 {
+    fn first(&self) -> FileBlock {
         match self {
             Self::Leaf(leaf) => leaf.first(),
-            Self::Index(children) => children.first().map_or(0, Node::first),
+            Self::Index(children) => children.first().map_or(FileBlock::ZERO, Node::first),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Returns the first file block mapped below; 0 for an empty root.
-    pub(super) fn first(&self) -> u32 {
+    pub(super) fn first(&self) -> FileBlock {
         self.first
     }
 
@@ -149,7 +149,7 @@ impl Node {
     }
 
     /// Returns the leaf and its first file block, or `None` if this is an index node.
-    fn leaf(&self) -> Option<(u32, Arc<Leaf>)> {
+    fn leaf(&self) -> Option<(FileBlock, Arc<Leaf>)> {
         match &self.content {
             Content::Leaf(leaf) => Some((self.first, Arc::clone(leaf))),
             Content::Index(_) => None,
@@ -200,5 +200,5 @@ impl Node {
 
 /// Returns the child that maps or would map `block`: the last child that starts at or before it, or the first child.
 fn child_for(children: &[Node], block: FileBlock) -> usize {
-    children.partition_point(|child| child.first() <= block.get()).saturating_sub(1)
+    children.partition_point(|child| child.first() <= block).saturating_sub(1)
 }

@@ -4,7 +4,7 @@
 //! directory entry: [`insert`](super::insert) adds it. Invariant: a failed call leaves no inode and no block allocated.
 
 use parext4_format::inode::{FileType, Inode as RawInode, InodeFlags};
-use parext4_format::{FileBlock, InodeNo, dir_entry};
+use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::insert::Insertion;
@@ -271,7 +271,7 @@ impl Node {
             Contents::Directory => {
                 let dir = Dir::new(&self.engine, inode);
                 let (tail, ino, parent) = (dir.has_tail(), inode.ino(), self.ino());
-                dir.map_blocks(handle, FileBlock::ZERO, 1)?;
+                dir.map_blocks(handle, BlockRange::of_block(FileBlock::ZERO))?;
                 dir.init_block(handle, FileBlock::ZERO, |bytes| {
                     dir_entry::init_dot_block(bytes, tail, ino, parent);
                     Ok(())

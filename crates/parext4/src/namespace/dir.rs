@@ -164,18 +164,17 @@ impl<'a> Dir<'a> {
         self.checked(handle.change(&block, set)).map(drop)
     }
 
-    /// Maps `count` file blocks from `first` on, all or none. They are past the directory's size until
+    /// Maps `blocks`, all or none. They are past the directory's size until
     /// [`init_block`](Self::init_block) fills them or [`unmap`](Self::unmap) frees them.
-    pub(super) fn map_blocks(&self, handle: &Handle<'_>, first: FileBlock, count: u32) -> Result<()> {
-        let blocks = BlockRange::starting_at(first).take(count);
+    pub(super) fn map_blocks(&self, handle: &Handle<'_>, blocks: BlockRange) -> Result<()> {
         // Without `large_dir` the size of a directory has 32 bits.
         if blocks.end() * self.engine.block_size() > u64::from(u32::MAX) {
             return Err(Error::NoSpace);
         }
         let credentials = self.engine.credentials();
         let got = self.engine.add_blocks(handle, self.inode, blocks, true, credentials)?;
-        if got < count {
-            self.unmap(handle, first)?;
+        if got < blocks.count() {
+            self.unmap(handle, blocks.start())?;
             return Err(Error::NoSpace);
         }
         Ok(())

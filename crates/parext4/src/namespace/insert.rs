@@ -12,7 +12,7 @@
 
 use parext4_format::htree::{self, DxEntry};
 use parext4_format::inode::{FileType, InodeFlags};
-use parext4_format::{FileBlock, InodeNo, dir_entry};
+use parext4_format::{BlockRange, FileBlock, InodeNo, dir_entry};
 
 use super::dir::Dir;
 use super::htree::{Frame, Walk};
@@ -173,7 +173,7 @@ impl Insertion<'_> {
     pub(super) fn allocate(&self, handle: &Handle<'_>) -> Result<()> {
         match self.new_blocks() {
             0 => Ok(()),
-            count => self.dir.map_blocks(handle, self.end, count),
+            count => self.dir.map_blocks(handle, BlockRange::starting_at(self.end).take(count)),
         }
     }
 

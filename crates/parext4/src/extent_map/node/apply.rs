@@ -3,8 +3,8 @@
 //! Responsible for carrying one change to the leaf that it concerns, and for the nodes above. Not responsible for the new
 //! contents of the leaf: [`Tree::outcome`] computes them. Invariant: a change adds at most the nodes that its plan counted.
 
-use parext4_format::FsBlock;
 use parext4_format::extent::Extent;
+use parext4_format::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 use super::{Content, Node, Tree, child_for};
@@ -86,7 +86,7 @@ impl Node {
             return self.split_leaf(work, extents).map(Some);
         }
         // With the old index, a reader would search the leaf before this one for the blocks before `first`.
-        let first = extents.first().map_or(u32::MAX, |extent| extent.logical.get());
+        let first = extents.first().map_or(FileBlock::MAX, |extent| extent.logical);
         work.reshaped |= first > self.first;
         if extents.is_empty() {
             // Readers of the old leaf hold the ranges that they read.
@@ -133,7 +133,7 @@ impl Node {
             children.insert(at + 1, right);
         }
         let len = children.len();
-        self.first = children.first().map_or(0, Self::first);
+        self.first = children.first().map_or(FileBlock::ZERO, Self::first);
         if work.reshaped {
             self.listed = None;
         }

@@ -1,6 +1,5 @@
 //! Encoding dirty nodes into their blocks, when a transaction closes.
 
-use parext4_format::FileBlock;
 use parext4_format::extent::{self, IndexEntry};
 
 use super::{Content, Node, Tree};
@@ -55,9 +54,7 @@ impl Node {
                 let entries: Vec<IndexEntry> = children
                     .iter()
                     .filter_map(|child| {
-                        child
-                            .block
-                            .map(|block| IndexEntry { logical: FileBlock(child.first()), child: block })
+                        child.block.map(|block| IndexEntry { logical: child.first(), child: block })
                     })
                     .collect();
                 extent::encode_index(out, depth, &entries);

@@ -3,6 +3,8 @@
 //! Responsible for registering and changing the nodes. Not responsible for the new extents: [`Shift`] computes them.
 //! Invariant: no node is added or removed; only the keys and the contents of the leaves change.
 
+use parext4_format::FileBlock;
+
 use super::{Content, Node, Tree};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -39,7 +41,7 @@ impl Tree {
 
 impl Node {
     fn shift(&mut self, work: &mut ShiftContext<'_>) -> Result<bool> {
-        if !work.shift.overlaps(self.first().into(), self.end()) {
+        if !work.shift.overlaps(self.first().to_u64(), self.end()) {
             return Ok(true);
         }
         match &mut self.content {
@@ -52,7 +54,7 @@ impl Node {
                 } else {
                     children.iter_mut().map(|child| child.shift(work)).find(stops)
                 };
-                self.first = children.first().map_or(0, Self::first);
+                self.first = children.first().map_or(FileBlock::ZERO, Self::first);
                 self.listed = None;
                 if *work.shift != before {
                     self.register(work.handle, work.cache, work.kind)?;

@@ -74,8 +74,9 @@ impl CreatedFile {
     pub fn finish(&self, attributes: &SetAttributes) -> Result<()> {
         let path = &self.job.place.path;
         let complete = || {
-            // The file may end in a hole.
-            if self.file.size() != self.size {
+            // The file may end in a hole. A large one may have preallocated blocks past its end, and setting the size frees them:
+            // another thread may report it as durable while it is still open, and a crash would leave them.
+            if self.file.size() != self.size || self.size > SMALL as u64 {
                 self.file.set_len(self.size)?;
             }
             self.file.node().set_attributes(attributes)

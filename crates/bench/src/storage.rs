@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use parext4::device::{Direct, SimDevice, SimProfile, open_device};
+use parext4::device::{Direct, SimDevice, SimProfile};
+use parext4::storage::open_device;
 use parext4::{Device, DeviceOptions, FileDevice, MemDevice};
 
 use super::buffers::fill;

@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
-use parext4::device::{Location, signature};
+use parext4::device::signature;
+use parext4::storage::Location;
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
 use parext4_mount::is_being_closed;
 

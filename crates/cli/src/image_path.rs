@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use parext4::device::scheme;
+use parext4::storage::scheme;
 
 /// A path inside an image.
 #[derive(Clone, Debug, PartialEq, Eq)]

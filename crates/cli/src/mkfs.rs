@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use parext4::device::{Direct, Location, open_device, signature};
+use parext4::device::{Direct, signature};
 use parext4::mkfs::Summary;
+use parext4::storage::{Location, open_device};
 use parext4::{Device, DeviceOptions, MkfsOptions};
 use serde_json::json;
 use uuid::Uuid;

@@ -4,9 +4,11 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::queue::Queue;
+use crate::sharing::Sharing;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
 ///
@@ -88,6 +90,19 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// A device that cannot discard does nothing and succeeds.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Returns whether other machines can open the device, and what keeps them from writing. Does not change while the device
+    /// is open.
+    fn sharing(&self) -> Sharing {
+        Sharing::Local
+    }
+
+    /// Returns the size in bytes of the pieces that the device stores apart, such as the objects of an RBD image; `None` if it
+    /// has none. Piece `i` holds the bytes from `i` times that size. A request within one piece costs less than one that
+    /// crosses two.
+    fn object_size(&self) -> Option<NonZeroU64> {
+        None
+    }
 
     /// Opens a queue of the device's own, with about `depth` requests on the device at a time. `None` if the device has
     /// only the blocking calls above.

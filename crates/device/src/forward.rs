@@ -8,9 +8,8 @@ use crate::queue::Queue;
 
 /// Defines methods of [`Device`](crate::Device) that call the same method of another device.
 ///
-/// `this` names the device inside the expression after the arrow, which is the device that it wraps. All methods of the
-/// trait but [`native_queue`](crate::Device::native_queue) are required, so a wrapper that neither defines nor forwards one
-/// does not compile. The macro does not forward `native_queue`: the requests of the inner device's queue would bypass the
+/// `this` names the device inside the expression after the arrow, which is the device that it wraps. The methods
+/// without a default are required, so a wrapper that neither defines nor forwards one does not compile. The macro does not forward `native_queue`: the requests of the inner device's queue would bypass the
 /// wrapper.
 ///
 /// # Example
@@ -22,7 +21,7 @@ use crate::queue::Queue;
 /// struct Lossy(MemDevice);
 ///
 /// impl Device for Lossy {
-///     forward_device!(this => this.0; size, sector_size, read_only, read_at, flush, discard);
+///     forward_device!(this => this.0; size, sector_size, read_only, sharing, object_size, read_at, flush, discard);
 ///
 ///     fn write_at(&self, _offset: u64, _bufs: &[IoSlice<'_>]) -> io::Result<()> { Ok(()) }
 /// }
@@ -75,15 +74,29 @@ macro_rules! forward_device {
             $crate::Device::discard(&$inner, offset, len)
         }
     };
+    (@sharing $this:ident $inner:expr) => {
+        fn sharing(&self) -> $crate::Sharing {
+            let $this = self;
+            $crate::Device::sharing(&$inner)
+        }
+    };
+    (@object_size $this:ident $inner:expr) => {
+        fn object_size(&self) -> ::std::option::Option<::std::num::NonZeroU64> {
+            let $this = self;
+            $crate::Device::object_size(&$inner)
+        }
+    };
 }
 
 /// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
 impl<T: Device + ?Sized> Device for &T {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
+        object_size);
 }
 
 impl<T: Device + ?Sized> Device for Arc<T> {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard);
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
+        object_size);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         T::native_queue(Arc::clone(&*self), depth)

@@ -18,7 +18,7 @@
 //! | [`RecordingDevice`] | another device, with a log from which tests rebuild every crash state |
 //! | [`FaultDevice`] | another device, some of whose calls fail |
 //!
-//! [`open_device`] opens the device that a user named. [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O uses
+//! [`Sharing`] says what keeps other machines from writing to a device. [`AlignedBuf`] and [`BufferPool`] supply memory that direct I/O uses
 //! without a copy. [`shared`] copies memory that several threads access at the same time.
 //!
 //! All offsets and lengths are in bytes.
@@ -57,9 +57,7 @@ mod file;
 mod forward;
 mod inline_queue;
 mod iovec;
-mod location;
 mod mem;
-mod open_device;
 mod open_queue;
 mod options;
 mod perform;
@@ -68,6 +66,7 @@ mod queue;
 mod recording;
 mod request;
 pub mod shared;
+mod sharing;
 mod short_transfer;
 pub mod signature;
 mod sim;
@@ -79,13 +78,12 @@ pub use device::Device;
 pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 pub use file::{FileDevice, open_file_queue};
 pub use inline_queue::InlineQueue;
-pub use location::{Location, scheme};
 pub use mem::MemDevice;
-pub use open_device::{open_device, open_device_with_sectors};
 pub use open_queue::open_queue;
 pub use options::{DeviceOptions, Direct};
 pub use pool::{BufferPool, PooledBuf};
 pub use queue::{Queue, QueueWaker};
 pub use recording::{Event, RecordingDevice};
 pub use request::{Done, Op, Request, Segment};
+pub use sharing::Sharing;
 pub use sim::{SimDevice, SimProfile};

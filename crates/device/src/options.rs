@@ -13,7 +13,7 @@ pub enum Direct {
     Never,
 }
 
-/// How a device is opened, by [`open_device`](crate::open_device) or [`FileDevice::open`](crate::FileDevice::open).
+/// How a device is opened, such as by [`FileDevice::open`](crate::FileDevice::open).
 ///
 /// ```
 /// use parext4_device::{DeviceOptions, Direct};
@@ -35,11 +35,22 @@ pub struct DeviceOptions {
     pub lock: bool,
     /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it.
     pub create: Option<u64>,
+    /// Break the lock of another machine on a device of a network, and fence that machine: the device refuses its writes
+    /// before this open returns. Devices that have no such lock ignore it.
+    pub takeover: bool,
 }
 
 impl Default for DeviceOptions {
     fn default() -> Self {
-        Self { read_only: false, offset: 0, len: None, direct: Direct::Auto, lock: true, create: None }
+        Self {
+            read_only: false,
+            offset: 0,
+            len: None,
+            direct: Direct::Auto,
+            lock: true,
+            create: None,
+            takeover: false,
+        }
     }
 }
 
@@ -89,6 +100,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn create(mut self, size: impl Into<Option<u64>>) -> Self {
         self.create = size.into();
+        self
+    }
+
+    /// Sets [`takeover`](field@Self::takeover).
+    #[must_use]
+    pub fn takeover(mut self, takeover: bool) -> Self {
+        self.takeover = takeover;
         self
     }
 }

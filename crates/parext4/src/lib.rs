@@ -130,6 +130,7 @@ pub use parext4_device as device;
 pub use parext4_device::{AlignedBuf, Device, DeviceOptions, FileDevice, MemDevice};
 pub use parext4_format::InodeNo;
 pub use parext4_format::inode::{FileType, InodeFlags, Timestamp};
+pub use parext4_storage as storage;
 pub use policy::{Policy, ResearchOptions, SplitAt};
 pub use stats::{Admissions, Contender, Explanation, Stats};
 #[cfg(all(debug_assertions, not(shuttle)))]

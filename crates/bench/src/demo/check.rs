@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use parext4::device::{AlignedBuf, Direct, open_device};
+use parext4::device::{AlignedBuf, Direct};
+use parext4::storage::open_device;
 use parext4::{DeviceOptions, DirectFile, OpenOptions, Volume, VolumeOptions};
 
 use super::BLOCK;

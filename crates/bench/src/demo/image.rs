@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::BinaryBytes;
-use parext4::device::{Direct, Location};
+use parext4::device::Direct;
+use parext4::storage::Location;
 use parext4::{DeviceOptions, FileDevice};
 use tempfile::TempDir;
 

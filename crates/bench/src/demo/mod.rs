@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use parext4::device::open_device;
+use parext4::storage::open_device;
 use parext4::{DeviceOptions, MkfsOptions, Volume, VolumeOptions};
 
 use crate::explain;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use parext4::device::open_device;
+use parext4::storage::open_device;
 use parext4::{DeviceOptions, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;

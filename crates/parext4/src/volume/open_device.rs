@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::io::{self, IoSliceMut};
 
-use parext4_device::{AlignedBuf, Device, DeviceOptions, open_device_with_sectors};
+use parext4_device::{AlignedBuf, Device, DeviceOptions};
+use parext4_storage::open_device_with_sectors;
 
 use crate::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::sync::Arc;
 /// no such limit.
 ///
 /// # Errors
-/// The errors of [`open_device`](crate::device::open_device).
+/// The errors of [`open_device`](crate::storage::open_device).
 ///
 /// ```no_run
 /// use parext4::{DeviceOptions, Volume, VolumeOptions};

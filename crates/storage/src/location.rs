@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Place of a device, read from what a user typed.
 ///
 /// ```
-/// use parext4_device::Location;
+/// use parext4_storage::Location;
 /// assert_eq!(Location::parse("./a:b.img")?, Location::Path("./a:b.img".into()));
 /// let error = Location::parse("tape:one").unwrap_err();
 /// assert!(error.to_string().starts_with("tape:one: unknown scheme \"tape\""));

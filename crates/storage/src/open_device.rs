@@ -4,12 +4,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 
-use crate::device::Device;
-use crate::file::FileDevice;
-use crate::location::Location;
-use crate::options::{DeviceOptions, Direct};
+use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
 
-/// Opens the device that a user named by a path or, once a scheme is known, a URL.
+use crate::location::Location;
+
+/// Opens the device that a user named by a path or a URL.
 ///
 /// Blocks until the device is open: for up to half a second while another program uses a block device.
 ///
@@ -21,7 +20,8 @@ use crate::options::{DeviceOptions, Direct};
 /// - errors of the operating system.
 ///
 /// ```no_run
-/// use parext4_device::{DeviceOptions, open_device};
+/// use parext4_device::DeviceOptions;
+/// use parext4_storage::open_device;
 /// let device = open_device("disk.img", &DeviceOptions::new().read_only(true))?;
 /// println!("{} bytes", device.size());
 /// # std::io::Result::Ok(())
@@ -48,7 +48,7 @@ pub fn open_device_with_sectors(
     let device = open_device(typed, options)?;
     let largest = match options.direct {
         Direct::Auto => largest_sector(&*device)?,
-        Direct::Always | Direct::Never => None,
+        _ => None,
     };
     if largest.is_none_or(|largest| device.sector_size() <= largest) {
         return Ok(device);

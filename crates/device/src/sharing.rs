@@ -1,0 +1,21 @@
+//! [`Sharing`]: whether other machines can open a device, and what keeps them from writing.
+
+/// Whether other machines can open a device, and what keeps them from writing while this opener may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sharing {
+    /// Only this machine reaches the device. A lock of its file, if the options asked for one, excludes other openers.
+    Local,
+    /// Other machines reach the device, and nothing that the device does keeps them from writing.
+    Unfenced,
+    /// Other machines reach the device. This opener holds a lock on it; from the moment that another one breaks the lock, the
+    /// device refuses every write of this opener, also writes in flight.
+    Fenced,
+}
+
+impl Sharing {
+    /// Returns whether other machines reach the device.
+    pub fn is_shared(self) -> bool {
+        self != Self::Local
+    }
+}

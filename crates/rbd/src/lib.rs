@@ -1,0 +1,3 @@
+//! A Ceph RBD image as a [`Device`](parext4_device::Device), through librbd.
+
+#![deny(unsafe_code)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::queue::Queue;
 use crate::sharing::Sharing;
+use crate::write_guard::WriteGuard;
 
 /// A fixed number of bytes with a smallest unit of access, shared by any number of threads.
 ///
@@ -102,6 +103,12 @@ pub trait Device: Send + Sync + Debug {
     /// crosses two.
     fn object_size(&self) -> Option<NonZeroU64> {
         None
+    }
+
+    /// Has a device that is not [`Fenced`](Sharing::Fenced) ask `guard` before it sends writes, and before it sends them again
+    /// after it has connected again. Called once, before the first write. A device of this machine ignores it.
+    fn guard_writes(&self, guard: Arc<dyn WriteGuard>) {
+        let _ = guard;
     }
 
     /// Opens a queue of the device's own, with about `depth` requests on the device at a time. `None` if the device has

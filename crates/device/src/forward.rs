@@ -86,17 +86,23 @@ macro_rules! forward_device {
             $crate::Device::object_size(&$inner)
         }
     };
+    (@guard_writes $this:ident $inner:expr) => {
+        fn guard_writes(&self, guard: ::std::sync::Arc<dyn $crate::WriteGuard>) {
+            let $this = self;
+            $crate::Device::guard_writes(&$inner, guard);
+        }
+    };
 }
 
 /// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
 impl<T: Device + ?Sized> Device for &T {
     forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size);
+        object_size, guard_writes);
 }
 
 impl<T: Device + ?Sized> Device for Arc<T> {
     forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size);
+        object_size, guard_writes);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         T::native_queue(Arc::clone(&*self), depth)

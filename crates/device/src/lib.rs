@@ -72,6 +72,7 @@ pub mod signature;
 mod sim;
 mod thread_queue;
 mod uring;
+mod write_guard;
 
 pub use aligned::{AlignedBuf, zeros};
 pub use device::Device;
@@ -87,3 +88,4 @@ pub use recording::{Event, RecordingDevice};
 pub use request::{Done, Op, Request, Segment};
 pub use sharing::Sharing;
 pub use sim::{SimDevice, SimProfile};
+pub use write_guard::{ReadNow, WriteGuard};

@@ -273,7 +273,7 @@ struct OverlayDevice {
 }
 
 impl Device for OverlayDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size);
+    forward_device!(this => this.inner; size, sector_size, sharing, object_size, guard_writes);
 
     fn read_only(&self) -> bool {
         true

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::lock_owner::LockOwner;
 use crate::queue::Queue;
 use crate::sharing::Sharing;
 use crate::write_guard::WriteGuard;
@@ -96,6 +97,15 @@ pub trait Device: Send + Sync + Debug {
     /// is open.
     fn sharing(&self) -> Sharing {
         Sharing::Local
+    }
+
+    /// Asks the servers of the device for the client that holds its lock, also through a device that was opened read-only.
+    /// `None` if no client holds it, or the device has no such lock. May block for as long as a read.
+    ///
+    /// # Errors
+    /// The servers do not answer.
+    fn lock_owner(&self) -> io::Result<Option<LockOwner>> {
+        Ok(None)
     }
 
     /// Returns the size in bytes of the pieces that the device stores apart, such as the objects of an RBD image; `None` if it

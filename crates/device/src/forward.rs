@@ -21,7 +21,7 @@ use crate::queue::Queue;
 /// struct Lossy(MemDevice);
 ///
 /// impl Device for Lossy {
-///     forward_device!(this => this.0; size, sector_size, read_only, sharing, object_size, read_at, flush, discard);
+///     forward_device!(this => this.0; size, sector_size, read_only, sharing, object_size, lock_owner, read_at, flush, discard);
 ///
 ///     fn write_at(&self, _offset: u64, _bufs: &[IoSlice<'_>]) -> io::Result<()> { Ok(()) }
 /// }
@@ -86,6 +86,12 @@ macro_rules! forward_device {
             $crate::Device::object_size(&$inner)
         }
     };
+    (@lock_owner $this:ident $inner:expr) => {
+        fn lock_owner(&self) -> ::std::io::Result<::std::option::Option<$crate::LockOwner>> {
+            let $this = self;
+            $crate::Device::lock_owner(&$inner)
+        }
+    };
     (@guard_writes $this:ident $inner:expr) => {
         fn guard_writes(&self, guard: ::std::sync::Arc<dyn $crate::WriteGuard>) {
             let $this = self;
@@ -97,12 +103,12 @@ macro_rules! forward_device {
 /// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
 impl<T: Device + ?Sized> Device for &T {
     forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size, guard_writes);
+        object_size, lock_owner, guard_writes);
 }
 
 impl<T: Device + ?Sized> Device for Arc<T> {
     forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size, guard_writes);
+        object_size, lock_owner, guard_writes);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         T::native_queue(Arc::clone(&*self), depth)

@@ -12,7 +12,7 @@ use parext4::storage::Location;
 use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volume_device};
 use parext4_mount::is_being_closed;
 
-use crate::image_path::ImagePath;
+use crate::image_path::{ImagePath, is_url};
 use crate::in_use;
 
 /// Longest wait for a server to close an image after its mount has ended.
@@ -53,7 +53,8 @@ fn not_opened(image: &Path, error: io::Error) -> Error {
     {
         return anyhow!("{}: in use: {user}", image.display());
     }
-    match ImagePath::split(image.as_os_str()).filter(|inside| inside.image.exists()) {
+    let exists = |image: &Path| is_url(image.as_os_str()) || image.exists();
+    match ImagePath::split(image.as_os_str()).filter(|inside| exists(&inside.image)) {
         Some(inside) if error.kind() == ErrorKind::NotFound => {
             anyhow!("{}: a path inside an image; give only {}", image.display(), inside.image.display())
         }

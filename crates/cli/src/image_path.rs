@@ -6,12 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use parext4::storage::scheme;
+use parext4::storage::{Location, scheme};
 
 /// A path inside an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePath {
-    /// The image file or block device.
+    /// The image file, block device or URL.
     pub image: PathBuf,
     /// The absolute path inside.
     pub path: PathBuf,
@@ -55,8 +55,9 @@ impl ImagePath {
             return Err("expected IMAGE or IMAGE:/PATH".to_owned());
         }
         let (before_colon, _) = split_at_colon(&image);
-        let is_path =
-            !Path::new(&image).exists() && before_colon.is_some_and(|image| Path::new(image).exists());
+        let is_path = !is_url(&image)
+            && !Path::new(&image).exists()
+            && before_colon.is_some_and(|image| Path::new(image).exists());
         if is_path {
             return Err(format!("expected IMAGE:/PATH, such as {}", suggestion(&image)));
         }
@@ -89,6 +90,11 @@ pub fn means_contents(path: &Path) -> bool {
     bytes == b"." || bytes.ends_with(b"/.")
 }
 
+/// Returns true if `text` is a URL of a known scheme.
+pub fn is_url(text: &OsStr) -> bool {
+    scheme(text).is_some() && Location::parse(text).is_ok()
+}
+
 /// Returns what precedes the last colon, if there is one, and the rest.
 fn split_at_colon(text: &OsStr) -> (Option<&OsStr>, &OsStr) {
     let bytes = text.as_bytes();
@@ -100,6 +106,9 @@ fn split_at_colon(text: &OsStr) -> (Option<&OsStr>, &OsStr) {
 
 /// Returns the argument that the user probably meant by `text`, which has no `:/`.
 fn suggestion(text: &OsStr) -> String {
+    if is_url(text) {
+        return format!("{}:/PATH", text.display());
+    }
     match split_at_colon(text) {
         (Some(image), path) => format!("{}:/{}", image.display(), path.display()),
         (None, image) if image.is_empty() => "disk.img:/dir/file".to_owned(),

@@ -38,6 +38,10 @@ pub struct DeviceOptions {
     /// Break the lock of another machine on a device of a network, and fence that machine: the device refuses its writes
     /// before this open returns. Devices that have no such lock ignore it.
     pub takeover: bool,
+    /// With `takeover`, break only the lock of the owner that [`Device::lock_owner`](crate::Device::lock_owner) calls so. If
+    /// another one holds it by then, opening fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy). So of two openers
+    /// that find the same owner dead, one does not fence the other.
+    pub takeover_from: Option<String>,
 }
 
 impl Default for DeviceOptions {
@@ -50,6 +54,7 @@ impl Default for DeviceOptions {
             lock: true,
             create: None,
             takeover: false,
+            takeover_from: None,
         }
     }
 }
@@ -107,6 +112,13 @@ impl DeviceOptions {
     #[must_use]
     pub fn takeover(mut self, takeover: bool) -> Self {
         self.takeover = takeover;
+        self
+    }
+
+    /// Sets [`takeover_from`](field@Self::takeover_from), the name of an owner.
+    #[must_use]
+    pub fn takeover_from(mut self, owner: impl Into<Option<String>>) -> Self {
+        self.takeover_from = owner.into();
         self
     }
 }

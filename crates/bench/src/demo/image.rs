@@ -35,7 +35,8 @@ impl Image {
     /// If `image` exists, or the disk has too little space.
     pub fn new(image: Option<&Path>, size: Option<u64>, keep: bool) -> Result<Self> {
         if let Some(image) = image {
-            Location::parse(image)?;
+            let is_file = Location::parse(image)?.path().is_some();
+            ensure!(is_file, "{}: a URL; the demo makes an image file of its own", image.display());
             ensure!(!image.exists(), "{}: exists; the demo makes a new image", image.display());
             return Self { path: image.to_owned(), size: 0, direct: false, keep, dir: None }.reserve(size);
         }

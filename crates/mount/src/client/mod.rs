@@ -1,6 +1,7 @@
 //! What other processes do to a mount: unmount it, change its options, or find out whether its server still has the image.
 
 mod image_lock;
+mod process_end;
 mod remount;
 mod unmount;
 

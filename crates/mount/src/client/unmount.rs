@@ -7,13 +7,14 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use parext4::storage::open_device;
+use parext4::storage::{open_device, scheme};
 use parext4::{DeviceOptions, needs_recovery};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
 use super::image_lock::{holds, locks_of};
+use super::process_end::ProcessEnd;
 use crate::connection::mount_on;
 use crate::options::MountOptions;
 use crate::report::report;
@@ -90,6 +91,8 @@ fn detach_or_unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
 const READER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two reads of the locks of such an image.
 const INTERVAL: Duration = Duration::from_millis(5);
+/// Time between two readings of an image on the network, while its server runs.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The server's state before the unmount. Needed because umount(2) does not report failed writes.
 struct StateBefore {
@@ -101,6 +104,8 @@ struct StateBefore {
     /// The server's process, and the number of locks that it holds on the image.
     server: u32,
     locks: usize,
+    /// The server's process, if the image has no file that could be locked.
+    unlocked: Option<ProcessEnd>,
     /// Why changes are not durable; `None` if all are.
     lost: Option<String>,
 }
@@ -116,11 +121,18 @@ impl StateBefore {
         let lost = mount.stopped.or_else(|| synced.err().map(|error| error.to_string()));
         let (image, server) = (PathBuf::from(mount.image), mount.pid);
         let locks = locks_of(server, &image);
-        Some(Self { image, offset: options.offset, read_only: options.read_only, server, locks, lost })
+        let unlocked = scheme(image.as_os_str()).and_then(|_| ProcessEnd::of(server));
+        let (offset, read_only) = (options.offset, options.read_only);
+        Some(Self { image, offset, read_only, server, locks, unlocked, lost })
     }
 
     /// Blocks until the server has closed the image.
     fn wait_until_closed(&self) {
+        if let Some(process) = &self.unlocked {
+            // A program that has mounted the volume through the library goes on after it has closed the volume.
+            while !process.happens_within(ASK_AGAIN_AFTER) && self.needs_recovery() {}
+            return;
+        }
         if !self.read_only {
             return wait_until_unlocked(&self.image);
         }
@@ -140,12 +152,17 @@ impl StateBefore {
         if let Some(why) = self.lost {
             return not_durable(why);
         }
-        let device = open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset));
-        // An image that cannot be opened is in use again or was removed. Nothing is known of its changes then.
-        if device.is_ok_and(|device| needs_recovery(&*device).unwrap_or(false)) {
+        if self.needs_recovery() {
             return not_durable("the server did not close the volume cleanly".to_owned());
         }
         Ok(())
+    }
+
+    /// Returns true if the image says that the volume was not closed. Nothing is known of the changes in an image that
+    /// cannot be opened, because it is in use again or was removed.
+    fn needs_recovery(&self) -> bool {
+        let device = open_device(&self.image, &DeviceOptions::new().read_only(true).offset(self.offset));
+        device.is_ok_and(|device| needs_recovery(&*device).unwrap_or(false))
     }
 }
 

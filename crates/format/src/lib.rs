@@ -17,6 +17,7 @@ pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod jbd2;
+pub mod mmp;
 mod number;
 pub mod orphan_file;
 pub mod superblock;

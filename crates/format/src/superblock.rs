@@ -7,6 +7,7 @@ mod access;
 mod check;
 mod errors;
 mod geometry;
+mod mmp;
 mod raw;
 
 use zerocopy::{FromBytes, IntoBytes};

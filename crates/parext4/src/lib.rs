@@ -97,6 +97,7 @@ mod mapping;
 mod memory;
 mod meta;
 pub mod mkfs;
+pub mod mmp;
 #[cfg(shuttle)]
 pub mod models;
 mod namespace;
@@ -107,6 +108,7 @@ mod policy;
 mod sleep_timer;
 mod stats;
 mod stripes;
+mod superblock;
 mod sync;
 mod threads;
 mod volume;

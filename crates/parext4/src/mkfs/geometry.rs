@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use parext4_format::mmp::MAX_UPDATE_INTERVAL;
+
 use super::MkfsOptions;
 use crate::convert::saturating_u32;
 use crate::error::{Error, Result};
@@ -193,6 +195,12 @@ fn check_options(block_size: u32, options: &MkfsOptions) -> Result<()> {
     if percent > 50 {
         return Err(Error::invalid(format_args!("{percent}% reserved blocks: at most 50%")));
     }
+    let interval = options.mmp_update_interval;
+    if !(1..=MAX_UPDATE_INTERVAL).contains(&interval) {
+        return Err(Error::invalid(format_args!(
+            "mmp update interval {interval}: not between 1 and 300 seconds"
+        )));
+    }
     if options.label.len() > 16 {
         let bytes = options.label.len();
         return Err(Error::invalid(format_args!("label of {bytes} bytes: at most 16")));
@@ -291,6 +299,7 @@ mod tests {
         let with = |options: &MkfsOptions| text(Geometry::new(1 << 30, options));
         assert!(with(&MkfsOptions::new().inode_size(200)).contains("inode size 200"));
         assert!(with(&MkfsOptions::new().inode_ratio(1)).contains("ratio 1"));
+        assert!(with(&MkfsOptions::new().mmp_update_interval(301)).contains("interval 301"));
         assert!(with(&MkfsOptions::new().reserved_percent(51)).contains("51%"));
         assert!(with(&MkfsOptions::new().label("x".repeat(17))).contains("label"));
     }

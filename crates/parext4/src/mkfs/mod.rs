@@ -29,6 +29,7 @@ mod write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parext4_device::Device;
+use parext4_format::FsBlock;
 use parext4_format::superblock::Superblock;
 
 use crate::convert::saturating_u32;
@@ -109,9 +110,13 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let geometry = Geometry::new(device.size(), options)?;
     let journal_blocks =
         if options.journal { journal::size(&geometry, options.journal_blocks)? } else { None };
-    let placement = Placement::new(&geometry, journal_blocks)?;
+    let mmp = options.mmp.unwrap_or(false);
+    let placement = Placement::new(&geometry, journal_blocks, mmp)?;
     let identity = Identity::new(options);
     let mut sb = superblock::build(&geometry, options, &identity)?;
+    if let Some(block) = placement.mmp {
+        sb.set_mmp(FsBlock(block), options.mmp_update_interval);
+    }
     superblock::set_counters(&mut sb, &geometry, &placement);
 
     let volume = VolumeWriter {
@@ -121,6 +126,7 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
         zero: options.device_is_zero,
     };
     volume.wipe_signatures(device.size())?;
+    volume.write_mmp(&sb)?;
     volume.write_files(&mut sb, &identity, options.owner)?;
     volume.write_groups(&sb)?;
     volume.writer.flush()?;

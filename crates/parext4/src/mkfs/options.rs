@@ -1,5 +1,7 @@
 //! Defines the options of a new volume.
 
+use parext4_format::mmp::DEFAULT_UPDATE_INTERVAL;
+
 /// Options of a new volume. The default is the default of mke2fs.
 ///
 /// ```
@@ -27,6 +29,12 @@ pub struct MkfsOptions {
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
     pub journal_blocks: Option<u32>,
+    /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default, is
+    /// no protection.
+    pub mmp: Option<bool>,
+    /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
+    /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.
+    pub mmp_update_interval: u16,
     /// Size of an inode in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
     /// Percentage of the blocks that only root may use, at most 50.
@@ -50,6 +58,8 @@ impl Default for MkfsOptions {
             inode_ratio: None,
             journal: true,
             journal_blocks: None,
+            mmp: None,
+            mmp_update_interval: DEFAULT_UPDATE_INTERVAL,
             inode_size: 256,
             reserved_percent: 5,
             now: None,
@@ -106,6 +116,20 @@ impl MkfsOptions {
     #[must_use]
     pub fn journal_blocks(mut self, blocks: impl Into<Option<u32>>) -> Self {
         self.journal_blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`mmp`](field@Self::mmp).
+    #[must_use]
+    pub fn mmp(mut self, protect: impl Into<Option<bool>>) -> Self {
+        self.mmp = protect.into();
+        self
+    }
+
+    /// Sets [`mmp_update_interval`](field@Self::mmp_update_interval), in seconds.
+    #[must_use]
+    pub fn mmp_update_interval(mut self, seconds: u16) -> Self {
+        self.mmp_update_interval = seconds;
         self
     }
 

@@ -27,17 +27,20 @@ pub(super) struct Placement {
     /// The resize inode's double-indirect block.
     pub resize_map: Option<u64>,
     pub journal: Option<JournalLocation>,
+    /// The block of multi-mount protection.
+    pub mmp: Option<u64>,
     pub used: UsedBlocks,
     /// Number of blocks that hold neither data nor directories (`s_overhead_clusters`).
     pub overhead: u64,
 }
 
 impl Placement {
-    /// Lays out an empty volume with a journal of `journal_blocks` blocks, or without one.
+    /// Lays out an empty volume with a journal of `journal_blocks` blocks, or without one, and with a block of multi-mount
+    /// protection if `mmp` is set.
     ///
     /// # Errors
     /// If the volume is too small.
-    pub(super) fn new(geometry: &Geometry, journal_blocks: Option<u32>) -> Result<Self> {
+    pub(super) fn new(geometry: &Geometry, journal_blocks: Option<u32>, mmp: bool) -> Result<Self> {
         let mut used = UsedBlocks::default();
         for group in (0..geometry.group_count).filter(|&group| Geometry::has_super(group)) {
             let start = geometry.group(group).start;
@@ -49,17 +52,18 @@ impl Placement {
         }
         let whole = u64::from(geometry.first_data_block)..geometry.blocks_count;
         let overhead = whole.start + used.count(whole.clone());
-        let mut take = |len| {
+        let take = |used: &mut UsedBlocks, len| {
             used.allocate(whole.clone(), len)
                 .ok_or_else(|| too_small(geometry.blocks_count, geometry.block_size))
         };
-        let root = take(1)?.start;
-        let lost_found = take(lost_found_blocks(geometry.block_size))?;
-        let resize_map = if geometry.has_resize_inode() { Some(take(1)?.start) } else { None };
+        let root = take(&mut used, 1)?.start;
+        let lost_found = take(&mut used, lost_found_blocks(geometry.block_size))?;
+        let resize_map = if geometry.has_resize_inode() { Some(take(&mut used, 1)?.start) } else { None };
         let journal =
             journal_blocks.map(|blocks| journal::allocate(geometry, &mut used, blocks)).transpose()?;
+        let mmp = if mmp { Some(take(&mut used, 1)?.start) } else { None };
         let overhead = overhead + u64::from(journal_blocks.unwrap_or(0));
-        Ok(Self { groups, root, lost_found, resize_map, journal, used, overhead })
+        Ok(Self { groups, root, lost_found, resize_map, journal, mmp, used, overhead })
     }
 
     /// Returns the number of used blocks of one group.

@@ -3,6 +3,7 @@
 use parext4_format::InodeNo;
 use parext4_format::inode::Inode;
 use parext4_format::jbd2::JournalSuperblock;
+use parext4_format::mmp::Mmp;
 use parext4_format::superblock::Superblock;
 
 use super::geometry::Geometry;
@@ -97,6 +98,14 @@ impl VolumeWriter<'_> {
         let mut block = vec![0; block_size as usize];
         JournalSuperblock::new(block_size, maxlen, 1, &identity.uuid).encode(&mut block);
         self.writer.blocks("the journal's superblock", location.runs[0].start, &block)
+    }
+
+    /// Writes the block of multi-mount protection of an unused volume, if the volume has one.
+    pub(super) fn write_mmp(&self, sb: &Superblock) -> Result<()> {
+        let Some(number) = self.placement.mmp else { return Ok(()) };
+        let mut block = vec![0; self.geometry.block_size as usize];
+        Mmp::clean(sb.mmp_update_interval()).encode(&mut block, sb.checksum_seed());
+        self.writer.blocks("the block of multi-mount protection", number, &block)
     }
 
     /// Writes the bitmaps of all groups, and the descriptors and superblock copies of the groups that have them.

@@ -17,7 +17,6 @@ mod queues;
 mod recorded;
 mod recover;
 mod statistics;
-mod superblock;
 mod tree;
 mod trim;
 

@@ -14,7 +14,6 @@ use parext4_format::{FsBlock, GroupNo, InodeNo};
 use super::Volume;
 use super::options::VolumeOptions;
 use super::recover::{self, JournalPlace};
-use super::superblock::read_usable_superblock;
 use crate::allocator::{Allocator, SuperCounts};
 use crate::clock::now;
 use crate::convert::saturating_u32;
@@ -32,6 +31,7 @@ use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
 use crate::page_cache::PageCache;
 use crate::stats::VolumeUsage;
+use crate::superblock::read_usable_superblock;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Arc, Mutex, Rank};
 

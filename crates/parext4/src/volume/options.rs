@@ -9,6 +9,7 @@ use super::Volume;
 use super::open_device::open_volume_device;
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::mmp::MmpOptions;
 use crate::policy::ResearchOptions;
 use crate::sync::Arc;
 
@@ -61,6 +62,8 @@ pub struct VolumeOptions {
     /// Records why operations on files wait for each other, for [`Volume::explain`]. Off by default: every operation then
     /// acquires a lock of its file twice, which slows down threads that share one file.
     pub explain: bool,
+    /// Options of multi-mount protection, for volumes that have it.
+    pub mmp: MmpOptions,
     /// Options for comparison and research. Ordinary programs keep their defaults.
     pub research: ResearchOptions,
 }
@@ -77,6 +80,7 @@ impl Default for VolumeOptions {
             commit_interval: Some(Duration::from_secs(5)),
             write_back_interval: Some(Duration::from_secs(5)),
             explain: false,
+            mmp: MmpOptions::new(),
             research: ResearchOptions::new(),
         }
     }
@@ -155,6 +159,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn explain(mut self, explain: bool) -> Self {
         self.explain = explain;
+        self
+    }
+
+    /// Sets [`mmp`](field@Self::mmp).
+    #[must_use]
+    pub fn mmp(mut self, options: MmpOptions) -> Self {
+        self.mmp = options;
         self
     }
 

@@ -11,9 +11,9 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
-use super::superblock::{read_superblock, read_usable_superblock};
 use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
+use crate::superblock::{read_superblock, read_usable_superblock};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, LogExtent, LogMap};

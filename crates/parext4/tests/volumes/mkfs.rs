@@ -47,6 +47,10 @@ impl Images {
         if !options.journal {
             command.args(["-O", "^has_journal"]);
         }
+        if options.mmp == Some(true) {
+            let interval = format!("mmp_update_interval={}", options.mmp_update_interval);
+            command.args(["-O", "mmp", "-E", &interval]);
+        }
         command.args(["-I", &options.inode_size.to_string()]).arg(&path);
         run(&mut command);
         path
@@ -121,6 +125,10 @@ fn facts(path: &Path) -> Vec<String> {
         "Max transaction length:",
         "Journal sequence:",
         "Journal start:",
+        "MMP block number:",
+        "MMP update interval:",
+        "MMP check interval:",
+        "MMP sequence:",
     ];
     let text = run(Command::new("dumpe2fs").arg("-h").arg(path));
     let wanted = |line: &&str| SAME.iter().any(|name| line.starts_with(name));
@@ -163,6 +171,18 @@ fn options_are_as_mke2fs_takes_them() {
     }
     for inode_size in [128, 512, 1024] {
         check_same(40 * MIB, &sparse().inode_size(inode_size));
+    }
+}
+
+#[test]
+fn multi_mount_protection_is_as_mke2fs_makes_it() {
+    if !e2fsprogs() {
+        return;
+    }
+    for interval in [1, 5, 300] {
+        let options = sparse().mmp(true).mmp_update_interval(interval);
+        check_same(64 * MIB, &options);
+        check_same(4 * GIB, &options.journal(false));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::convert::to_usize;
 use crate::error::{Error, Result};
 
 /// Reads and checks the superblock.
-pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
     // 4 KiB cover the superblock, and whole sectors of every size that a device may have.
     let mut bytes = AlignedBuf::zeroed(4096);
     if device.size() < bytes.len() as u64 {
@@ -24,7 +24,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
 }
 
 /// Reads the superblock and checks that the volume can be used on `device`. Returns how it may be accessed.
-pub(super) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
+pub(crate) fn read_usable_superblock(device: &dyn Device) -> Result<(Superblock, Access)> {
     let superblock = read_superblock(device)?;
     let access = superblock.access().map_err(|e| Error::Unsupported(e.to_string()))?;
     check_device(device, &superblock)?;

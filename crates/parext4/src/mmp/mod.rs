@@ -1,0 +1,21 @@
+//! Multi-mount protection (MMP, feature `mmp`): keeps two machines from writing to one volume.
+//!
+//! One block of the volume names the machine that has the volume open for writing, its *owner*. The owner changes a number in the
+//! block at intervals. Another machine that wants to write waits until the number has stayed the same for long enough. Block,
+//! numbers and waits are the same as in the kernel's ext4 and in e2fsprogs.
+//!
+//! Responsible for reading the block, for watching an owner, and for seizing the volume of an owner that is gone. Does not
+//! decide which opens need the protection: `volume` does.
+
+mod options;
+mod place;
+mod seize;
+mod state;
+mod time;
+mod wait;
+mod watch;
+
+pub use options::MmpOptions;
+pub use seize::seize;
+pub use state::{MmpState, MmpUse, read};
+pub use watch::{Owner, Watch};

@@ -1,0 +1,92 @@
+//! Where the block of one volume is, and its transfer.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use parext4_device::{AlignedBuf, Device};
+use parext4_format::mmp::{Mmp, SEQUENCE_MAX, first_check_interval, name_field};
+use parext4_format::superblock::Superblock;
+use parext4_format::{ChecksumSeed, FsBlock};
+
+use super::MmpOptions;
+use crate::clock;
+use crate::error::{Error, Result};
+
+/// Number of times that a block is read that fails a check.
+const READS: u32 = 3;
+
+/// The place of the block, and the fields of the superblock that concern it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    number: FsBlock,
+    block_size: u32,
+    seed: Option<ChecksumSeed>,
+    /// In seconds.
+    pub update_interval: u16,
+}
+
+impl Place {
+    /// Returns the place of the volume's block; `None` if the volume has none.
+    pub(super) fn of(superblock: &Superblock) -> Result<Option<Self>> {
+        let number = superblock.mmp_block()?;
+        Ok(number.map(|number| Self {
+            number,
+            block_size: superblock.block_size(),
+            seed: superblock.checksum_seed(),
+            update_interval: superblock.mmp_update_interval(),
+        }))
+    }
+
+    /// Reads the block.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the block fails a check, also when read again: one read may return half of an update.
+    pub(super) fn read(&self, device: &dyn Device) -> Result<Mmp> {
+        let mut result = self.read_once(device);
+        for _ in 1..READS {
+            if !matches!(result, Err(Error::Corrupt(_))) {
+                break;
+            }
+            result = self.read_once(device);
+        }
+        result
+    }
+
+    fn read_once(&self, device: &dyn Device) -> Result<Mmp> {
+        let mut bytes = AlignedBuf::zeroed(self.block_size as usize);
+        device
+            .read_at(self.offset(), &mut [IoSliceMut::new(&mut bytes)])
+            .map_err(|e| Error::device("reading the block of multi-mount protection", e))?;
+        Ok(Mmp::parse(&bytes, self.seed, self.number)?)
+    }
+
+    /// Writes the block. Does not flush it: other machines read it from the device, not from stable storage.
+    pub(super) fn write(&self, device: &dyn Device, mmp: &Mmp) -> Result<()> {
+        let mut bytes = AlignedBuf::zeroed(self.block_size as usize);
+        mmp.encode(&mut bytes[..Mmp::SIZE], self.seed);
+        device
+            .write_at(self.offset(), &[IoSlice::new(&bytes)])
+            .map_err(|e| Error::device("writing the block of multi-mount protection", e))
+    }
+
+    fn offset(&self) -> u64 {
+        self.number.get() * u64::from(self.block_size)
+    }
+
+    /// Returns a block with a random number, in the name of this machine.
+    pub(super) fn mine(&self, options: &MmpOptions) -> Mmp {
+        let random = uuid::Uuid::new_v4().as_u64_pair().0;
+        let node = rustix::system::uname();
+        Mmp {
+            sequence: u32::try_from(random % (u64::from(SEQUENCE_MAX) + 1)).unwrap_or(0),
+            time: seconds_now(),
+            node: name_field(node.nodename().to_bytes()),
+            device: name_field(options.device_name.as_bytes()),
+            check_interval: first_check_interval(self.update_interval),
+        }
+    }
+}
+
+/// Returns the time now in seconds since 1970.
+pub(super) fn seconds_now() -> u64 {
+    clock::now().seconds.unsigned_abs()
+}

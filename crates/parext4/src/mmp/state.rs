@@ -1,0 +1,101 @@
+//! The state that the block of multi-mount protection shows.
+
+use std::fmt;
+use std::time::Duration;
+
+use parext4_device::Device;
+use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN, SEQUENCE_FSCK, name_of};
+
+use super::place::Place;
+use super::time::utc;
+use crate::error::Result;
+use crate::superblock::read_superblock;
+
+/// What a volume is used for, as far as its block of multi-mount protection tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MmpUse {
+    /// No machine uses the volume.
+    Clean,
+    /// e2fsck or another tool of e2fsprogs changes the volume, or ended without clearing the block.
+    Fsck,
+    /// A machine has opened the volume for writing, and has not closed it. It may be gone: see [`Watch`](super::Watch).
+    InUse,
+}
+
+/// The block of multi-mount protection of a volume, from [`read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MmpState {
+    /// Whether a machine uses the volume.
+    pub usage: MmpUse,
+    /// The number that the owner changes with each update.
+    pub sequence: u32,
+    /// Time of the last update by the owner's clock, in seconds since 1970; 0 if there was none.
+    pub time: u64,
+    /// Name of the machine that wrote the block last.
+    pub node: String,
+    /// Name that this machine has for the device.
+    pub device: String,
+    /// Time between two updates, in seconds.
+    pub update_interval: u16,
+    /// Time after which the owner checks the block before it continues, in seconds.
+    pub check_interval: u16,
+    pub(super) wait: u64,
+}
+
+impl MmpState {
+    pub(super) fn new(mmp: &Mmp, place: &Place) -> Self {
+        Self {
+            usage: match mmp.sequence {
+                SEQUENCE_CLEAN => MmpUse::Clean,
+                SEQUENCE_FSCK => MmpUse::Fsck,
+                _ => MmpUse::InUse,
+            },
+            sequence: mmp.sequence,
+            time: mmp.time,
+            node: name_of(&mmp.node),
+            device: name_of(&mmp.device),
+            update_interval: place.update_interval,
+            check_interval: mmp.check_interval,
+            wait: mmp.wait(place.update_interval),
+        }
+    }
+
+    /// Returns the time for which the block must not change before its owner counts as gone.
+    #[must_use]
+    pub fn stale_after(&self) -> Duration {
+        Duration::from_secs(self.wait)
+    }
+}
+
+/// Prints the owner and the time of its last update. Names come from the device, so control characters are escaped.
+impl fmt::Display for MmpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (node, device) = (self.node.escape_debug(), self.device.escape_debug());
+        write!(f, "node {node}, device {device}, last update {}", utc(self.time))
+    }
+}
+
+/// Reads the block of multi-mount protection of the volume on `device`. Returns `None` if the volume has no such protection.
+/// Reads two blocks, and writes nothing.
+///
+/// ```
+/// use parext4::mmp::{self, MmpUse};
+/// use parext4::{MemDevice, MkfsOptions, mkfs};
+///
+/// let device = MemDevice::new(16 << 20);
+/// mkfs(&device, &MkfsOptions::new().mmp(true))?;
+/// let state = mmp::read(&device)?.expect("the feature mmp");
+/// assert_eq!((state.usage, state.update_interval), (MmpUse::Clean, 5));
+/// # Ok::<(), parext4::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Corrupt`](crate::Error::Corrupt) if there is no volume, or its block is damaged; device errors.
+pub fn read(device: &dyn Device) -> Result<Option<MmpState>> {
+    let superblock = read_superblock(device)?;
+    let Some(place) = Place::of(&superblock)? else { return Ok(None) };
+    let mmp = place.read(device)?;
+    Ok(Some(MmpState::new(&mmp, &place)))
+}

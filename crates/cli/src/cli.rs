@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     bench, cat, completions, demo, fallocate, fiemap, get, info, install_helper, ls, man, mkdir, mkfs, mount,
-    put, recover, rm, stat, umount,
+    put, recover, rm, stat, takeover, umount,
 };
 
 /// The meaning of the exit status, for the help and the manual page.
@@ -15,7 +15,7 @@ stderr that names the image and the path; 2 if the command line is wrong.";
 
 /// Make, read, write and mount ext4 images and devices in user space, without root
 ///
-/// IMAGE is an image file or a block device. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
+/// IMAGE is an image file, a block device, or the URL of a device on the network. A path inside one is written IMAGE:/path; ls, get and put take IMAGE for
 /// IMAGE:/.
 #[derive(Debug, Parser)]
 #[command(name = "parext4", version, after_long_help = EXIT_STATUS)]
@@ -44,6 +44,7 @@ enum Command {
     InstallHelper(install_helper::Args),
     Stat(stat::Args),
     Recover(recover::Args),
+    Takeover(takeover::Args),
     Completions(completions::Args),
     Man(man::Args),
     Demo(demo::Args),
@@ -70,6 +71,7 @@ impl Cli {
             Command::InstallHelper(args) => install_helper::run(&args),
             Command::Stat(args) => stat::run(&args),
             Command::Recover(args) => recover::run(&args),
+            Command::Takeover(args) => takeover::run(&args),
             Command::Completions(args) => completions::run(&args, Self::command()),
             Command::Man(args) => man::run(&args, Self::command(), mount::helper_commands()),
             Command::Demo(args) => demo::run(&args),

@@ -13,7 +13,7 @@ use crate::{image, json, output, recorded, size};
 /// Show the properties of a volume and its free space
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image file or block device
+    /// The image file, block device or URL
     image: PathBuf,
     /// Print as JSON, with the fields that docs/json.md lists
     #[arg(long)]

@@ -31,6 +31,7 @@ mod recover;
 mod rm;
 mod size;
 mod stat;
+mod takeover;
 mod transfer;
 mod tree;
 mod umount;

@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use crate::{image, in_use, json, output, size};
 
-/// Make an ext4 volume in an image file or on a block device
+/// Make an ext4 volume in an image file, on a block device or on a device of the network
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image file, created if it does not exist, or a block device
+    /// The image file, created if it does not exist, or a block device or URL
     image: PathBuf,
     /// Size such as 512M or 4G; by default that of the existing file or device
     #[arg(long, value_parser = size::parse)]

@@ -12,7 +12,7 @@ use crate::{image, json, output};
 /// Replay the journal, and delete files that were unlinked while they were open
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image file or block device
+    /// The image file, block device or URL
     image: PathBuf,
     /// Only replay the journal
     #[arg(long)]

@@ -23,7 +23,7 @@ mod sync;
 mod threads;
 mod transport;
 
-pub use client::{RemountError, UnmountError, is_being_closed, remount, unmount};
+pub use client::{RemountError, StandbyClaim, UnmountError, is_being_closed, remount, unmount};
 pub use connection::{control, mounts};
 pub use options::{Atime, Cache, MountOptions, OptionError};
 pub use session::{MountError, Mounted};

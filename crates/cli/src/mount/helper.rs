@@ -29,7 +29,7 @@ pub enum Helper {
 #[derive(Debug, Parser)]
 #[command(name = "mount.fuse.parext4", version)]
 pub struct MountHelper {
-    /// An image file or block device
+    /// An image file, a block device or a URL
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
@@ -109,7 +109,7 @@ impl MountHelper {
         if sloppy {
             options = options.iter().map(|list| known(list)).collect();
         }
-        let args = Args { image, dir, options, foreground: false, daemon: false };
+        let args = Args { image, dir, options, standby: false, foreground: false, daemon: false };
         if fake { args.mount_options().map(drop) } else { super::run(&args) }
     }
 }

@@ -4,25 +4,29 @@ mod daemon;
 mod guard;
 mod helper;
 mod log;
+mod signals;
+mod standby;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, ensure};
 use parext4::{DeviceOptions, Volume};
-use parext4_mount::{MountOptions, Mounted, remount, unmount};
+use parext4_mount::{MountOptions, Mounted, remount};
 
-use crate::{image, recorded};
+use crate::{error, image, recorded};
+use daemon::Startup;
 use guard::Guard;
 pub use guard::run as guard;
 pub use helper::{Helper, MOUNT_NAMES, UMOUNT_NAME, commands as helper_commands};
+use signals::{Signals, Stage};
 
 /// Mount an image on a directory, for every program
 ///
-/// Returns when the directory can be used; `parext4 umount` ends it.
+/// Returns when the directory can be used, or with --standby when it waits; `parext4 umount` ends it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An image file or block device
+    /// An image file, a block device or a URL
     image: PathBuf,
     /// An empty directory
     dir: PathBuf,
@@ -38,6 +42,10 @@ pub struct Args {
     /// after the command has returned; default: the system's log)
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
+    /// Wait until the volume's owner on another machine is gone, then fence it, take the volume over and mount it. The
+    /// command returns once it waits; parext4 umount ends the wait. The same as -o standby; docs/network.md explains it
+    #[arg(long)]
+    standby: bool,
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
@@ -50,6 +58,7 @@ impl Args {
     fn mount_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::new();
         self.options.iter().try_for_each(|list| options.add(list))?;
+        options.standby |= self.standby;
         Ok(options)
     }
 }
@@ -64,41 +73,56 @@ pub fn run(args: &Args) -> Result<()> {
     let dir = args.dir.canonicalize().with_context(|| args.dir.display().to_string())?;
     check_dir(&dir)?;
     if !args.foreground && !args.daemon {
-        return daemon::start(&image, &dir, &args.options);
+        return daemon::start(&image, &dir, &args.options, args.standby);
     }
     if args.daemon {
         rustix::process::setsid().context("leaving the terminal")?;
     }
     log::start(options.log.as_deref().map(log::open).transpose()?);
-    let volume = open(&image, &options)?;
+    let mut startup = Startup::new(args.daemon);
+    let served = serve(&image, &dir, &options, &mut startup);
+    if startup.has_returned() {
+        match &served {
+            Ok(()) => ::log::info!("{} is unmounted", image.display()),
+            Err(error) => ::log::error!("{}", error::describe(error)),
+        }
+    }
+    served
+}
+
+/// Opens the volume, or first waits for its owner to be gone, mounts it, and serves it until it is unmounted.
+fn serve(image: &Path, dir: &Path, options: &MountOptions, startup: &mut Startup) -> Result<()> {
+    let mut signals = None;
+    let volume = if options.standby {
+        let signals = signals.insert(Signals::catch(dir, Stage::StandsBy)?);
+        standby::take_over(image, options, dir, signals, || startup.finish())?
+    } else {
+        open(image, options)?
+    };
     let warning =
         volume.info().errors.map(|errors| format!("{}: {}", image.display(), recorded::describe(&errors)));
     let mut guard = Guard::start()?;
-    let mounted = mounted(volume, &image, &dir, &options)?;
+    abort_on_panic();
+    let mounted = Mounted::new(volume, image, dir, options)
+        .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?;
+    match signals {
+        Some(signals) => signals.enter(Stage::Serves),
+        None => drop(Signals::catch(dir, Stage::Serves)?),
+    }
     if let Some(connection) = mounted.connection() {
         guard.watch(connection)?;
     }
     if let Some(warning) = &warning {
         eprintln!("parext4: warning: {warning}");
     }
-    if args.daemon {
-        daemon::ready()?;
-        log::leave_error_output();
-    }
-    if let Some(warning) = warning.filter(|_| args.daemon || options.log.is_some()) {
+    startup.finish()?;
+    if let Some(warning) = warning.filter(|_| startup.has_returned() || options.log.is_some()) {
         ::log::warn!("{warning}");
     }
-    if args.daemon {
+    if startup.has_returned() || options.standby {
         ::log::info!("{} is mounted on {}", image.display(), dir.display());
     }
-    let served = mounted.serve();
-    if args.daemon {
-        match &served {
-            Ok(()) => ::log::info!("{} is unmounted", image.display()),
-            Err(error) => ::log::error!("{}: {error}", image.display()),
-        }
-    }
-    Ok(served?)
+    mounted.serve().with_context(|| image.display().to_string())
 }
 
 /// Fails if `dir` cannot be mounted on.
@@ -116,21 +140,6 @@ fn check_dir(dir: &Path) -> Result<()> {
 fn open(image: &Path, options: &MountOptions) -> Result<Volume> {
     let device_options = DeviceOptions::new().read_only(options.read_only).offset(options.offset);
     image::open_volume(image, &device_options, &options.open_options())
-}
-
-/// Mounts a volume. SIGINT, SIGTERM and SIGHUP detach the directory; the mount ends after its last open file is closed.
-fn mounted(volume: Volume, image: &Path, dir: &Path, options: &MountOptions) -> Result<Mounted> {
-    abort_on_panic();
-    let mounted = Mounted::new(volume, image, dir, options)
-        .with_context(|| format!("mounting {} on {}", image.display(), dir.display()))?;
-    let dir = dir.to_owned();
-    ctrlc::set_handler(move || {
-        if let Err(error) = unmount(&dir, true) {
-            ::log::error!("{error}");
-        }
-    })
-    .context("catching signals")?;
-    Ok(mounted)
 }
 
 /// Makes a panic of any thread abort the process. A thread that panics may leave a change half made in memory; the process

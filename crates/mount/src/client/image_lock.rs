@@ -43,7 +43,7 @@ fn is_listed(found: impl Fn() -> bool) -> bool {
 }
 
 /// Returns the process of each lock on `image`.
-fn holders(image: &Path) -> Vec<u32> {
+pub(super) fn holders(image: &Path) -> Vec<u32> {
     let Ok(image) = image.metadata() else { return Vec::new() };
     parse(&read_locks().unwrap_or_default(), image.ino())
 }

@@ -15,7 +15,9 @@ use rustix::mount::{UnmountFlags, unmount as sys_unmount};
 
 use super::image_lock::{holds, locks_of};
 use super::process_end::ProcessEnd;
+use super::standby::end_standby;
 use crate::connection::mount_on;
+use crate::connection::mounts::Mount;
 use crate::options::MountOptions;
 use crate::report::report;
 
@@ -48,7 +50,8 @@ pub enum UnmountError {
 }
 
 /// Unmounts the volume that is mounted on a directory, and waits until the server has closed the image. With `detach`,
-/// returns at once: the directory is empty from then on, and the mount ends when its last file is closed.
+/// returns at once: the directory is empty from then on, and the mount ends when its last file is closed. Ends a standby
+/// that waits to mount on the directory.
 ///
 /// # Errors
 /// See [`UnmountError`]. Without `detach`, a directory that is in use stays mounted.
@@ -57,7 +60,10 @@ pub fn unmount(dir: &Path, detach: bool) -> Result<(), UnmountError> {
     let dir = dir.canonicalize().map_err(failed)?;
     let mounts = std::fs::read("/proc/self/mountinfo").map_err(failed)?;
     let mounted = mount_on(&mounts, &dir);
-    let source = mounted.ok_or_else(|| UnmountError::NotMounted(dir.display().to_string()))?.source;
+    let Some(Mount { source, .. }) = mounted else {
+        let ended = end_standby(&dir).map_err(failed)?;
+        return if ended { Ok(()) } else { Err(UnmountError::NotMounted(dir.display().to_string())) };
+    };
     if detach {
         return detach_or_unmount(&dir, detach);
     }

@@ -104,6 +104,8 @@ pub struct MountOptions {
     pub fsname: Option<String>,
     /// Change an existing mount. Only the command line program uses it; a new mount ignores it.
     pub remount: bool,
+    /// Wait until the volume's owner on another machine is gone before mounting. Only the command line program uses it.
+    pub standby: bool,
     /// Use the journal, and replay it if necessary. If false, a volume whose journal needs recovery can only be mounted
     /// read-only.
     pub recover: bool,
@@ -146,6 +148,7 @@ impl Default for MountOptions {
             minix_df: false,
             fsname: None,
             remount: false,
+            standby: false,
             recover: true,
             on_error: None,
             resuid: None,

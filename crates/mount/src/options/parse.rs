@@ -29,6 +29,7 @@ impl MountOptions {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "remount" => self.remount = true,
+            "standby" => self.standby = true,
             // fuse2fs has this option for the behaviour of a mount by the kernel.
             "kernel" => (self.allow_other, self.suid, self.dev) = (true, true, true),
             "noatime" => self.atime = Atime::Never,
@@ -124,7 +125,7 @@ mod tests {
     fn options_are_parsed() {
         let all = "ro,allow_other,noatime,offset=1048576,commit=30,cache=direct,metadata_cache=64M,page_cache=2G,threads=3,\
             policy=exclusive,suid,\
-            noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,idmap,log=/tmp/log";
+            noexec,uid=1000,gid=0,norecovery,errors=continue,resuid=7,resgid=8,explain,idmap,standby,log=/tmp/log";
         let options = parse(all).unwrap();
         let expected = MountOptions::new()
             .read_only(true)
@@ -147,6 +148,7 @@ mod tests {
             .resgid(8)
             .explain(true)
             .idmap(true)
+            .standby(true)
             .log("/tmp/log");
         assert_eq!(options, expected);
         assert_eq!(parse("").unwrap(), MountOptions::new());

@@ -203,6 +203,13 @@ impl MountOptions {
         self
     }
 
+    /// Sets [`standby`](field@Self::standby).
+    #[must_use]
+    pub fn standby(mut self, standby: bool) -> Self {
+        self.standby = standby;
+        self
+    }
+
     /// Sets [`explain`](field@Self::explain).
     #[must_use]
     pub fn explain(mut self, explain: bool) -> Self {

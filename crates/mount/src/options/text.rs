@@ -12,6 +12,7 @@ impl fmt::Display for MountOptions {
         f.write_str(either(self.read_only, "ro", "rw"))?;
         for (is_set, flag) in [
             (self.remount, "remount"),
+            (self.standby, "standby"),
             (!self.recover, "norecovery"),
             (!self.diratime, "nodiratime"),
             (self.idmap, "idmap"),
@@ -77,7 +78,7 @@ mod tests {
     fn printed_options_can_be_parsed() {
         let lists = [
             "",
-            "remount,nodiratime,grpid,minixdf,fsname=disk",
+            "remount,standby,nodiratime,grpid,minixdf,fsname=disk",
             "ro,norecovery,allow_other,noatime,offset=512,commit=9,cache=direct,threads=2,policy=exclusive,suid,dev",
             "cache=writeback,metadata_cache=16M,page_cache=1073741824,strictatime,sync,dirsync,explain,idmap,noexec,uid=1,gid=2,resuid=3,resgid=4,errors=remount-ro,log=/a b",
         ];

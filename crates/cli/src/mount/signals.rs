@@ -1,0 +1,73 @@
+//! SIGINT, SIGTERM and SIGHUP: how they end a server, which depends on what the server is doing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use parext4_mount::unmount;
+use parking_lot::Mutex;
+
+/// What a server does when a signal arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits to take a volume over, and has nothing to clean up.
+    StandsBy,
+    /// It opens and mounts a volume. It ends once that is done.
+    Opens,
+    /// It serves. The directory is detached; the mount ends after its last open file is closed.
+    Serves,
+}
+
+/// The handler of the signals.
+#[derive(Clone, Debug)]
+pub struct Signals {
+    dir: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    has_arrived: bool,
+}
+
+impl Signals {
+    /// Catches the signals from now on; at most once in a process.
+    pub fn catch(dir: &Path, stage: Stage) -> Result<Self> {
+        let state = Arc::new(Mutex::new(State { stage, has_arrived: false }));
+        let signals = Self { dir: dir.to_owned(), state };
+        let handler = signals.clone();
+        ctrlc::set_handler(move || handler.arrive()).context("catching signals")?;
+        Ok(signals)
+    }
+
+    fn arrive(&self) {
+        let mut state = self.state.lock();
+        state.has_arrived = true;
+        self.act(&state);
+    }
+
+    /// Begins a stage. A signal that arrived before takes effect now if it has not yet.
+    pub fn enter(&self, stage: Stage) {
+        let mut state = self.state.lock();
+        state.stage = stage;
+        if state.has_arrived {
+            self.act(&state);
+        }
+    }
+
+    fn act(&self, state: &State) {
+        match state.stage {
+            Stage::StandsBy => {
+                ::log::info!("{}: no longer standing by", self.dir.display());
+                std::process::exit(0);
+            }
+            Stage::Opens => {}
+            Stage::Serves => {
+                if let Err(error) = unmount(&self.dir, true) {
+                    ::log::error!("{error}");
+                }
+            }
+        }
+    }
+}

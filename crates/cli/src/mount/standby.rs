@@ -1,0 +1,38 @@
+//! Waits to take a volume over from another machine, and opens it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use parext4::{DeviceOptions, Volume};
+use parext4_mount::{MountOptions, StandbyClaim};
+use parext4_standby::{Standby, Step};
+
+use super::signals::{Signals, Stage};
+
+/// Blocks until the owner of the volume is gone, and opens the volume. Calls `ready` once the standby waits.
+pub fn take_over(
+    image: &Path,
+    options: &MountOptions,
+    dir: &Path,
+    signals: &Signals,
+    mut ready: impl FnMut() -> Result<()>,
+) -> Result<Volume> {
+    ensure!(!options.read_only, "a standby writes; mount with \"ro\" and without standby to only read");
+    let Some(claim) = StandbyClaim::new(dir).with_context(|| dir.display().to_string())? else {
+        bail!("{}: another standby waits to mount there", dir.display());
+    };
+    let device = DeviceOptions::new().offset(options.offset);
+    let standby = Standby::new(image.as_os_str(), device, options.open_options());
+    let volume = standby.take_over(|step| match step {
+        Step::TakesOver => signals.enter(Stage::Opens),
+        _ => {
+            signals.enter(Stage::StandsBy);
+            if let Err(error) = ready() {
+                ::log::warn!("{error:#}");
+            }
+        }
+    });
+    // Held until here, so that one process at a time waits for the directory.
+    drop(claim);
+    volume.with_context(|| image.display().to_string())
+}

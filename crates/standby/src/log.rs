@@ -1,0 +1,110 @@
+//! [`Log`]: writes what a standby waits for and what it has seen to the log, once for each change.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::sight::Sight;
+use crate::watch::{Gone, POLL, Verdict};
+
+/// The log of one standby.
+#[derive(Debug)]
+pub(crate) struct Log {
+    name: OsString,
+    last: Option<Sight>,
+    /// The latest poll or takeover failed.
+    has_failed: bool,
+    /// The log says that the owner is silent.
+    is_silent: bool,
+}
+
+impl Log {
+    pub(crate) fn new(name: &OsStr) -> Self {
+        Self { name: name.to_owned(), last: None, has_failed: false, is_silent: false }
+    }
+
+    /// Returns true if a poll has succeeded.
+    pub(crate) fn has_seen(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Notes a poll after which the standby goes on waiting.
+    pub(crate) fn saw(&mut self, sight: &Sight, verdict: Verdict) {
+        let name = self.name.display();
+        if std::mem::take(&mut self.has_failed) {
+            info!("{name}: can be read again; the wait for a sign of life starts again");
+        }
+        if !self.last.as_ref().is_some_and(|last| last.has_owner_of(sight)) {
+            info!("{name}: standing by; owner: {sight}; polled every {POLL:?}{}", until(sight));
+            self.is_silent = false;
+        }
+        self.saw_silence(sight, verdict);
+        self.last = Some(sight.clone());
+    }
+
+    fn saw_silence(&mut self, sight: &Sight, verdict: Verdict) {
+        let (name, silent) = (self.name.display(), silence(verdict));
+        let is_long = sight.wait().is_some_and(|wait| silent > wait / 2);
+        if is_long && !self.is_silent {
+            warn!("{name}: no sign of life for {}; owner: {sight}{}", Seconds(silent), until(sight));
+        } else if self.is_silent && !is_long {
+            info!("{name}: the owner is alive: {sight}");
+        }
+        self.is_silent = is_long;
+    }
+
+    /// Notes an error after which the standby tries again.
+    pub(crate) fn failed(&mut self, error: &dyn fmt::Display) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            warn!("{}: {error}; trying again", self.name.display());
+        }
+    }
+
+    /// Notes that the standby fences the owner and opens the volume.
+    pub(crate) fn takes_over(&self, gone: Gone, sight: &Sight) {
+        info!("{}: taking over: {gone}; last owner: {sight}", self.name.display());
+    }
+
+    /// Notes that the volume is open, after this time.
+    pub(crate) fn has_taken_over(&mut self, after: Duration) {
+        info!("{}: taken over in {}: fenced, replayed and open", self.name.display(), Seconds(after));
+    }
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the volume was closed"),
+            Self::Silent(time) => write!(f, "no sign of life for {}", Seconds(*time)),
+            Self::LockLapsed(time) => {
+                write!(f, "the storage has not heard from the owner of the lock for {}", Seconds(*time))
+            }
+        }
+    }
+}
+
+fn silence(verdict: Verdict) -> Duration {
+    match verdict {
+        Verdict::Owned(silent) => silent,
+        _ => Duration::ZERO,
+    }
+}
+
+/// Says when the volume is taken over.
+fn until(sight: &Sight) -> String {
+    match sight.wait() {
+        Some(wait) => format!("; taken over after {} without a sign of life", Seconds(wait)),
+        None => String::new(),
+    }
+}
+
+/// A duration in seconds, with one decimal.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} s", self.0.as_secs_f64())
+    }
+}

@@ -1,0 +1,59 @@
+//! [`Probe`]: polls the device of a volume.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use parext4::mmp::{self, MmpUse};
+use parext4::storage::open_device;
+use parext4::{Device, DeviceOptions};
+
+use crate::error::StandbyError;
+use crate::sight::{Mmp, Sight};
+
+/// A device opened read-only and without a lock, which is opened again after a failure.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    name: OsString,
+    options: DeviceOptions,
+    device: Option<Arc<dyn Device>>,
+}
+
+impl Probe {
+    /// Returns a probe of the device that `name` stands for. Opens nothing.
+    pub(crate) fn new(name: OsString, options: &DeviceOptions) -> Self {
+        let options = options.clone().read_only(true).lock(false);
+        Self { name, options, device: None }
+    }
+
+    /// Reads the MMP block and asks for the owner of the lock.
+    ///
+    /// # Errors
+    /// The device cannot be opened or read, or holds no volume.
+    pub(crate) fn poll(&mut self) -> Result<Sight, StandbyError> {
+        let sight = self.try_poll();
+        if sight.is_err() {
+            self.device = None;
+        }
+        sight
+    }
+
+    fn try_poll(&mut self) -> Result<Sight, StandbyError> {
+        let device = match &self.device {
+            Some(device) => device,
+            None => self.device.insert(open_device(&self.name, &self.options)?),
+        };
+        let mmp = match mmp::read(&**device)? {
+            None => Mmp::Absent,
+            Some(state) => match state.usage {
+                MmpUse::Clean => Mmp::Closed,
+                MmpUse::Fsck => Mmp::Checked,
+                _ => Mmp::Open {
+                    wait: state.stale_after(),
+                    sequence: state.sequence,
+                    node: state.node.escape_debug().to_string(),
+                },
+            },
+        };
+        Ok(Sight { lock: device.lock_owner()?, mmp })
+    }
+}

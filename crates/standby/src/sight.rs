@@ -1,0 +1,74 @@
+//! [`Sight`]: what one poll of a shared device shows.
+
+use std::fmt;
+use std::time::Duration;
+
+use parext4::device::LockOwner;
+
+/// What one poll of a device shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// The client that holds the device's lock; `None` if there is none, or the device has no lock.
+    pub lock: Option<LockOwner>,
+    /// The volume's block of multi-mount protection (MMP).
+    pub mmp: Mmp,
+}
+
+/// State of the block of multi-mount protection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mmp {
+    /// The volume has no such block.
+    Absent,
+    /// The volume was closed.
+    Closed,
+    /// e2fsck checks the volume, or was killed while it did.
+    Checked,
+    /// A machine has the volume open.
+    Open {
+        /// Name of the machine.
+        node: String,
+        /// Number that the machine changes with each sign of life.
+        sequence: u32,
+        /// How long the number must stay the same before another machine may use the volume.
+        wait: Duration,
+    },
+}
+
+impl Sight {
+    /// Returns the time without a sign of life after which the owner is gone; `None` if no owner gives signs.
+    pub fn wait(&self) -> Option<Duration> {
+        match self.mmp {
+            Mmp::Open { wait, .. } => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the other sight shows the same owner, apart from its sign of life.
+    pub fn has_owner_of(&self, other: &Self) -> bool {
+        let name = |sight: &Self| sight.lock.as_ref().map(|owner| owner.name.clone());
+        let node = |sight: &Self| match &sight.mmp {
+            Mmp::Open { node, .. } => Some(node.clone()),
+            _ => None,
+        };
+        name(self) == name(other) && node(self) == node(other)
+    }
+}
+
+/// Names the owner, for messages.
+impl fmt::Display for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.mmp {
+            Mmp::Open { node, sequence, .. } => write!(f, "{node} (MMP sequence {sequence:#010x}")?,
+            Mmp::Checked => f.write_str("e2fsck (")?,
+            Mmp::Closed => f.write_str("no machine (MMP clean")?,
+            Mmp::Absent => f.write_str("unknown (no MMP")?,
+        }
+        let comma = if self.mmp == Mmp::Checked { "" } else { ", " };
+        match &self.lock {
+            Some(owner) if owner.alive => write!(f, "{comma}lock of {})", owner.name),
+            Some(owner) => write!(f, "{comma}lock of {}, which its servers do not hear)", owner.name),
+            None => write!(f, "{comma}no lock)"),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! [`Standby`]: waits for the owner of a volume to be gone, and opens the volume.
+
+use std::ffi::{OsStr, OsString};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
+
+use crate::error::StandbyError;
+use crate::log::Log;
+use crate::probe::Probe;
+use crate::sight::Sight;
+use crate::watch::{Gone, POLL, Verdict, Watch};
+
+/// Longest time between two attempts after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What a standby does next, for its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// The standby waits, and may be ended at any time.
+    Waits,
+    /// The standby fences the owner and opens the volume.
+    TakesOver,
+}
+
+/// A machine that waits to take a volume over.
+#[derive(Debug)]
+pub struct Standby {
+    name: OsString,
+    device: DeviceOptions,
+    volume: VolumeOptions,
+    probe: Probe,
+    watch: Watch,
+    log: Log,
+    /// The origin of the watch's times.
+    start: Instant,
+    /// Pause after the next failure.
+    pause: Duration,
+}
+
+impl Standby {
+    /// Returns a standby for the volume on the device that `name` stands for, to be opened with these options.
+    #[must_use]
+    pub fn new(name: &OsStr, device: DeviceOptions, volume: VolumeOptions) -> Self {
+        Self {
+            name: name.to_owned(),
+            probe: Probe::new(name.to_owned(), &device),
+            device,
+            volume,
+            watch: Watch::new(),
+            log: Log::new(name),
+            start: Instant::now(),
+            pause: POLL,
+        }
+    }
+
+    /// Blocks until the owner is gone, fences it, and opens the volume. Calls `on` before each step; the first call, after the
+    /// first successful poll, means that the standby works. Retries after errors of the storage, and logs them.
+    ///
+    /// # Errors
+    /// See [`StandbyError`].
+    pub fn take_over(mut self, mut on: impl FnMut(Step)) -> Result<Volume, StandbyError> {
+        loop {
+            let (gone, sight) = self.wait(&mut on)?;
+            on(Step::TakesOver);
+            self.log.takes_over(gone, &sight);
+            let begin = Instant::now();
+            match self.open(&sight) {
+                Ok(volume) => {
+                    self.log.has_taken_over(begin.elapsed());
+                    return Ok(volume);
+                }
+                Err(error) if error.may_pass() => {
+                    on(Step::Waits);
+                    self.pause_after(&error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Polls until the owner is gone.
+    fn wait(&mut self, on: &mut impl FnMut(Step)) -> Result<(Gone, Sight), StandbyError> {
+        loop {
+            let start = self.start.elapsed();
+            match self.probe.poll() {
+                Ok(sight) => {
+                    self.pause = POLL;
+                    if !self.log.has_seen() {
+                        on(Step::Waits);
+                    }
+                    match self.watch.saw(sight.clone(), start, self.start.elapsed()) {
+                        Verdict::Gone(gone) => return Ok((gone, sight)),
+                        Verdict::Unknown => return Err(StandbyError::Unwatchable),
+                        verdict => self.log.saw(&sight, verdict),
+                    }
+                    sleep(self.watch.next_poll(self.start.elapsed()));
+                }
+                Err(error) if self.log.has_seen() || !error.is_mistake() => self.pause_after(&error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Opens the volume, after its device has fenced the owner that a poll showed.
+    fn open(&self, sight: &Sight) -> Result<Volume, StandbyError> {
+        let owner = sight.lock.as_ref().map(|owner| owner.name.clone());
+        let options = self.device.clone().takeover(owner.is_some()).takeover_from(owner);
+        let device = open_volume_device(&self.name, &options)?;
+        Ok(Volume::open_device(device, &self.volume)?)
+    }
+
+    fn pause_after(&mut self, error: &StandbyError) {
+        self.log.failed(error);
+        self.watch.failed();
+        sleep(self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,135 @@
+//! [`Watch`]: decides from what polls of a shared device show whether the owner of its volume is gone.
+//!
+//! This module does no I/O and reads no clock, so that a simulation of many standbys can use it. Times are durations since
+//! a moment that the caller chooses, on a clock that never jumps.
+//!
+//! Invariant: the owner counts as silent only for a time that lies between the end of one poll and the start of a later
+//! poll, with the same sign of life in every poll from the one to the other, and none of them failed or slow. So a standby
+//! that was stopped, or that could not reach the storage, does not mistake its own absence for the owner's.
+
+use std::time::Duration;
+
+use crate::sight::{Mmp, Sight};
+
+/// Time between two polls.
+pub const POLL: Duration = Duration::from_secs(2);
+/// Shortest time between two polls.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
+/// A poll that takes longer says nothing about the owner: its own writes may be as slow.
+const SLOW: Duration = Duration::from_secs(5);
+/// How long the servers of a device must not hear from the owner of its lock.
+const LOCK_LAPSES_AFTER: Duration = Duration::from_secs(5);
+
+/// State of the owner, by the polls until now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The owner's last sign of life was seen this long ago, which is not long enough.
+    Owned(Duration),
+    /// e2fsck has the volume, or was killed. No time is long enough.
+    Checked,
+    /// Neither a lock nor MMP shows whether there is an owner.
+    Unknown,
+    /// The volume can be taken over.
+    Gone(Gone),
+}
+
+/// Why a volume can be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gone {
+    /// The last owner closed the volume.
+    Closed,
+    /// The owner gave no sign of life for this time.
+    Silent(Duration),
+    /// The servers of the device have not heard from the owner of its lock for this time, nor has it changed the MMP block.
+    LockLapsed(Duration),
+}
+
+/// The polls of one volume.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The latest sight.
+    last: Option<Sight>,
+    /// Since when each poll has shown the same sign of life.
+    unchanged_since: Duration,
+    /// Since when, in addition, the lock's owner has been unheard of.
+    unheard_since: Option<Duration>,
+    /// True once a poll has shown a lock, so that the device is known to have locks.
+    has_locks: bool,
+}
+
+impl Watch {
+    /// Returns a watch that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns what the latest poll showed; `None` before the first one and after a failed one.
+    #[must_use]
+    pub fn last(&self) -> Option<&Sight> {
+        self.last.as_ref()
+    }
+
+    /// Notes that a poll failed.
+    pub fn failed(&mut self) {
+        self.last = None;
+        self.unheard_since = None;
+    }
+
+    /// Notes what a poll showed that began at `start` and ended at `end`.
+    pub fn saw(&mut self, sight: Sight, start: Duration, end: Duration) -> Verdict {
+        let is_slow = end.saturating_sub(start) > SLOW;
+        if is_slow || !self.last.as_ref().is_some_and(|last| shows_no_life_since(last, &sight)) {
+            self.unchanged_since = end;
+            self.unheard_since = None;
+        }
+        match &sight.lock {
+            Some(owner) if !owner.alive => drop(self.unheard_since.get_or_insert(end)),
+            _ => self.unheard_since = None,
+        }
+        self.has_locks |= sight.lock.is_some();
+        let verdict = self.judge(&sight, start);
+        self.last = Some(sight);
+        verdict
+    }
+
+    fn judge(&self, sight: &Sight, now: Duration) -> Verdict {
+        let silent = now.saturating_sub(self.unchanged_since);
+        if let Some(since) = self.unheard_since {
+            let unheard = now.saturating_sub(since);
+            if unheard >= LOCK_LAPSES_AFTER && sight.mmp != Mmp::Checked {
+                return Verdict::Gone(Gone::LockLapsed(unheard));
+            }
+        }
+        match &sight.mmp {
+            Mmp::Checked => Verdict::Checked,
+            Mmp::Open { wait, .. } if silent >= *wait => Verdict::Gone(Gone::Silent(silent)),
+            Mmp::Absent if sight.lock.is_none() && !self.has_locks => Verdict::Unknown,
+            Mmp::Closed | Mmp::Absent if sight.lock.is_none() => Verdict::Gone(Gone::Closed),
+            _ => Verdict::Owned(silent),
+        }
+    }
+
+    /// Returns the time from `now` to the next poll: [`POLL`], or less if the owner's silence is long enough before.
+    #[must_use]
+    pub fn next_poll(&self, now: Duration) -> Duration {
+        let enough = self.last.as_ref().and_then(Sight::wait).map(|wait| self.unchanged_since + wait);
+        let left = enough.map_or(POLL, |enough| enough.saturating_sub(now));
+        left.clamp(SHORTEST_POLL, POLL)
+    }
+}
+
+/// Returns true if nothing shows that an owner lived between two sights.
+fn shows_no_life_since(last: &Sight, sight: &Sight) -> bool {
+    let mut last = last.clone();
+    // Servers that no longer hear from the owner are no sign of life.
+    if let (Some(last), Some(now)) = (&mut last.lock, &sight.lock) {
+        last.alive = now.alive;
+    }
+    last == *sight
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Tests the decision of a standby as tables of polls.
+
+use super::*;
+use parext4::device::LockOwner;
+
+const WAIT: u64 = 21;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn open(sequence: u32) -> Mmp {
+    Mmp::Open { node: "first".into(), sequence, wait: seconds(WAIT) }
+}
+
+fn lock(alive: bool) -> Option<LockOwner> {
+    Some(LockOwner { name: "client.1".into(), alive })
+}
+
+fn free(mmp: Mmp) -> Sight {
+    Sight { lock: None, mmp }
+}
+
+/// A poll that takes no time.
+fn poll(watch: &mut Watch, at: u64, sight: Sight) -> Verdict {
+    watch.saw(sight, seconds(at), seconds(at))
+}
+
+#[test]
+fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
+    for lock in [None, lock(true)] {
+        let mut watch = Watch::new();
+        let sight = |sequence| Sight { lock: lock.clone(), mmp: open(sequence) };
+        assert_eq!(poll(&mut watch, 0, sight(1)), Verdict::Owned(seconds(0)));
+        assert_eq!(poll(&mut watch, 20, sight(1)), Verdict::Owned(seconds(20)));
+        assert_eq!(poll(&mut watch, 21, sight(2)), Verdict::Owned(seconds(0)));
+        assert_eq!(poll(&mut watch, 41, sight(2)), Verdict::Owned(seconds(20)));
+        assert_eq!(poll(&mut watch, 42, sight(2)), Verdict::Gone(Gone::Silent(seconds(21))));
+    }
+}
+
+#[test]
+fn the_next_poll_is_when_the_silence_is_long_enough() {
+    let mut watch = Watch::new();
+    assert_eq!(watch.next_poll(seconds(0)), POLL);
+    poll(&mut watch, 1, free(open(1)));
+    assert_eq!(watch.next_poll(seconds(1)), POLL);
+    assert_eq!(watch.next_poll(seconds(21)), seconds(1));
+    assert_eq!(watch.next_poll(seconds(30)), SHORTEST_POLL);
+    watch.failed();
+    assert_eq!(watch.next_poll(seconds(30)), POLL);
+}
+
+#[test]
+fn a_failed_or_slow_poll_begins_the_silence_anew() {
+    let mut watch = Watch::new();
+    poll(&mut watch, 0, free(open(1)));
+    watch.failed();
+    assert_eq!(poll(&mut watch, 60, free(open(1))), Verdict::Owned(seconds(0)));
+    assert_eq!(watch.saw(free(open(1)), seconds(62), seconds(100)), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 120, free(open(1))), Verdict::Owned(seconds(20)));
+    assert_eq!(poll(&mut watch, 121, free(open(1))), Verdict::Gone(Gone::Silent(seconds(21))));
+}
+
+#[test]
+fn silence_ends_where_the_poll_starts() {
+    let mut watch = Watch::new();
+    watch.saw(free(open(1)), seconds(0), seconds(4));
+    assert_eq!(watch.saw(free(open(1)), seconds(24), seconds(26)), Verdict::Owned(seconds(20)));
+    assert_eq!(watch.saw(free(open(1)), seconds(25), seconds(25)), Verdict::Gone(Gone::Silent(seconds(21))));
+}
+
+#[test]
+fn a_closed_volume_is_free_unless_it_is_locked() {
+    let mut watch = Watch::new();
+    let locked = |mmp| Sight { lock: lock(true), mmp };
+    assert_eq!(poll(&mut watch, 0, locked(Mmp::Closed)), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 90, locked(Mmp::Closed)), Verdict::Owned(seconds(90)));
+    assert_eq!(poll(&mut watch, 91, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
+    assert_eq!(poll(&mut Watch::new(), 0, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
+}
+
+#[test]
+fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
+    let unheard = |sequence| Sight { lock: lock(false), mmp: open(sequence) };
+    let mut watch = Watch::new();
+    poll(&mut watch, 0, Sight { lock: lock(true), mmp: open(1) });
+    assert_eq!(poll(&mut watch, 3, unheard(1)), Verdict::Owned(seconds(3)));
+    assert_eq!(poll(&mut watch, 7, unheard(2)), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 11, unheard(2)), Verdict::Owned(seconds(4)));
+    assert_eq!(poll(&mut watch, 12, unheard(2)), Verdict::Gone(Gone::LockLapsed(seconds(5))));
+    // Heard again.
+    poll(&mut watch, 13, Sight { lock: lock(true), mmp: open(2) });
+    assert_eq!(poll(&mut watch, 14, unheard(2)), Verdict::Owned(seconds(7)));
+}
+
+#[test]
+fn a_volume_without_mmp_is_watched_by_its_lock() {
+    let mut watch = Watch::new();
+    assert_eq!(poll(&mut watch, 0, free(Mmp::Absent)), Verdict::Unknown);
+    assert_eq!(poll(&mut watch, 1, Sight { lock: lock(true), mmp: Mmp::Absent }), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 2, free(Mmp::Absent)), Verdict::Gone(Gone::Closed));
+    let unheard = || Sight { lock: lock(false), mmp: Mmp::Absent };
+    assert_eq!(poll(&mut watch, 3, unheard()), Verdict::Owned(seconds(0)));
+    assert_eq!(poll(&mut watch, 8, unheard()), Verdict::Gone(Gone::LockLapsed(seconds(5))));
+}
+
+#[test]
+fn a_volume_that_e2fsck_has_is_left_alone() {
+    let mut watch = Watch::new();
+    for at in [0, 100] {
+        assert_eq!(poll(&mut watch, at, Sight { lock: lock(false), mmp: Mmp::Checked }), Verdict::Checked);
+    }
+}

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::counter::Counter;
 use crate::lock_owner::LockOwner;
 use crate::queue::Queue;
 use crate::sharing::Sharing;
@@ -113,6 +114,11 @@ pub trait Device: Send + Sync + Debug {
     /// crosses two.
     fn object_size(&self) -> Option<NonZeroU64> {
         None
+    }
+
+    /// Returns counters of the device since it was opened, such as the number of lost connections. Most devices have none.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
     }
 
     /// Has a device that is not [`Fenced`](Sharing::Fenced) ask `guard` before it sends writes, and before it sends them again

@@ -9,8 +9,9 @@ use crate::queue::Queue;
 /// Defines methods of [`Device`](crate::Device) that call the same method of another device.
 ///
 /// `this` names the device inside the expression after the arrow, which is the device that it wraps. The methods
-/// without a default are required, so a wrapper that neither defines nor forwards one does not compile. The macro does not forward `native_queue`: the requests of the inner device's queue would bypass the
-/// wrapper.
+/// without a default are required, so a wrapper that neither defines nor forwards one does not compile. The macro does not
+/// forward `native_queue`: the requests of the inner device's queue would bypass the
+/// wrapper. `network` stands for the methods that have a default and concern devices of a network.
 ///
 /// # Example
 /// ```
@@ -21,7 +22,7 @@ use crate::queue::Queue;
 /// struct Lossy(MemDevice);
 ///
 /// impl Device for Lossy {
-///     forward_device!(this => this.0; size, sector_size, read_only, sharing, object_size, lock_owner, read_at, flush, discard);
+///     forward_device!(this => this.0; size, sector_size, read_only, network, read_at, flush, discard);
 ///
 ///     fn write_at(&self, _offset: u64, _bufs: &[IoSlice<'_>]) -> io::Result<()> { Ok(()) }
 /// }
@@ -74,6 +75,19 @@ macro_rules! forward_device {
             $crate::Device::discard(&$inner, offset, len)
         }
     };
+    (@network $this:ident $inner:expr) => {
+        $crate::forward_device!(@sharing $this $inner);
+        $crate::forward_device!(@object_size $this $inner);
+        $crate::forward_device!(@lock_owner $this $inner);
+        $crate::forward_device!(@guard_writes $this $inner);
+        $crate::forward_device!(@counters $this $inner);
+    };
+    (@counters $this:ident $inner:expr) => {
+        fn counters(&self) -> ::std::vec::Vec<$crate::Counter> {
+            let $this = self;
+            $crate::Device::counters(&$inner)
+        }
+    };
     (@sharing $this:ident $inner:expr) => {
         fn sharing(&self) -> $crate::Sharing {
             let $this = self;
@@ -102,13 +116,11 @@ macro_rules! forward_device {
 
 /// Forwards the blocking calls. A queue keeps its device alive, which a reference cannot, so threads serve it.
 impl<T: Device + ?Sized> Device for &T {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size, lock_owner, guard_writes);
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, network);
 }
 
 impl<T: Device + ?Sized> Device for Arc<T> {
-    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, sharing,
-        object_size, lock_owner, guard_writes);
+    forward_device!(this => **this; size, sector_size, read_only, read_at, write_at, flush, discard, network);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         T::native_queue(Arc::clone(&*self), depth)

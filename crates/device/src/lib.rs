@@ -51,6 +51,7 @@
 mod aligned;
 mod alignment;
 pub mod check;
+mod counter;
 mod device;
 mod fault;
 mod file;
@@ -76,6 +77,7 @@ mod uring;
 mod write_guard;
 
 pub use aligned::{AlignedBuf, zeros};
+pub use counter::Counter;
 pub use device::Device;
 pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};
 pub use file::{FileDevice, open_file_queue};

@@ -137,7 +137,7 @@ fn apply(state: &MemDevice, event: &Event) {
 }
 
 impl Device for RecordingDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size, lock_owner, guard_writes, read_only, read_at);
+    forward_device!(this => this.inner; size, sector_size, network, read_only, read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.inner.write_at(offset, bufs)?;

@@ -1,5 +1,6 @@
 //! Formats a report as text.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
@@ -57,8 +58,19 @@ fn write(f: &mut String, now: &Report, before: Option<&Report>) -> fmt::Result {
         metadata.blocks,
         metadata.known_inodes,
     )?;
+    device(f, &now.device)?;
     writeln!(f, "journal: {} commits{}", now.journal_commits, rates.of(|report| report.journal_commits))?;
     now.waits.iter().try_for_each(|wait| writeln!(f, "* {}", wait.escape_debug()))
+}
+
+/// Formats the counters of the device, whose names say which of them are in bytes.
+fn device(f: &mut String, counters: &BTreeMap<String, u64>) -> fmt::Result {
+    let value = |(name, value): (&String, &u64)| match name.strip_suffix("_bytes") {
+        Some(name) => format!("{} {}", size::display(*value), name.escape_debug()),
+        None => format!("{value} {}", name.escape_debug()),
+    };
+    let values: Vec<_> = counters.iter().map(value).map(|value| value.replace('_', " ")).collect();
+    if values.is_empty() { Ok(()) } else { writeln!(f, "device: {}", values.join(", ")) }
 }
 
 fn facts(f: &mut String, now: &Report) -> fmt::Result {

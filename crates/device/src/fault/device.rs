@@ -93,7 +93,7 @@ fn eio<T>() -> io::Result<T> {
 }
 
 impl Device for FaultDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size, lock_owner, guard_writes, read_only);
+    forward_device!(this => this.inner; size, sector_size, network, read_only);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         match self.count(CallKind::Read, offset, iovec::total(bufs)?) {

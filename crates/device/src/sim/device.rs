@@ -73,7 +73,7 @@ impl SimDevice {
 }
 
 impl Device for SimDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size, lock_owner, guard_writes, read_only);
+    forward_device!(this => this.inner; size, sector_size, network, read_only);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.delay(self.profile.read_latency);

@@ -5,6 +5,8 @@
 
 mod query;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use query::{ReportError, report};
@@ -29,6 +31,9 @@ pub struct Report {
     pub cache: CacheFacts,
     /// Inodes, directories and other metadata in memory.
     pub metadata: MetadataFacts,
+    /// Counters that the device reports about itself, by name; most devices report none.
+    #[serde(default)]
+    pub device: BTreeMap<String, u64>,
     /// Transactions that became durable.
     pub journal_commits: u64,
     /// Descriptions of the requests that have been in flight for more than a minute, with what each waits for.

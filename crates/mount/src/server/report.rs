@@ -1,5 +1,6 @@
 //! Answers requests for the server's counters.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parext4::{MetadataCacheStats, Reason, Stats};
@@ -34,11 +35,17 @@ impl Server {
                 evicted: cache.evicted,
             },
             metadata: self.metadata_facts(),
+            device: self.device_counters(),
             journal_commits: self.volume.commits(),
             slow_requests: self.in_flight.slow(Instant::now()).into_iter().take(MAX_LINES).collect(),
             waits: self.volume.explain().iter().take(MAX_LINES).map(ToString::to_string).collect(),
         };
         serde_json::to_vec(&report).map_err(|_| Failure::INVALID)
+    }
+
+    fn device_counters(&self) -> BTreeMap<String, u64> {
+        let counters = self.volume.device_counters();
+        counters.into_iter().map(|counter| (counter.name.to_owned(), counter.value)).collect()
     }
 
     fn metadata_facts(&self) -> MetadataFacts {

@@ -273,7 +273,7 @@ struct OverlayDevice {
 }
 
 impl Device for OverlayDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size, lock_owner, guard_writes);
+    forward_device!(this => this.inner; size, sector_size, network);
 
     fn read_only(&self) -> bool {
         true

@@ -1,5 +1,7 @@
 //! Returns the counters of a volume: operations on file data, pages, and metadata in memory.
 
+use parext4_device::{Counter, Device};
+
 use super::Volume;
 use crate::memory::MetadataCacheStats;
 use crate::page_cache::PageCacheStats;
@@ -53,6 +55,20 @@ impl Volume {
     #[must_use]
     pub fn cache_stats(&self) -> PageCacheStats {
         self.engine.pages.stats()
+    }
+
+    /// Returns the counters that the device reports about itself; most devices report none.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// for counter in volume.device_counters() {
+    ///     println!("{}: {}", counter.name, counter.value);
+    /// }
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device_counters(&self) -> Vec<Counter> {
+        self.engine.device.counters()
     }
 
     /// Returns the amount of metadata that the volume keeps in memory.

@@ -124,7 +124,7 @@ impl GatedDevice {
 }
 
 impl Device for GatedDevice {
-    forward_device!(this => this.inner; size, sector_size, sharing, object_size, lock_owner, guard_writes, read_only, flush);
+    forward_device!(this => this.inner; size, sector_size, network, read_only, flush);
 
     fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.pass(offset, |state| state.shut);

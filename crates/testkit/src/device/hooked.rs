@@ -72,7 +72,7 @@ impl<D: Device, H: Hooks> HookedDevice<D, H> {
 }
 
 impl<D: Device, H: Hooks> Device for HookedDevice<D, H> {
-    forward_device!(this => this.inner; size, sharing, object_size, lock_owner, guard_writes, read_only);
+    forward_device!(this => this.inner; size, network, read_only);
 
     fn sector_size(&self) -> u32 {
         self.hooks.sector_size(&self.inner)

@@ -31,7 +31,7 @@ impl RemoteDevice {
 }
 
 impl Device for RemoteDevice {
-    forward_device!(this => this.memory; size, sector_size, sharing, object_size, lock_owner, guard_writes, read_only, read_at, write_at, flush, discard);
+    forward_device!(this => this.memory; size, sector_size, network, read_only, read_at, write_at, flush, discard);
 
     fn native_queue(self: Arc<Self>, depth: u32) -> io::Result<Option<Box<dyn Queue>>> {
         Ok(Some(Box::new(RemoteQueue::new(self, depth)?)))

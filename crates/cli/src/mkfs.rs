@@ -81,6 +81,13 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
         };
         return Ok((open_device(image, &options.create(size))?, true));
     }
+    if let Some(size) = size.filter(|_| is_created_by_open(image)) {
+        let device = open_device(image, &options.create(size))?;
+        if !force {
+            refuse_to_overwrite(image, &*device)?;
+        }
+        return Ok((device, false));
+    }
     if let Some(user) = in_use::describe(image) {
         bail!("{}: in use: {user}", image.display());
     }
@@ -102,6 +109,11 @@ fn exists(image: &Path) -> Result<bool> {
         .path()
         .map_or(Ok(true), Path::try_exists)
         .with_context(|| image.display().to_string())
+}
+
+/// Returns whether opening the image creates it, or leaves it as it is.
+fn is_created_by_open(image: &Path) -> bool {
+    Location::parse(image).is_ok_and(|location| location.is_created_by_open())
 }
 
 /// Fails if the device holds a file system, a partition table or the like.

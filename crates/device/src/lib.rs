@@ -50,6 +50,7 @@
 
 mod aligned;
 mod alignment;
+mod batch;
 pub mod check;
 mod counter;
 mod device;
@@ -77,6 +78,7 @@ mod uring;
 mod write_guard;
 
 pub use aligned::{AlignedBuf, zeros};
+pub use batch::{Batch, JoinLimits};
 pub use counter::Counter;
 pub use device::Device;
 pub use fault::{CallInfo, CallKind, FaultDevice, FaultKind, FaultPlan};

@@ -1,3 +1,38 @@
 //! A Ceph RBD image as a [`Device`](parext4_device::Device), through librbd.
+//!
+//! [`ImageUrl`] reads the name of an image, [`RbdDevice::open`] opens it. librados and librbd (version 16 or later) are loaded by
+//! the first open, so a program with this crate also runs where Ceph is not installed.
+//!
+//! # One owner
+//! An image with the feature `exclusive-lock` is written by one client at a time. A writable open acquires the lock for as
+//! long as the device is open; librbd does not release it when another client asks. If another client holds the lock:
+//! - a plain open fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) and names the client, unless that client no
+//!   longer watches the image: it is dead, or has not reached the cluster for half a minute;
+//! - [`DeviceOptions::takeover`](parext4_device::DeviceOptions::takeover) breaks the lock.
+//!
+//! Before a lock is broken, its client is added to the cluster's blocklist. From then on the cluster refuses every request of
+//! it, also requests in flight when an object is next used by the new owner. The entry expires after the time of the option
+//! `rbd_blocklist_expire_seconds`; if the configuration does not set it, after 30 days. A client that has been stopped for
+//! longer than that must not be continued: it could send old writes again.
+//!
+//! An image without that feature has no lock: nothing here keeps two clients from writing to it.
+//!
+//! # Capabilities
+//! A user needs `profile rbd` for the monitors and for the pool's OSDs. That includes the right to add to the blocklist.
 
 #![deny(unsafe_code)]
+
+mod completions;
+mod device;
+mod errno;
+mod fence;
+mod ffi;
+mod image_io;
+mod image_url;
+mod lock;
+mod open;
+mod queue;
+mod size_watch;
+
+pub use device::RbdDevice;
+pub use image_url::ImageUrl;

@@ -6,11 +6,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parext4_rbd::ImageUrl;
+
 /// Place of a device, read from what a user typed.
 ///
 /// ```
 /// use parext4_storage::Location;
 /// assert_eq!(Location::parse("./a:b.img")?, Location::Path("./a:b.img".into()));
+/// assert!(matches!(Location::parse("rbd:pool/disk")?, Location::Rbd(_)));
 /// let error = Location::parse("tape:one").unwrap_err();
 /// assert!(error.to_string().starts_with("tape:one: unknown scheme \"tape\""));
 /// # std::io::Result::Ok(())
@@ -20,6 +23,8 @@ use std::path::{Path, PathBuf};
 pub enum Location {
     /// An image file or block device of this machine.
     Path(PathBuf),
+    /// An RBD image of a Ceph cluster.
+    Rbd(ImageUrl),
 }
 
 impl Location {
@@ -29,11 +34,13 @@ impl Location {
     /// a slash or a dot is never read as a URL.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] for an unknown scheme; the message names it. No scheme is known yet.
+    /// [`io::ErrorKind::Unsupported`] for an unknown scheme; the message names it. `InvalidInput` for a URL that does not have the
+    /// form of its scheme.
     pub fn parse(typed: impl AsRef<OsStr>) -> io::Result<Self> {
         let typed = typed.as_ref();
         match scheme(typed) {
             None => Ok(Self::Path(typed.into())),
+            Some("rbd") => Ok(Self::Rbd(ImageUrl::parse(utf8(typed)?)?)),
             Some(scheme) => Err(unknown_scheme(typed, scheme)),
         }
     }
@@ -42,7 +49,14 @@ impl Location {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
+            Self::Rbd(_) => None,
         }
+    }
+
+    /// Returns whether an open can create the device, with the size that
+    /// [`DeviceOptions::create`](parext4_device::DeviceOptions::create) names, and opens one that exists with this size as it is.
+    pub fn is_created_by_open(&self) -> bool {
+        matches!(self, Self::Rbd(_))
     }
 }
 
@@ -55,6 +69,13 @@ pub fn scheme(typed: &OsStr) -> Option<&str> {
         && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+' || c == '-');
     is_scheme.then_some(scheme)
+}
+
+/// Returns a URL as text.
+fn utf8(typed: &OsStr) -> io::Result<&str> {
+    let message =
+        || format!("{}: a URL must be UTF-8 text; write other bytes as % and two digits", typed.display());
+    typed.to_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, message()))
 }
 
 fn unknown_scheme(typed: &OsStr, scheme: &str) -> io::Error {

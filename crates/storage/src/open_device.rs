@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
+use parext4_rbd::RbdDevice;
 
 use crate::location::Location;
 
@@ -29,6 +30,7 @@ use crate::location::Location;
 pub fn open_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     match Location::parse(typed)? {
         Location::Path(path) => Ok(Arc::new(FileDevice::open(path, options)?)),
+        Location::Rbd(url) => Ok(Arc::new(RbdDevice::open(&url, options)?)),
     }
 }
 

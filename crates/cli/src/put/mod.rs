@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use parext4::Volume;
+use parext4::storage::Location;
 use serde_json::Value;
 
 use crate::image;
@@ -97,8 +98,11 @@ fn copy(volume: &Volume, args: &Args) -> Result<Value> {
         .finish()
         .with_context(|| format!("{}: making the copy durable", args.dest.image.display()))?;
     let summary = shared.progress.summary();
-    // The process ends after this. Freeing the volume's memory for each file would take longer than closing it.
-    std::mem::forget(volume.clone());
+    // The process ends after this. Freeing the volume's memory for each file would take longer than closing it. A device on a
+    // network must be dropped, which releases its lock.
+    if Location::parse(&args.dest.image)?.path().is_some() {
+        std::mem::forget(volume.clone());
+    }
     // The progress bar leaves its line first.
     drop(shared);
     args.policy.report(volume);

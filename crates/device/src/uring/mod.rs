@@ -6,7 +6,6 @@
 //! 3. It enters the kernel once, to submit and to wait.
 //! 4. It reaps completions. A short transfer continues in the ring.
 
-mod batch;
 mod ring;
 mod transfer;
 mod wake_fd;
@@ -18,16 +17,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::alignment::Alignment;
+use crate::batch::{Batch, JoinLimits};
 use crate::device::Device;
 use crate::queue::{Queue, QueueWaker, drain};
 use crate::request::{Done, Op, Request};
-use batch::Batch;
 use ring::{Completion, Ring};
 use transfer::Transfer;
 use wake_fd::WakeFd;
 
 /// Largest depth. More requests at a time do not make a device faster.
 const MAX_DEPTH: u32 = 4096;
+/// Limits of joined writes. Larger writes gain nothing, and fewer requests would use less of the device's parallelism. A system
+/// call accepts 1024 segments.
+const JOINED: JoinLimits = JoinLimits { bytes: 256 << 10, segments: 1024, object_size: None };
 
 /// The file that holds a volume, as a ring needs it.
 pub(crate) struct VolumeFile<'a> {
@@ -79,7 +81,7 @@ impl UringQueue {
     /// Moves requests from the backlog to the ring while the ring has room.
     fn start(&mut self) {
         while self.ring.has_room()
-            && let Some(batch) = Batch::take(&mut self.backlog)
+            && let Some(batch) = Batch::take(&mut self.backlog, &JOINED)
         {
             self.started += batch.len();
             self.ring.start(Transfer::new(batch, self.base, self.alignment));

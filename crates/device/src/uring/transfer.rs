@@ -7,8 +7,8 @@ use std::io;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use super::batch::Batch;
 use crate::alignment::Alignment;
+use crate::batch::Batch;
 use crate::pool::{BufferPool, PooledBuf};
 use crate::request::{Done, Op, Request};
 use crate::short_transfer::{end_of_file, nothing_written};
@@ -164,9 +164,10 @@ mod tests {
 
     use smallvec::smallvec;
 
-    use super::super::batch::tests::write;
+    use super::super::JOINED;
     use super::*;
     use crate::aligned::AlignedBuf;
+    use crate::batch::tests::write;
 
     fn read(len: usize, alignment: Option<Alignment>) -> Transfer {
         let op = Op::Read { offset: 4096, buf: AlignedBuf::zeroed(len), len };
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn joined_writes_before_an_error_succeed() {
         let backlog = [write(1, 0, 4096, 1), write(2, 4096, 4096, 2), write(3, 8192, 4096, 3)];
-        let batch = Batch::take(&mut VecDeque::from(backlog)).unwrap();
+        let batch = Batch::take(&mut VecDeque::from(backlog), &JOINED).unwrap();
         let mut transfer = Transfer::new(batch, 512, Some(Alignment { memory: 512, offset: 512 }));
         // The second write is short.
         assert!(transfer.advance(4096 + 512).is_none());

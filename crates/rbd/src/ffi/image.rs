@@ -1,0 +1,191 @@
+//! [`Image`]: an open image, and the calls that describe and lock it.
+//!
+//! The methods block on the cluster. Requests for the data of an image are in `transfer`.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use rustix::io::Errno;
+
+use super::cluster::Cluster;
+use super::library::{Handle, ImageInfo, Library, Watcher};
+use super::values::{c_string, check, pointer, text};
+use crate::image_url::ImageUrl;
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`.
+const EXCLUSIVE: c_int = 0;
+/// Most bytes of a list of strings that librbd stores.
+const MAX_TEXT: usize = 4096;
+/// Most watchers of an image that are listed.
+const MAX_WATCHERS: usize = 1024;
+
+/// An open image.
+pub(crate) struct Image {
+    // Dropped after the image is closed.
+    cluster: Cluster,
+    image: Handle,
+}
+
+// SAFETY: librbd locks its own state; images may be used by several threads at the same time.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+/// The lock of an image, as its header object lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Locker {
+    /// The client, such as `client.4123`.
+    pub(crate) client: String,
+    /// Text that the client chose. librbd and the kernel write `auto` and the number of the client's watch.
+    pub(crate) cookie: String,
+    pub(crate) address: String,
+}
+
+impl Image {
+    /// Opens an image, or a snapshot of it.
+    pub(crate) fn open(cluster: Cluster, url: &ImageUrl, read_only: bool) -> io::Result<Self> {
+        let name = c_string(&url.image)?;
+        let snapshot = url.snapshot.as_deref().map(c_string).transpose()?;
+        let library = cluster.library;
+        let open = if read_only { library.rbd_open_read_only } else { library.rbd_open };
+        let mut image = null_mut();
+        // SAFETY: the pool is open, the names end with a zero byte, `image` receives the handle.
+        check(unsafe { open(cluster.pool, name.as_ptr(), &raw mut image, pointer(snapshot.as_deref())) })?;
+        Ok(Self { cluster, image })
+    }
+
+    /// Returns the library and the handle of the image.
+    pub(super) fn raw(&self) -> (&'static Library, Handle) {
+        (self.library(), self.image)
+    }
+
+    fn library(&self) -> &'static Library {
+        self.cluster.library
+    }
+
+    /// Calls a function that stores one number.
+    fn number(&self, get: unsafe extern "C" fn(Handle, *mut u64) -> c_int) -> io::Result<u64> {
+        let mut value = 0;
+        // SAFETY: the image is open, and `get` is a function of `Library` that stores one number.
+        check(unsafe { get(self.image, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// Returns the present size in bytes.
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        self.number(self.library().rbd_get_size)
+    }
+
+    /// Returns the features as a set of bits.
+    pub(crate) fn features(&self) -> io::Result<u64> {
+        self.number(self.library().rbd_get_features)
+    }
+
+    /// Returns the size in bytes of the pieces of the image that are contiguous in one object.
+    pub(crate) fn piece(&self) -> io::Result<u64> {
+        let mut info = MaybeUninit::<ImageInfo>::zeroed();
+        // SAFETY: the image is open, and `info` has the given length.
+        check(unsafe { (self.library().rbd_stat)(self.image, info.as_mut_ptr(), size_of::<ImageInfo>()) })?;
+        // SAFETY: all fields are numbers, and zeros are valid for what librbd did not store.
+        let object = unsafe { info.assume_init() }.object_size;
+        let stripes = self.number(self.library().rbd_get_stripe_count)?;
+        let unit = self.number(self.library().rbd_get_stripe_unit)?;
+        Ok(if stripes > 1 { unit.min(object) } else { object })
+    }
+
+    /// Acquires the exclusive lock so that it is not released when another client asks for it.
+    pub(crate) fn acquire_lock(&self) -> Result<(), Errno> {
+        // SAFETY: the image is open.
+        check(unsafe { (self.library().rbd_lock_acquire)(self.image, EXCLUSIVE) })
+    }
+
+    /// Adds the client at `address` to the cluster's blocklist, then breaks its lock.
+    pub(crate) fn break_lock(&self, address: &str) -> io::Result<()> {
+        let address = c_string(address)?;
+        // SAFETY: the image is open and the address ends with a zero byte.
+        Ok(check(unsafe { (self.library().rbd_lock_break)(self.image, EXCLUSIVE, address.as_ptr()) })?)
+    }
+
+    /// Adds the client at `address` to the cluster's blocklist for `seconds`.
+    pub(crate) fn blocklist(&self, address: &str, seconds: u64) -> io::Result<()> {
+        // The address comes from librbd, and needs no quotes inside.
+        let command = format!(
+            r#"{{"prefix":"osd blocklist","blocklistop":"add","addr":"{address}","expire":{seconds}.0}}"#
+        );
+        self.cluster.command(&command)
+    }
+
+    /// Waits until this client knows the present blocklist. Every object that it uses afterwards refuses the clients on it, also
+    /// their requests in flight.
+    pub(crate) fn wait_for_blocklist(&self) -> io::Result<()> {
+        self.cluster.wait_for_map()
+    }
+
+    /// Returns the holder of the lock. `None` if no client holds it.
+    pub(crate) fn locker(&self) -> io::Result<Option<Locker>> {
+        let mut exclusive = 0;
+        let mut texts = [[0u8; MAX_TEXT]; 4];
+        let [tag, clients, cookies, addresses] = &mut texts;
+        let mut lens = [MAX_TEXT; 4];
+        let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
+        // SAFETY: the image is open, and each buffer has the length that follows it. librbd separates strings by zero bytes.
+        let count = unsafe {
+            (self.library().rbd_list_lockers)(
+                self.image,
+                &raw mut exclusive,
+                tag.as_mut_ptr().cast(),
+                tag_len,
+                clients.as_mut_ptr().cast(),
+                clients_len,
+                cookies.as_mut_ptr().cast(),
+                cookies_len,
+                addresses.as_mut_ptr().cast(),
+                addresses_len,
+            )
+        };
+        check(c_int::try_from(count).unwrap_or(c_int::MIN))?;
+        let locker = Locker { client: text(clients), cookie: text(cookies), address: text(addresses) };
+        Ok((count > 0).then_some(locker))
+    }
+
+    /// Returns the addresses of the clients that watch the image, with the numbers of their watches.
+    pub(crate) fn watchers(&self) -> io::Result<Vec<(String, u64)>> {
+        let mut watchers: Vec<Watcher> = Vec::with_capacity(MAX_WATCHERS);
+        let mut count = MAX_WATCHERS;
+        let list = watchers.as_mut_ptr();
+        // SAFETY: the image is open, and the list has room for `count` watchers.
+        check(unsafe { (self.library().rbd_watchers_list)(self.image, list, &raw mut count) })?;
+        // SAFETY: librbd has stored `count` watchers, at most as many as there is room for.
+        unsafe { watchers.set_len(count.min(MAX_WATCHERS)) };
+        let name = |watcher: &Watcher| {
+            // SAFETY: the address is a string that librbd allocated, and frees below.
+            let address = unsafe { CStr::from_ptr(watcher.address) };
+            (address.to_string_lossy().into_owned(), watcher.cookie)
+        };
+        let named = watchers.iter().map(name).collect();
+        // SAFETY: the list comes from `rbd_watchers_list` and is cleaned up once.
+        unsafe { (self.library().rbd_watchers_list_cleanup)(list, count) };
+        Ok(named)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: the image is open, and no request is in flight: each queue drains itself, and keeps the device.
+        let code = unsafe { (self.library().rbd_close)(self.image) };
+        if let Err(error) = check(code) {
+            tracing::warn!("closing the image: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").finish_non_exhaustive()
+    }
+}

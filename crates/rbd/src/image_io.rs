@@ -1,0 +1,89 @@
+//! [`ImageIo`]: the requests on an image, as blocking calls and as batches of a queue.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use parext4_device::{Batch, Op};
+
+use crate::completions::{Completions, short_read};
+use crate::fence::Fence;
+use crate::ffi::Image;
+use crate::size_watch::SizeWatch;
+
+/// An open image, the place of the volume in it, and what this client may still do. All offsets are from the start of the
+/// volume; the caller has checked them against the size of the volume.
+#[derive(Debug)]
+pub(crate) struct ImageIo {
+    // Dropped first: it uses the image.
+    pub(crate) size_watch: SizeWatch,
+    pub(crate) image: Arc<Image>,
+    pub(crate) fence: Arc<Fence>,
+    /// Start of the volume in the image, bytes.
+    pub(crate) base: u64,
+    pub(crate) read_only: bool,
+}
+
+impl ImageIo {
+    /// Fails if the client is fenced, or the image now ends before `end`.
+    fn admit(&self, end: u64) -> io::Result<()> {
+        self.fence.check()?;
+        self.size_watch.check(self.base + end)
+    }
+
+    /// Fills all of `bufs`, which have `len` bytes.
+    pub(crate) fn read(&self, offset: u64, bufs: &mut [IoSliceMut<'_>], len: u64) -> io::Result<()> {
+        self.admit(offset + len)?;
+        match self.image.read(self.base + offset, bufs) {
+            value if value < 0 => Err(self.fence.error(value, false)),
+            value if (value.unsigned_abs() as u64) < len => Err(short_read(value)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes all of `bufs`, which have `len` bytes.
+    pub(crate) fn write(&self, offset: u64, bufs: &[IoSlice<'_>], len: u64) -> io::Result<()> {
+        self.admit(offset + len)?;
+        self.changed(self.image.write(self.base + offset, bufs))
+    }
+
+    /// Releases the storage of a range.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.admit(offset + len)?;
+        self.changed(self.image.discard(self.base + offset, len))
+    }
+
+    /// Makes completed writes durable.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.fence.check()?;
+        self.changed(self.image.flush())
+    }
+
+    /// Makes a result of librbd's value for a change.
+    fn changed(&self, value: isize) -> io::Result<()> {
+        if value < 0 { Err(self.fence.error(value, true)) } else { Ok(()) }
+    }
+
+    /// Starts the requests of a batch, which `completions` receives when they have ended.
+    pub(crate) fn start(&self, mut batch: Batch, completions: &Arc<Completions>) {
+        let bytes = batch.bytes() as u64;
+        let end = match &batch.requests_mut()[0].op {
+            Op::Read { offset, .. } | Op::Write { offset, .. } => offset + bytes,
+            _ => 0,
+        };
+        match self.admit(end) {
+            Ok(()) => self.image.start(batch, self.base, completions),
+            Err(error) => completions.complete(batch, &Err(error)),
+        }
+    }
+}
+
+impl Drop for ImageIo {
+    /// Makes what was written durable before the image is closed, which releases its lock.
+    fn drop(&mut self) {
+        if !self.read_only
+            && let Err(error) = self.flush()
+        {
+            tracing::warn!("flushing the image before it is closed: {error}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The exclusive lock of an image: acquires it, or says which client holds it.
+
+use std::io;
+
+use parext4_device::LockOwner;
+use rustix::io::Errno;
+
+use crate::ffi::{Image, Locker};
+use crate::image_url::ImageUrl;
+
+/// Number of attempts to acquire a lock that other clients acquire at the same time.
+const ATTEMPTS: usize = 5;
+/// Beginning of the text that librbd and the kernel store in a lock, before the number of the client's watch.
+const WATCH: &str = "auto ";
+
+/// How a lock is acquired.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acquire {
+    /// Break the lock of any client.
+    pub(crate) takeover: bool,
+    /// Time in seconds that a client stays fenced whose lock was broken.
+    pub(crate) fence_seconds: u64,
+}
+
+/// Acquires the image's lock. Breaks the lock of a client that no longer watches the image, and with `takeover` that of any
+/// client; the cluster refuses all requests of that client before this function returns.
+///
+/// # Errors
+/// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; the message names it.
+pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: Acquire) -> io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        if let Some(locker) = image.locker()? {
+            if !locker.cookie.starts_with(WATCH) {
+                let message = format!("locked by hand by {}; `rbd lock rm` removes the lock", name(&locker));
+                return Err(url.error(io::ErrorKind::ResourceBusy, message));
+            }
+            if !how.takeover && is_alive(image, &locker)? {
+                return Err(busy(url, &locker));
+            }
+            tracing::warn!("{url}: taking over from {}, which is fenced", name(&locker));
+            break_lock(image, url, &locker, how.fence_seconds)?;
+        }
+        match image.acquire_lock() {
+            Ok(()) => return Ok(()),
+            // Another client acquired the lock after its holder was read.
+            Err(Errno::ROFS | Errno::BUSY | Errno::AGAIN) => {}
+            Err(error) => return Err(cannot(url, "acquire the exclusive lock", error.into())),
+        }
+    }
+    match image.locker()? {
+        Some(locker) => Err(busy(url, &locker)),
+        None => Err(url.error(io::ErrorKind::ResourceBusy, "other clients acquire the lock all the time")),
+    }
+}
+
+/// Returns the holder of the image's lock.
+pub(crate) fn owner(image: &Image) -> io::Result<Option<LockOwner>> {
+    let Some(locker) = image.locker()? else { return Ok(None) };
+    let alive = is_alive(image, &locker)?;
+    Ok(Some(LockOwner { name: name(&locker), alive }))
+}
+
+/// Returns whether the holder of the lock still watches the image. A lock made by hand has no watch, and counts as alive.
+fn is_alive(image: &Image, locker: &Locker) -> io::Result<bool> {
+    let Some(watch) = locker.cookie.strip_prefix(WATCH) else { return Ok(true) };
+    let watchers = image.watchers()?;
+    Ok(watchers.iter().any(|(address, cookie)| *address == locker.address && cookie.to_string() == watch))
+}
+
+/// Fences a client and breaks its lock.
+fn break_lock(image: &Image, url: &ImageUrl, locker: &Locker, seconds: u64) -> io::Result<()> {
+    // librbd adds an entry too. It cannot choose the time (librbd 16 sends a text where monitors expect a number), and an entry
+    // keeps the time with which it was added first.
+    let name = name(locker);
+    let fenced = image.blocklist(&locker.address, seconds);
+    fenced.map_err(|error| cannot(url, &format!("fence {name}"), error))?;
+    match image.break_lock(&locker.address) {
+        Ok(()) => {}
+        // The lock was released, or has another holder: the next attempt finds out.
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(cannot(url, &format!("break the lock of {name}"), error)),
+    }
+    image.wait_for_blocklist().map_err(|error| cannot(url, "read the cluster's blocklist", error))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::NOENT | Errno::BUSY | Errno::AGAIN))
+}
+
+fn cannot(url: &ImageUrl, what: &str, error: io::Error) -> io::Error {
+    let denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let hint = if denied { "; the user needs the capability `profile rbd`" } else { "" };
+    url.error(error.kind(), format!("cannot {what}: {error}{hint}"))
+}
+
+fn busy(url: &ImageUrl, locker: &Locker) -> io::Error {
+    let message = format!("in use: {} holds the image's exclusive lock", name(locker));
+    url.error(io::ErrorKind::ResourceBusy, message)
+}
+
+fn name(locker: &Locker) -> String {
+    format!("{} at {}", locker.client, locker.address)
+}

@@ -1,0 +1,160 @@
+//! Opening an image: connects, creates the image if asked to, acquires its lock, and finds out its geometry.
+
+use std::ffi::CStr;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use parext4_device::{DeviceOptions, Sharing};
+use rustix::io::Errno;
+
+use crate::ffi::{Cluster, EXCLUSIVE_LOCK, Image};
+use crate::image_io::ImageIo;
+use crate::image_url::ImageUrl;
+use crate::lock::{self, Acquire};
+use crate::size_watch::SizeWatch;
+
+/// Smallest unit of access, bytes.
+pub(crate) const SECTOR: u64 = 512;
+/// Options of librbd that this crate relies on. A flush must mean something, and a broken lock must fence its client.
+const REQUIRED: [(&CStr, &str); 2] = [(c"rbd_cache", "false"), (c"rbd_blocklist_on_break_lock", "true")];
+/// Option: seconds that a client stays fenced. Zero stands for the monitors' default of an hour.
+const FENCE: &CStr = c"rbd_blocklist_expire_seconds";
+/// Replaces zero in [`FENCE`]: 30 days. A machine may be suspended for longer than an hour.
+const FENCE_SECONDS: u64 = 30 * 24 * 3600;
+/// Option: seconds to wait for monitors.
+const CONNECT: &CStr = c"client_mount_timeout";
+/// Default of [`CONNECT`], and what replaces it.
+const CONNECT_SECONDS: (f64, &str) = (300.0, "30");
+
+/// An open image and the geometry of the volume in it.
+pub(crate) struct Opened {
+    pub(crate) io: ImageIo,
+    /// Size of the volume, bytes.
+    pub(crate) size: u64,
+    pub(crate) object_size: Option<NonZeroU64>,
+    pub(crate) sharing: Sharing,
+}
+
+/// Opens the image `url`.
+pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened> {
+    if url.snapshot.is_some() && !options.read_only {
+        return Err(
+            url.error(io::ErrorKind::ReadOnlyFilesystem, "a snapshot can only be read; open it read-only")
+        );
+    }
+    let cluster = connect(url)?;
+    let fence_seconds = fence_seconds(&cluster)?;
+    let image = Arc::new(open_image(cluster, url, options)?);
+    let how = Acquire { takeover: options.takeover, fence_seconds };
+    let sharing = share(&image, url, options, how)?;
+    let image_size = image.size()?;
+    let size = volume_size(url, options, image_size)?;
+    let piece = NonZeroU64::new(image.piece()?).filter(|piece| options.offset.is_multiple_of(piece.get()));
+    let size_watch = SizeWatch::start(&image, image_size, url.to_string(), options.read_only)?;
+    let (base, read_only) = (options.offset, options.read_only);
+    let io = ImageIo { size_watch, image, fence: Arc::default(), base, read_only };
+    Ok(Opened { io, size, object_size: piece, sharing })
+}
+
+/// Connects to the cluster and opens the pool of `url`.
+fn connect(url: &ImageUrl) -> io::Result<Cluster> {
+    let mut cluster = Cluster::configure(url.id.as_deref(), url.conf.as_deref()).map_err(|error| {
+        let conf = url.conf.as_deref().unwrap_or("the configuration of Ceph");
+        match error.kind() {
+            io::ErrorKind::Unsupported => url.error(error.kind(), error),
+            kind => url.error(kind, format!("cannot read {conf}: {error}; `?conf=PATH` names another one")),
+        }
+    })?;
+    for (name, value) in REQUIRED {
+        cluster.set(name, value)?;
+    }
+    if cluster.get(CONNECT)?.parse() == Ok(CONNECT_SECONDS.0) {
+        cluster.set(CONNECT, CONNECT_SECONDS.1)?;
+    }
+    if let Some(keyring) = &url.keyring {
+        cluster.set(c"keyring", keyring)?;
+    }
+    cluster.connect().map_err(|error| {
+        let hint = match error {
+            Errno::NOENT | Errno::ACCESS | Errno::PERM => "; is the user's key in its keyring?",
+            Errno::TIMEDOUT => "; no monitor answers",
+            _ => "",
+        };
+        let error = io::Error::from(error);
+        url.error(error.kind(), format!("cannot connect to the cluster: {error}{hint}"))
+    })?;
+    let pool = cluster.open_pool(url);
+    pool.map_err(|error| url.error(error.kind(), format!("cannot open the pool {:?}: {error}", url.pool)))?;
+    Ok(cluster)
+}
+
+/// Returns how long a client stays fenced, and has librbd use the monitors' default first.
+fn fence_seconds(cluster: &Cluster) -> io::Result<u64> {
+    let seconds = cluster.get(FENCE)?.parse().unwrap_or(0);
+    cluster.set(FENCE, "0")?;
+    Ok(if seconds == 0 { FENCE_SECONDS } else { seconds })
+}
+
+/// Opens the image, after it has created it if the options say so and there is none.
+fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::Result<Image> {
+    if let Some(size) = options.create {
+        match cluster.create(&url.image, size) {
+            Ok(()) => tracing::info!("{url}: created with {size} bytes"),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(url.error(error.kind(), format!("cannot create the image: {error}"))),
+        }
+    }
+    let image = Image::open(cluster, url, options.read_only).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            url.error(error.kind(), "no such image; `parext4 mkfs --size` creates one")
+        }
+        kind => url.error(kind, format!("cannot open the image: {error}")),
+    })?;
+    if let Some(size) = options.create {
+        let found = image.size()?;
+        if found != size {
+            let message =
+                format!("the image exists with {found} bytes, not {size}; `rbd resize` changes that");
+            return Err(url.error(io::ErrorKind::AlreadyExists, message));
+        }
+    }
+    Ok(image)
+}
+
+/// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing.
+fn share(image: &Image, url: &ImageUrl, options: &DeviceOptions, how: Acquire) -> io::Result<Sharing> {
+    if options.read_only || !options.lock {
+        return Ok(Sharing::Unfenced);
+    }
+    if image.features()? & EXCLUSIVE_LOCK == 0 {
+        tracing::warn!(
+            "{url}: the image has no exclusive lock, so nothing on the cluster keeps two clients from writing; \
+             `rbd feature enable` adds exclusive-lock"
+        );
+        return Ok(Sharing::Unfenced);
+    }
+    lock::acquire(image, url, how)?;
+    Ok(Sharing::Fenced)
+}
+
+/// Returns the size of the volume at `options.offset`, in bytes.
+fn volume_size(url: &ImageUrl, options: &DeviceOptions, image_size: u64) -> io::Result<u64> {
+    let invalid = |message| Err(url.error(io::ErrorKind::InvalidInput, message));
+    let offset = options.offset;
+    if !offset.is_multiple_of(SECTOR) {
+        return invalid(format!("offset {offset} is not a multiple of {SECTOR}"));
+    }
+    let Some(rest) = image_size.checked_sub(offset) else {
+        return invalid(format!(
+            "offset {offset} is past the end of the image, which has {image_size} bytes"
+        ));
+    };
+    let size = options.len.unwrap_or(rest);
+    if size > rest {
+        return invalid(format!(
+            "{size} bytes at offset {offset} end past the image, which has {image_size} bytes"
+        ));
+    }
+    Ok(size - size % SECTOR)
+}

@@ -49,7 +49,7 @@ impl Standby {
             probe: Probe::new(name.to_owned(), &device),
             device,
             volume,
-            watch: Watch::new(),
+            watch: Watch::new(POLL),
             log: Log::new(name),
             start: Instant::now(),
             pause: POLL,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::sight::{Mmp, Sight};
 
-/// Time between two polls.
+/// Time between two polls of a standby.
 pub const POLL: Duration = Duration::from_secs(2);
 /// Shortest time between two polls.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
@@ -47,8 +47,10 @@ pub enum Gone {
 }
 
 /// The polls of one volume.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Watch {
+    /// Time between two polls.
+    poll: Duration,
     /// The latest sight.
     last: Option<Sight>,
     /// Since when each poll has shown the same sign of life.
@@ -60,10 +62,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns a watch that has seen nothing.
+    /// Returns a watch that has seen nothing, for polls at intervals of `poll`, such as [`POLL`].
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(poll: Duration) -> Self {
+        Self { poll, last: None, unchanged_since: Duration::ZERO, unheard_since: None, has_locks: false }
     }
 
     /// Returns what the latest poll showed; `None` before the first one and after a failed one.
@@ -112,12 +114,12 @@ impl Watch {
         }
     }
 
-    /// Returns the time from `now` to the next poll: [`POLL`], or less if the owner's silence is long enough before.
+    /// Returns the time from `now` to the next poll: the interval, or less if the owner's silence is long enough before.
     #[must_use]
     pub fn next_poll(&self, now: Duration) -> Duration {
         let enough = self.last.as_ref().and_then(Sight::wait).map(|wait| self.unchanged_since + wait);
-        let left = enough.map_or(POLL, |enough| enough.saturating_sub(now));
-        left.clamp(SHORTEST_POLL, POLL)
+        let left = enough.map_or(self.poll, |enough| enough.saturating_sub(now));
+        left.clamp(SHORTEST_POLL, self.poll)
     }
 }
 

@@ -29,7 +29,7 @@ fn poll(watch: &mut Watch, at: u64, sight: Sight) -> Verdict {
 #[test]
 fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
     for lock in [None, lock(true)] {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(POLL);
         let sight = |sequence| Sight { lock: lock.clone(), mmp: open(sequence) };
         assert_eq!(poll(&mut watch, 0, sight(1)), Verdict::Owned(seconds(0)));
         assert_eq!(poll(&mut watch, 20, sight(1)), Verdict::Owned(seconds(20)));
@@ -41,7 +41,7 @@ fn an_owner_is_gone_once_its_sequence_has_not_changed_for_the_wait() {
 
 #[test]
 fn the_next_poll_is_when_the_silence_is_long_enough() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     assert_eq!(watch.next_poll(seconds(0)), POLL);
     poll(&mut watch, 1, free(open(1)));
     assert_eq!(watch.next_poll(seconds(1)), POLL);
@@ -53,7 +53,7 @@ fn the_next_poll_is_when_the_silence_is_long_enough() {
 
 #[test]
 fn a_failed_or_slow_poll_begins_the_silence_anew() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     poll(&mut watch, 0, free(open(1)));
     watch.failed();
     assert_eq!(poll(&mut watch, 60, free(open(1))), Verdict::Owned(seconds(0)));
@@ -64,7 +64,7 @@ fn a_failed_or_slow_poll_begins_the_silence_anew() {
 
 #[test]
 fn silence_ends_where_the_poll_starts() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     watch.saw(free(open(1)), seconds(0), seconds(4));
     assert_eq!(watch.saw(free(open(1)), seconds(24), seconds(26)), Verdict::Owned(seconds(20)));
     assert_eq!(watch.saw(free(open(1)), seconds(25), seconds(25)), Verdict::Gone(Gone::Silent(seconds(21))));
@@ -72,18 +72,18 @@ fn silence_ends_where_the_poll_starts() {
 
 #[test]
 fn a_closed_volume_is_free_unless_it_is_locked() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     let locked = |mmp| Sight { lock: lock(true), mmp };
     assert_eq!(poll(&mut watch, 0, locked(Mmp::Closed)), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 90, locked(Mmp::Closed)), Verdict::Owned(seconds(90)));
     assert_eq!(poll(&mut watch, 91, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
-    assert_eq!(poll(&mut Watch::new(), 0, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
+    assert_eq!(poll(&mut Watch::new(POLL), 0, free(Mmp::Closed)), Verdict::Gone(Gone::Closed));
 }
 
 #[test]
 fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
     let unheard = |sequence| Sight { lock: lock(false), mmp: open(sequence) };
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     poll(&mut watch, 0, Sight { lock: lock(true), mmp: open(1) });
     assert_eq!(poll(&mut watch, 3, unheard(1)), Verdict::Owned(seconds(3)));
     assert_eq!(poll(&mut watch, 7, unheard(2)), Verdict::Owned(seconds(0)));
@@ -96,7 +96,7 @@ fn a_lock_whose_owner_is_unheard_of_lapses_unless_the_sequence_changes() {
 
 #[test]
 fn a_volume_without_mmp_is_watched_by_its_lock() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     assert_eq!(poll(&mut watch, 0, free(Mmp::Absent)), Verdict::Unknown);
     assert_eq!(poll(&mut watch, 1, Sight { lock: lock(true), mmp: Mmp::Absent }), Verdict::Owned(seconds(0)));
     assert_eq!(poll(&mut watch, 2, free(Mmp::Absent)), Verdict::Gone(Gone::Closed));
@@ -107,7 +107,7 @@ fn a_volume_without_mmp_is_watched_by_its_lock() {
 
 #[test]
 fn a_volume_that_e2fsck_has_is_left_alone() {
-    let mut watch = Watch::new();
+    let mut watch = Watch::new(POLL);
     for at in [0, 100] {
         assert_eq!(poll(&mut watch, at, Sight { lock: lock(false), mmp: Mmp::Checked }), Verdict::Checked);
     }

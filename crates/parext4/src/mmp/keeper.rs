@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, guarded};
 use crate::sync::Arc;
 
-/// What the owner's thread works on.
+/// The owner's thread and the block that it updates.
 #[derive(Debug)]
 pub(super) struct Keeper {
     device: Arc<dyn Device>,
@@ -99,11 +99,14 @@ impl Keeper {
         };
         let Some(next) = self.lease.check(&found, began) else { return Ok(Update::Lost) };
         self.lease.attempt(&next, began);
-        // Otherwise the write could hide the number of a machine that has taken over since the read.
-        if !guarded!(Fault::LateUpdate, self.lease.is_valid(), true) {
-            return Ok(Update::TooLate);
+        // A later write could hide the number of a machine that has taken over since the read.
+        {
+            let permit = self.lease.permit();
+            if guarded!(Fault::LateUpdate, permit.is_none()) {
+                return Ok(Update::TooLate);
+            }
+            self.place.write(&*self.device, &next)?;
         }
-        self.place.write(&*self.device, &next)?;
         self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
         self.lease.written(next);
         Ok(Update::Written)
@@ -113,9 +116,10 @@ impl Keeper {
     pub(super) fn close(&self) -> Result<()> {
         let began = now();
         let found = self.place.read(&*self.device)?;
-        if self.lease.check(&found, began).is_none() || !self.lease.is_valid() {
+        if self.lease.check(&found, began).is_none() {
             return Ok(());
         }
+        let Some(_permit) = self.lease.permit() else { return Ok(()) };
         let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
         self.place.write(&*self.device, &clean)?;
         self.device.flush().map_err(|e| Error::device("flushing the device", e))

@@ -17,7 +17,7 @@ use parext4_device::{Device, QueueWaker, ReadNow, Sharing, WriteGuard};
 use parext4_format::mmp::{Mmp, check_interval_after};
 
 use super::place::{Place, seconds_now};
-use super::time::now;
+use super::time::{Window, now};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::Error;
 use crate::fault::{Fault, guarded};
@@ -56,6 +56,8 @@ struct State {
     last_read: Duration,
     /// Why the lease is lost.
     lost: Option<Arc<str>>,
+    /// Why the owner extends the lease no more, although it is not lost.
+    retired: Option<&'static str>,
     /// Whether a write waits for the lease.
     wanted: bool,
     /// Queues with writes that wait for the lease.
@@ -63,12 +65,26 @@ struct State {
     health: Option<Arc<Health>>,
 }
 
+/// The permission to pass a request to the device now. The caller drops it when the device has the request.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Permit {
+    _window: Window,
+}
+
 /// Whether writes may proceed.
 #[derive(Debug)]
 pub(super) enum Standing {
-    Valid,
+    Valid(Permit),
     Ended,
     Lost(io::Error),
+}
+
+impl State {
+    /// Returns why a write that is too late fails; `None` if the owner's thread may extend the lease.
+    fn refusal(&self) -> Option<&str> {
+        self.lost.as_deref().or(self.retired)
+    }
 }
 
 impl Lease {
@@ -81,6 +97,7 @@ impl Lease {
             last_update: None,
             last_read: now(),
             lost: None,
+            retired: None,
             wanted: false,
             queues: Vec::new(),
             health: None,
@@ -127,26 +144,32 @@ impl Lease {
         health.is_some_and(|health| health.check().is_err())
     }
 
-    /// Returns true if writes may proceed now.
-    pub(super) fn is_valid(&self) -> bool {
+    /// Returns the permission to write, if writes may proceed now.
+    pub(super) fn permit(&self) -> Option<Permit> {
         // A stale value is the end of an earlier lease: the writer then waits, or still has the time that it was given.
-        match self.until.load(Ordering::Relaxed) {
+        let is_valid = match self.until.load(Ordering::Relaxed) {
             NEVER => true,
             until => guarded!(Fault::LeaseIgnored, nanoseconds(now()) < until, true),
-        }
+        };
+        is_valid.then(|| Permit { _window: Window::enter() })
+    }
+
+    /// Returns true if writes may proceed now.
+    fn is_valid(&self) -> bool {
+        self.permit().is_some()
     }
 
     /// Returns whether writes may proceed now. If the lease has ended, the owner's thread reads the block soon.
     pub(super) fn standing(&self) -> Standing {
-        if self.is_valid() {
-            return Standing::Valid;
+        if let Some(permit) = self.permit() {
+            return Standing::Valid(permit);
         }
         let mut state = self.state.lock();
-        if let Some(why) = &state.lost {
+        if let Some(why) = state.refusal() {
             return Standing::Lost(refused(why));
         }
-        if self.is_valid() {
-            return Standing::Valid;
+        if let Some(permit) = self.permit() {
+            return Standing::Valid(permit);
         }
         state.wanted = true;
         drop(state);
@@ -158,10 +181,10 @@ impl Lease {
     ///
     /// # Errors
     /// The lease is lost.
-    pub(super) fn wait(&self) -> io::Result<()> {
+    pub(super) fn wait(&self) -> io::Result<Permit> {
         loop {
             match self.standing() {
-                Standing::Valid => return Ok(()),
+                Standing::Valid(permit) => return Ok(permit),
                 Standing::Lost(error) => return Err(error),
                 Standing::Ended => {}
             }
@@ -175,7 +198,7 @@ impl Lease {
     /// Has `queue` woken when the lease was extended or lost. Returns false if it need not wait for that.
     pub(super) fn wake_later(&self, queue: QueueWaker) -> bool {
         let mut state = self.state.lock();
-        let waits = state.lost.is_none() && !self.is_valid();
+        let waits = state.refusal().is_none() && !self.is_valid();
         if waits {
             state.wanted = true;
             state.queues.push(queue);
@@ -198,7 +221,7 @@ impl Lease {
         }
         let next = self.next_block(&state, found, began);
         state.last_read = began;
-        // Others wait for at least the shorter of both intervals, depending on which block they read.
+        // Another machine waits by the interval of the block that it read, which is one of the two.
         self.extend(began, found.check_interval.min(next.check_interval));
         self.notify(state);
         Some(next)
@@ -228,7 +251,7 @@ impl Lease {
         let wait = next.wait(self.place.update_interval);
         (state.mine, state.attempt) = (next, None);
         drop(state);
-        if !self.fenced && took >= self.options.seconds(wait) {
+        if guarded!(Fault::LateUpdate, !self.fenced && took >= self.options.seconds(wait)) {
             self.lose(&format!(
                 "the update of the block of multi-mount protection took {} seconds, and another machine may have used the \
                  volume meanwhile",
@@ -262,9 +285,9 @@ impl Lease {
     }
 
     /// Refuses writes after the end of the current lease, because the owner extends it no more.
-    pub(super) fn retire(&self, why: &str) {
+    pub(super) fn retire(&self, why: &'static str) {
         let mut state = self.state.lock();
-        state.lost.get_or_insert_with(|| why.into());
+        state.retired = Some(why);
         self.notify(state);
     }
 

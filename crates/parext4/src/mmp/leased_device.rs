@@ -28,17 +28,17 @@ impl Device for LeasedDevice {
         read_at);
 
     fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.lease.wait()?;
+        let _permit = self.lease.wait()?;
         self.inner.write_at(offset, bufs)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.lease.wait()?;
+        let _permit = self.lease.wait()?;
         self.inner.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.lease.wait()?;
+        let _permit = self.lease.wait()?;
         self.inner.discard(offset, len)
     }
 

@@ -36,17 +36,15 @@ impl LeasedQueue {
         while self.inner.in_flight() < self.depth
             && let Some(request) = self.backlog.front()
         {
-            let standing = match request.op {
-                Op::Read { .. } => Standing::Valid,
-                _ => self.lease.standing(),
-            };
-            let request = match standing {
-                Standing::Ended => return false,
-                _ => self.backlog.pop_front(),
-            };
-            match (standing, request) {
-                (Standing::Lost(error), Some(request)) => self.ended.push(request.done(Err(error))),
-                (_, request) => request.into_iter().for_each(|request| self.inner.submit(request)),
+            let is_read = matches!(request.op, Op::Read { .. });
+            let standing = if is_read { None } else { Some(self.lease.standing()) };
+            if matches!(standing, Some(Standing::Ended)) {
+                return false;
+            }
+            let Some(request) = self.backlog.pop_front() else { break };
+            match standing {
+                Some(Standing::Lost(error)) => self.ended.push(request.done(Err(error))),
+                _ => self.inner.submit(request),
             }
         }
         true

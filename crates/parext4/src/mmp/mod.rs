@@ -18,6 +18,8 @@ mod place;
 mod protection;
 mod seize;
 mod state;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 mod time;
 mod wait;
 mod watch;

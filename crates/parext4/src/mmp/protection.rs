@@ -76,6 +76,15 @@ impl Protection {
     }
 }
 
+#[cfg(shuttle)]
+impl Protection {
+    /// Updates the block, as the owner's thread does. Returns false if the volume is lost.
+    pub(crate) fn update(&self) -> bool {
+        let keeper = self.keeper.lock().clone();
+        keeper.is_some_and(|keeper| !matches!(keeper.update(), Ok(Update::Lost)))
+    }
+}
+
 impl Drop for Protection {
     fn drop(&mut self) {
         self.release(true);

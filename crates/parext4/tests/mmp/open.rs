@@ -166,8 +166,11 @@ fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
 #[test]
 fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
     let device = Arc::new(Shared(Arc::new(volume()), Sharing::Unfenced));
+    // Longer than a thread that read a clean block may take until it writes its own.
+    let options = options().mmp(short().second(3 * SECOND));
+    let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
     let opened: Vec<_> = thread::scope(|scope| {
-        let openers: Vec<_> = (0..2).map(|_| scope.spawn(|| open(&device))).collect();
+        let openers: Vec<_> = (0..2).map(|_| scope.spawn(open)).collect();
         openers.into_iter().map(|opener| opener.join().unwrap()).collect()
     });
     assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{opened:?}");

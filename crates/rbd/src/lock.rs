@@ -14,27 +14,31 @@ const ATTEMPTS: usize = 5;
 const WATCH: &str = "auto ";
 
 /// How a lock is acquired.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Acquire {
-    /// Break the lock of any client.
+    /// Break the lock of a living client too.
     pub(crate) takeover: bool,
+    /// Break the lock of the client with this name only, as [`owner`] returns it. Two standbys may find the same client dead;
+    /// the second one must not fence the first.
+    pub(crate) takeover_from: Option<String>,
     /// Time in seconds that a client stays fenced whose lock was broken.
     pub(crate) fence_seconds: u64,
 }
 
 /// Acquires the image's lock. Breaks the lock of a client that no longer watches the image, and with `takeover` that of any
-/// client; the cluster refuses all requests of that client before this function returns.
+/// client, or of the one that `takeover_from` names; the cluster refuses all requests of that client before this function returns.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; the message names it.
-pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: Acquire) -> io::Result<()> {
+pub(crate) fn acquire(image: &Image, url: &ImageUrl, how: &Acquire) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
         if let Some(locker) = image.locker()? {
             if !locker.cookie.starts_with(WATCH) {
                 let message = format!("locked by hand by {}; `rbd lock rm` removes the lock", name(&locker));
                 return Err(url.error(io::ErrorKind::ResourceBusy, message));
             }
-            if !how.takeover && is_alive(image, &locker)? {
+            let is_other = how.takeover_from.as_ref().is_some_and(|from| *from != name(&locker));
+            if (is_other || !how.takeover) && is_alive(image, &locker)? {
                 return Err(busy(url, &locker));
             }
             tracing::warn!("{url}: taking over from {}, which is fenced", name(&locker));

@@ -46,8 +46,9 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
     let cluster = connect(url)?;
     let fence_seconds = fence_seconds(&cluster)?;
     let image = Arc::new(open_image(cluster, url, options)?);
-    let how = Acquire { takeover: options.takeover, fence_seconds };
-    let sharing = share(&image, url, options, how)?;
+    let (takeover, takeover_from) = (options.takeover, options.takeover_from.clone());
+    let how = Acquire { takeover, takeover_from, fence_seconds };
+    let sharing = share(&image, url, options, &how)?;
     let image_size = image.size()?;
     let size = volume_size(url, options, image_size)?;
     let piece = NonZeroU64::new(image.piece()?).filter(|piece| options.offset.is_multiple_of(piece.get()));
@@ -123,7 +124,7 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
 }
 
 /// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing.
-fn share(image: &Image, url: &ImageUrl, options: &DeviceOptions, how: Acquire) -> io::Result<Sharing> {
+fn share(image: &Image, url: &ImageUrl, options: &DeviceOptions, how: &Acquire) -> io::Result<Sharing> {
     if options.read_only || !options.lock {
         return Ok(Sharing::Unfenced);
     }

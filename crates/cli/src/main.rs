@@ -20,7 +20,6 @@ mod ls;
 mod man;
 mod mkdir;
 mod mkfs;
-mod mmp;
 mod mode;
 mod mount;
 mod output;

@@ -1,3 +1,62 @@
 //! A client of network block devices (NBD) as a [`Device`](parext4_device::Device).
-
+//!
+//! [`NbdUrl`] names an export, [`NbdDevice`] opens it. The client negotiates in the fixed newstyle, with block sizes, structured
+//! replies and TLS 1.3. It sends flushes, trims, write-zeroes for long zeros, and FUA to servers that cache writes and have no flush.
+//!
+//! # Threads
+//! The client has no thread for each request. A thread writes its requests to the socket itself. Of the threads that wait for one
+//! connection, one receives for all (`role`). If the server declares its connections coherent (`CAN_MULTI_CONN`), the client
+//! opens several, and spreads queues and threads over them.
+//!
+//! # A lost connection
+//! A request is *answered* when the server has replied to it, and *covered* when the server has replied to a flush that was sent
+//! after the answer. A server that restarts may lose answered writes that are not covered. So the client keeps a copy of them
+//! (`retained`), at most 64 MiB unless the URL says otherwise. At half of that it flushes by itself; at all of it, writes wait.
+//!
+//! When one connection is lost, the client closes all and connects again with growing pauses (`recover`). It sends the kept writes
+//! first, waits for their answers, and then sends again the requests without an answer. Callers only see a delay. After the time of the URL's
+//! option `reconnect` the client gives up: all requests fail with a message that says so, and no later request succeeds.
+//!
+//! A new connection must find the export with the same size, flags and block sizes.
+//!
+//! What this does not cover:
+//! - A server that is alive may still execute requests of the lost connection after the client has sent them again on the new
+//!   one. If the client has written the same range again meanwhile, an old write may replace the newer one. A server that was
+//!   restarted executes no such request. Servers execute what they have received, so the window is the time that they need for
+//!   requests in flight.
+//! - Two writes that overlap in time and in range have no order. If the server has applied the one that was answered first last,
+//!   the copies have the other order after a restart.
+//! - Nothing keeps other clients from writing to the export: [`Sharing::Unfenced`](parext4_device::Sharing::Unfenced).
+//!
+//! # Hostile servers
+//! Whatever a server sends, the client does not panic, uses a bounded amount of memory, and ends by its timeouts: 10 seconds for
+//! connecting and negotiating, `timeout` for a request, `reconnect` for a lost connection. A reply against the protocol counts
+//! as a lost connection.
 #![forbid(unsafe_code)]
+
+mod caller;
+mod command;
+mod connect;
+mod connection;
+mod device;
+mod error;
+mod export;
+mod in_flight;
+mod incoming;
+mod mailbox;
+mod negotiate;
+mod outgoing;
+mod percent;
+mod pieces;
+mod protocol;
+mod queue;
+mod recover;
+mod retained;
+mod role;
+mod session;
+mod socket;
+mod tls;
+mod url;
+
+pub use device::NbdDevice;
+pub use url::NbdUrl;

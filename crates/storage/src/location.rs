@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parext4_nbd::NbdUrl;
 use parext4_rbd::ImageUrl;
 
 /// Place of a device, read from what a user typed.
@@ -14,6 +15,7 @@ use parext4_rbd::ImageUrl;
 /// use parext4_storage::Location;
 /// assert_eq!(Location::parse("./a:b.img")?, Location::Path("./a:b.img".into()));
 /// assert!(matches!(Location::parse("rbd:pool/disk")?, Location::Rbd(_)));
+/// assert!(matches!(Location::parse("nbd://server/disk")?, Location::Nbd(_)));
 /// let error = Location::parse("tape:one").unwrap_err();
 /// assert!(error.to_string().starts_with("tape:one: unknown scheme \"tape\""));
 /// # std::io::Result::Ok(())
@@ -25,6 +27,8 @@ pub enum Location {
     Path(PathBuf),
     /// An RBD image of a Ceph cluster.
     Rbd(ImageUrl),
+    /// An export of an NBD server.
+    Nbd(NbdUrl),
 }
 
 impl Location {
@@ -41,6 +45,7 @@ impl Location {
         match scheme(typed) {
             None => Ok(Self::Path(typed.into())),
             Some("rbd") => Ok(Self::Rbd(ImageUrl::parse(utf8(typed)?)?)),
+            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => Ok(Self::Nbd(NbdUrl::parse(utf8(typed)?)?)),
             Some(scheme) => Err(unknown_scheme(typed, scheme)),
         }
     }
@@ -49,7 +54,7 @@ impl Location {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
-            Self::Rbd(_) => None,
+            Self::Rbd(_) | Self::Nbd(_) => None,
         }
     }
 
@@ -91,9 +96,7 @@ mod tests {
 
     #[test]
     fn schemes_are_told_from_paths() {
-        for (typed, found) in
-            [("nbd:export", "nbd"), ("nbd+unix:///x", "nbd+unix"), ("RBD:pool/image", "RBD")]
-        {
+        for (typed, found) in [("tape:one", "tape"), ("tape+2:///x", "tape+2"), ("RBD:pool/image", "RBD")] {
             assert_eq!(scheme(typed.as_ref()), Some(found));
             let error = Location::parse(typed).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported);
@@ -104,6 +107,16 @@ mod tests {
             ["", "a.img", "a:b", "disk.img:etc", "./nbd:x", "/dev/disk/by-path/pci-0:1", ":x", "2a:b"];
         for typed in paths.map(OsStr::new).into_iter().chain([OsStr::from_bytes(b"n\xffd:x")]) {
             assert_eq!(Location::parse(typed).unwrap().path(), Some(Path::new(typed)), "{typed:?}");
+        }
+    }
+    #[test]
+    fn urls_of_nbd_are_read() {
+        for typed in ["nbd://host/x", "nbds://host", "nbd+unix:///x?socket=s"] {
+            let Location::Nbd(url) = Location::parse(typed).unwrap() else { panic!("{typed}") };
+            assert_eq!(url.to_string(), typed);
+        }
+        for typed in [OsStr::new("nbd:x"), OsStr::from_bytes(b"nbd://h/\xff")] {
+            assert_eq!(Location::parse(typed).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
     }
 }

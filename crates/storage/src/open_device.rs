@@ -5,13 +5,15 @@ use std::io;
 use std::sync::Arc;
 
 use parext4_device::{Device, DeviceOptions, Direct, FileDevice};
+use parext4_nbd::NbdDevice;
 use parext4_rbd::RbdDevice;
 
 use crate::location::Location;
 
 /// Opens the device that a user named by a path or a URL.
 ///
-/// Blocks until the device is open: for up to half a second while another program uses a block device.
+/// Blocks until the device is open: for up to half a second while another program uses a block device, and for about ten seconds
+/// while an NBD server does not answer.
 ///
 /// # Errors
 /// Messages name what was typed.
@@ -30,6 +32,7 @@ use crate::location::Location;
 pub fn open_device(typed: impl AsRef<OsStr>, options: &DeviceOptions) -> io::Result<Arc<dyn Device>> {
     match Location::parse(typed)? {
         Location::Path(path) => Ok(Arc::new(FileDevice::open(path, options)?)),
+        Location::Nbd(url) => Ok(Arc::new(NbdDevice::open(&url, options)?)),
         Location::Rbd(url) => Ok(Arc::new(RbdDevice::open(&url, options)?)),
     }
 }

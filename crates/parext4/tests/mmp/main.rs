@@ -1,5 +1,4 @@
 //! Multi-mount protection: one machine at a time may write to a volume.
 
-mod open;
 mod owners;
 mod scale;

@@ -15,7 +15,6 @@ mod gates;
 mod hazards;
 mod inodes;
 mod layout;
-mod leases;
 mod pages;
 mod policies;
 mod preallocation;

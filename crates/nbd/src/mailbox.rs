@@ -1,0 +1,150 @@
+//! The completions of one thread or queue, and the event that its thread blocks on.
+//!
+//! A thread that waits leads a connection, and then blocks on the socket and on this event, or blocks on this event alone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::Wake;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+
+use crate::socket::poll_for;
+
+/// Completions of one owner.
+///
+/// All flags are sequentially consistent: either the thread that sets one sees `sleeping`, or the owner sees the flag before it
+/// blocks.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    done: Mutex<Vec<T>>,
+    /// Whether `done` is not empty.
+    ready: AtomicBool,
+    /// Whether the queue's waker was called.
+    woken: AtomicBool,
+    /// Whether the owner must check its role and its connection.
+    poked: AtomicBool,
+    /// Whether the owner blocks, or is about to.
+    sleeping: AtomicBool,
+    event: OwnedFd,
+}
+
+impl<T> Mailbox<T> {
+    /// # Errors
+    /// The process has too many files open.
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flag = || AtomicBool::new(false);
+        Ok(Arc::new(Self {
+            done: Mutex::new(Vec::new()),
+            ready: flag(),
+            woken: flag(),
+            poked: flag(),
+            sleeping: flag(),
+            event,
+        }))
+    }
+
+    /// Stores a completion, and wakes the owner if it blocks.
+    pub(crate) fn push(&self, completed: T) {
+        let mut done = self.done.lock();
+        done.push(completed);
+        self.ready.store(true, SeqCst);
+        drop(done);
+        self.end_sleep();
+    }
+
+    /// Removes and returns all completions.
+    pub(crate) fn take(&self) -> Vec<T> {
+        if !self.is_ready() {
+            return Vec::new();
+        }
+        let mut done = self.done.lock();
+        self.ready.store(false, SeqCst);
+        std::mem::take(&mut done)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(SeqCst)
+    }
+
+    /// Clears the wake of the queue's waker and returns whether there was one.
+    pub(crate) fn take_wake(&self) -> bool {
+        self.woken.load(SeqCst) && self.woken.swap(false, SeqCst)
+    }
+
+    /// Returns whether the queue's waker was called.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken.load(SeqCst)
+    }
+
+    /// Ends the owner's wait, so that it checks its role and its connection.
+    pub(crate) fn poke(&self) {
+        self.poked.store(true, SeqCst);
+        self.end_sleep();
+    }
+
+    /// Returns whether the owner has something to do before it blocks.
+    fn has_news(&self) -> bool {
+        self.is_ready() || self.woken.load(SeqCst) || self.poked.load(SeqCst)
+    }
+
+    /// Blocks until there is news, the time is over, or one of `flags` is true of `socket`. May return early.
+    ///
+    /// # Errors
+    /// Errors of poll(2).
+    pub(crate) fn sleep(
+        &self,
+        socket: Option<(BorrowedFd<'_>, PollFlags)>,
+        time: Option<Duration>,
+    ) -> io::Result<()> {
+        self.sleeping.store(true, SeqCst);
+        let result = if self.has_news() { Ok(()) } else { self.block(socket, time) };
+        self.sleeping.store(false, SeqCst);
+        self.poked.store(false, SeqCst);
+        result
+    }
+
+    fn block(&self, socket: Option<(BorrowedFd<'_>, PollFlags)>, time: Option<Duration>) -> io::Result<()> {
+        let event = PollFd::new(&self.event, PollFlags::IN);
+        let event_is_set = match socket {
+            None => {
+                let mut fds = [event];
+                poll_for(&mut fds, time)?;
+                !fds[0].revents().is_empty()
+            }
+            Some((socket, flags)) => {
+                let mut fds = [event, PollFd::from_borrowed_fd(socket, flags)];
+                poll_for(&mut fds, time)?;
+                !fds[0].revents().is_empty()
+            }
+        };
+        if event_is_set {
+            // The read fails only if another call has made the event unreadable.
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+        Ok(())
+    }
+
+    fn end_sleep(&self) {
+        if self.sleeping.load(SeqCst) {
+            // The write fails only if the counter would overflow, and then the event is readable.
+            let _ = rustix::io::write(self.event.as_fd(), &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Wake for Mailbox<T> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, SeqCst) {
+            self.end_sleep();
+        }
+    }
+}

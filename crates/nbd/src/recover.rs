@@ -1,0 +1,172 @@
+//! New connections after a loss, and what is sent on them first.
+//!
+//! 1. All old connections are closed. Their commands without an answer are collected.
+//! 2. New connections are made, with growing pauses between attempts. The export must be the same.
+//! 3. The [retained](crate::retained) writes are sent, and the server must answer all of them. Nothing else is sent meanwhile, so
+//!    they precede every write that overlaps them and is newer.
+//! 4. The collected commands are sent again, then the commands that have come meanwhile.
+//!
+//! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
+//! first loss that met the oldest command. So a server that accepts connections and answers nothing does not hold it for ever.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::channel;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::command::{Action, Command, Inbox, Payload, Write};
+use crate::connect::{CONNECT_TIME, connect};
+use crate::connection::Connection;
+use crate::error;
+use crate::retained::Retained;
+use crate::session::{Loss, Session, State};
+use crate::url::NbdUrl;
+
+/// First and longest pause between two attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// Age of a connection from which its loss is no repetition of the one before, so that the first attempt needs no pause.
+const SETTLED: Duration = Duration::from_secs(5);
+/// Number of retained writes that are sent before an answer is awaited.
+const WINDOW: usize = 16;
+
+/// Why an attempt failed.
+enum Failure {
+    /// Another attempt may succeed.
+    Transient(io::Error),
+    /// No attempt will succeed.
+    Final(io::Error),
+}
+
+/// Connects to the export of a URL, and starts the thread that makes new connections.
+///
+/// # Errors
+/// The errors of the negotiation; the message names the URL.
+pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
+    let retained = Arc::new(Retained::new(url.retain));
+    let made = connect(url, &retained, Instant::now() + CONNECT_TIME);
+    let made = made.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))?;
+    let (sender, losses) = channel();
+    // The thread ends when the session is dropped, and with it the sender.
+    let thread = std::thread::Builder::new().name("nbd-recover".into());
+    thread.spawn(move || losses.into_iter().for_each(run))?;
+    Ok(Session::new(url, retained, made, sender))
+}
+
+/// Restores the connections of a session, or gives up.
+fn run(loss: Loss) {
+    let Loss { session, connections, error } = loss;
+    let now = Instant::now();
+    let mut commands: Vec<_> = connections.iter().flat_map(|connection| connection.close()).collect();
+    for command in &mut commands {
+        command.lost_since.get_or_insert(now);
+    }
+    let since = commands.iter().filter_map(|command| command.lost_since).min().unwrap_or(now);
+    let settled = connections.iter().all(|connection| connection.since.elapsed() > SETTLED);
+    drop(connections);
+    if since + session.url.reconnect < now {
+        let time = (now - since).as_secs();
+        let why = io::Error::new(error.kind(), format!("requests without an answer for {time} s: {error}"));
+        return give_up(&session, &why, commands);
+    }
+    let mut pause = if settled { Duration::ZERO } else { PAUSES.0 };
+    loop {
+        let deadline = since + session.url.reconnect;
+        sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+        pause = (pause * 2).clamp(PAUSES.0, PAUSES.1);
+        let error = match attempt(&session, deadline) {
+            Ok(connections) => return publish(&session, connections, commands),
+            Err(Failure::Transient(why)) => why,
+            Err(Failure::Final(why)) => return give_up(&session, &why, commands),
+        };
+        tracing::debug!("{}: cannot reconnect: {error}", session.url);
+        if Instant::now() >= deadline || session.closed.load(SeqCst) {
+            let time = session.url.reconnect.as_secs();
+            let why = io::Error::new(error.kind(), format!("no connection for {time} s: {error}"));
+            return give_up(&session, &why, commands);
+        }
+    }
+}
+
+/// Makes new connections and sends the retained writes.
+fn attempt(session: &Session, deadline: Instant) -> Result<Vec<Arc<Connection>>, Failure> {
+    let soon = Instant::now() + Duration::from_secs(1);
+    let until = deadline.max(soon).min(Instant::now() + CONNECT_TIME);
+    let (connections, export) =
+        connect(&session.url, &session.retained, until).map_err(Failure::Transient)?;
+    session.export.check_same(&export).map_err(Failure::Final)?;
+    match send_retained(session, &connections[0]) {
+        Ok(()) => Ok(connections),
+        Err(failure) => {
+            connections.iter().for_each(|connection| drop(connection.close()));
+            Err(failure)
+        }
+    }
+}
+
+/// Sends all retained writes and blocks until the server has answered them. They stay retained.
+fn send_retained(session: &Session, connection: &Connection) -> Result<(), Failure> {
+    let inbox = Inbox::new().map_err(Failure::Transient)?;
+    let mut in_flight = 0;
+    let mut writes = session.retained.all().into_iter().peekable();
+    while in_flight > 0 || writes.peek().is_some() {
+        let batch: Vec<_> =
+            writes.by_ref().take(WINDOW - in_flight).map(|write| again(session, write, &inbox)).collect();
+        in_flight += batch.len();
+        if !connection.send(batch).is_empty() {
+            return Err(Failure::Transient(io::ErrorKind::ConnectionAborted.into()));
+        }
+        connection.receive(&inbox, true).map_err(Failure::Transient)?;
+        for command in inbox.take() {
+            in_flight -= 1;
+            command.result.map_err(|error| {
+                let message = format!("the server refused to repeat a write that it had answered: {error}");
+                Failure::Final(io::Error::new(error.kind(), message))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the command that repeats a retained write.
+fn again(session: &Session, (offset, len, payload): (u64, u64, Payload), inbox: &Arc<Inbox>) -> Command {
+    debug_assert!(len <= session.export.largest.into(), "a write is no longer than a request");
+    let write = Write { payload, copy: None, is_volatile: false, fua: false };
+    Command::new(Action::Write(write), (offset, len as u32), inbox, (0, 0))
+}
+
+/// Sends the commands that wait, and lets threads send again.
+fn publish(session: &Session, connections: Vec<Arc<Connection>>, commands: Vec<Command>) {
+    tracing::info!("{}: connected again; {} requests are sent again", session.url, commands.len());
+    let mut state = session.state.write();
+    let State::Lost { parked, waiting } = std::mem::replace(&mut *state, State::Live(connections.clone()))
+    else {
+        unreachable!("only the thread of a session ends the state Lost");
+    };
+    for command in commands.into_iter().chain(parked) {
+        let connection = &connections[command.lane % connections.len()];
+        let refused = connection.send(vec![command]);
+        debug_assert!(refused.is_empty(), "nothing closes a connection in the state Lost");
+    }
+    waiting.iter().for_each(|inbox| inbox.poke());
+}
+
+/// Fails all commands that wait and all later ones.
+fn give_up(session: &Session, why: &io::Error, commands: Vec<Command>) {
+    let bytes = session.retained.bytes();
+    let message = format!(
+        "{}: stopped: {why}; {bytes} bytes that were written and not flushed may be lost",
+        session.url
+    );
+    tracing::error!("{message}");
+    let dead = io::Error::new(why.kind(), message);
+    let mut state = session.state.write();
+    let old = std::mem::replace(&mut *state, State::Dead(error::copy(&dead)));
+    if let State::Lost { parked, waiting } = old {
+        for command in commands.into_iter().chain(parked) {
+            command.finish(Err(error::copy(&dead)));
+        }
+        waiting.iter().for_each(|inbox| inbox.poke());
+    }
+}

@@ -37,6 +37,13 @@ pub const FUSE_MOUNTS: &[Tool] = &[
     Tool { program: "tar", package: "tar" },
 ];
 
+/// The programs of a Ceph cluster. `ceph-common` also brings librbd.
+pub const CEPH: &[Tool] = &[
+    Tool { program: "ceph-mon", package: "ceph-mon" },
+    Tool { program: "ceph-osd", package: "ceph-osd" },
+    Tool { program: "rbd", package: "ceph-common" },
+];
+
 /// The programs that make what `mkfs` must refuse to overwrite.
 pub const FORMATTERS: &[Tool] = &[
     Tool { program: "mkfs.btrfs", package: "btrfs-progs" },

@@ -87,8 +87,9 @@ pub fn test(only: &[String]) -> Result<bool> {
     }
     let mut report = Report::default();
     report.step("programs", |report| {
-        let missing =
-            debian::install(&[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS, debian::FORMATTERS].concat());
+        let missing = debian::install(
+            &[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS, debian::FORMATTERS, debian::CEPH].concat(),
+        );
         if !missing.is_empty() {
             report
                 .skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));

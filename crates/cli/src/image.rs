@@ -13,7 +13,7 @@ use parext4::{Device, DeviceOptions, Replayed, Volume, VolumeOptions, open_volum
 use parext4_mount::is_being_closed;
 
 use crate::image_path::{ImagePath, is_url};
-use crate::in_use;
+use crate::{in_use, mmp};
 
 /// Longest wait for a server to close an image after its mount has ended.
 const SERVER_CLOSES_WITHIN: Duration = Duration::from_secs(30);
@@ -65,13 +65,20 @@ fn not_opened(image: &Path, error: io::Error) -> Error {
 /// Opens the volume in `image`.
 pub fn open_volume(image: &Path, device: &DeviceOptions, options: &VolumeOptions) -> Result<Volume> {
     let device = open_device(image, device)?;
-    Volume::open_device(Arc::clone(&device), options).map_err(|error| not_a_volume(image, &*device, error))
+    mmp::announce_wait(image, &*device, options.read_only);
+    let options = options.clone().mmp(mmp::options(image));
+    let opened = Volume::open_device(Arc::clone(&device), &options);
+    let volume = opened.map_err(|error| not_a_volume(image, &*device, error))?;
+    mmp::warn_reader(image, &volume);
+    Ok(volume)
 }
 
 /// Replays the journal of the volume in `image`.
 pub fn replay_journal(image: &Path) -> Result<Replayed> {
     let device = open_device(image, &DeviceOptions::new())?;
-    parext4::replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
+    mmp::announce_wait(image, &*device, false);
+    let options = VolumeOptions::new().mmp(mmp::options(image));
+    options.replay_journal(Arc::clone(&device)).map_err(|error| not_a_volume(image, &*device, error))
 }
 
 /// Names the image in the error of opening a volume, and what the image holds if that is not ext4.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use parext4::Info;
+use parext4::mmp::MmpState;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::{image, json, output, recorded, size};
+use crate::{image, json, mmp, output, recorded, size};
 
 /// Show the properties of a volume and its free space
 #[derive(Debug, clap::Args)]
@@ -22,11 +23,12 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let info = image::read(&args.image, |volume| Ok(volume.info()))?;
-    if args.json { print_json(&args.image, &info) } else { print(&args.image, &info) }
+    let (info, mmp) = image::read(&args.image, |volume| Ok((volume.info(), volume.mmp()?)))?;
+    let mmp = mmp.as_ref();
+    if args.json { print_json(&args.image, &info, mmp) } else { print(&args.image, &info, mmp) }
 }
 
-fn print(image: &Path, info: &Info) -> Result<()> {
+fn print(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
     let mut out = output::lock();
     let space = info.space;
     let bytes = |blocks: u64| size::display(blocks.saturating_mul(space.block_size.into()));
@@ -40,13 +42,16 @@ fn print(image: &Path, info: &Info) -> Result<()> {
     writeln!(out, "  inodes    {} of {} bytes, {} free", space.inodes, info.inode_size, space.free_inodes)?;
     writeln!(out, "  journal   {}", if info.journal { "yes" } else { "none" })?;
     writeln!(out, "  features  {}", info.features.join(" "))?;
+    if let Some(state) = mmp {
+        writeln!(out, "  mmp       {}", mmp::describe(state))?;
+    }
     if let Some(errors) = &info.errors {
         writeln!(out, "  errors    {}", recorded::describe(errors))?;
     }
     Ok(())
 }
 
-fn print_json(image: &Path, info: &Info) -> Result<()> {
+fn print_json(image: &Path, info: &Info, mmp: Option<&MmpState>) -> Result<()> {
     let value = json!({
         "label": info.label,
         "uuid": Uuid::from_bytes(info.uuid).to_string(),
@@ -55,6 +60,7 @@ fn print_json(image: &Path, info: &Info) -> Result<()> {
         "groups": info.groups,
         "features": info.features,
         "journal": info.journal,
+        "mmp": mmp.map(mmp::to_json),
         "errors": info.errors.as_ref().map(recorded::describe),
         "blocks": info.space.blocks,
         "free_blocks": info.space.free_blocks,

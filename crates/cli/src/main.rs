@@ -20,6 +20,7 @@ mod ls;
 mod man;
 mod mkdir;
 mod mkfs;
+mod mmp;
 mod mode;
 mod mount;
 mod output;

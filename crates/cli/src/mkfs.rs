@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use parext4::device::{Direct, signature};
 use parext4::mkfs::Summary;
+use parext4::mmp::{self, MmpUse};
 use parext4::storage::{Location, open_device};
 use parext4::{Device, DeviceOptions, MkfsOptions};
 use serde_json::json;
@@ -37,6 +38,14 @@ pub struct Args {
     /// Make no journal: a crash may then leave an inconsistent volume
     #[arg(long)]
     no_journal: bool,
+    /// Features to add, or with ^ to leave out, separated by commas. Only mmp: one machine at a time can open the volume
+    /// for writing. On by default on devices of a network
+    #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
+    features: Option<Features>,
+    /// Extended options, separated by commas: mmp_update_interval=SECONDS, the time between two signs of life of the machine
+    /// that uses a volume with mmp, 1 to 300
+    #[arg(short = 'E', value_name = "OPTIONS", value_parser = extended)]
+    extended: Option<Extended>,
     /// Overwrite a file system, a partition table or another volume that the device holds. A device that is in use
     /// is never overwritten
     #[arg(long)]
@@ -44,6 +53,42 @@ pub struct Args {
     /// Print the summary as JSON, with the fields that docs/json.md lists
     #[arg(long)]
     json: bool,
+}
+
+/// The features of `-O` that the command knows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Features {
+    mmp: Option<bool>,
+}
+
+fn features(list: &str) -> Result<Features> {
+    let mut features = Features::default();
+    for word in list.split(',') {
+        match word.strip_prefix('^').map_or((true, word), |name| (false, name)) {
+            (wanted, "mmp") => features.mmp = Some(wanted),
+            (_, name) => bail!("feature {name:?} cannot be chosen, only mmp"),
+        }
+    }
+    Ok(features)
+}
+
+/// The options of `-E` that the command knows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extended {
+    mmp_update_interval: Option<u16>,
+}
+
+fn extended(list: &str) -> Result<Extended> {
+    let mut extended = Extended::default();
+    for word in list.split(',') {
+        match word.split_once('=') {
+            Some(("mmp_update_interval", seconds)) => {
+                extended.mmp_update_interval = Some(seconds.parse().context("mmp_update_interval")?);
+            }
+            _ => bail!("option {word:?} is unknown; there is mmp_update_interval=SECONDS"),
+        }
+    }
+    Ok(extended)
 }
 
 /// Runs the command.
@@ -54,7 +99,11 @@ pub fn run(args: Args) -> Result<()> {
         .label(args.label)
         .uuid(args.uuid.map(Uuid::into_bytes))
         .inode_ratio(args.inode_ratio)
-        .journal(!args.no_journal);
+        .journal(!args.no_journal)
+        .mmp(args.features.and_then(|features| features.mmp));
+    if let Some(seconds) = args.extended.and_then(|extended| extended.mmp_update_interval) {
+        options = options.mmp_update_interval(seconds);
+    }
     let created = !exists(&args.image)?;
     let (device, is_zero) = open(&args.image, args.size, args.force)?;
     options.device_is_zero = is_zero;
@@ -118,6 +167,14 @@ fn is_created_by_open(image: &Path) -> bool {
 
 /// Fails if the device holds a file system, a partition table or the like.
 fn refuse_to_overwrite(image: &Path, device: &dyn Device) -> Result<()> {
+    if let Ok(Some(state)) = mmp::read(device)
+        && state.usage != MmpUse::Clean
+    {
+        bail!(
+            "{}: a volume that another machine may be using ({state}); use --force to overwrite it",
+            image.display()
+        );
+    }
     match signature::find(device).with_context(|| format!("reading {}", image.display()))? {
         Some(contents) => bail!("{}: holds {contents}; use --force to overwrite it", image.display()),
         None => Ok(()),

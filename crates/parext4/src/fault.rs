@@ -206,6 +206,12 @@ pub enum Fault {
     RewriteNotMarked,
     /// H5, H6: the pages of a batch are clean before its requests have completed.
     BatchUnawaited,
+    /// H35: a write proceeds although its lease has ended.
+    LeaseIgnored,
+    /// H35: an owner that finds another number in its block continues.
+    OtherOwnerIgnored,
+    /// H35: an owner writes its block although the lease has ended since it read the block.
+    LateUpdate,
     /// Pages are discarded while they are pinned, filled or written back.
     DiscardHeld,
 }

@@ -43,7 +43,7 @@ pub(crate) struct Layout {
     pub descs_per_block: u32,
     /// `Some` with `metadata_csum`.
     pub seed: Option<ChecksumSeed>,
-    /// Blocks of the superblock, descriptors, bitmaps, inode tables and journal: sorted, disjoint `(start, end)`.
+    /// Blocks of the superblock, descriptors, bitmaps, inode tables, multi-mount protection and journal: sorted, disjoint `(start, end)`.
     system: Vec<(u64, u64)>,
 }
 
@@ -105,6 +105,7 @@ impl Layout {
                 }
             }
         }
+        zones.extend(sb.mmp_block()?.map(|block| (block.get(), block.get() + 1)));
         zones.extend(journal.map(|(start, len)| (start.get(), start.get() + u64::from(len))));
         self.system = merge(zones)?;
         Ok(())

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parext4_device::Device;
 use parext4_format::{BlockRange, FileBlock};
 
 use crate::allocator::Growth;
 use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::DirectFile;
+use crate::mmp::{MmpOptions, Protection};
 pub use crate::page_cache::{
     FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageIndex, PageLookup, PageRange, WriteBack,
 };
+use crate::superblock::read_usable_superblock;
 use crate::volume::Volume;
 
 /// Limits the number of entries of the file's extent tree nodes that are blocks, so that a model's writes make the tree
@@ -50,6 +53,38 @@ pub fn nodes_fit(file: &DirectFile) -> Result<bool> {
 pub fn map_ahead(file: &DirectFile, first: u32, blocks: u32) -> Result<()> {
     let blocks = BlockRange::starting_at(FileBlock(first)).take(blocks);
     file.node().fill(blocks, first.into(), Growth::Append)
+}
+
+/// The owner of a protected volume, whose thread is the model's.
+#[derive(Debug)]
+pub struct OwnerModel {
+    protection: Protection,
+    device: Arc<dyn Device>,
+}
+
+impl OwnerModel {
+    /// Claims the volume on `device`. Sleeps advance the clock of the model.
+    ///
+    /// # Errors
+    /// As [`Volume::open_device`].
+    pub fn claim(device: Arc<dyn Device>) -> Result<Self> {
+        let (superblock, _) = read_usable_superblock(&*device)?;
+        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new())?;
+        let (protection, device) = claimed.ok_or_else(|| Error::invalid("a volume without protection"))?;
+        Ok(Self { protection, device })
+    }
+
+    /// Returns the device whose writes need the lease.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Updates the block. Returns false if the volume is lost.
+    #[must_use]
+    pub fn update(&self) -> bool {
+        self.protection.update()
+    }
 }
 
 /// Writes all committed blocks to their home locations, as the checkpoint thread does.

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testkit::command::{ScratchImage, text};
+use testkit::command::{ScratchImage, run, text};
 
 /// A program that makes contents that `mkfs` must recognise, its arguments before the image, and the name that `mkfs`
 /// prints.
@@ -51,6 +51,46 @@ fn a_volume_has_the_requested_options() {
     assert_eq!(summary["size"], 64 << 20);
     scratch.fsck();
     assert!(scratch.ok(&["info", &image]).contains("journal   none"));
+}
+
+#[test]
+fn multi_mount_protection_is_chosen_as_with_mke2fs() {
+    let scratch = ScratchImage::new(&["-O", "mmp", "-E", "mmp_update_interval=1"]);
+    scratch.fsck();
+    let image = text(&scratch.image());
+    assert!(scratch.ok(&["info", &image]).contains("mmp       not in use; update interval 1 s"));
+    let info: serde_json::Value = serde_json::from_str(&scratch.ok(&["info", "--json", &image])).unwrap();
+    assert_eq!((&info["mmp"]["state"], &info["mmp"]["update_interval"]), (&"clean".into(), &1.into()));
+    scratch.ok(&["mkdir", &scratch.inside("/dir")]);
+    let info: serde_json::Value = serde_json::from_str(&scratch.ok(&["info", "--json", &image])).unwrap();
+    assert_eq!(
+        (&info["mmp"]["state"], &info["mmp"]["device"]),
+        (&"clean".into(), &image[..31.min(image.len())].into())
+    );
+    scratch.fsck();
+
+    let usage = |arguments: &[&str]| {
+        let output = run(&[&["mkfs", &image, "--force"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(usage(&["-O", "^mmp,quota"]).contains("feature \"quota\" cannot be chosen"));
+    assert!(usage(&["-E", "stride=1"]).contains("\"stride=1\" is unknown"));
+    assert!(scratch.fails(&["mkfs", &image, "--force", "-E", "mmp_update_interval=301"]).contains("301"));
+    scratch.ok(&["mkfs", &image, "--force", "-O", "^mmp"]);
+    assert!(!scratch.ok(&["info", &image]).contains("mmp"));
+}
+
+#[test]
+fn a_volume_that_another_machine_uses_is_not_overwritten() {
+    let scratch = ScratchImage::new(&["-O", "mmp"]);
+    let image = text(&scratch.image());
+    let volume = parext4::Volume::open_path(&image).unwrap();
+    volume.abort().unwrap();
+    drop(volume);
+    let error = scratch.fails(&["mkfs", &image]);
+    assert!(error.contains("another machine") && error.contains("--force"), "{error}");
+    scratch.ok(&["mkfs", &image, "--force"]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ const INCOMPAT_SUPPORTED: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::EXTENTS)
     .union(Incompat::BIT64)
+    .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED);
 

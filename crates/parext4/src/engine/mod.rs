@@ -40,6 +40,7 @@ use crate::inode::{Inode, InodeCache};
 use crate::journal::{Handle, Journal};
 use crate::layout::Layout;
 use crate::meta::MetaCache;
+use crate::mmp::{MmpState, Protection};
 use crate::page_cache::PageCache;
 use crate::policy::{Policy, SplitAt};
 use crate::stats::VolumeUsage;
@@ -86,6 +87,10 @@ pub(crate) struct Engine {
     pub generation: AtomicU32,
     pub users: UseCount,
     pub timer: OnceLock<CommitTimer>,
+    /// Keeps other machines from writing to a volume with multi-mount protection.
+    pub protection: Option<Protection>,
+    /// The machine that has the volume open for writing, while this one only reads it.
+    pub live: Option<MmpState>,
     /// Records errors after the volume has stopped.
     pub recorder: Arc<ErrorRecorder>,
 }

@@ -110,7 +110,7 @@ pub fn mkfs(device: &dyn Device, options: &MkfsOptions) -> Result<Summary> {
     let geometry = Geometry::new(device.size(), options)?;
     let journal_blocks =
         if options.journal { journal::size(&geometry, options.journal_blocks)? } else { None };
-    let mmp = options.mmp.unwrap_or(false);
+    let mmp = options.mmp.unwrap_or_else(|| device.sharing().is_shared());
     let placement = Placement::new(&geometry, journal_blocks, mmp)?;
     let identity = Identity::new(options);
     let mut sb = superblock::build(&geometry, options, &identity)?;

@@ -29,8 +29,8 @@ pub struct MkfsOptions {
     pub journal: bool,
     /// Length of the journal in blocks, from 1024 to 10240000. `None` chooses by the size of the volume.
     pub journal_blocks: Option<u32>,
-    /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default, is
-    /// no protection.
+    /// Multi-mount protection: only one machine at a time can open the volume for writing. `None`, the default: if
+    /// other machines reach the device ([`Device::sharing`](crate::Device::sharing)).
     pub mmp: Option<bool>,
     /// Time in seconds between two signs of life of the machine that has the volume open, from 1 to 300. Other machines wait
     /// for at least twice as long, and at least 11 seconds, before they use a volume that was not closed.

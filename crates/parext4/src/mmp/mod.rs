@@ -7,15 +7,26 @@
 //! Responsible for reading the block, for watching an owner, and for seizing the volume of an owner that is gone. Does not
 //! decide which opens need the protection: `volume` does.
 
+mod claim;
+mod keeper;
+mod lease;
+mod leased_device;
+mod leased_queue;
+mod live;
 mod options;
 mod place;
+mod protection;
 mod seize;
 mod state;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 mod time;
 mod wait;
 mod watch;
 
+pub(crate) use live::live;
 pub use options::MmpOptions;
+pub(crate) use protection::Protection;
 pub use seize::seize;
 pub use state::{MmpState, MmpUse, read};
 pub use watch::{Owner, Watch};

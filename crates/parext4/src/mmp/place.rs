@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use parext4_device::{AlignedBuf, Device};
+use parext4_device::{AlignedBuf, Device, ReadNow};
 use parext4_format::mmp::{Mmp, SEQUENCE_MAX, first_check_interval, name_field};
 use parext4_format::superblock::Superblock;
 use parext4_format::{ChecksumSeed, FsBlock};
@@ -41,20 +41,23 @@ impl Place {
     /// # Errors
     /// [`Error::Corrupt`] if the block fails a check, also when read again: one read may return half of an update.
     pub(super) fn read(&self, device: &dyn Device) -> Result<Mmp> {
-        let mut result = self.read_once(device);
         for _ in 1..READS {
-            if !matches!(result, Err(Error::Corrupt(_))) {
-                break;
+            match self.read_once(device) {
+                Err(Error::Corrupt(_)) => {}
+                read => return read,
             }
-            result = self.read_once(device);
         }
-        result
+        self.read_once(device)
     }
 
     fn read_once(&self, device: &dyn Device) -> Result<Mmp> {
+        self.read_by(&mut |offset, bytes| device.read_at(offset, &mut [IoSliceMut::new(bytes)]))
+    }
+
+    /// Reads the block by calling `read` with an offset and a buffer.
+    pub(super) fn read_by(&self, read: &mut ReadNow<'_>) -> Result<Mmp> {
         let mut bytes = AlignedBuf::zeroed(self.block_size as usize);
-        device
-            .read_at(self.offset(), &mut [IoSliceMut::new(&mut bytes)])
+        read(self.offset(), &mut bytes)
             .map_err(|e| Error::device("reading the block of multi-mount protection", e))?;
         Ok(Mmp::parse(&bytes, self.seed, self.number)?)
     }
@@ -70,6 +73,18 @@ impl Place {
 
     fn offset(&self) -> u64 {
         self.number.get() * u64::from(self.block_size)
+    }
+
+    /// Returns the time for which an owner sleeps between two updates, in seconds: the update interval, but at most half of the
+    /// lease that an update gives.
+    pub(super) fn pause(&self) -> u64 {
+        let lease = first_check_interval(self.update_interval);
+        u64::from(self.update_interval.min(lease / 2))
+    }
+
+    /// Returns the number that follows `sequence`.
+    pub(super) const fn sequence_after(sequence: u32) -> u32 {
+        if sequence < SEQUENCE_MAX { sequence + 1 } else { 1 }
     }
 
     /// Returns a block with a random number, in the name of this machine.

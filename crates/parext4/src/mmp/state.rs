@@ -67,6 +67,15 @@ impl MmpState {
     pub fn stale_after(&self) -> Duration {
         Duration::from_secs(self.wait)
     }
+
+    /// Describes what a reader of a volume must expect that this owner changes at the same time.
+    #[must_use]
+    pub fn warn_reader(&self) -> String {
+        format!(
+            "another machine changes the volume ({self}): what is read may be old, may mix old and new, and may fail checks; \
+             read a snapshot for a consistent volume"
+        )
+    }
 }
 
 /// Prints the owner and the time of its last update. Names come from the device, so control characters are escaped.

@@ -1,6 +1,25 @@
 //! The clock of leases and waits, and times in messages.
 
+#[cfg(not(shuttle))]
 use std::time::Duration;
+
+#[cfg(shuttle)]
+pub(super) use model::{Window, now, sleep};
+#[cfg(not(shuttle))]
+pub(super) use std::thread::sleep;
+
+/// The time between a check of the clock and the request that was checked. A process may be stopped in it; models assume that
+/// it is not, because no check can prevent that.
+#[cfg(not(shuttle))]
+#[derive(Debug)]
+pub(super) struct Window;
+
+#[cfg(not(shuttle))]
+impl Window {
+    pub(super) const fn enter() -> Self {
+        Self
+    }
+}
 
 /// Returns the time since the machine was started. Counts the time for which the process was stopped or the machine suspended.
 #[cfg(not(shuttle))]
@@ -8,6 +27,50 @@ pub(super) fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// A clock that only the sleeps of a model advance, and not while a thread is in a [`Window`].
+#[cfg(shuttle)]
+mod model {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use crate::sync::yield_now;
+
+    // One thread of the system runs all threads of a model.
+    std::thread_local! {
+        static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
+        static WINDOWS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Window(());
+
+    impl Window {
+        pub(crate) fn enter() -> Self {
+            WINDOWS.set(WINDOWS.get() + 1);
+            Self(())
+        }
+    }
+
+    impl Drop for Window {
+        fn drop(&mut self) {
+            WINDOWS.set(WINDOWS.get() - 1);
+        }
+    }
+
+    pub(crate) fn now() -> Duration {
+        NOW.get()
+    }
+
+    pub(crate) fn sleep(time: Duration) {
+        yield_now();
+        while WINDOWS.get() > 0 {
+            yield_now();
+        }
+        NOW.set(NOW.get() + time);
+        yield_now();
+    }
 }
 
 /// Describes a time in seconds since 1970, such as `2025-01-31 12:00:00 UTC`.

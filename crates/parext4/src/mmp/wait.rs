@@ -1,12 +1,10 @@
 //! Waits for a sign of life of another machine.
 
-use std::thread::sleep;
-
 use parext4_device::Device;
 use parext4_format::mmp::Mmp;
 
 use super::place::Place;
-use super::time::now;
+use super::time::{now, sleep};
 use super::{MmpOptions, MmpState};
 use crate::error::{Error, Result};
 

@@ -134,6 +134,9 @@ impl Engine {
         if result.is_err() {
             self.recorder.write(&self.journal);
         }
+        if let Some(protection) = &self.protection {
+            protection.release(result.is_ok());
+        }
         result
     }
 

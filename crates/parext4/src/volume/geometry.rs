@@ -3,8 +3,9 @@
 use parext4_format::features;
 
 use super::{RecordedErrors, Volume};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::findings::ErrorPlace;
+use crate::mmp::{self, MmpState};
 
 /// A description of a volume, from [`Volume::info`].
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Info {
     pub journal: bool,
     /// Why the volume is read-only; `None` if it is not.
     pub read_only: Option<String>,
+    /// The machine that had the volume open for writing when this read-only open was made. The journal was then not replayed.
+    pub live: Option<MmpState>,
     /// Errors that the superblock records, until e2fsck repairs the volume.
     pub errors: Option<RecordedErrors>,
     /// Reaction to corruption that the superblock asks for.
@@ -90,11 +93,26 @@ impl Volume {
             features: superblock.feature_names(),
             journal: superblock.compat().contains(features::Compat::HAS_JOURNAL),
             read_only: self.engine.read_only.clone(),
+            live: self.engine.live.clone(),
             errors: RecordedErrors::of(&superblock),
             on_error: if superblock.continues_on_error() { OnError::Continue } else { OnError::ReadOnly },
             reserved_for: superblock.reserved_for(),
             space: self.space(),
         }
+    }
+
+    /// Reads the block of multi-mount protection; `None` if the volume has none.
+    ///
+    /// ```
+    /// # let volume = testkit::volume::scratch();
+    /// assert!(volume.mmp()?.is_none());
+    /// # Ok::<(), parext4::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`mmp::read`](crate::mmp::read).
+    pub fn mmp(&self) -> Result<Option<MmpState>> {
+        mmp::read(&*self.engine.device)
     }
 
     /// Returns true if the volume was opened read-only.

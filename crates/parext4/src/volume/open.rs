@@ -29,6 +29,7 @@ use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::memory::{Budget, Evict};
 use crate::meta::{BlockKind, MetaBlock, MetaCache};
+use crate::mmp::{self, MmpState, Protection};
 use crate::page_cache::PageCache;
 use crate::stats::VolumeUsage;
 use crate::superblock::read_usable_superblock;
@@ -84,8 +85,11 @@ impl Volume {
             return Err(Error::invalid("the journal needs recovery; without it the volume can only be read"));
         }
         let read_only = read_only_reason(&*device, options, access)?;
+        let Exclusion { device, found, protection, live } =
+            exclude_others(device, found, read_only.is_some(), options)?;
 
-        let journal = if options.recover { JournalPlace::find(&device, &found)? } else { None };
+        let recover = options.recover && live.is_none();
+        let journal = if recover { JournalPlace::find(&device, &found)? } else { None };
         let (device, journal) = recover::recover(device, journal, &found, read_only.is_some())?;
         // The replay may have replaced the superblock by a block of the log, which passed no check yet.
         let (mut superblock, access) = read_usable_superblock(&*device)?;
@@ -99,7 +103,7 @@ impl Volume {
         let journal = journal.map(|journal| journal.with_features_of(&superblock));
 
         let journaled = journal.is_some();
-        let engine = Use::new(&build(device, superblock, journal, read_only, options)?);
+        let engine = Use::new(&build(device, superblock, journal, read_only, options, protection, live)?);
         if !engine.is_read_only() {
             engine.mark_open(journaled)?;
             engine.process_orphans()?;
@@ -109,6 +113,38 @@ impl Volume {
         }
         Ok(Self { engine })
     }
+}
+
+/// What keeps other machines from writing to a volume that is being opened, or the machine that may do so.
+struct Exclusion {
+    device: Arc<dyn Device>,
+    found: Superblock,
+    protection: Option<Protection>,
+    /// The machine that has the volume open, if this open is only for reading.
+    live: Option<MmpState>,
+}
+
+/// Makes this machine the owner of a volume with multi-mount protection, before anything else is read. A read-only open claims
+/// nothing.
+fn exclude_others(
+    device: Arc<dyn Device>,
+    found: Superblock,
+    read_only: bool,
+    options: &VolumeOptions,
+) -> Result<Exclusion> {
+    if read_only {
+        let live = if options.recover { mmp::live(&*device, &found, &options.mmp)? } else { None };
+        if let Some(live) = &live {
+            tracing::warn!("{}", live.warn_reader());
+        }
+        return Ok(Exclusion { device, found, protection: None, live });
+    }
+    let Some((protection, device)) = Protection::claim(&device, &found, &options.mmp)? else {
+        return Ok(Exclusion { device, found, protection: None, live: None });
+    };
+    // An earlier owner may have changed the superblock during the waits.
+    let (found, _) = read_usable_superblock(&*device)?;
+    Ok(Exclusion { device, found, protection: Some(protection), live: None })
 }
 
 /// Checks that the replay did not change the superblock fields that located the journal. The volume may have grown
@@ -152,6 +188,8 @@ fn build(
     journal: Option<JournalPlace>,
     read_only: Option<String>,
     options: &VolumeOptions,
+    protection: Option<Protection>,
+    live: Option<MmpState>,
 ) -> Result<Arc<Engine>> {
     let mut layout = Layout::new(&superblock);
     let budget = Budget::new(options.metadata_cache_bytes as u64);
@@ -175,6 +213,9 @@ fn build(
     ));
     let lazy = Arc::new(LazyTimes::new());
     let health = Arc::new(Health::new(superblock.error_count()));
+    if let Some(protection) = &protection {
+        protection.attach(&health);
+    }
     let hooks =
         Hooks { allocator: Arc::clone(&allocator), lazy: Arc::clone(&lazy), health: Arc::clone(&health) };
     let first_tid = journal.as_ref().map_or(1, |journal| u64::from(journal.next_sequence).max(1));
@@ -226,6 +267,8 @@ fn build(
         users: UseCount::new(),
         recorder,
         timer: OnceLock::new(),
+        protection,
+        live,
     });
     engine.inode(InodeNo::ROOT)?;
     Ok(engine)

@@ -11,6 +11,7 @@ use parext4_format::jbd2::{JournalCompat, JournalIncompat, JournalSuperblock};
 use parext4_format::superblock::Superblock;
 use parext4_format::{BlockRange, FsBlock, GroupNo, InodeNo, LogBlock};
 
+use super::VolumeOptions;
 use crate::body::{Body, BodyRoot};
 use crate::convert::to_usize;
 use crate::superblock::{read_superblock, read_usable_superblock};
@@ -21,6 +22,7 @@ use crate::layout::Layout;
 use crate::mapping::State;
 use crate::memory::Budget;
 use crate::meta::{BlockKind, MetaCache};
+use crate::mmp::Protection;
 use crate::sync::Arc;
 
 /// The journal of a volume that is being opened.
@@ -39,6 +41,10 @@ pub struct Replayed {
     pub transactions: u32,
     /// Number of blocks written to their place on the volume.
     pub blocks: u64,
+}
+
+impl Replayed {
+    const NOTHING: Self = Self { transactions: 0, blocks: 0 };
 }
 
 /// Returns true if an open must replay the journal of the volume on `device`: the volume is in use, or was not closed
@@ -81,30 +87,54 @@ pub fn needs_recovery(device: &dyn Device) -> Result<bool> {
 /// # Errors
 /// The errors of [`Volume::open_device`](crate::Volume::open_device).
 pub fn replay_journal(device: Arc<dyn Device>) -> Result<Replayed> {
-    let (superblock, _) = read_usable_superblock(&*device)?;
+    VolumeOptions::new().replay_journal(device)
+}
+
+impl VolumeOptions {
+    /// Replays the journal as [`replay_journal`] does, with these options of multi-mount protection.
+    ///
+    /// # Errors
+    /// The errors of [`replay_journal`].
+    pub fn replay_journal(&self, device: Arc<dyn Device>) -> Result<Replayed> {
+        let (superblock, _) = read_usable_superblock(&*device)?;
+        if !superblock.incompat().contains(Incompat::RECOVER) {
+            return Ok(Replayed::NOTHING);
+        }
+        let Some((protection, device)) = Protection::claim(&device, &superblock, &self.mmp)? else {
+            return replay(&device);
+        };
+        let done = replay(&device);
+        protection.release(done.is_ok());
+        done
+    }
+}
+
+fn replay(device: &Arc<dyn Device>) -> Result<Replayed> {
+    let (superblock, _) = read_usable_superblock(&**device)?;
     let needs = superblock.incompat().contains(Incompat::RECOVER);
-    let Some(place) = JournalPlace::find(&device, &superblock)?.filter(|_| needs) else {
-        return Ok(Replayed { transactions: 0, blocks: 0 });
+    let Some(place) = JournalPlace::find(device, &superblock)?.filter(|_| needs) else {
+        return Ok(Replayed::NOTHING);
     };
-    let (place, done) = place.replay_home(&*device, &superblock)?;
+    let device = &**device;
+    let (place, done) = place.replay_home(device, &superblock)?;
     let mut jsb = place.superblock;
     jsb.set_start(0);
     jsb.set_sequence(place.next_sequence);
     let mut block = AlignedBuf::zeroed(place.map.block_size as usize);
     jsb.encode(&mut block);
-    write(&*device, place.map.place(LogBlock::SUPERBLOCK)?.0, &block)?;
+    write(device, place.map.place(LogBlock::SUPERBLOCK)?.0, &block)?;
     // Empties the log before clearing the flag. In the other order, a crash in between would discard the log as stale.
-    flush(&*device)?;
+    flush(device)?;
 
     let found = superblock;
-    let mut superblock = read_superblock(&*device)?;
+    let mut superblock = read_superblock(device)?;
     superblock.keep_errors_of(&found);
     superblock.set_incompat(superblock.incompat() - Incompat::RECOVER);
     let mut bytes = AlignedBuf::zeroed(4096);
-    read(&*device, 0, &mut bytes)?;
+    read(device, 0, &mut bytes)?;
     superblock.encode(&mut bytes[1024..2048]);
-    write(&*device, 0, &bytes)?;
-    flush(&*device)?;
+    write(device, 0, &bytes)?;
+    flush(device)?;
     Ok(done)
 }
 

@@ -1,4 +1,5 @@
 //! Multi-mount protection: one machine at a time may write to a volume.
 
+mod open;
 mod owners;
 mod scale;

@@ -40,6 +40,7 @@
 //! | H32 | extents are merged that a write in flight needs split | `full::extents_stay_cut_for_writes_under_way` | `PinsForgotten` |
 //! | H33 | an operation with a large range starves | `queues::small_ranges_do_not_overtake_a_waiting_large_range` | `PassWaiters` |
 //! | H34 | a waiting operation blocks operations of other ranges | `queues::a_waiting_operation_blocks_only_overlapping_ranges` | `HoldWholeFile` |
+//! | H35 | an owner writes after another machine has taken its volume over | `leases::an_owner_that_was_stopped_does_not_write` | `LeaseIgnored`, `OtherOwnerIgnored`, `LateUpdate` |
 //!
 //! Models without a hazard number:
 //!
@@ -119,7 +120,7 @@ fn the_tables_list_every_model_and_fault() {
             faults.insert(fault.to_owned());
         }
     }
-    for number in 1..=34 {
+    for number in 1..=35 {
         assert!(hazards.contains(&format!("H{number}")), "H{number} is missing");
     }
     let source = source("src/fault.rs");

@@ -15,6 +15,7 @@ mod gates;
 mod hazards;
 mod inodes;
 mod layout;
+mod leases;
 mod pages;
 mod policies;
 mod preallocation;

@@ -1,0 +1,127 @@
+//! Updates the block while this machine owns the volume.
+//!
+//! At each interval, and sooner if a write waits for the lease, the owner's thread
+//!
+//! 1. reads the block, and checks that it is still its own: this extends the lease;
+//! 2. writes the next number, if the lease has not ended meanwhile, and flushes it.
+//!
+//! The kernel reads the block only if its last update was late. When an update fails, the thread tries again at the next
+//! interval, as the kernel does.
+
+use parext4_device::Device;
+use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN};
+
+use super::MmpOptions;
+use super::lease::Lease;
+use super::place::{Place, seconds_now};
+use super::time::now;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, guarded};
+use crate::sync::Arc;
+
+/// The owner's thread and the block that it updates.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    device: Arc<dyn Device>,
+    place: Place,
+    options: MmpOptions,
+    lease: Arc<Lease>,
+}
+
+/// Result of an update that did not fail.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Update {
+    /// The block has a new number.
+    Written,
+    /// Reading took longer than the lease. The block must be read again.
+    TooLate,
+    /// Another machine has the volume.
+    Lost,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        place: Place,
+        options: &MmpOptions,
+        lease: &Arc<Lease>,
+    ) -> Self {
+        Self { device, place, options: options.clone(), lease: Arc::clone(lease) }
+    }
+
+    /// Updates the block until the lease is lost, the volume stops, or the timer is stopped.
+    pub(super) fn run(&self) {
+        let mut failing = false;
+        loop {
+            let began = now();
+            let update = self.update();
+            match &update {
+                Ok(Update::Lost) => return,
+                Ok(Update::TooLate) => continue,
+                Ok(Update::Written) => failing = false,
+                Err(error) if !failing => {
+                    tracing::error!("{error}; trying again");
+                    failing = true;
+                }
+                Err(_) => {}
+            }
+            // Other machines may then take the volume over.
+            if self.lease.volume_has_stopped() {
+                return self.lease.retire("the volume has stopped");
+            }
+            let pause = self.options.seconds(self.place.pause());
+            if !self.lease.timer().sleep(pause.saturating_sub(now().saturating_sub(began))) {
+                return;
+            }
+        }
+    }
+
+    /// Reads the block, extends the lease, and writes the next number.
+    ///
+    /// # Errors
+    /// Device errors; the lease then lasts as long as it did before.
+    pub(super) fn update(&self) -> Result<Update> {
+        let updated = self.try_update();
+        if let Err(error) = &updated {
+            self.lease.update_failed(error);
+        }
+        updated
+    }
+
+    fn try_update(&self) -> Result<Update> {
+        let began = now();
+        let found = match self.place.read(&*self.device) {
+            Err(damage @ Error::Corrupt(_)) => {
+                self.lease.lose(&format!("another program has overwritten its block: {damage}"));
+                return Ok(Update::Lost);
+            }
+            found => found?,
+        };
+        let Some(next) = self.lease.check(&found, began) else { return Ok(Update::Lost) };
+        self.lease.attempt(&next, began);
+        // A later write could hide the number of a machine that has taken over since the read.
+        {
+            let permit = self.lease.permit();
+            if guarded!(Fault::LateUpdate, permit.is_none()) {
+                return Ok(Update::TooLate);
+            }
+            self.place.write(&*self.device, &next)?;
+        }
+        self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        self.lease.written(next);
+        Ok(Update::Written)
+    }
+
+    /// Marks the volume as closed, if the block is still this machine's.
+    pub(super) fn close(&self) -> Result<()> {
+        let began = now();
+        let found = self.place.read(&*self.device)?;
+        if self.lease.check(&found, began).is_none() {
+            return Ok(());
+        }
+        let Some(_permit) = self.lease.permit() else { return Ok(()) };
+        let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
+        self.place.write(&*self.device, &clean)?;
+        self.device.flush().map_err(|e| Error::device("flushing the device", e))
+    }
+}

@@ -1,0 +1,362 @@
+//! The lease: until when this machine may write to a volume of which it is the owner.
+//!
+//! A read of the block that shows this machine's number extends the lease. Another machine writes its number into the block, then
+//! waits, and only then changes anything else. So when a read that began at time `t` shows this machine's number, no other
+//! machine changes the volume before `t` plus that wait, which is `2 * check_interval + 1` seconds or more. The lease ends at
+//! `t` plus `check_interval`, so that a request has the rest of the wait to reach the device.
+//!
+//! A write before the end of the lease proceeds. A later one first waits until the owner's thread has read the block
+//! (H35). Once a read has shown another number, the lease is lost, and every later write fails.
+//!
+//! On a fenced device the lease does not end, because the device refuses the writes of an owner that lost its lock.
+
+use std::io;
+use std::time::Duration;
+
+use parext4_device::{Device, QueueWaker, ReadNow, Sharing, WriteGuard};
+use parext4_format::mmp::{Mmp, check_interval_after};
+
+use super::place::{Place, seconds_now};
+use super::time::{Window, now};
+use super::{MmpOptions, MmpState, MmpUse};
+use crate::error::Error;
+use crate::fault::{Fault, guarded};
+use crate::health::Health;
+use crate::sleep_timer::SleepTimer;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Condvar, Mutex, Rank};
+
+/// The end of a lease that does not end.
+const NEVER: u64 = u64::MAX;
+
+/// The lease of one owner.
+#[derive(Debug)]
+pub(super) struct Lease {
+    place: Place,
+    options: MmpOptions,
+    fenced: bool,
+    /// End of the lease on the clock of [`now`], in nanoseconds.
+    until: AtomicU64,
+    state: Mutex<State>,
+    /// Notified when the lease was extended or lost.
+    changed: Condvar,
+    /// The sleep of the owner's thread.
+    timer: SleepTimer,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The block that this machine wrote last.
+    mine: Mmp,
+    /// A block whose write has not succeeded yet. The device holds it or `mine`.
+    attempt: Option<Mmp>,
+    /// When the last update began.
+    last_update: Option<Duration>,
+    /// When the last read began that showed this machine's number.
+    last_read: Duration,
+    /// Why the lease is lost.
+    lost: Option<Arc<str>>,
+    /// Why the owner extends the lease no more, although it is not lost.
+    retired: Option<&'static str>,
+    /// Whether a write waits for the lease.
+    wanted: bool,
+    /// Queues with writes that wait for the lease.
+    queues: Vec<QueueWaker>,
+    health: Option<Arc<Health>>,
+}
+
+/// The permission to pass a request to the device now. The caller drops it when the device has the request.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Permit {
+    _window: Window,
+}
+
+/// Whether writes may proceed.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Valid(Permit),
+    Ended,
+    Lost(io::Error),
+}
+
+impl State {
+    /// Returns why a write that is too late fails; `None` if the owner's thread may extend the lease.
+    fn refusal(&self) -> Option<&str> {
+        self.lost.as_deref().or(self.retired)
+    }
+}
+
+impl Lease {
+    /// Returns the lease of an owner that is about to claim the volume. Nothing limits the writes of the claim.
+    pub(super) fn new(device: &dyn Device, place: &Place, options: &MmpOptions) -> Self {
+        let mine = place.mine(options);
+        let state = State {
+            mine,
+            attempt: None,
+            last_update: None,
+            last_read: now(),
+            lost: None,
+            retired: None,
+            wanted: false,
+            queues: Vec::new(),
+            health: None,
+        };
+        Self {
+            place: place.clone(),
+            options: options.clone(),
+            fenced: device.sharing() == Sharing::Fenced,
+            until: AtomicU64::new(NEVER),
+            state: Mutex::new(Rank::Leaf, state),
+            changed: Condvar::default(),
+            timer: SleepTimer::default(),
+        }
+    }
+
+    /// Begins the lease of an owner whose claim has written `mine`. It ends at once, unless the device is fenced.
+    pub(super) fn begin(&self, mine: Mmp) {
+        self.state.lock().mine = mine;
+        if !self.fenced {
+            self.until.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the sleep of the owner's thread.
+    pub(super) fn timer(&self) -> &SleepTimer {
+        &self.timer
+    }
+
+    /// Sets the health of the volume, which stops when the lease is lost.
+    pub(super) fn attach(&self, health: &Arc<Health>) {
+        let lost = {
+            let mut state = self.state.lock();
+            state.health = Some(Arc::clone(health));
+            state.lost.clone()
+        };
+        if let Some(why) = lost {
+            health.stop(Error::Busy(why.to_string()));
+        }
+    }
+
+    /// Returns true if the volume has stopped for any reason.
+    pub(super) fn volume_has_stopped(&self) -> bool {
+        let health = self.state.lock().health.clone();
+        health.is_some_and(|health| health.check().is_err())
+    }
+
+    /// Returns the permission to write, if writes may proceed now.
+    pub(super) fn permit(&self) -> Option<Permit> {
+        // A stale value is the end of an earlier lease: the writer then waits, or still has the time that it was given.
+        let is_valid = match self.until.load(Ordering::Relaxed) {
+            NEVER => true,
+            until => guarded!(Fault::LeaseIgnored, nanoseconds(now()) < until, true),
+        };
+        is_valid.then(|| Permit { _window: Window::enter() })
+    }
+
+    /// Returns true if writes may proceed now.
+    fn is_valid(&self) -> bool {
+        self.permit().is_some()
+    }
+
+    /// Returns whether writes may proceed now. If the lease has ended, the owner's thread reads the block soon.
+    pub(super) fn standing(&self) -> Standing {
+        if let Some(permit) = self.permit() {
+            return Standing::Valid(permit);
+        }
+        let mut state = self.state.lock();
+        if let Some(why) = state.refusal() {
+            return Standing::Lost(refused(why));
+        }
+        if let Some(permit) = self.permit() {
+            return Standing::Valid(permit);
+        }
+        state.wanted = true;
+        drop(state);
+        self.timer.wake();
+        Standing::Ended
+    }
+
+    /// Blocks until writes may proceed.
+    ///
+    /// # Errors
+    /// The lease is lost.
+    pub(super) fn wait(&self) -> io::Result<Permit> {
+        loop {
+            match self.standing() {
+                Standing::Valid(permit) => return Ok(permit),
+                Standing::Lost(error) => return Err(error),
+                Standing::Ended => {}
+            }
+            let mut state = self.state.lock();
+            while state.wanted && !self.is_valid() {
+                self.changed.wait(&mut state);
+            }
+        }
+    }
+
+    /// Has `queue` woken when the lease was extended or lost. Returns false if it need not wait for that.
+    pub(super) fn wake_later(&self, queue: QueueWaker) -> bool {
+        let mut state = self.state.lock();
+        let waits = state.refusal().is_none() && !self.is_valid();
+        if waits {
+            state.wanted = true;
+            state.queues.push(queue);
+        }
+        waits
+    }
+
+    /// Takes note of a block that was read, and extends the lease if it is this machine's. Returns the next block to write, `None`
+    /// if the lease is lost.
+    pub(super) fn check(&self, found: &Mmp, began: Duration) -> Option<Mmp> {
+        let mut state = self.state.lock();
+        if state.lost.is_some() {
+            return None;
+        }
+        let is_mine = state.mine == *found || state.attempt.as_ref() == Some(found);
+        if !guarded!(Fault::OtherOwnerIgnored, is_mine, true) {
+            drop(state);
+            self.lose(&lost_to(&MmpState::new(found, &self.place)));
+            return None;
+        }
+        let next = self.next_block(&state, found, began);
+        state.last_read = began;
+        // Another machine waits by the interval of the block that it read, which is one of the two.
+        self.extend(began, found.check_interval.min(next.check_interval));
+        self.notify(state);
+        Some(next)
+    }
+
+    fn next_block(&self, state: &State, found: &Mmp, began: Duration) -> Mmp {
+        let since = state.last_update.map_or(Duration::ZERO, |last| began.saturating_sub(last));
+        let since = since.as_nanos().div_ceil(self.options.second.as_nanos().max(1));
+        let slowest = u64::try_from(since).unwrap_or(u64::MAX).max(self.place.update_interval.into());
+        let sequence = Place::sequence_after(found.sequence);
+        let check_interval = check_interval_after(slowest);
+        Mmp { sequence, time: seconds_now(), check_interval, ..found.clone() }
+    }
+
+    /// Notes that `next` is about to be written, by an update that began at `began`.
+    pub(super) fn attempt(&self, next: &Mmp, began: Duration) {
+        let mut state = self.state.lock();
+        state.attempt = Some(next.clone());
+        state.last_update = Some(began);
+    }
+
+    /// Notes that `next` was written. The lease is lost if the write took so long that another machine may have used the volume
+    /// before, which the write would have hidden.
+    pub(super) fn written(&self, next: Mmp) {
+        let mut state = self.state.lock();
+        let took = now().saturating_sub(state.last_read);
+        let wait = next.wait(self.place.update_interval);
+        (state.mine, state.attempt) = (next, None);
+        drop(state);
+        if guarded!(Fault::LateUpdate, !self.fenced && took >= self.options.seconds(wait)) {
+            self.lose(&format!(
+                "the update of the block of multi-mount protection took {} seconds, and another machine may have used the \
+                 volume meanwhile",
+                took.as_secs()
+            ));
+        }
+    }
+
+    /// Notes that an update failed. The owner tries again at the next interval, as the kernel does. If a write waits, and the lease
+    /// has ended, the lease is lost.
+    pub(super) fn update_failed(&self, error: &Error) {
+        let wanted = self.state.lock().wanted;
+        if wanted && !self.is_valid() {
+            self.lose(&format!("this machine cannot tell if it still owns the volume: {error}"));
+        }
+    }
+
+    /// Ends the lease for good, because of `why`, and stops the volume.
+    pub(super) fn lose(&self, why: &str) {
+        let mut state = self.state.lock();
+        let first = state.lost.is_none();
+        state.lost.get_or_insert_with(|| why.into());
+        // With the lock held, so that no update extends the lease afterwards.
+        self.until.store(0, Ordering::Relaxed);
+        let health = state.health.clone().filter(|_| first);
+        self.notify(state);
+        self.timer.stop();
+        if let Some(health) = health {
+            health.stop(Error::Busy(why.into()));
+        }
+    }
+
+    /// Refuses writes after the end of the current lease, because the owner extends it no more.
+    pub(super) fn retire(&self, why: &'static str) {
+        let mut state = self.state.lock();
+        state.retired = Some(why);
+        self.notify(state);
+    }
+
+    /// Refuses all writes from now on, because the volume is closed.
+    pub(super) fn close(&self) {
+        self.retire("the volume is closed");
+        let _state = self.state.lock();
+        self.until.store(0, Ordering::Relaxed);
+    }
+
+    fn extend(&self, began: Duration, seconds: u16) {
+        if !self.fenced {
+            let until = nanoseconds(began + self.options.seconds(seconds.into()));
+            self.until.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Wakes writers and queues that wait.
+    fn notify(&self, mut state: crate::sync::MutexGuard<'_, State>) {
+        state.wanted = false;
+        let queues = std::mem::take(&mut state.queues);
+        drop(state);
+        self.changed.notify_all();
+        queues.iter().for_each(QueueWaker::wake);
+    }
+}
+
+impl WriteGuard for Lease {
+    fn may_write(&self) -> bool {
+        self.is_valid()
+    }
+
+    fn may_resend(&self, read: &mut ReadNow<'_>) -> io::Result<()> {
+        // Until the claim is complete, the waits of the claim protect the volume.
+        if self.until.load(Ordering::Relaxed) == NEVER {
+            return Ok(());
+        }
+        let began = now();
+        let found = self.place.read_by(read).map_err(|error| match error {
+            Error::Device { cause, .. } => io::Error::new(cause.kind(), cause),
+            damaged => io::Error::new(io::ErrorKind::PermissionDenied, damaged),
+        })?;
+        match self.check(&found, began) {
+            Some(_) => Ok(()),
+            None => {
+                let why = self.state.lock().lost.clone();
+                let why = why.as_deref().unwrap_or("the volume was lost").to_owned();
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+        }
+    }
+}
+
+/// Describes how the volume was lost to the machine that wrote `other`.
+fn lost_to(other: &MmpState) -> String {
+    match other.usage {
+        MmpUse::Clean => format!(
+            "the block of multi-mount protection was cleared by another program ({other}); this one writes nothing more"
+        ),
+        MmpUse::Fsck | MmpUse::InUse => {
+            format!("another machine has taken over the volume ({other}); this one writes nothing more")
+        }
+    }
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER)
+}

@@ -1,0 +1,92 @@
+//! The protection of a volume that this machine has open for writing: claimed at open, kept by a thread, released at close.
+
+use std::thread::JoinHandle;
+
+use parext4_device::{Device, Sharing, WriteGuard};
+use parext4_format::superblock::Superblock;
+
+use super::MmpOptions;
+use super::claim::claim;
+use super::keeper::{Keeper, Update};
+use super::lease::Lease;
+use super::leased_device::LeasedDevice;
+use super::place::Place;
+use crate::error::{Error, Result};
+use crate::health::Health;
+use crate::sync::{Arc, Mutex, Rank};
+use crate::threads;
+
+/// The protection. Dropping it releases it.
+#[derive(Debug)]
+pub(crate) struct Protection {
+    lease: Arc<Lease>,
+    /// `None` once the protection was released.
+    keeper: Mutex<Option<Arc<Keeper>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Protection {
+    /// Makes this machine the owner of the volume on `device`. Returns the device to continue with, whose writes need the lease;
+    /// `None` if the volume has no protection. May block for more than a minute.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] names the machine that uses the volume.
+    pub(crate) fn claim(
+        device: &Arc<dyn Device>,
+        superblock: &Superblock,
+        options: &MmpOptions,
+    ) -> Result<Option<(Self, Arc<dyn Device>)>> {
+        let Some(place) = Place::of(superblock)? else { return Ok(None) };
+        let lease = Arc::new(Lease::new(&**device, &place, options));
+        if device.sharing() != Sharing::Fenced {
+            device.guard_writes(Arc::clone(&lease) as Arc<dyn WriteGuard>);
+        }
+        lease.begin(claim(&**device, &place, options)?);
+        let keeper = Arc::new(Keeper::new(Arc::clone(device), place, options, &lease));
+        if keeper.update()? == Update::Lost {
+            return Err(Error::Busy("another machine opens the volume at the same time".into()));
+        }
+        let running = Arc::clone(&keeper);
+        let thread = threads::spawn("parext4-mmp", move || running.run());
+        if thread.is_none() && !cfg!(shuttle) {
+            let _ = keeper.close();
+            return Err(Error::Busy("no thread can be started to protect the volume".into()));
+        }
+        let leased = LeasedDevice::new(Arc::clone(device), &lease);
+        let (keeper, thread) = (Mutex::new(Rank::Leaf, Some(keeper)), Mutex::new(Rank::Leaf, thread));
+        Ok(Some((Self { lease, keeper, thread }, Arc::new(leased))))
+    }
+
+    /// Sets the health of the volume, which stops when another machine takes the volume over.
+    pub(crate) fn attach(&self, health: &Arc<Health>) {
+        self.lease.attach(health);
+    }
+
+    /// Stops the updates. With `clean`, marks the volume as closed, if this machine still owns it; otherwise the next machine
+    /// waits before it uses the volume. Later writes fail. Does nothing after the first call.
+    pub(crate) fn release(&self, clean: bool) {
+        self.lease.timer().stop();
+        let thread = self.thread.lock().take();
+        threads::join(thread);
+        let Some(keeper) = self.keeper.lock().take() else { return };
+        if clean && let Err(error) = keeper.close() {
+            tracing::warn!("the volume is not marked as closed: {error}");
+        }
+        self.lease.close();
+    }
+}
+
+#[cfg(shuttle)]
+impl Protection {
+    /// Updates the block, as the owner's thread does. Returns false if the volume is lost.
+    pub(crate) fn update(&self) -> bool {
+        let keeper = self.keeper.lock().clone();
+        keeper.is_some_and(|keeper| !matches!(keeper.update(), Ok(Update::Lost)))
+    }
+}
+
+impl Drop for Protection {
+    fn drop(&mut self) {
+        self.release(true);
+    }
+}

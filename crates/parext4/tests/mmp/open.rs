@@ -1,0 +1,196 @@
+//! Opening, keeping and closing protected volumes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use parext4::mmp::MmpUse;
+use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
+use parext4_device::{RecordingDevice, Sharing};
+use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
+use testkit::poll::until;
+use testkit::volume::assert_clean;
+
+use super::scale::*;
+
+fn open(device: &Arc<impl Device + 'static>) -> Result<Volume, Error> {
+    Volume::open_device(Arc::clone(device) as Arc<dyn Device>, &options())
+}
+
+fn busy(opened: Result<Volume, Error>) -> String {
+    match opened {
+        Err(Error::Busy(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Leaves the volume as a crash of its owner does.
+fn crash(volume: Volume) {
+    volume.abort().unwrap();
+    drop(volume);
+}
+
+#[test]
+fn an_open_volume_shows_its_owner_until_it_is_closed() {
+    let device = Arc::new(volume());
+    let began = Instant::now();
+    let volume = open(&device).unwrap();
+    assert!(began.elapsed() < SECOND * WAIT, "a clean volume is opened at once");
+    let first = state(&*device);
+    assert_eq!((first.usage, first.device.as_str()), (MmpUse::InUse, "parext4"));
+    assert!(!first.node.is_empty());
+    assert!(until(|| state(&*device).sequence > first.sequence + 2), "the owner updates its block");
+    volume.write("/file", "text").unwrap();
+    volume.close().unwrap();
+    assert_eq!(state(&*device).usage, MmpUse::Clean);
+    assert_clean(&device, "closed");
+    assert_eq!(open(&device).unwrap().read("/file").unwrap(), b"text");
+}
+
+#[test]
+fn a_volume_that_is_open_is_refused() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    let why = busy(open(&device));
+    let node = state(&*device).node;
+    assert!(why.contains("another machine has the volume open") && why.contains(&node), "{why}");
+    owner.write("/still", "open").unwrap();
+    owner.close().unwrap();
+}
+
+#[test]
+fn a_volume_that_was_not_closed_is_opened_after_its_owner_was_silent() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    owner.mkdir("/dir", 0o755).unwrap();
+    crash(owner);
+    let began = Instant::now();
+    let next = open(&device).unwrap();
+    assert!(began.elapsed() >= SECOND * 2 * WAIT, "{:?}", began.elapsed());
+    assert!(next.exists("/dir").unwrap());
+    next.close().unwrap();
+    assert_clean(&device, "after a crash");
+}
+
+#[test]
+fn a_recovery_protects_the_volume() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    owner.mkdir("/dir", 0o755).unwrap();
+    owner.sync().unwrap();
+    let device_of = || Arc::clone(&device) as Arc<dyn Device>;
+    assert!(matches!(options().replay_journal(device_of()), Err(Error::Busy(_))));
+    crash(owner);
+    assert!(options().replay_journal(device_of()).unwrap().transactions > 0);
+    assert_eq!(state(&*device).usage, MmpUse::Clean);
+    assert!(!needs_recovery(&*device).unwrap());
+}
+
+#[test]
+fn what_e2fsck_has_is_refused_at_once() {
+    let device = Arc::new(volume());
+    write_as_other(&*device, SEQUENCE_FSCK);
+    let why = busy(open(&device));
+    assert!(why.contains("e2fsck") && why.contains("other-node"), "{why}");
+    assert_eq!(state(&*device).usage, MmpUse::Fsck);
+}
+
+#[test]
+fn a_fence_replaces_the_waits() {
+    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Fenced));
+    write_as_other(&*device, 7);
+    let began = Instant::now();
+    let volume = open(&device).unwrap();
+    assert!(began.elapsed() < SECOND * WAIT);
+    assert!(until(|| state(&*device).sequence != 7));
+    volume.close().unwrap();
+    assert_eq!(state(&*device).usage, MmpUse::Clean);
+}
+
+#[test]
+fn an_owner_that_finds_another_number_stops_and_writes_nothing_more() {
+    for (sequence, named) in
+        [(7, "node other-node"), (SEQUENCE_CLEAN, "cleared"), (SEQUENCE_FSCK, "other-node")]
+    {
+        let mem = Arc::new(volume());
+        let recorded = Arc::new(RecordingDevice::new(Arc::clone(&mem) as Arc<dyn Device>));
+        let owner = open(&recorded).unwrap();
+        owner.write("/before", "text").unwrap();
+        owner.sync().unwrap();
+        owner.write("/dirty", vec![1; 1 << 20]).unwrap();
+        write_as_other(&*mem, sequence);
+        assert!(until(|| owner.stopped().is_some()));
+        let written = recorded.events();
+        let why = owner.stopped().unwrap();
+        assert!(why.contains(named) && why.contains("other-node"), "{why}");
+        assert!(owner.write("/after", "text").is_err());
+        assert!(owner.sync().is_err());
+        assert_eq!(owner.read("/before").unwrap(), b"text", "reads continue");
+        assert!(owner.close().is_err());
+        assert_eq!(recorded.events(), written, "nothing was written");
+        assert_eq!(state(&*mem).sequence, sequence);
+    }
+}
+
+#[test]
+fn a_block_that_is_overwritten_stops_its_owner() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    overwrite(&*device);
+    assert!(until(|| owner.stopped().is_some_and(|why| why.contains("overwritten"))));
+    assert!(owner.close().is_err());
+    assert!(open(&device).is_err());
+}
+
+#[test]
+fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
+    let device = Arc::new(volume());
+    let owner = open(&device).unwrap();
+    owner.mkdir("/dir", 0o755).unwrap();
+    owner.sync().unwrap();
+    let read_only = options().read_only(true);
+    let reader = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &read_only).unwrap();
+    let live = reader();
+    let state = live.info().live.expect("the owner");
+    assert!(state.warn_reader().contains("snapshot"));
+    assert!(!live.exists("/dir").unwrap(), "the directory is only in the journal");
+    assert!(live.mmp().unwrap().is_some_and(|now| now.usage == MmpUse::InUse));
+    drop(live);
+    crash(owner);
+    let after = reader();
+    assert!(after.info().live.is_none());
+    assert!(after.exists("/dir").unwrap(), "replayed in memory");
+    assert_eq!(super::scale::state(&*device).usage, MmpUse::InUse, "a reader claims nothing");
+}
+
+#[test]
+fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
+    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Unfenced));
+    // Longer than a thread that read a clean block may take until it writes its own.
+    let options = options().mmp(short().second(3 * SECOND));
+    let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options);
+    let opened: Vec<_> = thread::scope(|scope| {
+        let openers: Vec<_> = (0..2).map(|_| scope.spawn(open)).collect();
+        openers.into_iter().map(|opener| opener.join().unwrap()).collect()
+    });
+    assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{opened:?}");
+}
+
+#[test]
+fn volumes_of_mke2fs_are_protected() {
+    let Some(image) = testkit::Image::mke2fs(16, &["-O", "mmp", "-E", "mmp_update_interval=1"]) else {
+        return;
+    };
+    let device = Arc::new(MemDevice::from_bytes(std::fs::read(image.path()).unwrap()));
+    let owner = open(&device).unwrap();
+    let why = busy(open(&device));
+    assert!(why.contains("device parext4"), "{why}");
+    owner.write("/file", "text").unwrap();
+    owner.close().unwrap();
+    assert_clean(&device, "made by mke2fs");
+}
+
+/// Returns options with short seconds.
+fn options() -> VolumeOptions {
+    VolumeOptions::new().mmp(short()).commit_interval(None)
+}

@@ -22,7 +22,7 @@ pub fn announce_wait(image: &Path, device: &dyn Device, read_only: bool) {
     let seconds = state.stale_after().as_secs() * if read_only { 1 } else { 2 };
     let image = image.display();
     eprintln!(
-        "parext4: {image}: not closed by {state}; waiting up to {seconds} seconds to see if it is still in use"
+        "parext4: {image}: in use, or not closed ({state}); waiting up to {seconds} seconds to find out"
     );
 }
 

@@ -345,10 +345,13 @@ impl WriteGuard for Lease {
 fn lost_to(other: &MmpState) -> String {
     match other.usage {
         MmpUse::Clean => format!(
-            "the block of multi-mount protection was cleared by another program ({other}); this one writes nothing more"
+            "multi-mount protection: the volume was taken over and closed, or its block was cleared ({other}); this machine \
+             writes nothing more"
         ),
         MmpUse::Fsck | MmpUse::InUse => {
-            format!("another machine has taken over the volume ({other}); this one writes nothing more")
+            format!(
+                "multi-mount protection: another machine has taken the volume over ({other}); this one writes nothing more"
+            )
         }
     }
 }

@@ -90,7 +90,14 @@ fn a_late_write_waits_for_an_update() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| owner.write());
         assert_eq!(owner.keeper.update().unwrap(), Update::Lost);
-        assert!(writer.join().unwrap().unwrap_err().to_string().contains("another machine has taken over"));
+        assert!(
+            writer
+                .join()
+                .unwrap()
+                .unwrap_err()
+                .to_string()
+                .contains("another machine has taken the volume over")
+        );
     });
     assert!(owner.leased.flush().is_err() && owner.leased.discard(0, 512).is_err());
 }

@@ -8,6 +8,7 @@ use parext4_mount::{MountOptions, StandbyClaim};
 use parext4_standby::{Standby, Step};
 
 use super::signals::{Signals, Stage};
+use crate::mmp;
 
 /// Blocks until the owner of the volume is gone, and opens the volume. Calls `ready` once the standby waits.
 pub fn take_over(
@@ -22,7 +23,8 @@ pub fn take_over(
         bail!("{}: another standby waits to mount there", dir.display());
     };
     let device = DeviceOptions::new().offset(options.offset);
-    let standby = Standby::new(image.as_os_str(), device, options.open_options());
+    let volume = options.open_options().mmp(mmp::options(image));
+    let standby = Standby::new(image.as_os_str(), device, volume);
     let volume = standby.take_over(|step| match step {
         Step::TakesOver => signals.enter(Stage::Opens),
         _ => {

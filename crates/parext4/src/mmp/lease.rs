@@ -229,7 +229,9 @@ impl Lease {
 
     fn next_block(&self, state: &State, found: &Mmp, began: Duration) -> Mmp {
         let since = state.last_update.map_or(Duration::ZERO, |last| began.saturating_sub(last));
-        let since = since.as_nanos().div_ceil(self.options.second.as_nanos().max(1));
+        // Rounded, so that a thread that wakes a little late does not ask other machines to wait longer.
+        let second = self.options.second.as_nanos().max(1);
+        let since = (since.as_nanos() + second / 2) / second;
         let slowest = u64::try_from(since).unwrap_or(u64::MAX).max(self.place.update_interval.into());
         let sequence = Place::sequence_after(found.sequence);
         let check_interval = check_interval_after(slowest);

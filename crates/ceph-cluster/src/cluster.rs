@@ -1,8 +1,10 @@
 //! [`Cluster`]: starts and ends the daemons, and runs administrators' commands.
 
 use std::ffi::OsStr;
+use std::ops::DerefMut;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -22,8 +24,13 @@ const ATTEMPTS: usize = 3;
 #[derive(Debug)]
 pub struct Cluster {
     // Ends the daemons and removes the directory.
-    guard: Guard,
+    daemons: Mutex<Daemons>,
     dir: PathBuf,
+}
+
+#[derive(Debug)]
+struct Daemons {
+    guard: Guard,
     osds: Vec<Daemon>,
 }
 
@@ -54,7 +61,8 @@ impl Cluster {
         let dir = TempDir::with_prefix("ceph-cluster-")?;
         let guard = Guard::start(dir.path())?;
         // The guard removes the directory from here on.
-        let mut cluster = Self { guard, dir: dir.keep(), osds: Vec::new() };
+        let daemons = Mutex::new(Daemons { guard, osds: Vec::new() });
+        let cluster = Self { daemons, dir: dir.keep() };
         let (fsid, ports) = (Uuid::new_v4(), Ports::find()?);
         std::fs::write(cluster.conf(), config::text(&cluster.dir, fsid, &ports, options))?;
         cluster.make_keys(options.osds)?;
@@ -104,16 +112,21 @@ impl Cluster {
     /// # Errors
     /// It is not running.
     pub fn kill_osd(&self, id: usize) -> Result<()> {
-        self.osds.get(id).context("no such OSD")?.kill()
+        self.daemons().osds.get(id).context("no such OSD")?.kill()
     }
 
     /// Starts an OSD that was killed.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn restart_osd(&mut self, id: usize) -> Result<()> {
-        self.osds[id] = self.spawn_osd(id)?;
+    pub fn restart_osd(&self, id: usize) -> Result<()> {
+        let daemon = self.spawn_osd(id)?;
+        self.daemons().osds[id] = daemon;
         Ok(())
+    }
+
+    fn daemons(&self) -> impl DerefMut<Target = Daemons> {
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn program(&self, name: &str) -> Command {
@@ -142,7 +155,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_monitor(&mut self, fsid: Uuid, ports: &Ports) -> Result<()> {
+    fn start_monitor(&self, fsid: Uuid, ports: &Ports) -> Result<()> {
         let map = self.path("monmap");
         let mut maker = Command::new("monmaptool");
         maker.args(["--create", "--fsid", &fsid.to_string(), "--addv", "a", &ports.addresses()]);
@@ -151,7 +164,7 @@ impl Cluster {
         mkfs.args(["--mkfs", "-i", "a", "--monmap"]).arg(&map).arg("--keyring").arg(self.path("keyring"));
         run(&mut mkfs, "")?;
         let command = format!("ceph-mon --conf {} -i a -f", self.conf().display());
-        let monitor = self.guard.spawn("mon", &command)?;
+        let monitor = self.daemons().guard.spawn("mon", &command)?;
         // The first command waits until the monitor answers.
         let made = run(self.program("ceph").args(["--connect-timeout", "30"]), &self.first_commands());
         monitor.check().with_context(|| self.log("mon.out"))?;
@@ -168,23 +181,23 @@ impl Cluster {
         )
     }
 
-    fn start_osds(&mut self, count: u32) -> Result<()> {
+    fn start_osds(&self, count: u32) -> Result<()> {
         for id in 0..count as usize {
             std::fs::create_dir(self.path(&format!("osd.{id}")))?;
             let mut mkfs = self.program("ceph-osd");
             mkfs.args(["--mkfs", "--no-mon-config", "-i", &id.to_string(), "--osd-uuid"]);
             run(mkfs.arg(osd_uuid(id).to_string()), "")?;
             let daemon = self.spawn_osd(id)?;
-            self.osds.push(daemon);
+            self.daemons().osds.push(daemon);
         }
         // This command waits until an OSD serves the pool.
         self.rbd(&["ls"])?;
         Ok(())
     }
 
-    fn spawn_osd(&mut self, id: usize) -> Result<Daemon> {
+    fn spawn_osd(&self, id: usize) -> Result<Daemon> {
         let command = format!("ceph-osd --conf {} -i {id} -f", self.conf().display());
-        let daemon = self.guard.spawn(&format!("osd.{id}"), &command)?;
+        let daemon = self.daemons().guard.spawn(&format!("osd.{id}"), &command)?;
         daemon.check().with_context(|| self.log(&format!("osd.{id}.out")))?;
         Ok(daemon)
     }

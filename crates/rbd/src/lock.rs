@@ -68,7 +68,7 @@ pub(crate) fn owner(image: &Image) -> io::Result<Option<LockOwner>> {
 fn is_alive(image: &Image, locker: &Locker) -> io::Result<bool> {
     let Some(watch) = locker.cookie.strip_prefix(WATCH) else { return Ok(true) };
     let watchers = image.watchers()?;
-    Ok(watchers.iter().any(|(address, cookie)| *address == locker.address && cookie.to_string() == watch))
+    Ok(watchers.iter().any(|(client, cookie)| *client == locker.client && cookie.to_string() == watch))
 }
 
 /// Fences a client and breaks its lock.

@@ -7,6 +7,8 @@
 //! | [`watchdog`], [`slowest`], [`poll`] | operations that do not return; the slowest calls; conditions to wait for |
 //! | [`image`], [`volume`], [`full_volume`] | volumes in files and in memory, e2fsprogs on them, volumes without free blocks |
 //! | [`device`] | devices that forward to another and interfere with its requests |
+//! | [`device_contract`] | the contracts of devices and queues, as checks of any device |
+//! | [`ceph`] | a Ceph cluster on this machine |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
 //! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
@@ -16,9 +18,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ceph;
 pub mod command;
 pub mod crash_states;
 pub mod device;
+pub mod device_contract;
 pub mod durability;
 pub mod file_model;
 pub mod file_op;

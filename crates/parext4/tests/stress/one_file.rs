@@ -11,6 +11,8 @@ use parext4::{
     Volume, VolumeOptions,
 };
 
+use parext4::storage::open_device;
+
 use super::queued::Queued;
 
 use testkit::device::{HookedDevice, SplitRequests};
@@ -389,6 +391,19 @@ fn in_a_file(name: &str, queues: bool, block_size: u32, journal: bool) {
     assert_clean_file(&path, name);
 }
 
+/// On an image of a Ceph cluster.
+fn on_rbd(name: &str, queues: bool, buffered: bool) {
+    let Some(cluster) = testkit::ceph::start(&Default::default()) else { return };
+    let shape = Shape::new(64, 4096, true);
+    let options = DeviceOptions::new().create(shape.mib << 20);
+    let device = open_device(cluster.url("stress"), &options).expect("open the image");
+    run(name, &device, shape, Ways { queues, buffered, ..Ways::default() });
+    drop(device);
+    let export = cluster.dir().join("export");
+    cluster.rbd(&["export".as_ref(), "stress".as_ref(), export.as_os_str()]).expect("export");
+    assert_clean_file(&export, name);
+}
+
 macro_rules! configurations {
     ($($name:ident: $run:ident($($argument:expr),*);)*) => {$(
         #[test]
@@ -417,6 +432,8 @@ configurations! {
     direct_4k: in_a_file(false, 4096, true);
     direct_1k_no_journal: in_a_file(false, 1024, false);
     direct_2k_no_journal: in_a_file(false, 2048, false);
+    rbd: on_rbd(false, false);
+    rbd_queues_and_pages: on_rbd(true, true);
     direct_4k_no_journal: in_a_file(false, 4096, false);
     buffered_1k: with_pages(Policy::Range, false, 1024, true, true);
     buffered_2k: with_pages(Policy::Range, true, 2048, true, false);

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CString, c_int};
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -126,17 +126,30 @@ impl Image {
         self.cluster.wait_for_map()
     }
 
-    /// Returns the holder of the lock. `None` if no client holds it.
+    /// Returns the name of the object that has the image's metadata.
+    fn header(&self) -> io::Result<CString> {
+        let mut id = [0u8; MAX_TEXT];
+        // SAFETY: the image is open, and `id` has the given length.
+        check(unsafe { (self.library().rbd_get_id)(self.image, id.as_mut_ptr().cast(), id.len()) })?;
+        c_string(&format!("rbd_header.{}", text(&id)))
+    }
+
+    /// Reads the holder of the lock from the cluster. `None` if no client holds it. librbd's own function returns what it read when
+    /// the image was opened.
     pub(crate) fn locker(&self) -> io::Result<Option<Locker>> {
+        let header = self.header()?;
         let mut exclusive = 0;
         let mut texts = [[0u8; MAX_TEXT]; 4];
         let [tag, clients, cookies, addresses] = &mut texts;
         let mut lens = [MAX_TEXT; 4];
         let [tag_len, clients_len, cookies_len, addresses_len] = &mut lens;
-        // SAFETY: the image is open, and each buffer has the length that follows it. librbd separates strings by zero bytes.
+        // SAFETY: the pool is open, the names end with a zero byte, and each buffer has the length that follows it. librados separates
+        // strings by zero bytes.
         let count = unsafe {
-            (self.library().rbd_list_lockers)(
-                self.image,
+            (self.library().rados_list_lockers)(
+                self.cluster.pool,
+                header.as_ptr(),
+                c"rbd_lock".as_ptr(),
                 &raw mut exclusive,
                 tag.as_mut_ptr().cast(),
                 tag_len,
@@ -149,11 +162,12 @@ impl Image {
             )
         };
         check(c_int::try_from(count).unwrap_or(c_int::MIN))?;
-        let locker = Locker { client: text(clients), cookie: text(cookies), address: text(addresses) };
+        let locker =
+            Locker { client: text(clients), cookie: text(cookies), address: untyped(&text(addresses)) };
         Ok((count > 0).then_some(locker))
     }
 
-    /// Returns the addresses of the clients that watch the image, with the numbers of their watches.
+    /// Returns the clients that watch the image, such as `client.4123`, with the numbers of their watches.
     pub(crate) fn watchers(&self) -> io::Result<Vec<(String, u64)>> {
         let mut watchers: Vec<Watcher> = Vec::with_capacity(MAX_WATCHERS);
         let mut count = MAX_WATCHERS;
@@ -162,12 +176,8 @@ impl Image {
         check(unsafe { (self.library().rbd_watchers_list)(self.image, list, &raw mut count) })?;
         // SAFETY: librbd has stored `count` watchers, at most as many as there is room for.
         unsafe { watchers.set_len(count.min(MAX_WATCHERS)) };
-        let name = |watcher: &Watcher| {
-            // SAFETY: the address is a string that librbd allocated, and frees below.
-            let address = unsafe { CStr::from_ptr(watcher.address) };
-            (address.to_string_lossy().into_owned(), watcher.cookie)
-        };
-        let named = watchers.iter().map(name).collect();
+        let named =
+            watchers.iter().map(|watcher| (format!("client.{}", watcher.id), watcher.cookie)).collect();
         // SAFETY: the list comes from `rbd_watchers_list` and is cleaned up once.
         unsafe { (self.library().rbd_watchers_list_cleanup)(list, count) };
         Ok(named)
@@ -187,5 +197,27 @@ impl Drop for Image {
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Image").finish_non_exhaustive()
+    }
+}
+
+/// Returns an address without its type, as librbd and blocklists have it: `v1:127.0.0.1:0/7` becomes `127.0.0.1:0/7`.
+fn untyped(address: &str) -> String {
+    let rest = ["v1:", "v2:", "any:"].iter().find_map(|kind| address.strip_prefix(kind));
+    rest.unwrap_or(address).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lose_their_type() {
+        for (address, want) in [
+            ("v1:127.0.0.1:0/7", "127.0.0.1:0/7"),
+            ("127.0.0.1:0/7", "127.0.0.1:0/7"),
+            ("v2:[::1]:0/7", "[::1]:0/7"),
+        ] {
+            assert_eq!(untyped(address), want);
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct ImageInfo {
 /// `rbd_image_watcher_t`.
 #[repr(C)]
 pub(crate) struct Watcher {
-    pub(crate) address: *mut c_char,
+    address: *mut c_char,
     pub(crate) id: i64,
     pub(crate) cookie: u64,
 }
@@ -76,6 +76,8 @@ library! {
         rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
         rados_ioctx_set_namespace(Handle, *const c_char) -> ();
         rados_ioctx_destroy(Handle) -> ();
+        rados_list_lockers(Handle, *const c_char, *const c_char, *mut c_int, *mut c_char, *mut usize, *mut c_char,
+            *mut usize, *mut c_char, *mut usize, *mut c_char, *mut usize) -> isize;
     }
     c"librbd.so.1" {
         rbd_image_options_create(*mut Handle) -> ();
@@ -92,8 +94,7 @@ library! {
         rbd_get_stripe_count(Handle, *mut u64) -> c_int;
         rbd_lock_acquire(Handle, c_int) -> c_int;
         rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
-        rbd_list_lockers(Handle, *mut c_int, *mut c_char, *mut usize, *mut c_char, *mut usize, *mut c_char,
-            *mut usize, *mut c_char, *mut usize) -> isize;
+        rbd_get_id(Handle, *mut c_char, usize) -> c_int;
         rbd_watchers_list(Handle, *mut Watcher, *mut usize) -> c_int;
         rbd_watchers_list_cleanup(*mut Watcher, usize) -> ();
         rbd_update_watch(Handle, *mut u64, OnUpdate, *mut c_void) -> c_int;

@@ -9,13 +9,14 @@ mod uring;
 use super::block_device::Loop;
 use super::pattern;
 use parext4_device::{
-    AlignedBuf, Device, DeviceOptions, Direct, Done, FaultDevice, FaultPlan, FileDevice, MemDevice, Op,
-    Queue, Request, Segment, SimDevice, SimProfile, open_file_queue, open_queue,
+    Device, DeviceOptions, Direct, Done, FaultDevice, FaultPlan, FileDevice, MemDevice, Op, Queue, Request,
+    Segment, SimDevice, SimProfile, open_file_queue, open_queue,
 };
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use testkit::device::RemoteDevice;
+use testkit::device_contract::{bytes, finish, flush, one, read, succeed, write};
 
 const SIZE: u64 = 4 << 20;
 
@@ -74,51 +75,4 @@ fn on_every_queue(test: impl Fn(&Arc<dyn Device>)) {
     if let Some(lo) = Loop::attach(SIZE) {
         on(expected, &(Arc::new(FileDevice::open(&lo.path, &DeviceOptions::new()).unwrap()) as _));
     }
-}
-
-fn read(token: u64, offset: u64, len: usize) -> Request {
-    // The buffer is longer than the read, whose end the tests check.
-    let buf = AlignedBuf::zeroed(len.next_multiple_of(512) + 512);
-    Request { token, op: Op::Read { offset, buf, len } }
-}
-
-fn write(token: u64, offset: u64, bytes: &[u8]) -> Request {
-    let segment = Segment::whole(Arc::new(AlignedBuf::from_slice(bytes)));
-    Request { token, op: Op::Write { offset, segments: [segment].into_iter().collect() } }
-}
-
-fn flush(token: u64) -> Request {
-    Request { token, op: Op::Flush }
-}
-
-/// Harvests until nothing is in flight, and returns the completions sorted by token.
-fn finish(queue: &mut dyn Queue) -> Vec<Done> {
-    let mut done = Vec::new();
-    while queue.in_flight() > 0 {
-        let before = (queue.in_flight(), done.len());
-        queue.harvest(true, &mut done).unwrap();
-        assert_eq!(before.0 - queue.in_flight(), done.len() - before.1);
-    }
-    done.sort_by_key(|done| done.token);
-    done
-}
-
-/// Submits one request and returns its completion.
-fn one(queue: &mut dyn Queue, request: Request) -> Done {
-    queue.submit(request);
-    let mut done = finish(queue);
-    assert_eq!(done.len(), 1);
-    done.pop().unwrap()
-}
-
-/// Returns the bytes that a successful read returned.
-fn bytes(done: &Done) -> &[u8] {
-    done.result.as_ref().unwrap();
-    let Op::Read { buf, len, .. } = &done.op else { panic!("{done:?} is no read") };
-    assert!(buf[*len..].iter().all(|&byte| byte == 0), "wrote past the length of the read");
-    &buf[..*len]
-}
-
-fn succeed(queue: &mut dyn Queue, request: Request) {
-    one(queue, request).result.unwrap();
 }

@@ -1,0 +1,157 @@
+//! One owner: the exclusive lock, takeover, and the fence.
+
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use parext4::device::Sharing;
+use parext4::device::{AlignedBuf, Op, Request, Segment, open_queue};
+use testkit::poll::until;
+
+use super::*;
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+
+#[test]
+fn a_second_writer_is_refused_and_told_of_the_owner() {
+    let Some(cluster) = running() else { return };
+    let device = cluster.create("owned", SIZE);
+    let owner = device.lock_owner().unwrap().unwrap();
+    assert!(owner.alive && owner.name.starts_with("client."), "{owner:?}");
+    let reader = cluster.reader("owned");
+    assert_eq!(reader.lock_owner().unwrap().as_ref(), Some(&owner));
+    let error = cluster.open("owned").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+    assert!(error.to_string().contains(&format!("in use: {}", owner.name)), "{error}");
+    write(&*device, 0, &[1; BLOCK]).unwrap();
+    drop(device);
+    assert_eq!(reader.lock_owner().unwrap(), None);
+    let next = cluster.open("owned").unwrap();
+    assert_ne!(next.lock_owner().unwrap().unwrap().name, owner.name);
+}
+
+#[test]
+fn a_queue_keeps_the_lock() {
+    let Some(cluster) = running() else { return };
+    let device = cluster.create("queued", SIZE);
+    let queue = open_queue(&device, 4);
+    drop(device);
+    assert_eq!(cluster.open("queued").unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop(queue);
+    cluster.open("queued").unwrap();
+}
+
+/// Writes blocks of `byte` all over the device, eight at a time, until one fails. Returns its error.
+fn write_until_error(device: &Arc<dyn Device>, byte: u8) -> io::Error {
+    let mut queue = open_queue(device, 8);
+    let data = Arc::new(AlignedBuf::from_slice(&[byte; BLOCK]));
+    let (mut next, mut done) = (0, Vec::new());
+    loop {
+        while queue.in_flight() < 8 {
+            let offset = next % (SIZE / BLOCK as u64) * BLOCK as u64;
+            let op =
+                Op::Write { offset, segments: [Segment::whole(Arc::clone(&data))].into_iter().collect() };
+            queue.submit(Request { token: next, op });
+            next += 1;
+        }
+        queue.harvest(true, &mut done).unwrap();
+        for done in done.drain(..) {
+            if let Err(error) = done.result {
+                return error;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_write_of_a_fenced_owner_lands_after_the_takeover() {
+    let Some(cluster) = running() else { return };
+    let fenced = "fenced: another client took over the image; this client is on the cluster's blocklist";
+    let mut owner = cluster.create("fenced", SIZE);
+    for round in [1, 2] {
+        let name = owner.lock_owner().unwrap().unwrap().name;
+        let old = Arc::clone(&owner);
+        let writer = std::thread::spawn(move || write_until_error(&old, 0xee));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let takeover = DeviceOptions::new().takeover(true);
+        let wrong = takeover.clone().takeover_from("client.0 at nowhere".to_owned());
+        let refused = open_device(cluster.tenant("fenced"), &wrong).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+        let new = open_device(cluster.tenant("fenced"), &takeover.takeover_from(name)).unwrap();
+        for block in 0..SIZE / (1 << 20) {
+            write(&*new, block << 20, &[round; 1 << 20]).unwrap();
+        }
+        let error = writer.join().unwrap();
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::PermissionDenied, fenced));
+        let results = [
+            write(&*owner, 0, &[0xee; BLOCK]),
+            owner.flush(),
+            owner.discard(0, 1 << 20),
+            read(&*owner, 0, BLOCK).map(drop),
+        ];
+        for result in results {
+            assert_eq!(result.unwrap_err().to_string(), fenced);
+        }
+        drop(owner);
+        for block in 0..SIZE / (1 << 20) {
+            let bytes = read(&*new, block << 20, 1 << 20).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == round), "a write landed after the takeover");
+        }
+        owner = new;
+    }
+}
+
+#[test]
+fn a_living_client_of_librbd_does_not_get_the_lock() {
+    let Some(cluster) = running() else { return };
+    let device = cluster.create("asked", SIZE);
+    let name = device.lock_owner().unwrap().unwrap().name;
+    let words = "bench asked --io-type write --io-size 4096 --io-total 4096";
+    cluster.rbd(&words.split(' ').collect::<Vec<_>>()).unwrap_err();
+    assert_eq!(device.lock_owner().unwrap().unwrap().name, name);
+    write(&*device, 0, &[1; BLOCK]).unwrap();
+    device.flush().unwrap();
+}
+
+#[test]
+fn the_lock_of_a_dead_client_is_broken_and_the_client_fenced() {
+    let Some(cluster) = running() else { return };
+    drop(cluster.create("dead", SIZE));
+    let reader = cluster.reader("dead");
+    let mut bench = Command::new("rbd");
+    bench.arg("--conf").arg(cluster.conf()).args(["bench", "dead", "--io-type", "write", "--io-total", "1T"]);
+    let mut client = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert!(until(|| reader.lock_owner().unwrap().is_some()), "the client never locked the image");
+    let owner = reader.lock_owner().unwrap().unwrap();
+    // librbd would hand the lock over. It must not be asked.
+    let error = cluster.open("dead").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+    assert_eq!(reader.lock_owner().unwrap(), Some(owner.clone()));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(until(|| !reader.lock_owner().unwrap().unwrap().alive), "the client counts as alive");
+    let device = cluster.open("dead").unwrap();
+    assert_ne!(device.lock_owner().unwrap().unwrap().name, owner.name);
+    let address = owner.name.split(' ').next_back().unwrap();
+    assert!(cluster.ceph(&["osd", "blocklist", "ls"]).unwrap().contains(address));
+}
+
+#[test]
+fn an_image_without_a_lock_is_not_fenced() {
+    let Some(cluster) = running() else { return };
+    cluster.rbd(&["create", "lockless", "--size", "16M", "--image-feature", "layering"]).unwrap();
+    let device = cluster.open("lockless").unwrap();
+    assert_eq!((device.sharing(), device.lock_owner().unwrap()), (Sharing::Unfenced, None));
+    cluster.open("lockless").unwrap();
+}
+
+#[test]
+fn a_lock_made_by_hand_is_respected() {
+    let Some(cluster) = running() else { return };
+    drop(cluster.create("by-hand", SIZE));
+    cluster.rbd(&["lock", "add", "by-hand", "maintenance"]).unwrap();
+    let options = DeviceOptions::new().takeover(true);
+    let error = open_device(cluster.tenant("by-hand"), &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+    assert!(error.to_string().contains("locked by hand by client."), "{error}");
+}

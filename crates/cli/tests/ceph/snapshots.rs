@@ -1,0 +1,39 @@
+//! Snapshots and clones, opened read-only while the owner of the image writes.
+
+use parext4::{MkfsOptions, Volume, VolumeOptions, mkfs};
+
+use super::*;
+
+#[test]
+fn a_snapshot_and_a_clone_are_read_while_the_owner_writes() {
+    let Some(cluster) = running() else { return };
+    let device = cluster.create("live", 64 << 20);
+    mkfs(&*device, &MkfsOptions::new()).unwrap();
+    let volume = Volume::open_device(Arc::clone(&device), &VolumeOptions::new()).unwrap();
+    volume.write("/before", "one").unwrap();
+    volume.sync().unwrap();
+    cluster.rbd(&["snap", "create", "live@monday"]).unwrap();
+    cluster.rbd(&["snap", "protect", "live@monday"]).unwrap();
+    cluster.rbd(&["clone", "live@monday", "copy"]).unwrap();
+    for round in 0..20 {
+        volume.write("/before", format!("two {round}")).unwrap();
+        volume.write(format!("/after-{round}"), vec![round; 100_000]).unwrap();
+        volume.sync().unwrap();
+        if round % 5 == 0 {
+            for image in ["live@monday", "copy"] {
+                let options = VolumeOptions::new().read_only(true);
+                let past = Volume::open_device(cluster.reader(image), &options).unwrap();
+                assert_eq!(past.read("/before").unwrap(), b"one", "{image}");
+                assert!(past.read("/after-0").is_err(), "{image}");
+            }
+        }
+    }
+    volume.close().unwrap();
+    drop(device);
+    cluster.export("live");
+    // A clone is an image of its own, with a lock of its own.
+    let copy = Volume::open_device(cluster.open("copy").unwrap(), &VolumeOptions::new()).unwrap();
+    copy.write("/copied", "three").unwrap();
+    copy.close().unwrap();
+    cluster.export("copy");
+}

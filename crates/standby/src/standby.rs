@@ -88,14 +88,17 @@ impl Standby {
             match self.probe.poll() {
                 Ok(sight) => {
                     self.pause = POLL;
+                    let verdict = self.watch.saw(sight.clone(), start, self.start.elapsed());
+                    if verdict == Verdict::Unknown {
+                        return Err(StandbyError::Unwatchable);
+                    }
                     if !self.log.has_seen() {
                         on(Step::Waits);
                     }
-                    match self.watch.saw(sight.clone(), start, self.start.elapsed()) {
-                        Verdict::Gone(gone) => return Ok((gone, sight)),
-                        Verdict::Unknown => return Err(StandbyError::Unwatchable),
-                        verdict => self.log.saw(&sight, verdict),
+                    if let Verdict::Gone(gone) = verdict {
+                        return Ok((gone, sight));
                     }
+                    self.log.saw(&sight, verdict);
                     sleep(self.watch.next_poll(self.start.elapsed()));
                 }
                 Err(error) if self.log.has_seen() || !error.is_mistake() => self.pause_after(&error),

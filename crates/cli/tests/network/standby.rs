@@ -1,0 +1,69 @@
+//! Standbys of a volume that its owner closes.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use testkit::command::text;
+use testkit::fuse_mount::errors;
+use testkit::poll::until;
+
+use crate::export::Export;
+use crate::node::Node;
+
+#[test]
+fn of_two_standbys_one_mounts_and_the_other_goes_on_waiting() {
+    let Some(export) = Export::new() else { return };
+    export.ok(&["mkfs", "-E", "mmp_update_interval=1", &export.url()]);
+    let nodes: Option<Vec<Node>> =
+        ["owner", "first", "second"].iter().map(|name| Node::new(&export.url(), name)).collect();
+    let Some(nodes) = nodes else { return };
+    let [owner, standbys @ ..] = &nodes[..] else { unreachable!() };
+    owner.mount(&[]);
+    standbys.iter().for_each(|standby| standby.mount(&["--standby"]));
+    standbys.iter().for_each(|standby| standby.logs("standing by; owner: "));
+    sleep(Duration::from_secs(3));
+    assert!(!standbys.iter().any(Node::is_mounted), "the owner is alive");
+    fs::write(owner.dir().join("file"), "contents").unwrap();
+    owner.umount();
+
+    assert!(until(|| standbys.iter().any(Node::is_mounted)), "{}", standbys[0].log());
+    // Long enough for the other one to mount too.
+    sleep(Duration::from_secs(4));
+    let (winner, loser) =
+        if standbys[0].is_mounted() { (&standbys[0], &standbys[1]) } else { (&standbys[1], &standbys[0]) };
+    assert!(!loser.is_mounted(), "{}", loser.log());
+    assert_eq!(fs::read_to_string(winner.dir().join("file")).unwrap(), "contents");
+    winner.umount();
+    assert!(until(|| loser.is_mounted()), "{}", loser.log());
+    assert_eq!(fs::read_to_string(loser.dir().join("file")).unwrap(), "contents");
+    loser.umount();
+    export.fsck();
+}
+
+#[test]
+fn umount_ends_a_standby_and_a_directory_has_one() {
+    let Some(export) = Export::new() else { return };
+    export.ok(&["mkfs", "-E", "mmp_update_interval=1", &export.url()]);
+    let (Some(owner), Some(standby)) =
+        (Node::new(&export.url(), "owner"), Node::new(&export.url(), "standby"))
+    else {
+        return;
+    };
+    owner.mount(&[]);
+    standby.mount(&["-o", "standby"]);
+    let second = errors(&standby.try_mount(&["--standby"]));
+    assert!(second.contains("another standby waits to mount there"), "{second}");
+    standby.umount();
+    standby.logs("no longer standing by");
+    let again = export.fails(&["umount", &text(standby.dir())]);
+    assert!(again.contains("is not a mount of parext4"), "{again}");
+    let refused = errors(&standby.try_mount(&["-o", "ro,standby"]));
+    assert!(refused.contains("a standby writes"), "{refused}");
+    owner.umount();
+    // A volume without an owner is mounted at once.
+    standby.mount(&["--standby"]);
+    assert!(until(|| standby.is_mounted()), "{}", standby.log());
+    standby.umount();
+    export.fsck();
+}

@@ -44,6 +44,13 @@ pub const CEPH: &[Tool] = &[
     Tool { program: "rbd", package: "ceph-common" },
 ];
 
+/// The NBD servers of tests, and what makes their certificates.
+pub const NBD: &[Tool] = &[
+    Tool { program: "nbdkit", package: "nbdkit" },
+    Tool { program: "qemu-nbd", package: "qemu-utils" },
+    Tool { program: "openssl", package: "openssl" },
+];
+
 /// The programs that make what `mkfs` must refuse to overwrite.
 pub const FORMATTERS: &[Tool] = &[
     Tool { program: "mkfs.btrfs", package: "btrfs-progs" },

@@ -88,7 +88,8 @@ pub fn test(only: &[String]) -> Result<bool> {
     let mut report = Report::default();
     report.step("programs", |report| {
         let missing = debian::install(
-            &[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS, debian::FORMATTERS, debian::CEPH].concat(),
+            &[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS, debian::FORMATTERS, debian::CEPH, debian::NBD]
+                .concat(),
         );
         if !missing.is_empty() {
             report

@@ -9,6 +9,7 @@
 //! | [`device`] | devices that forward to another and interfere with its requests |
 //! | [`device_contract`] | the contracts of devices and queues, as checks of any device |
 //! | [`ceph`] | a Ceph cluster on this machine |
+//! | [`nbd`] | NBD servers: one whose answers a test chooses, and real ones that can be killed |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
 //! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
@@ -34,6 +35,7 @@ pub mod image;
 #[cfg(feature = "mount")]
 pub mod kernel_mount;
 pub mod linearizability;
+pub mod nbd;
 pub mod poll;
 pub mod rng;
 pub mod sector;

@@ -8,8 +8,11 @@ use super::wait::{Changed, unchanged};
 use super::{MmpOptions, MmpState, MmpUse};
 use crate::error::Result;
 
-/// Returns the machine that uses the volume on `device`; `None` if none does. If the volume was not closed, waits until its owner
-/// updates the block, or for [`MmpState::stale_after`].
+/// Longest wait in seconds. An image may ask for more.
+const LONGEST_WAIT: u64 = 60;
+
+/// Returns the machine that uses the volume on `device`, or may do so; `None` if none does. If the volume was not closed, waits
+/// until its owner updates the block, or for [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`].
 pub(crate) fn live(
     device: &dyn Device,
     superblock: &Superblock,
@@ -21,10 +24,14 @@ pub(crate) fn live(
     match state.usage {
         MmpUse::Clean => Ok(None),
         MmpUse::Fsck => Ok(Some(state)),
-        MmpUse::InUse => match unchanged(device, &place, &found, state.stale_after().as_secs(), options)? {
-            Changed::To(other) if MmpState::new(&other, &place).usage == MmpUse::Clean => Ok(None),
-            Changed::To(other) => Ok(Some(MmpState::new(&other, &place))),
-            Changed::No => Ok(None),
-        },
+        MmpUse::InUse => {
+            let wait = state.wait.min(LONGEST_WAIT);
+            let last = match unchanged(device, &place, &found, wait, options)? {
+                Changed::To(other) => MmpState::new(&other, &place),
+                Changed::No if wait == state.wait => return Ok(None),
+                Changed::No => state,
+            };
+            Ok(Some(last).filter(|last| last.usage != MmpUse::Clean))
+        }
     }
 }

@@ -4,8 +4,8 @@
 //! block at intervals. Another machine that wants to write waits until the number has stayed the same for long enough. Block,
 //! numbers and waits are the same as in the kernel's ext4 and in e2fsprogs.
 //!
-//! Responsible for reading the block, for watching an owner, and for seizing the volume of an owner that is gone. Does not
-//! decide which opens need the protection: `volume` does.
+//! Responsible for claiming a volume, for keeping and releasing it, and for seizing the volume of an owner that is gone. Does not
+//! decide which opens need the protection: `volume` does. `docs/design/mmp.md` has the protocol.
 
 mod claim;
 mod keeper;
@@ -22,11 +22,9 @@ mod state;
 mod tests;
 mod time;
 mod wait;
-mod watch;
 
 pub(crate) use live::live;
 pub use options::MmpOptions;
 pub(crate) use protection::Protection;
 pub use seize::seize;
 pub use state::{MmpState, MmpUse, read};
-pub use watch::{Owner, Watch};

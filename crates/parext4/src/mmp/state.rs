@@ -19,7 +19,8 @@ pub enum MmpUse {
     Clean,
     /// e2fsck or another tool of e2fsprogs changes the volume, or ended without clearing the block.
     Fsck,
-    /// A machine has opened the volume for writing, and has not closed it. It may be gone: see [`Watch`](super::Watch).
+    /// A machine has opened the volume for writing, and has not closed it. It may be gone: see
+    /// [`MmpState::stale_after`].
     InUse,
 }
 

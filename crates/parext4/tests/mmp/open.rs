@@ -164,6 +164,18 @@ fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
 }
 
 #[test]
+fn a_reader_does_not_wait_for_as_long_as_an_image_asks() {
+    let device = Arc::new(volume());
+    write_block(&*device, 7, u16::MAX);
+    let second = SECOND / 10;
+    let options = options().read_only(true).mmp(short().second(second));
+    let began = Instant::now();
+    let volume = Volume::open_device(device, &options).unwrap();
+    assert!(began.elapsed() < second * 300, "the block asks for 660 seconds");
+    assert!(volume.info().live.is_some(), "the owner may live");
+}
+
+#[test]
 fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
     let device = Arc::new(Shared(Arc::new(volume()), Sharing::Unfenced));
     // Longer than a thread that read a clean block may take until it writes its own.

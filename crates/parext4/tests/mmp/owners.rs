@@ -1,34 +1,14 @@
-//! Watching an owner, and seizing its volume.
+//! Seizing the volume of an owner.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use parext4::Error;
-use parext4::mmp::{MmpUse, Owner, Watch, seize};
+use parext4::mmp::{MmpUse, seize};
 use parext4_format::mmp::SEQUENCE_FSCK;
 
 use super::scale::*;
-
-#[test]
-fn an_owner_counts_as_gone_after_it_was_silent_for_the_wait() {
-    let device = volume();
-    let mut watch = Watch::new(&short());
-    assert_eq!(watch.observe(&state(&device)), Owner::None);
-    for sequence in 1..4 {
-        write_as_other(&device, sequence);
-        assert!(matches!(watch.observe(&state(&device)), Owner::Alive { .. }));
-        thread::sleep(SECOND * WAIT / 2);
-        assert!(!matches!(watch.observe(&state(&device)), Owner::None | Owner::Fsck));
-    }
-    thread::sleep(SECOND * WAIT);
-    let gone = watch.observe(&state(&device));
-    assert!(matches!(gone, Owner::Gone { unchanged_for } if unchanged_for >= SECOND * WAIT), "{gone:?}");
-    write_as_other(&device, 9);
-    assert!(matches!(watch.observe(&state(&device)), Owner::Alive { .. }), "it has come back");
-    write_as_other(&device, SEQUENCE_FSCK);
-    assert_eq!(watch.observe(&state(&device)), Owner::Fsck);
-}
 
 #[test]
 fn a_silent_owner_loses_its_volume() {

@@ -34,10 +34,15 @@ pub fn state(device: &dyn Device) -> MmpState {
 
 /// Writes the block in the name of another machine.
 pub fn write_as_other(device: &dyn Device, sequence: u32) {
+    write_block(device, sequence, 5);
+}
+
+/// Writes the block in the name of another machine with this check interval, in seconds.
+pub fn write_block(device: &dyn Device, sequence: u32, check_interval: u16) {
     let (offset, len) = place(device);
     let mut block = vec![0; len];
     let (node, device_name) = (name_field(b"other-node"), name_field(b"sdz"));
-    let mmp = Mmp { sequence, time: 951_782_400, node, device: device_name, check_interval: 5 };
+    let mmp = Mmp { sequence, time: 951_782_400, node, device: device_name, check_interval };
     mmp.encode(&mut block, superblock(device).checksum_seed());
     device.write_at(offset, &[IoSlice::new(&block)]).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Other programs: run one, wait for it, and end it when the user interrupts.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -139,6 +140,12 @@ impl Cmd {
     /// Starts it with its standard output in a pipe and nothing else shown; the caller ends it.
     pub fn start(mut self) -> Result<Child> {
         self.spawn(Stdio::piped(), Stdio::null())
+    }
+
+    /// Starts it with its output at the end of the file `log`; the caller ends it.
+    pub fn start_logged(mut self, log: &Path) -> Result<Child> {
+        let log = File::options().create(true).append(true).open(log)?;
+        self.spawn(log.try_clone()?.into(), log.into())
     }
 
     fn spawn(&mut self, stdout: Stdio, stderr: Stdio) -> Result<Child> {

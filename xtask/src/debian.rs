@@ -44,9 +44,12 @@ pub const CEPH: &[Tool] = &[
     Tool { program: "rbd", package: "ceph-common" },
 ];
 
-/// The NBD servers of tests, and what makes their certificates.
+/// The NBD servers of tests, their clients, and what makes their certificates.
 pub const NBD: &[Tool] = &[
     Tool { program: "nbdkit", package: "nbdkit" },
+    Tool { program: "nbdcopy", package: "libnbd-bin" },
+    Tool { program: "qemu-img", package: "qemu-utils" },
+    Tool { program: "qemu-io", package: "qemu-utils" },
     Tool { program: "qemu-nbd", package: "qemu-utils" },
     Tool { program: "openssl", package: "openssl" },
 ];
@@ -62,6 +65,9 @@ pub const FORMATTERS: &[Tool] = &[
     Tool { program: "mkswap", package: "util-linux" },
     Tool { program: "sfdisk", package: "fdisk" },
 ];
+
+/// All of the programs above.
+pub const ALL: &[&[Tool]] = &[KERNEL_MOUNTS, FUSE_MOUNTS, CEPH, NBD, FORMATTERS];
 
 /// Installs what is missing of `tools`, where that is possible; returns the programs that are missing afterwards.
 pub fn install(tools: &[Tool]) -> Vec<&'static str> {

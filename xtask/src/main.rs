@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::campaign::{mount, programs};
+use crate::campaign::{mount, network, programs};
 use crate::scope::Scope;
 
 #[derive(Parser)]
@@ -98,6 +98,8 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
     },
+    /// Volumes on servers of network block devices, which delay, fail, are killed and come back
+    Network(network::Args),
     /// The stress test under ThreadSanitizer
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
@@ -161,6 +163,9 @@ fn run(command: Command) -> Result<bool> {
         Command::MountPrograms { length, only } => {
             let campaign = |report: &mut _| programs::run_some(length.scope(), &only, report);
             return Ok(steps::alone("mount-programs", campaign));
+        }
+        Command::Network(args) => {
+            return Ok(steps::alone("network", |report| network::run_some(&args, report)));
         }
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::cmd;
 use crate::interrupt;
-use crate::testbed::TestBed;
+use crate::testbed::{TestBed, remove};
 
 /// The time between two checks of the server's progress, and the number of checks.
 const POLL: Duration = Duration::from_millis(20);
@@ -32,24 +32,47 @@ impl<'a> Mounted<'a> {
     /// Mounts `image` on the folder `dir`, with mount options such as `cache=direct`.
     pub fn new(bed: &'a TestBed, image: &Path, dir: &Path, options: &str) -> Result<Self> {
         let command = bed.parext4("mount --foreground -o").arg(options).arg(image).arg(dir);
-        let mut mounted = Self { bed, server: command.start()?, dir: dir.into() };
+        let log = bed.path("mount-server.log");
+        remove(&log)?;
+        let mut mounted = Self { bed, server: command.start_logged(&log)?, dir: dir.into() };
         for _ in 0..CHECKS {
             if is_mounted(dir)? {
                 return Ok(mounted);
             }
             if let Some(status) = mounted.server.try_wait()? {
-                bail!("the server has ended: {status}");
+                bail!("the server has ended: {status}\n{}", std::fs::read_to_string(&log)?);
             }
             wait()?;
         }
         bail!("the server does not mount");
     }
 
+    /// Returns the folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Kills the server and unmounts the dead mount.
     pub fn kill(mut self) -> Result<()> {
+        self.kill_server()?;
+        self.detach()
+    }
+
+    /// Kills the server. The mount stays, and every call on it fails.
+    pub fn kill_server(&mut self) -> Result<()> {
         self.server.kill()?;
         self.server.wait()?;
-        self.detach()
+        Ok(())
+    }
+
+    /// Unmounts a volume that has stopped, and returns what `umount` said about data that may be lost.
+    pub fn unmount_stopped(mut self) -> Result<String> {
+        let output = self.bed.parext4("umount").arg(&self.dir).output()?;
+        if output.status.success() || is_mounted(&self.dir)? {
+            bail!("umount of a stopped volume: {}: {}", output.status, output.text);
+        }
+        self.server.wait()?;
+        Ok(output.text)
     }
 
     /// Unmounts and waits for the server to close the image.

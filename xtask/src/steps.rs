@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::campaign::{dirty, kill, mkfs, programs, tree};
+use crate::campaign::{dirty, kill, mkfs, network, programs, tree};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
@@ -66,6 +66,12 @@ pub const STEPS: &[Step] = &[
     },
     Step { name: "kill", about: "parext4 killed in the middle of a put", mounts: true, run: kill::run },
     Step {
+        name: "network",
+        about: "volumes on servers of network block devices, which delay, fail, are killed and come back",
+        mounts: true,
+        run: network::run,
+    },
+    Step {
         name: "mount-programs",
         about: "real programs on a mount, some with the server killed under them",
         mounts: false,
@@ -87,10 +93,7 @@ pub fn test(only: &[String]) -> Result<bool> {
     }
     let mut report = Report::default();
     report.step("programs", |report| {
-        let missing = debian::install(
-            &[debian::KERNEL_MOUNTS, debian::FUSE_MOUNTS, debian::FORMATTERS, debian::CEPH, debian::NBD]
-                .concat(),
-        );
+        let missing = debian::install(&debian::ALL.concat());
         if !missing.is_empty() {
             report
                 .skip("programs", &format!("missing, so what needs them is skipped: {}", missing.join(" ")));

@@ -22,7 +22,8 @@ const IMAGE_SIZE: u64 = 128 << 20;
 /// The tree's place in the image.
 const TREE: &str = "/tree";
 
-const SETS: &[&str] = &[
+/// Options of mke2fs.
+pub const SETS: &[&str] = &[
     "-b 4096 -J size=8 -O 64bit,metadata_csum,orphan_file",
     "-b 1024 -J size=4 -O ^64bit,^metadata_csum,^orphan_file",
 ];
@@ -32,23 +33,46 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     let mut rng = Rng::new();
     println!("seed {:#x}", rng.get_seed());
-    let source = bed.path("source");
-    generate(&source, &Plan { files: 1_500, large: (3, 5_000_000), ..Plan::small(rng.u64(..)) })?;
-    let wanted = Manifest::read(&source)?;
+    let source = Source::new(&bed, &mut rng)?;
     for set in SETS {
-        report.case(set, || {
-            let victim = Victim::new(&bed, &source, &wanted, set)?;
-            victim.kill_often(scope.pick(25, 100), &mut rng)
-        });
+        report.case(set, || killed(&bed, &source, set, scope.pick(25, 100), &mut rng, &Path::to_owned));
     }
     Ok(())
+}
+
+/// Kills `put` `kills` times. It copies `source` into an image that mke2fs makes with the options `set`. `name` returns what
+/// parext4 is given for an image file: its path, or a URL that leads to it.
+pub fn killed(
+    bed: &TestBed,
+    source: &Source,
+    set: &str,
+    kills: u32,
+    rng: &mut Rng,
+    name: &dyn Fn(&Path) -> PathBuf,
+) -> Result<()> {
+    Victim::new(bed, source, set, name)?.kill_often(kills, rng)
+}
+
+/// A tree to copy.
+pub struct Source {
+    root: PathBuf,
+    wanted: Manifest,
+}
+
+impl Source {
+    /// Makes a tree.
+    pub fn new(bed: &TestBed, rng: &mut Rng) -> Result<Source> {
+        let root = bed.path("source");
+        generate(&root, &Plan { files: 1_500, large: (3, 5_000_000), ..Plan::small(rng.u64(..)) })?;
+        Ok(Source { wanted: Manifest::read(&root)?, root })
+    }
 }
 
 /// A `put` to kill.
 struct Victim<'a> {
     bed: &'a TestBed,
-    source: &'a Path,
-    wanted: &'a Manifest,
+    source: &'a Source,
+    name: &'a dyn Fn(&Path) -> PathBuf,
     /// The image before the put.
     fresh: PathBuf,
     /// How long the put takes when it is not killed.
@@ -56,15 +80,21 @@ struct Victim<'a> {
 }
 
 impl<'a> Victim<'a> {
-    fn new(bed: &'a TestBed, source: &'a Path, wanted: &'a Manifest, set: &str) -> Result<Victim<'a>> {
+    fn new(
+        bed: &'a TestBed,
+        source: &'a Source,
+        set: &str,
+        name: &'a dyn Fn(&Path) -> PathBuf,
+    ) -> Result<Victim<'a>> {
         let fresh = bed.path("fresh");
         image::mke2fs(&fresh, IMAGE_SIZE, set)?;
-        let mut victim = Victim { bed, source, wanted, fresh, whole: Duration::from_secs(3_600) };
+        let mut victim = Victim { bed, source, name, fresh, whole: Duration::from_secs(3_600) };
         let image = bed.path("killed");
         let start = Instant::now();
         let synced = victim.put(&image, victim.whole)?;
         victim.whole = start.elapsed();
-        ensure!(synced.len() >= wanted.files(), "put reported {} of {} files", synced.len(), wanted.files());
+        let files = source.wanted.files();
+        ensure!(synced.len() >= files, "put reported {} of {files} files", synced.len());
         victim.check(&image, &synced).context("without a kill")?;
         Ok(victim)
     }
@@ -87,8 +117,8 @@ impl<'a> Victim<'a> {
     /// Starts a put on a fresh image, kills it after `time`; returns the paths in the tree that it reported.
     fn put(&self, image: &Path, time: Duration) -> Result<Vec<PathBuf>> {
         image::copy(&self.fresh, image)?;
-        let put = self.bed.parext4("put --quiet --report --sync-every 40").arg(self.source);
-        let child = put.arg(inside(image, TREE)).start()?;
+        let put = self.bed.parext4("put --quiet --report --sync-every 40").arg(&self.source.root);
+        let child = put.arg(inside(&(self.name)(image), TREE)).start()?;
         end_after(child, time)
     }
 
@@ -99,8 +129,8 @@ impl<'a> Victim<'a> {
         image::copy(image, &ours)?;
         let by_kernel = self.kernel_view(image, "rw").context("the kernel's recovery")?;
         image::check(image).context("after the kernel's recovery")?;
-        self.wanted.compare_some(&by_kernel, synced).context("after the kernel's recovery")?;
-        self.bed.parext4("recover").arg(&ours).run()?;
+        self.source.wanted.compare_some(&by_kernel, synced).context("after the kernel's recovery")?;
+        self.bed.parext4("recover").arg((self.name)(&ours)).run()?;
         image::check(&ours).context("after parext4's recovery")?;
         let by_parext4 = self.kernel_view(&ours, "ro").context("parext4's recovery")?;
         by_kernel.compare(&by_parext4).context("recovered by the kernel (wanted) and by parext4 (found)")?;

@@ -6,5 +6,6 @@ pub mod journal_diff;
 pub mod kill;
 pub mod mkfs;
 pub mod mount;
+pub mod network;
 pub mod programs;
 pub mod tree;

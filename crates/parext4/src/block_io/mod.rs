@@ -7,9 +7,11 @@
 
 mod complete;
 mod device_io;
+mod objects;
 mod pin;
 mod prepare;
 mod segments;
 
+pub(crate) use objects::{object_end, split_at_objects};
 pub(crate) use prepare::{DetachedConversion, PendingConversion, Prepared};
 pub(crate) use segments::{IoSegment, Stretch, fill_last_sector};

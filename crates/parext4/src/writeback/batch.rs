@@ -5,24 +5,26 @@
 //!
 //! 1. The batch allocates each run of dirty blocks and reserves what its completion needs. It joins two runs with a short gap
 //!    of clean blocks if all their blocks are written and contiguous on the device.
-//! 2. The batch submits all runs and waits for the last one.
+//! 2. The batch submits all runs and waits for the last one. On a device of objects no request crosses two objects, and runs that
+//!    are contiguous within one object share a request.
 //! 3. The batch completes each run as a direct write is completed (I3).
 //! 4. The pages become clean (H6). The pages of a failed run become dirty again, and the file records the failure.
 //!
 //! A request may cover clean pages. Their write-back begins like that of dirty ones, under a held range, and they count as being
 //! written back until the end. A direct write of such a page waits for that, so no old data overwrites newer data.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use parext4_device::{AlignedBuf, BufferPool, Done, Op, Queue, Request, Segment};
 use parext4_format::BlockRange;
+use smallvec::SmallVec;
 
 use super::page_runs::{Contents, PageRun, Segments};
 use super::{GAP, Units};
 use crate::allocator::{BlockSource, Growth, Reservation};
-use crate::block_io::Prepared;
+use crate::block_io::{Prepared, split_at_objects};
 use crate::body_update::FillOptions;
 use crate::convert::to_usize;
 use crate::dirty_files::QUEUE_DEPTH;
@@ -54,8 +56,14 @@ struct Write<'a> {
     prepared: Prepared<'a>,
 }
 
-/// Requests for the device: the index of the write, the offset on the device in bytes, and the data.
-type Requests = VecDeque<(usize, u64, Segment)>;
+/// A request for the device.
+struct Piece {
+    /// The indexes of the writes that it belongs to.
+    writes: Range<usize>,
+    /// Where it begins and ends on the device, in bytes.
+    bytes: Range<u64>,
+    data: SmallVec<[Segment; 1]>,
+}
 
 impl Node {
     /// Writes `page_runs` to the device. Returns the number of dirty ones among them. Pages that were written are clean,
@@ -191,49 +199,67 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     /// Writes the prepared runs to the device, and waits for them.
     fn transfer(&mut self) {
-        let mut requests = self.requests();
-        if requests.len() > 1 {
-            let queues = &self.node.engine.dirty.queues;
-            queues.with(|queue| self.submit(requests, queue));
-        } else if let Some((nth, offset, segment)) = requests.pop_front() {
-            let bytes = segment.bytes().map_err(|error| self.node.write_failed(offset, error));
-            let written = bytes.and_then(|bytes| self.node.write_device(offset, &[IoSlice::new(bytes)]));
-            self.record(self.writes[nth].of, written);
+        let pieces = self.pieces();
+        match pieces.as_slice() {
+            [] => {}
+            [piece] => {
+                let written = self.write_piece(piece);
+                self.record_all(&piece.writes, &written);
+            }
+            _ => {
+                let queues = &self.node.engine.dirty.queues;
+                queues.with(|queue| self.submit(pieces, queue));
+            }
         }
     }
 
-    /// Returns the requests for the prepared runs, one for each part that is contiguous on the device.
-    fn requests(&self) -> Requests {
-        let unit = self.node.engine.layout.block_size;
-        let mut requests = Requests::new();
+    fn write_piece(&self, piece: &Piece) -> Result<()> {
+        let offset = piece.bytes.start;
+        let bytes: std::io::Result<SmallVec<[_; 1]>> =
+            piece.data.iter().map(|segment| segment.bytes().map(IoSlice::new)).collect();
+        let bytes = bytes.map_err(|error| self.node.write_failed(offset, error))?;
+        self.node.write_device(offset, &bytes)
+    }
+
+    /// Returns the requests for the prepared runs, one for each part that is contiguous on the device and in one object of it.
+    fn pieces(&self) -> Vec<Piece> {
+        let (unit, object_size) = (self.node.engine.layout.block_size, self.node.engine.device.object_size());
+        let mut pieces: Vec<Piece> = Vec::new();
         for (nth, write) in self.writes.iter().enumerate().filter(|(_, write)| self.results[write.of].is_ok())
         {
             let Range { start: offset, end } = unit.bytes_of(write.segment);
-            for piece in self.node.write_segments(offset, end, &write.prepared.runs) {
-                debug_assert_eq!(piece.pads, (0, 0), "whole blocks");
-                let start = self.page_runs[write.of].position(offset + piece.data.start as u64);
-                let segment = Segment { buf: Arc::clone(&self.contents), start, len: piece.data.len() };
-                requests.push_back((nth, piece.at.unwrap_or(0), segment));
+            for part in self.node.write_segments(offset, end, &write.prepared.runs) {
+                debug_assert_eq!(part.pads, (0, 0), "whole blocks");
+                let at = part.at.unwrap_or(0);
+                let mut start = self.page_runs[write.of].position(offset + part.data.start as u64);
+                for bytes in split_at_objects(object_size, at..at + part.data.len() as u64) {
+                    let len = to_usize(bytes.end - bytes.start);
+                    let segment = Segment { buf: Arc::clone(&self.contents), start, len };
+                    start += len;
+                    add_piece(&mut pieces, object_size, nth, bytes, segment);
+                }
             }
         }
-        requests
+        pieces
     }
 
-    /// Submits `requests` to `queue`, and waits for all of them.
-    fn submit(&mut self, mut requests: Requests, queue: &mut dyn Queue) {
+    /// Submits `pieces` to `queue`, and waits for all of them.
+    fn submit(&mut self, pieces: Vec<Piece>, queue: &mut dyn Queue) {
         when_planted!(Fault::BatchUnawaited, self.page_runs.iter_mut().for_each(PageRun::clean));
+        let owners: Vec<Range<usize>> = pieces.iter().map(|piece| piece.writes.clone()).collect();
+        let mut pieces = pieces.into_iter().enumerate();
         let mut done = Vec::new();
-        while !requests.is_empty() || queue.in_flight() > 0 {
+        while pieces.len() > 0 || queue.in_flight() > 0 {
             while queue.in_flight() < QUEUE_DEPTH as usize
-                && let Some((nth, offset, segment)) = requests.pop_front()
+                && let Some((nth, piece)) = pieces.next()
             {
                 // Nothing more is submitted once the volume has stopped.
                 match self.node.engine.health.check() {
                     Ok(()) => {
-                        let op = Op::Write { offset, segments: [segment].into_iter().collect() };
+                        let op = Op::Write { offset: piece.bytes.start, segments: piece.data };
                         queue.submit(Request { token: nth as u64, op });
                     }
-                    stopped => self.record(self.writes[nth].of, stopped),
+                    stopped => self.record_all(&piece.writes, &stopped),
                 }
             }
             if queue.in_flight() > 0
@@ -241,17 +267,24 @@ impl<'a, 'b> Batch<'a, 'b> {
             {
                 return self.fail_all(&error);
             }
-            done.drain(..).for_each(|done| self.arrive(done));
+            done.drain(..).for_each(|done| self.arrive(&owners, done));
         }
     }
 
-    /// Notes the result of a request.
-    fn arrive(&mut self, done: Done) {
+    /// Notes the result of a request. `owners` has the writes of each.
+    fn arrive(&mut self, owners: &[Range<usize>], done: Done) {
         let (nth, Op::Write { offset, .. }) = (to_usize(done.token), done.op) else {
             return;
         };
         let written = done.result.map_err(|error| self.node.write_failed(offset, error));
-        self.record(self.writes[nth].of, written);
+        self.record_all(&owners[nth], &written);
+    }
+
+    /// Records the result of a request for each write that it belongs to.
+    fn record_all(&mut self, writes: &Range<usize>, result: &Result<()>) {
+        for nth in writes.clone() {
+            self.record(self.writes[nth].of, result.clone());
+        }
     }
 
     /// Notes a failure for every write, because the queue itself has failed and the results are unknown.
@@ -260,6 +293,25 @@ impl<'a, 'b> Batch<'a, 'b> {
         for nth in 0..self.writes.len() {
             self.record(self.writes[nth].of, Err(failed.clone()));
         }
+    }
+}
+
+/// Adds a request for `bytes` of the device to `pieces`, or extends the last one, if that ends there and in the same object.
+fn add_piece(
+    pieces: &mut Vec<Piece>,
+    object_size: Option<NonZeroU64>,
+    nth: usize,
+    bytes: Range<u64>,
+    segment: Segment,
+) {
+    let is_inside = |offset: u64| object_size.is_some_and(|size| !offset.is_multiple_of(size.get()));
+    match pieces.last_mut() {
+        Some(last) if last.bytes.end == bytes.start && is_inside(bytes.start) => {
+            last.writes.end = nth + 1;
+            last.bytes.end = bytes.end;
+            last.data.push(segment);
+        }
+        _ => pieces.push(Piece { writes: nth..nth + 1, bytes, data: [segment].into_iter().collect() }),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 
 use parext4::Device;
 use parext4::device::forward_device;
@@ -12,6 +13,11 @@ pub trait Hooks: Debug + Send + Sync {
     /// Replaces [`Device::sector_size`].
     fn sector_size(&self, inner: &dyn Device) -> u32 {
         inner.sector_size()
+    }
+
+    /// Replaces [`Device::object_size`].
+    fn object_size(&self, inner: &dyn Device) -> Option<NonZeroU64> {
+        inner.object_size()
     }
 
     /// Replaces [`Device::read_at`].
@@ -72,7 +78,11 @@ impl<D: Device, H: Hooks> HookedDevice<D, H> {
 }
 
 impl<D: Device, H: Hooks> Device for HookedDevice<D, H> {
-    forward_device!(this => this.inner; size, network, read_only);
+    forward_device!(this => this.inner; size, sharing, lock_owner, guard_writes, counters, read_only);
+
+    fn object_size(&self) -> Option<NonZeroU64> {
+        self.hooks.object_size(&self.inner)
+    }
 
     fn sector_size(&self) -> u32 {
         self.hooks.sector_size(&self.inner)

@@ -9,11 +9,13 @@ use smallvec::SmallVec;
 
 use super::File;
 use super::fill::MOST;
-use crate::convert::saturating_u32;
+use crate::block_io::object_end;
+use crate::convert::{saturating_u32, to_usize};
 use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::file::DirectFile;
+use crate::mapping::State;
 use crate::node::Node;
 use crate::operation::Operation;
 use crate::page_cache::{Fill, PAGE, PageIndex, PageRange};
@@ -139,14 +141,35 @@ impl DirectFile {
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
         let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
+        let mut most = 0;
         for index in pages.pages() {
             let fill = cached.pages.try_claim(index);
-            if fill.is_none() || fills.len() == MOST as usize {
+            if fill.is_none() || fills.len() == most {
                 self.fill_claimed(std::mem::take(&mut fills))?;
+            }
+            if fills.is_empty() && fill.is_some() {
+                most = self.pages_of_request(index)?;
             }
             fills.extend(fill);
         }
         self.fill_claimed(fills)
+    }
+
+    /// Returns the number of pages of a request that begins at `first`: as many as remain in the object of the device, at most
+    /// [`MOST`]. So the requests of a contiguous file do not cross objects.
+    fn pages_of_request(&self, first: PageIndex) -> Result<usize> {
+        let engine = self.engine();
+        let object_size = engine.device.object_size();
+        if object_size.is_none() {
+            return Ok(MOST as usize);
+        }
+        let blocks = self.node.blocks_of(ByteRange::new(first.start(), first.start() + PAGE as u64));
+        let State::Written(block) = engine.body(self.inode())?.state_of(blocks.start()) else {
+            return Ok(MOST as usize);
+        };
+        let offset = self.node.device_offset(block, 0);
+        let rest = (object_end(object_size, offset) - offset) / PAGE as u64;
+        Ok(to_usize(rest.clamp(1, MOST.into())))
     }
 }
 

@@ -122,7 +122,8 @@ pub trait Device: Send + Sync + Debug {
     }
 
     /// Has a device that is not [`Fenced`](Sharing::Fenced) ask `guard` before it sends writes, and before it sends them again
-    /// after it has connected again. Called once, before the first write. A device of this machine ignores it.
+    /// after it has connected again. Called whenever a volume with protection is opened
+    /// for writing, before its first write; the last guard counts. A device of this machine ignores it.
     fn guard_writes(&self, guard: Arc<dyn WriteGuard>) {
         let _ = guard;
     }

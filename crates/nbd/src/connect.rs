@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
 use crate::export::Export;
+use crate::guard::Guard;
 use crate::negotiate::negotiate;
 use crate::retained::Retained;
 use crate::url::NbdUrl;
@@ -20,12 +21,15 @@ pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// does without further connections that cannot be made.
 pub(crate) fn connect(
     url: &NbdUrl,
-    retained: &Arc<Retained>,
+    (retained, guard): (&Arc<Retained>, &Arc<Guard>),
     until: Instant,
 ) -> io::Result<(Vec<Arc<Connection>>, Export)> {
     let first = negotiate(url, until)?;
     let export = first.export;
-    let connection = |negotiated| Arc::new(Connection::new(negotiated, Arc::clone(retained), url.timeout));
+    let connection = |negotiated| {
+        let (retained, guard) = (Arc::clone(retained), Arc::clone(guard));
+        Arc::new(Connection::new(negotiated, retained, guard, url.timeout))
+    };
     let mut connections = vec![connection(first)];
     let wanted = if export.has_coherent_connections() { url.connections } else { 1 };
     while connections.len() < wanted {

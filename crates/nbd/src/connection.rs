@@ -19,6 +19,7 @@ use zerocopy::FromZeros;
 
 use crate::command::{Action, Command, Inbox};
 use crate::error::against_protocol;
+use crate::guard::Guard;
 use crate::in_flight::InFlight;
 use crate::incoming::{Incoming, Link};
 use crate::negotiate::Negotiated;
@@ -41,6 +42,7 @@ pub(crate) struct Connection {
     is_blocked: AtomicBool,
     socket: OwnedFd,
     retained: Arc<Retained>,
+    guard: Arc<Guard>,
     /// Time after which a command without an answer means that the connection is lost.
     timeout: Duration,
     /// Time at which the connection was made.
@@ -48,7 +50,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(negotiated: Negotiated, retained: Arc<Retained>, timeout: Duration) -> Self {
+    pub(crate) fn new(
+        negotiated: Negotiated,
+        retained: Arc<Retained>,
+        guard: Arc<Guard>,
+        timeout: Duration,
+    ) -> Self {
         Self {
             role: Role::default(),
             incoming: Mutex::new(Incoming::new(negotiated.structured)),
@@ -57,6 +64,7 @@ impl Connection {
             is_blocked: AtomicBool::new(false),
             socket: negotiated.socket,
             retained,
+            guard,
             timeout,
             since: Instant::now(),
         }
@@ -98,6 +106,10 @@ impl Connection {
     }
 
     fn flush_outgoing(&self, outgoing: &mut Outgoing) {
+        // Asked right before the system call, because the process may have been stopped since the last one.
+        if !self.guard.may_write() && outgoing.has_changes() {
+            return self.shut_down();
+        }
         match outgoing.send(&self.socket) {
             Ok(all) => {
                 let was_blocked = self.is_blocked.swap(!all, SeqCst);

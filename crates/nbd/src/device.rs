@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use parext4_device::{BufferPool, Device, DeviceOptions, Queue, Sharing, check};
+use parext4_device::{BufferPool, Device, DeviceOptions, Queue, Sharing, WriteGuard, check};
 
 use crate::caller::{Step, call, flush};
 use crate::command::{Action, Payload, Target};
@@ -156,6 +156,10 @@ impl Device for NbdDevice {
 
     fn sharing(&self) -> Sharing {
         Sharing::Unfenced
+    }
+
+    fn guard_writes(&self, guard: Arc<dyn WriteGuard>) {
+        self.session.guard.set(guard, self.base);
     }
 
     fn object_size(&self) -> Option<NonZeroU64> {

@@ -26,7 +26,9 @@
 //!   requests in flight.
 //! - Two writes that overlap in time and in range have no order. If the server has applied the one that was answered first last,
 //!   the copies have the other order after a restart.
-//! - Nothing keeps other clients from writing to the export: [`Sharing::Unfenced`](parext4_device::Sharing::Unfenced).
+//! - The server does not keep other clients from writing to the export: [`Sharing::Unfenced`](parext4_device::Sharing::Unfenced). A
+//!   [`WriteGuard`](parext4_device::WriteGuard) keeps this client from writing (`guard`), up to the system call that sends
+//!   the bytes.
 //!
 //! # Hostile servers
 //! Whatever a server sends, the client does not panic, uses a bounded amount of memory, and ends by its timeouts: 10 seconds for
@@ -41,6 +43,7 @@ mod connection;
 mod device;
 mod error;
 mod export;
+mod guard;
 mod in_flight;
 mod incoming;
 mod mailbox;

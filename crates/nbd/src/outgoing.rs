@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use crate::command::Payload;
-use crate::protocol::RequestHead;
+use crate::protocol::{RequestHead, command};
 
 /// Largest number of buffers of one call.
 const MAX_PARTS: usize = 256;
@@ -42,6 +42,12 @@ impl Outgoing {
     /// Returns whether a request with this cookie is not wholly sent.
     pub(crate) fn has(&self, cookie: u64) -> bool {
         self.messages.iter().any(|message| message.head.cookie.get() == cookie)
+    }
+
+    /// Returns whether a request is not wholly sent that changes the export, or makes changes durable.
+    pub(crate) fn has_changes(&self) -> bool {
+        let mut kinds = self.messages.iter().map(|message| message.head.kind.get());
+        kinds.any(|kind| !matches!(kind, command::READ | command::DISCONNECT))
     }
 
     /// Forgets all requests.

@@ -2,9 +2,10 @@
 //!
 //! 1. All old connections are closed. Their commands without an answer are collected.
 //! 2. New connections are made, with growing pauses between attempts. The export must be the same.
-//! 3. The [retained](crate::retained) writes are sent, and the server must answer all of them. Nothing else is sent meanwhile, so
+//! 3. The [guard](crate::guard) is asked whether this machine still owns the volume. If not, the client gives up.
+//! 4. The [retained](crate::retained) writes are sent, and the server must answer all of them. Nothing else is sent meanwhile, so
 //!    they precede every write that overlaps them and is newer.
-//! 4. The collected commands are sent again, then the commands that have come meanwhile.
+//! 5. The collected commands are sent again, then the commands that have come meanwhile.
 //!
 //! When the time of the URL's option `reconnect` is over, all commands fail, and so do all later ones. The time counts from the
 //! first loss that met the oldest command. So a server that accepts connections and answers nothing does not hold it for ever.
@@ -16,10 +17,13 @@ use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::command::{Action, Command, Inbox, Payload, Write};
+use parext4_device::BufferPool;
+
+use crate::command::{Action, Command, Inbox, Payload, Target, Write};
 use crate::connect::{CONNECT_TIME, connect};
 use crate::connection::Connection;
 use crate::error;
+use crate::guard::Guard;
 use crate::retained::Retained;
 use crate::session::{Loss, Session, State};
 use crate::url::NbdUrl;
@@ -45,13 +49,14 @@ enum Failure {
 /// The errors of the negotiation; the message names the URL.
 pub(crate) fn open(url: &NbdUrl) -> io::Result<Arc<Session>> {
     let retained = Arc::new(Retained::new(url.retain));
-    let made = connect(url, &retained, Instant::now() + CONNECT_TIME);
+    let guard = Arc::new(Guard::default());
+    let made = connect(url, (&retained, &guard), Instant::now() + CONNECT_TIME);
     let made = made.map_err(|error| io::Error::new(error.kind(), format!("{url}: {error}")))?;
     let (sender, losses) = channel();
     // The thread ends when the session is dropped, and with it the sender.
     let thread = std::thread::Builder::new().name("nbd-recover".into());
     thread.spawn(move || losses.into_iter().for_each(run))?;
-    Ok(Session::new(url, retained, made, sender))
+    Ok(Session::new(url, (retained, guard), made, sender))
 }
 
 /// Restores the connections of a session, or gives up.
@@ -94,15 +99,43 @@ fn attempt(session: &Session, deadline: Instant) -> Result<Vec<Arc<Connection>>,
     let soon = Instant::now() + Duration::from_secs(1);
     let until = deadline.max(soon).min(Instant::now() + CONNECT_TIME);
     let (connections, export) =
-        connect(&session.url, &session.retained, until).map_err(Failure::Transient)?;
+        connect(&session.url, (&session.retained, &session.guard), until).map_err(Failure::Transient)?;
     session.export.check_same(&export).map_err(Failure::Final)?;
-    match send_retained(session, &connections[0]) {
+    match ask_guard(session, &connections[0]).and_then(|()| send_retained(session, &connections[0])) {
         Ok(()) => Ok(connections),
         Err(failure) => {
             connections.iter().for_each(|connection| drop(connection.close()));
             Err(failure)
         }
     }
+}
+
+/// Asks the guard whether this machine still owns the volume.
+fn ask_guard(session: &Session, connection: &Connection) -> Result<(), Failure> {
+    let asked = session.guard.may_resend(&mut |offset, bytes| read(connection, offset, bytes));
+    asked.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::Final(error),
+        _ => Failure::Transient(error),
+    })
+}
+
+/// Reads at most one block from the export, on a connection that no other thread uses yet.
+fn read(connection: &Connection, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    let inbox = Inbox::new()?;
+    let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    let target = Target::Part(BufferPool::global().take(bytes.len()));
+    let command = Command::new(Action::Read(target), (offset, len), &inbox, (0, 0));
+    if !connection.send(vec![command]).is_empty() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    connection.receive(&inbox, true)?;
+    for mut command in inbox.take() {
+        std::mem::replace(&mut command.result, Ok(()))?;
+        if let Action::Read(target) = &mut command.action {
+            bytes.copy_from_slice(target.range(0, bytes.len()));
+        }
+    }
+    Ok(())
 }
 
 /// Sends all retained writes and blocks until the server has answered them. They stay retained.

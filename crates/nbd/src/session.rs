@@ -21,6 +21,7 @@ use crate::command::{Command, Inbox};
 use crate::connection::Connection;
 use crate::error;
 use crate::export::Export;
+use crate::guard::Guard;
 use crate::retained::Retained;
 use crate::url::NbdUrl;
 
@@ -30,6 +31,7 @@ pub(crate) struct Session {
     pub(crate) url: NbdUrl,
     pub(crate) export: Export,
     pub(crate) retained: Arc<Retained>,
+    pub(crate) guard: Arc<Guard>,
     pub(crate) state: RwLock<State>,
     /// Whether the device was closed.
     pub(crate) closed: AtomicBool,
@@ -61,7 +63,7 @@ pub(crate) enum State {
 impl Session {
     pub(crate) fn new(
         url: &NbdUrl,
-        retained: Arc<Retained>,
+        (retained, guard): (Arc<Retained>, Arc<Guard>),
         (connections, export): (Vec<Arc<Connection>>, Export),
         recover: Sender<Loss>,
     ) -> Arc<Self> {
@@ -69,6 +71,7 @@ impl Session {
             url: url.clone(),
             export,
             retained,
+            guard,
             state: RwLock::new(State::Live(connections)),
             closed: AtomicBool::new(false),
             recover: Mutex::new(recover),

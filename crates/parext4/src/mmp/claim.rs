@@ -41,6 +41,8 @@ pub(super) fn claim(device: &dyn Device, place: &Place, options: &MmpOptions) ->
     }
     let mine = place.mine(options);
     place.write(device, &mine)?;
+    // A server that restarts must not show the block of before.
+    device.flush().map_err(|e| Error::device("flushing the device", e))?;
     check(unchanged(device, place, &mine, wait, options)?, place)?;
     Ok(mine)
 }

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::fault::{Fault, guarded};
 use crate::health::Health;
 use crate::sleep_timer::SleepTimer;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 /// The end of a lease that does not end.
@@ -35,6 +35,8 @@ pub(super) struct Lease {
     place: Place,
     options: MmpOptions,
     fenced: bool,
+    /// Whether the volume was closed. The device may then be used for something else.
+    closed: AtomicBool,
     /// End of the lease on the clock of [`now`], in nanoseconds.
     until: AtomicU64,
     state: Mutex<State>,
@@ -106,6 +108,7 @@ impl Lease {
             place: place.clone(),
             options: options.clone(),
             fenced: device.sharing() == Sharing::Fenced,
+            closed: AtomicBool::new(false),
             until: AtomicU64::new(NEVER),
             state: Mutex::new(Rank::Leaf, state),
             changed: Condvar::default(),
@@ -296,8 +299,9 @@ impl Lease {
     /// Refuses all writes from now on, because the volume is closed.
     pub(super) fn close(&self) {
         self.retire("the volume is closed");
-        let _state = self.state.lock();
+        let state = self.state.lock();
         self.until.store(0, Ordering::Relaxed);
+        self.closed.store(state.lost.is_none(), Ordering::Relaxed);
     }
 
     fn extend(&self, began: Duration, seconds: u16) {
@@ -319,12 +323,12 @@ impl Lease {
 
 impl WriteGuard for Lease {
     fn may_write(&self) -> bool {
-        self.is_valid()
+        self.is_valid() || self.closed.load(Ordering::Relaxed)
     }
 
     fn may_resend(&self, read: &mut ReadNow<'_>) -> io::Result<()> {
         // Until the claim is complete, the waits of the claim protect the volume.
-        if self.until.load(Ordering::Relaxed) == NEVER {
+        if self.until.load(Ordering::Relaxed) == NEVER || self.closed.load(Ordering::Relaxed) {
             return Ok(());
         }
         let began = now();

@@ -100,6 +100,8 @@ enum Command {
     },
     /// Volumes on servers of network block devices, which delay, fail, are killed and come back
     Network(network::Args),
+    /// A volume on Ceph RBD and on NBD taken over from an owner that is stopped, and then continued
+    SplitBrain(Length),
     /// The stress test under ThreadSanitizer
     Tsan(Length),
     /// The tests of the device queues under AddressSanitizer
@@ -167,6 +169,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Network(args) => {
             return Ok(steps::alone("network", |report| network::run_some(&args, report)));
         }
+        Command::SplitBrain(length) => ("split-brain", length),
         Command::Tsan(length) => ("tsan", length),
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::campaign::{dirty, kill, mkfs, network, programs, tree};
+use crate::campaign::{dirty, kill, mkfs, network, programs, split_brain, tree};
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::scope::Scope;
@@ -76,6 +76,12 @@ pub const STEPS: &[Step] = &[
         about: "real programs on a mount, some with the server killed under them",
         mounts: false,
         run: programs::run,
+    },
+    Step {
+        name: "split-brain",
+        about: "a volume on Ceph RBD and on NBD taken over from an owner that is stopped, and then continued",
+        mounts: false,
+        run: split_brain::run,
     },
     Step { name: "tsan", about: "the stress tests under ThreadSanitizer", mounts: false, run: tsan::run },
     Step {

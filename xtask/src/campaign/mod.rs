@@ -8,4 +8,5 @@ pub mod mkfs;
 pub mod mount;
 pub mod network;
 pub mod programs;
+pub mod split_brain;
 pub mod tree;

@@ -1,0 +1,112 @@
+//! The devices that machines contend for.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ceph_cluster::Cluster;
+
+/// Bytes of a device.
+const SIZE: u64 = 128 << 20;
+
+/// A device that two machines reach.
+pub trait Storage {
+    fn url(&self) -> String;
+
+    /// Returns words of the message of an owner that has lost the volume.
+    fn reason(&self) -> &'static str;
+
+    /// Copies the contents to a file.
+    fn copy_to(&self, file: &Path) -> Result<()>;
+}
+
+/// An RBD image, removed when dropped.
+pub struct RbdImage<'a> {
+    cluster: &'a Cluster,
+    name: String,
+}
+
+impl<'a> RbdImage<'a> {
+    /// Names an image, which `parext4 mkfs` makes.
+    pub fn new(cluster: &'a Cluster, number: u32) -> Result<Self> {
+        Ok(Self { cluster, name: format!("disk{number}") })
+    }
+}
+
+impl Storage for RbdImage<'_> {
+    fn url(&self) -> String {
+        self.cluster.url(&self.name)
+    }
+
+    fn reason(&self) -> &'static str {
+        "fenced: another client took over the image"
+    }
+
+    fn copy_to(&self, file: &Path) -> Result<()> {
+        self.cluster.rbd(&["export".as_ref(), self.name.as_ref(), file.as_os_str()]).map(drop)
+    }
+}
+
+impl Drop for RbdImage<'_> {
+    fn drop(&mut self) {
+        // An image that a failed round has left open stays until the cluster ends.
+        let _ = self.cluster.rbd(&["rm", &self.name]);
+    }
+}
+
+/// A file that nbdkit serves; both end when this is dropped.
+pub struct NbdExport {
+    image: PathBuf,
+    socket: PathBuf,
+    server: Child,
+}
+
+impl NbdExport {
+    /// Returns true if nbdkit is not installed.
+    pub fn is_missing() -> bool {
+        Command::new("nbdkit").arg("--version").stdout(Stdio::null()).status().is_err()
+    }
+
+    /// Serves a file of zeros at `image`.
+    pub fn new(image: &Path) -> Result<Self> {
+        std::fs::File::create(image)?.set_len(SIZE)?;
+        let socket = image.with_extension("socket");
+        let mut command = Command::new("nbdkit");
+        command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(&socket).arg("file").arg(image);
+        let server = command.stdin(Stdio::null()).spawn().context("starting nbdkit")?;
+        let export = Self { image: image.to_owned(), socket, server };
+        for _ in 0..500 {
+            if export.socket.exists() {
+                return Ok(export);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        ensure!(export.socket.exists(), "nbdkit does not listen");
+        Ok(export)
+    }
+}
+
+impl Storage for NbdExport {
+    fn url(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    fn reason(&self) -> &'static str {
+        "another machine"
+    }
+
+    fn copy_to(&self, file: &Path) -> Result<()> {
+        std::fs::copy(&self.image, file).map(drop).context("copying the image")
+    }
+}
+
+impl Drop for NbdExport {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = std::fs::remove_file(&self.image);
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}

@@ -1,7 +1,8 @@
 //! One owner: the exclusive lock, takeover, and the fence.
 
 use std::io::ErrorKind;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use parext4::device::Sharing;
 use parext4::device::{AlignedBuf, Op, Request, Segment, open_queue};
@@ -41,6 +42,31 @@ fn a_queue_keeps_the_lock() {
     cluster.open("queued").unwrap();
 }
 
+/// A client of librbd that writes to an image, in another process. Killed when dropped.
+struct Client(Child);
+
+impl Client {
+    fn start(cluster: &Cluster, image: &str) -> Self {
+        let mut bench = Command::new("rbd");
+        bench.arg("--conf").arg(cluster.conf()).args([
+            "bench",
+            image,
+            "--io-type",
+            "write",
+            "--io-total",
+            "1T",
+        ]);
+        Self(bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Writes blocks of `byte` all over the device, eight at a time, until one fails. Returns its error.
 fn write_until_error(device: &Arc<dyn Device>, byte: u8) -> io::Error {
     let mut queue = open_queue(device, 8);
@@ -72,7 +98,7 @@ fn no_write_of_a_fenced_owner_lands_after_the_takeover() {
         let name = owner.lock_owner().unwrap().unwrap().name;
         let old = Arc::clone(&owner);
         let writer = std::thread::spawn(move || write_until_error(&old, 0xee));
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         let takeover = DeviceOptions::new().takeover(true);
         let wrong = takeover.clone().takeover_from("client.0 at nowhere".to_owned());
         let refused = open_device(cluster.tenant("fenced"), &wrong).unwrap_err();
@@ -106,10 +132,14 @@ fn a_living_client_of_librbd_does_not_get_the_lock() {
     let Some(cluster) = running() else { return };
     let device = cluster.create("asked", SIZE);
     let name = device.lock_owner().unwrap().unwrap().name;
-    let words = "bench asked --io-type write --io-size 4096 --io-total 4096";
-    cluster.rbd(&words.split(' ').collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(device.lock_owner().unwrap().unwrap().name, name);
-    write(&*device, 0, &[1; BLOCK]).unwrap();
+    // The client asks for the lock before its first write, which takes it less than a second, and then fails or asks again.
+    let client = Client::start(&cluster, "asked");
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(device.lock_owner().unwrap().unwrap().name, name);
+        write(&*device, 0, &[1; BLOCK]).unwrap();
+    }
+    drop(client);
     device.flush().unwrap();
 }
 
@@ -118,17 +148,14 @@ fn the_lock_of_a_dead_client_is_broken_and_the_client_fenced() {
     let Some(cluster) = running() else { return };
     drop(cluster.create("dead", SIZE));
     let reader = cluster.reader("dead");
-    let mut bench = Command::new("rbd");
-    bench.arg("--conf").arg(cluster.conf()).args(["bench", "dead", "--io-type", "write", "--io-total", "1T"]);
-    let mut client = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let client = Client::start(&cluster, "dead");
     assert!(until(|| reader.lock_owner().unwrap().is_some()), "the client never locked the image");
     let owner = reader.lock_owner().unwrap().unwrap();
     // librbd would hand the lock over. It must not be asked.
     let error = cluster.open("dead").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ResourceBusy);
     assert_eq!(reader.lock_owner().unwrap(), Some(owner.clone()));
-    client.kill().unwrap();
-    client.wait().unwrap();
+    drop(client);
     assert!(until(|| !reader.lock_owner().unwrap().unwrap().alive), "the client counts as alive");
     let device = cluster.open("dead").unwrap();
     assert_ne!(device.lock_owner().unwrap().unwrap().name, owner.name);

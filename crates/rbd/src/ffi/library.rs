@@ -156,6 +156,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_missing_library_is_reported_with_the_package_to_install() {
+        let error = open(c"libnone.so.9").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        let start =
+            "cannot load libnone.so.9: install Ceph's client library (Debian: apt-get install librbd1)";
+        assert!(error.to_string().starts_with(start), "{error}");
+    }
+
+    #[test]
     fn the_structures_have_the_sizes_of_librbd() {
         assert_eq!((size_of::<ImageInfo>(), size_of::<Watcher>()), (160, 24));
     }

@@ -27,7 +27,9 @@ pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
     log.finish()?;
     report.add(passed, failed);
     failures.iter().for_each(|test| report.note_failure(name, test));
-    if !status.success() && failed == 0 {
+    if passed + failed == 0 {
+        report.fail(name, &format!("`{line}` ran no test: {status}"));
+    } else if !status.success() && failed == 0 {
         report.fail(name, &format!("`{line}`: {status}"));
     }
     Ok(())

@@ -4,24 +4,30 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::served::Served;
 use crate::tool;
 
 /// A temporary directory with an image.
 pub struct ScratchImage {
+    // Ended before the directory is removed.
+    served: Option<Served>,
     dir: tempfile::TempDir,
 }
 
 impl ScratchImage {
     /// Makes the directory without an image.
     pub fn empty() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { served: None, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Makes an image with an empty volume by `parext4 mkfs`.
+    /// Makes an image with an empty volume by `parext4 mkfs`, on the server that the environment names.
     pub fn new(mkfs_options: &[&str]) -> Self {
-        let scratch = Self::empty();
-        let image = text(&scratch.image());
-        let mut arguments = vec!["mkfs", &image, "--size", "64M"];
+        let mut scratch = Self::empty();
+        scratch.served = Served::new(&scratch.image(), 64 << 20);
+        let image = scratch.name();
+        let mut arguments = vec!["mkfs", &image];
+        // Multi-mount protection makes each open wait.
+        arguments.extend(if scratch.served.is_some() { ["-O", "^mmp"] } else { ["--size", "64M"] });
         arguments.extend(mkfs_options);
         scratch.ok(&arguments);
         scratch
@@ -35,6 +41,11 @@ impl ScratchImage {
     /// Returns the path of the image.
     pub fn image(&self) -> PathBuf {
         self.path("test.img")
+    }
+
+    /// Returns the name of the image for commands: its path, or the URL of its server.
+    pub fn name(&self) -> String {
+        self.served.as_ref().map_or_else(|| text(&self.image()), Served::url)
     }
 
     /// Returns `IMAGE:` followed by a path in the image.
@@ -62,6 +73,9 @@ impl ScratchImage {
 
     /// Asserts that e2fsck finds no error in the image.
     pub fn fsck(&self) {
+        if let Some(served) = &self.served {
+            served.fetch(&self.image());
+        }
         let Some(output) = tool(Command::new("/usr/sbin/e2fsck").args(["-f", "-n"]).arg(self.image())) else {
             return;
         };

@@ -58,7 +58,7 @@ impl FuseMount {
 
     /// Returns the arguments of the command that mounts the image.
     pub fn mount_command(&self, options: &str) -> Vec<String> {
-        ["mount", "-o", options, &text(&self.scratch.image()), &text(&self.dir)].map(str::to_owned).to_vec()
+        ["mount", "-o", options, &self.scratch.name(), &text(&self.dir)].map(str::to_owned).to_vec()
     }
 
     /// Mounts the image.

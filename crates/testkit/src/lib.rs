@@ -10,6 +10,7 @@
 //! | [`device_contract`] | the contracts of devices and queues, as checks of any device |
 //! | [`ceph`] | a Ceph cluster on this machine |
 //! | [`nbd`] | NBD servers: one whose answers a test chooses, and real ones that can be killed |
+//! | [`served`] | images of tests on a network block device |
 //! | [`command`] | the command `parext4` on an image |
 //! | `fuse_mount`, `kernel_mount` (feature `mount`) | images mounted by `parext4 mount`, and by the kernel |
 //! | [`file_op`], [`file_model`] | random operations on one file, and its expected contents |
@@ -39,6 +40,7 @@ pub mod nbd;
 pub mod poll;
 pub mod rng;
 pub mod sector;
+pub mod served;
 pub mod settings;
 pub mod slowest;
 pub mod tool;

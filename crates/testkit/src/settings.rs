@@ -27,6 +27,11 @@ pub fn kill_rounds() -> u64 {
     number("PAREXT4_KILL_ROUNDS").unwrap_or(6)
 }
 
+/// Returns the server that images of tests are on, if they are not in files: `PAREXT4_TEST_SERVER`.
+pub fn server() -> Option<String> {
+    std::env::var("PAREXT4_TEST_SERVER").ok()
+}
+
 /// Returns the duration of each test of mixed handles on a mount: `PAREXT4_MIXED_SECONDS`.
 pub fn mixed_seconds() -> Duration {
     Duration::from_secs_f64(number("PAREXT4_MIXED_SECONDS").unwrap_or(2.0))

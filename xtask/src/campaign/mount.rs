@@ -23,7 +23,7 @@ pub fn mixed(seconds: u64, only: &str, report: &mut Report) -> Result<()> {
 
 /// The server killed under load, `rounds` times.
 pub fn kill(rounds: u64, report: &mut Report) -> Result<()> {
-    run("mount", "what_was_synced", ("PAREXT4_KILL_ROUNDS", rounds), report)
+    run("mount", "synced_data_survives", ("PAREXT4_KILL_ROUNDS", rounds), report)
 }
 
 /// Runs the tests of a target whose names contain `only`, with a number in the environment.

@@ -162,7 +162,7 @@ fn check(dir: &Path, synced: &Synced) {
 fn recover(fuse: &FuseMount, round: u64) {
     let image = text(&fuse.scratch().image());
     match round % 3 {
-        0 => drop(fuse.scratch().ok(&["recover", &image])),
+        0 => drop(fuse.scratch().ok(&["recover", &fuse.scratch().name()])),
         // The next mount replays the journal.
         1 => return,
         _ => {

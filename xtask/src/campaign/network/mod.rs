@@ -4,6 +4,7 @@ mod block;
 mod gone;
 mod kills;
 mod load;
+mod programs;
 mod refused;
 mod restarts;
 mod server;
@@ -40,6 +41,8 @@ pub struct Args {
 enum Part {
     /// Trees copied in and out, against the kernel
     Trees,
+    /// Programs on a mount: random operations, fio, stress-ng, PostgreSQL
+    Programs,
     /// parext4 killed under load
     Kills,
     /// The storage's server killed and restarted under load
@@ -66,7 +69,7 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
 
 /// Runs the parts that `args` chooses.
 pub fn run_some(args: &Args, report: &mut Report) -> Result<()> {
-    let missing = debian::install(debian::NBD);
+    let missing = debian::install(&[debian::NBD, debian::CEPH].concat());
     if !missing.is_empty() {
         report.skip("network", &format!("programs are missing: {}", missing.join(" ")));
         return Ok(());
@@ -88,11 +91,17 @@ impl Campaign<'_> {
     fn run(&self, part: Part, report: &mut Report) -> Result<()> {
         match part {
             Part::Trees => trees::run(self, report),
+            Part::Programs => programs::run(self, report),
             Part::Kills => kills::run(self, report),
             Part::Restarts => restarts::run(self, report),
             Part::Gone => gone::run(self, report),
             Part::Refused => refused::run(self, report),
         }
+    }
+
+    /// Returns true if the server `server` is chosen.
+    fn wants(&self, server: &str) -> bool {
+        server.starts_with(&self.args.server)
     }
 
     /// Makes a volume on the image of a server. Only in the long form it has multi-mount protection, with which the first open
@@ -111,7 +120,7 @@ impl Campaign<'_> {
         report: &mut Report,
         case: impl FnOnce() -> Result<()>,
     ) {
-        if !server.starts_with(&self.args.server) {
+        if !self.wants(server) {
             return;
         }
         let part = part.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -10,6 +10,7 @@ use fastrand::Rng;
 use super::load::Load;
 use super::server::kinds::{self, Kind};
 use super::server::nbd::NbdServer;
+use super::server::rbd::{self, RbdServer};
 use super::server::{Process, Server};
 use super::{Campaign, Part, trees};
 use crate::command::cmd;
@@ -36,9 +37,13 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
     for kind in SERVERS {
         campaign.case(Part::Restarts, kind.name, " under load", report, || {
             let mut server = NbdServer::new(campaign.bed, kind, SIZE, campaign.seed)?;
-            under_load(campaign, &mut server)
+            under_load(campaign, &mut server, campaign.scope.pick(3, 10))
         });
     }
+    campaign.case(Part::Restarts, rbd::FILE, " under load", report, || {
+        let mut server = RbdServer::new(campaign.bed, rbd::FILE, SIZE)?;
+        under_load(campaign, &mut server, campaign.scope.pick(1, 10))
+    });
     Ok(())
 }
 
@@ -63,13 +68,12 @@ fn loses_writes(bed: &TestBed, server: &mut NbdServer) -> Result<()> {
     Ok(())
 }
 
-fn under_load(campaign: &Campaign<'_>, server: &mut dyn Server) -> Result<()> {
+fn under_load(campaign: &Campaign<'_>, server: &mut dyn Server, kills: u32) -> Result<()> {
     let (bed, mut rng) = (campaign.bed, Rng::with_seed(campaign.seed));
     campaign.mkfs(server)?;
     for cache in campaign.scope.pick(&["writeback"][..], &["kernel", "writeback", "direct"]) {
         let options = format!("cache={cache}");
-        restart_often(bed, server, &options, campaign.scope.pick(3, 10), &mut rng)
-            .context(options.clone())?;
+        restart_often(bed, server, &options, kills, &mut rng).context(options.clone())?;
         // Both at once: what a sync has covered must be on the storage, not in the client.
         kill_both(bed, server, &options, &mut rng).with_context(|| format!("{options}, both killed"))?;
     }
@@ -116,6 +120,7 @@ fn kill_both(bed: &TestBed, server: &mut dyn Server, options: &str, rng: &mut Rn
     })?;
     mounted.kill()?;
     server.start()?;
+    server.release()?;
     let mounted = new_mount(bed, &url, options)?;
     load.check(mounted.dir(), false).context("on the next mount")?;
     mounted.unmount()?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::server::Server;
 use super::server::kinds::{self, Kind};
 use super::server::nbd::NbdServer;
+use super::server::rbd::{self, RbdServer};
 use super::{Campaign, Part};
 use crate::image;
 use crate::kernel_mount::Mount;
@@ -43,6 +44,11 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
             copy(campaign.bed, &server, &source, &wanted)
         });
     }
+    campaign.case(Part::Trees, rbd::MEMORY, "", report, || {
+        let server = RbdServer::new(campaign.bed, rbd::MEMORY, size)?;
+        campaign.bed.parext4("mkfs").arg(server.url("")).run()?;
+        copy(campaign.bed, &server, &source, &wanted)
+    });
     remove(&source)
 }
 

@@ -104,6 +104,22 @@ const PROGRAMS: &[Program] = &[
         check: None,
     },
     Program {
+        name: "fio, one file",
+        needs: &[tool("fio", "fio")],
+        size: "256M",
+        is_cheap: false,
+        script: include_str!("fio-one-file.sh"),
+        check: None,
+    },
+    Program {
+        name: "stress-ng",
+        needs: &[tool("stress-ng", "stress-ng")],
+        size: "1G",
+        is_cheap: false,
+        script: include_str!("stress-ng.sh"),
+        check: None,
+    },
+    Program {
         name: "qemu-img",
         needs: &[tool("qemu-img", "qemu-utils")],
         size: "1G",
@@ -153,17 +169,32 @@ pub fn run_some(scope: Scope, only: &[String], report: &mut Report) -> Result<()
         }
         for options in ["cache=kernel", "cache=writeback", "cache=direct"] {
             report.case(&format!("{}, {options}", program.name), || {
-                let run = Run::new(&bed, program, options)?;
-                let result = match program.check {
-                    None => run.undisturbed(),
-                    Some(check) => run.killed(check, scope.pick(1, 15)),
-                };
-                result.and_then(|()| image::check(&run.image).context("afterwards"))?;
-                remove(&run.image)
+                let image = bed.path("image");
+                remove(&image)?;
+                bed.parext4("mkfs").arg(&image).arg("--size").arg(program.size).run()?;
+                Run::new(&bed, program, options, &image)?.run(scope.pick(1, 15), &|| Ok(()))?;
+                image::check(&image).context("afterwards")?;
+                remove(&image)
             });
         }
     }
     Ok(())
+}
+
+/// Runs the program `name` on a mount of the volume `image`, which has space for it. If the program is one that is killed, that
+/// is after `seconds`, and `release` then makes the storage forget the killed server.
+pub fn run_on(
+    bed: &TestBed,
+    name: &str,
+    options: &str,
+    image: &Path,
+    seconds: u64,
+    release: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    let program = PROGRAMS.iter().find(|program| program.name == name).context("no such program")?;
+    let missing = debian::install(program.needs);
+    ensure!(missing.is_empty(), "programs are missing: {}", missing.join(" "));
+    Run::new(bed, program, options, image)?.run(seconds, release)
 }
 
 /// One run of a program on a mount.
@@ -177,17 +208,21 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(bed: &'a TestBed, program: &'a Program, options: &str) -> Result<Self> {
-        let image = bed.path("image");
-        remove(&image)?;
-        bed.parext4("mkfs").arg(&image).arg("--size").arg(program.size).run()?;
+    fn new(bed: &'a TestBed, program: &'a Program, options: &str, image: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         for name in ["mount", "out"] {
             std::fs::create_dir(dir.path().join(name))?;
         }
         let allow_other = if debian::is_root() { "allow_other," } else { "" };
-        Ok(Self { bed, program, options: format!("{allow_other}{options}"), image, dir })
+        Ok(Self { bed, program, options: format!("{allow_other}{options}"), image: image.into(), dir })
+    }
+
+    fn run(&self, seconds: u64, release: &dyn Fn() -> Result<()>) -> Result<()> {
+        match self.program.check {
+            None => self.undisturbed(),
+            Some(check) => self.killed(check, seconds, release),
+        }
     }
 
     fn mount(&self) -> Result<Mounted<'a>> {
@@ -209,7 +244,7 @@ impl<'a> Run<'a> {
     }
 
     /// Kills the server, and then the program, `seconds` after the program has reported that it is ready.
-    fn killed(&self, check: &str, seconds: u64) -> Result<()> {
+    fn killed(&self, check: &str, seconds: u64, release: &dyn Fn() -> Result<()>) -> Result<()> {
         let mounted = self.mount()?;
         let mut script = self.start(self.program.script)?;
         while !self.path("out/ready").exists() {
@@ -219,6 +254,7 @@ impl<'a> Run<'a> {
         thread::sleep(Duration::from_secs(seconds));
         ensure!(script.is_running()?, "the load has ended: {}", script.output_end()?);
         kill(mounted, script)?;
+        release()?;
         let mounted = self.mount().context("after the kill")?;
         self.start(check)?.succeed().context("after the kill")?;
         mounted.unmount()

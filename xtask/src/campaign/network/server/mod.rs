@@ -4,6 +4,7 @@ mod certificates;
 pub mod kinds;
 pub mod nbd;
 mod proxy;
+pub mod rbd;
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -27,6 +28,11 @@ pub trait Server {
 
     /// Returns a file with the bytes of the image. No client may have the image open.
     fn bytes(&self) -> Result<PathBuf>;
+
+    /// Makes the storage forget a client that was killed.
+    fn release(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A process that is killed when dropped.

@@ -22,8 +22,17 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Returns true if the volume is damaged.
 fn needs_check(error: &Error) -> bool {
-    matches!(error, Error::Corrupt { .. } | Error::Stopped { .. })
+    match error {
+        Error::Corrupt { .. } => true,
+        // A volume that another machine has taken over is not damaged.
+        Error::Stopped(why) => !TAKEN_OVER.iter().any(|words| why.contains(words)),
+        _ => false,
+    }
 }
+
+/// Words of the reasons why a volume stops whose machine no longer owns it.
+const TAKEN_OVER: [&str; 3] =
+    ["another client took over", "lost the exclusive lock", "taken the volume over"];
 
 /// Rewrites what the standard library says of an error of the system, `No such file or directory (os error 2)`, in lower
 /// case and without the number.
@@ -54,5 +63,7 @@ mod tests {
     fn damage_comes_with_advice() {
         let stopped = Err::<(), _>(Error::Stopped("a reason".into())).context("a.img:/f");
         assert!(describe(&stopped.unwrap_err()).ends_with("a reason; run e2fsck on the image"));
+        let taken = Error::Stopped("fenced: another client took over the image".into());
+        assert!(describe(&taken.into()).ends_with("another client took over the image"));
     }
 }

@@ -75,6 +75,12 @@ impl Cmd {
         self
     }
 
+    /// Removes an environment variable.
+    pub fn env_remove(mut self, key: impl AsRef<OsStr>) -> Self {
+        self.command.env_remove(key);
+        self
+    }
+
     /// Sets the folder to run in.
     pub fn dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);

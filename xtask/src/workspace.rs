@@ -22,7 +22,12 @@ pub fn target() -> PathBuf {
 
 /// A `cargo` command at the root, with `words` as arguments.
 pub fn cargo(words: &str) -> Cmd {
-    cmd(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).dir(root()).args(words)
+    let cargo = cmd(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).dir(root()).args(words);
+    // `cargo run` has set these for xtask. Build scripts that read them would run again each time.
+    let is_of_xtask =
+        |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name.to_str().is_some_and(is_of_xtask)).fold(cargo, Cmd::env_remove)
 }
 
 /// The largest size of the release binary, in bytes.

@@ -18,7 +18,7 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
         let server = Folder::new(bed)?;
         let source = Source::new(bed, &mut rng)?;
         let name = |image: &Path| server.url(image);
-        kill::killed(bed, &source, SETS[0], campaign.scope.pick(6, 100), &mut rng, &name)
+        kill::killed(bed, &source, SETS[0], campaign.scope.pick(4, 100), &mut rng, &name)
     });
     Ok(())
 }

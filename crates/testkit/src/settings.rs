@@ -32,6 +32,11 @@ pub fn server() -> Option<String> {
     std::env::var("PAREXT4_TEST_SERVER").ok()
 }
 
+/// Returns how often tests kill the NBD server of a volume: `PAREXT4_NBD_KILLS`.
+pub fn nbd_kills() -> u64 {
+    number("PAREXT4_NBD_KILLS").unwrap_or(6)
+}
+
 /// Returns the duration of each test of mixed handles on a mount: `PAREXT4_MIXED_SECONDS`.
 pub fn mixed_seconds() -> Duration {
     Duration::from_secs_f64(number("PAREXT4_MIXED_SECONDS").unwrap_or(2.0))

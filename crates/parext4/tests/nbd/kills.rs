@@ -1,0 +1,82 @@
+//! A random workload on names and files. After each kill of the server, the image is what a loss of power on both machines would
+//! leave, and must hold all that was synced.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use testkit::durability::DurabilityModel;
+use testkit::settings;
+use testkit::volume::assert_clean_file;
+use testkit::workload::{Workload, run};
+
+fn locked(model: &Mutex<DurabilityModel>) -> MutexGuard<'_, DurabilityModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs operations until `stop`.
+fn work(volume: &Volume, model: &Mutex<DurabilityModel>, seed: u64, stop: &AtomicBool) -> u64 {
+    let mut workload = Workload::new(seed);
+    let mut operations = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let operation = workload.next(locked(model).state());
+        locked(model).begin(&operation);
+        run(volume, &operation).unwrap_or_else(|error| panic!("seed {seed}: {operation:?}: {error}"));
+        locked(model).succeeded(&operation);
+        operations += 1;
+    }
+    operations
+}
+
+fn kill_often(name: &str, kind: Kind) {
+    let seed = settings::seed(name);
+    let Some(mut served) = Served::start(kind, seed) else { return };
+    let volume = served.volume(&untimed());
+    volume.remove_dir("/lost+found").ok();
+    let model = Mutex::new(DurabilityModel::new(4096));
+    let stop = AtomicBool::new(false);
+    let check = |model: &DurabilityModel, image: &Path, when: &str| {
+        let recovered = recover(image);
+        let names =
+            model.check(&recovered).unwrap_or_else(|why| panic!("{name}, seed {seed}, {when}: {why}"));
+        recovered.close().unwrap();
+        assert_clean_file(image, &format!("{name}, seed {seed}, {when}"));
+        names
+    };
+    let (operations, names) = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&volume, &model, seed, &stop));
+        let mut names = 0;
+        for kill in 0..settings::nbd_kills() {
+            let syncs = locked(&model).clone();
+            let image = served.kill();
+            // The image holds all that was synced before the kill, and any of the operations up to now.
+            let possible = locked(&model).with_syncs_of(&syncs);
+            names += check(&possible, &image, &format!("kill {kill}"));
+        }
+        stop.store(true, Ordering::Relaxed);
+        (worker.join().unwrap(), names)
+    });
+    eprintln!("{name}: {} kills, {operations} operations, {names} names found", settings::nbd_kills());
+    assert!(operations > 0 && names > 0, "the kills came too early to show anything");
+    volume.sync().unwrap();
+    locked(&model).all_durable();
+    let image = served.kill();
+    check(&locked(&model), &image, "after a sync");
+    volume.close().unwrap();
+    served.server.kill();
+    check(&locked(&model), &served.dir.path().join("image"), "after the close");
+}
+
+#[test]
+fn nbdkit_loses_its_cache() {
+    kill_often("nbdkit_loses_its_cache", Kind::Caching);
+}
+
+#[test]
+fn nbdkit_keeps_its_writes() {
+    kill_often("nbdkit_keeps_its_writes", Kind::File);
+}
+
+#[test]
+fn qemu_nbd_keeps_its_writes() {
+    kill_often("qemu_nbd_keeps_its_writes", Kind::Qemu);
+}

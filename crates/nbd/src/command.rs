@@ -7,6 +7,7 @@ use std::time::Instant;
 use parext4_device::{AlignedBuf, PooledBuf, Segment};
 use smallvec::SmallVec;
 
+use crate::buffer::Buffer;
 use crate::mailbox::Mailbox;
 use crate::protocol::command;
 
@@ -76,7 +77,7 @@ pub(crate) enum Payload {
     /// Memory of the caller, which must not be used after the caller has the request back.
     Segments(SmallVec<[Segment; 1]>),
     /// Part of a copy: the first byte and the number of bytes.
-    Copy(Arc<Vec<u8>>, usize, usize),
+    Copy(Arc<Buffer>, usize, usize),
     /// Zeros, which are not sent.
     Zeroes,
 }
@@ -97,9 +98,9 @@ impl Payload {
     pub(crate) fn copied(&self) -> Self {
         match self {
             Self::Segments(_) => {
-                let bytes = self.parts().concat();
-                let len = bytes.len();
-                Self::Copy(Arc::new(bytes), 0, len)
+                let parts = self.parts();
+                let len = parts.iter().map(|part| part.len()).sum();
+                Self::Copy(Arc::new(Buffer::copy(len, parts)), 0, len)
             }
             Self::Copy(..) | Self::Zeroes => self.clone(),
         }

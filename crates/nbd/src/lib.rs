@@ -36,6 +36,7 @@
 //! as a lost connection.
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod caller;
 mod command;
 mod connect;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parext4_device::Segment;
 use smallvec::SmallVec;
 
+use crate::buffer::Buffer;
 use crate::command::{Action, Payload, Write};
 use crate::export::Export;
 
@@ -44,16 +45,16 @@ pub(crate) fn sub_segments(segments: &[Segment], mut skip: usize, mut len: usize
 }
 
 /// Returns `len` bytes of the slices after the first `skip`.
-pub(crate) fn gather(bufs: &[IoSlice<'_>], mut skip: usize, mut len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    for buf in bufs {
+pub(crate) fn gather(bufs: &[IoSlice<'_>], mut skip: usize, len: usize) -> Buffer {
+    let mut left = len;
+    let parts = bufs.iter().map(|buf| {
         let from = skip.min(buf.len());
-        let take = len.min(buf.len() - from);
-        bytes.extend_from_slice(&buf[from..from + take]);
+        let take = left.min(buf.len() - from);
         skip -= from;
-        len -= take;
-    }
-    bytes
+        left -= take;
+        &buf[from..from + take]
+    });
+    Buffer::copy(len, parts)
 }
 
 fn is_long_zero(payload: &Payload) -> bool {
@@ -92,7 +93,7 @@ mod tests {
             for len in 0..=50 - skip {
                 let sub = Payload::Segments(sub_segments(&segments, skip, len)).parts().concat();
                 assert_eq!(sub, all[skip..skip + len]);
-                assert_eq!(gather(&slices, skip, len), all[skip..skip + len]);
+                assert_eq!(gather(&slices, skip, len)[..], all[skip..skip + len]);
             }
         }
     }
@@ -101,7 +102,7 @@ mod tests {
     fn long_zeros_are_found() {
         let payload = |bytes: Vec<u8>| {
             let len = bytes.len();
-            Payload::Copy(Arc::new(bytes), 0, len)
+            Payload::Copy(Arc::new(Buffer::copy(len, [&bytes[..]])), 0, len)
         };
         assert!(is_long_zero(&payload(vec![0; ZEROES_FROM])));
         assert!(!is_long_zero(&payload(vec![0; ZEROES_FROM - 1])));

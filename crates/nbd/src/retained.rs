@@ -173,9 +173,11 @@ fn memory(payload: &Payload) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Buffer;
 
     fn write(retained: &Retained, offset: u64, len: usize, byte: u8) {
-        retained.add(offset, len as u64, Payload::Copy(Arc::new(vec![byte; len]), 0, len));
+        let copy = Buffer::copy(len, [&vec![byte; len][..]]);
+        retained.add(offset, len as u64, Payload::Copy(Arc::new(copy), 0, len));
     }
 
     /// Returns the retained bytes as a map of all bytes below 100.

@@ -69,7 +69,11 @@ impl Log {
 
     /// Notes that the volume is open, after this time.
     pub(crate) fn has_taken_over(&mut self, after: Duration) {
-        info!("{}: taken over in {}: fenced, replayed and open", self.name.display(), Seconds(after));
+        info!(
+            "{}: taken over in {}: the journal is replayed and the volume open",
+            self.name.display(),
+            Seconds(after)
+        );
     }
 }
 

@@ -1,13 +1,13 @@
 //! A machine: a process that owns a volume or stands by for it, and writes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interrupt;
@@ -31,7 +31,7 @@ impl Node {
     pub fn start(program: &Path, name: &str, url: &str, standby: bool) -> Result<Self> {
         let mut command = Command::new(program);
         command.args([name, url]).args(standby.then_some("--standby"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().context("starting a node")?;
         let output = BufReader::new(process.stdout.take().context("no output")?);
         let (sender, lines) = channel();
@@ -45,9 +45,13 @@ impl Node {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             interrupt::check()?;
-            let Ok(line) = self.lines.recv_timeout(POLL) else {
-                ensure!(self.process.try_wait()?.is_none(), "node {} has ended: {:?}", self.name, self.said);
-                continue;
+            let line = match self.lines.recv_timeout(POLL) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => continue,
+                // The end of the output, not of the process: its last lines may be read after its end.
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("{}", self.story()?)
+                }
             };
             self.said.push(line.clone());
             if line.starts_with(start) {
@@ -55,6 +59,14 @@ impl Node {
             }
         }
         bail!("node {} does not say {start:?}: {:?}", self.name, self.said)
+    }
+
+    /// Returns the status of a machine that has ended, with all that it has printed.
+    fn story(&mut self) -> Result<String> {
+        let status = self.process.wait()?;
+        let mut errors = String::new();
+        self.process.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors)).transpose()?;
+        Ok(format!("node {} has ended: {status}, {:?}, {errors}", self.name, self.said))
     }
 
     /// Stops the process.

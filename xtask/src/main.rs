@@ -5,6 +5,7 @@
 mod asan;
 mod bench_check;
 mod bench_lock;
+mod bench_network;
 mod campaign;
 mod cargo_test;
 mod command;
@@ -110,6 +111,8 @@ enum Command {
     BenchCheck(bench_check::Args),
     /// Measure the cost of the range lock: `parext4 bench` beside a build whose lock locks nothing
     BenchLock(bench_lock::Args),
+    /// `parext4 bench` on network block devices beside fio's engines for them, on the same image
+    BenchNetwork(bench_network::Args),
 }
 
 #[derive(Args)]
@@ -174,6 +177,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Asan(length) => ("asan", length),
         Command::BenchCheck(args) => return bench_check::run(&args),
         Command::BenchLock(args) => return bench_lock::run(&args).map(|()| true),
+        Command::BenchNetwork(args) => return bench_network::run(&args).map(|()| true),
     };
     Ok(steps::one(name, length.scope()))
 }

@@ -1,8 +1,9 @@
 //! The stress tests under ThreadSanitizer, which only the nightly toolchain has.
 
+use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::cargo_test;
 use crate::nightly::{self, TARGET, nightly};
@@ -10,8 +11,9 @@ use crate::report::Report;
 use crate::scope::Scope;
 use crate::workspace;
 
-/// For the standard library as rustup ships it; each line says why.
-const SUPPRESSIONS: &str = "crates/parext4/tests/tsan.supp";
+/// For the standard library as rustup ships it, and for libraries in C++; each line says why.
+const STD: &str = "crates/parext4/tests/tsan-std.supp";
+const LIBRARIES: &str = "crates/parext4/tests/tsan-libraries.supp";
 
 /// Runs the stress tests under ThreadSanitizer.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
@@ -22,12 +24,14 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     };
     // ThreadSanitizer sees synchronisation inside the standard library only if that is instrumented too.
     let command = if Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.lock").exists() {
-        nightly("cargo test -Zbuild-std").env("RUSTFLAGS", "-Zsanitizer=thread")
+        nightly("cargo test -Zbuild-std")
+            .env("RUSTFLAGS", "-Zsanitizer=thread")
+            .env("TSAN_OPTIONS", suppressions(&[LIBRARIES])?)
     } else {
         println!("  component rust-src is missing: std's own synchronisation is suppressed, not seen");
         nightly("cargo test")
             .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
-            .env("TSAN_OPTIONS", suppressions()?)
+            .env("TSAN_OPTIONS", suppressions(&[STD, LIBRARIES])?)
     };
     let command = command
         .args("-p parext4 -p rangelock --test stress --target")
@@ -38,8 +42,14 @@ pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     cargo_test::run(command, "tsan", report)
 }
 
-fn suppressions() -> Result<String> {
-    let path = workspace::root().join(SUPPRESSIONS);
-    ensure!(path.exists(), "{} does not exist", path.display());
+/// Joins the files into the one that ThreadSanitizer reads.
+fn suppressions(files: &[&str]) -> Result<String> {
+    let read =
+        |file: &&str| fs::read_to_string(workspace::root().join(file)).with_context(|| (*file).to_owned());
+    let lines: Vec<String> = files.iter().map(read).collect::<Result<_>>()?;
+    let dir = workspace::target().join("tsan");
+    fs::create_dir_all(&dir)?;
+    let path = dir.join("suppressions");
+    fs::write(&path, lines.concat())?;
     Ok(format!("suppressions={}", path.display()))
 }

@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo test -p parext4 --profile stress --test stress`. `PAREXT4_STRESS_SECONDS` is the duration of each
 //! configuration; `PAREXT4_STRESS_SEED` repeats the choices of a run. ThreadSanitizer uses the suppressions in
-//! `tests/tsan.supp`.
+//! `tests/tsan-*.supp`.
 
 mod bursts;
 mod calls;

@@ -210,6 +210,8 @@ pub enum Fault {
     LeaseIgnored,
     /// H35: an owner that finds another number in its block continues.
     OtherOwnerIgnored,
+    /// H35: a machine that is slow to replace a clean block does not wait for machines that opened the volume meanwhile.
+    LateClaim,
     /// H35: an owner writes its block although the lease has ended since it read the block.
     LateUpdate,
     /// Pages are discarded while they are pinned, filled or written back.

@@ -11,7 +11,7 @@ use crate::body::Body;
 pub use crate::dirty_files::WriterLimit;
 use crate::error::{Error, Result};
 use crate::file::DirectFile;
-use crate::mmp::{MmpOptions, Protection};
+use crate::mmp::{MmpOptions, Protection, Silence};
 pub use crate::page_cache::{
     FilePages, Fill, NoFrame, PAGE, Page, PageCache, PageIndex, PageLookup, PageRange, WriteBack,
 };
@@ -67,9 +67,9 @@ impl OwnerModel {
     ///
     /// # Errors
     /// As [`Volume::open_device`].
-    pub fn claim(device: Arc<dyn Device>) -> Result<Self> {
+    pub fn claim(device: Arc<dyn Device>, silence: Silence) -> Result<Self> {
         let (superblock, _) = read_usable_superblock(&*device)?;
-        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new())?;
+        let claimed = Protection::claim(&device, &superblock, &MmpOptions::new().silence(silence))?;
         let (protection, device) = claimed.ok_or_else(|| Error::invalid("a volume without protection"))?;
         Ok(Self { protection, device })
     }

@@ -14,6 +14,9 @@ pub enum StandbyError {
     /// The volume cannot be opened, and waiting does not change that.
     #[error(transparent)]
     Volume(#[from] Error),
+    /// e2fsck has the volume, or was killed while it had it.
+    #[error("e2fsck is checking the volume; if it is not, \"tune2fs -f -E clear_mmp\" releases the volume")]
+    Checked,
     /// Nothing shows whether the volume has an owner.
     #[error(
         "the volume has no MMP and its device has no lock, so nothing shows when its owner is gone; make the volume with \
@@ -41,7 +44,7 @@ impl StandbyError {
             Self::Volume(error) => {
                 matches!(error, Error::Device { .. } | Error::Busy(_) | Error::Stopped(_))
             }
-            Self::Unwatchable => false,
+            Self::Checked | Self::Unwatchable => false,
         }
     }
 }

@@ -2,31 +2,34 @@
 
 use std::ffi::OsStr;
 
-use parext4::device::Sharing;
-use parext4::mmp::{self, MmpOptions};
+use parext4::mmp::{MmpOptions, Silence};
 use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
 
 use crate::error::StandbyError;
 use crate::probe::Probe;
-use crate::sight::Sight;
+use crate::sight::{Mmp, Sight};
 
 /// Takes the volume on the device that `name` stands for away from its owner, replays its journal and closes it, so that any
 /// machine can open it at once. Returns what the device showed before.
 ///
 /// 1. A device with a lock breaks the lock and fences the owner, which it does before the open returns. From then on it
-///    refuses every write of the owner, also writes in flight.
-/// 2. On a device without such a fence, the volume is seized by its MMP block, which takes as long as the block asks for.
-///    See [`mmp::seize`] for which owners that stops.
+///    refuses every write of the owner, also writes in flight. It fences only the owner that it showed at first.
+/// 2. On a device without such a fence, the volume is claimed by its MMP block, which takes as long as the block asks for.
+///    See [`Silence::Forced`] for which owners that stops.
 /// 3. The volume is opened, which replays the journal, and closed.
 ///
 /// # Errors
-/// The device cannot be opened, the owner cannot be stopped, or the volume cannot be opened.
+/// e2fsck has the volume, the device cannot be opened, the owner cannot be stopped, or the volume cannot be opened.
 pub fn force(name: &OsStr, options: &DeviceOptions) -> Result<Sight, StandbyError> {
     let before = Probe::new(name.to_owned(), options).poll()?;
-    let device = open_volume_device(name, &options.clone().takeover(true))?;
-    if device.sharing() != Sharing::Fenced {
-        mmp::seize(&*device, &MmpOptions::new())?;
+    // The claim would find that out too, but only after the device has fenced e2fsck.
+    if before.mmp == Mmp::Checked {
+        return Err(StandbyError::Checked);
     }
-    Volume::open_device(device, &VolumeOptions::new())?.close()?;
+    let owner = before.lock.as_ref().map(|owner| owner.name.clone());
+    let options = options.clone().takeover(owner.is_some()).takeover_from(owner);
+    let device = open_volume_device(name, &options)?;
+    let forced = VolumeOptions::new().mmp(MmpOptions::new().silence(Silence::Forced));
+    Volume::open_device(device, &forced)?.close()?;
     Ok(before)
 }

@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parext4::mmp::Silence;
 use parext4::{DeviceOptions, Volume, VolumeOptions, open_volume_device};
 
 use crate::error::StandbyError;
 use crate::log::Log;
 use crate::probe::Probe;
-use crate::sight::Sight;
+use crate::sight::{Mmp, Sight};
 use crate::watch::{Gone, POLL, Verdict, Watch};
 
 /// Longest time between two attempts after a failure.
@@ -67,7 +68,7 @@ impl Standby {
             on(Step::TakesOver);
             self.log.takes_over(gone, &sight);
             let begin = Instant::now();
-            match self.open(&sight) {
+            match self.open(gone, &sight) {
                 Ok(volume) => {
                     self.log.has_taken_over(begin.elapsed());
                     return Ok(volume);
@@ -107,12 +108,18 @@ impl Standby {
         }
     }
 
-    /// Opens the volume, after its device has fenced the owner that a poll showed.
-    fn open(&self, sight: &Sight) -> Result<Volume, StandbyError> {
+    /// Opens the volume, after its device has fenced the owner that a poll showed. The open does not wait again for an update of a
+    /// silent owner.
+    fn open(&self, gone: Gone, sight: &Sight) -> Result<Volume, StandbyError> {
         let owner = sight.lock.as_ref().map(|owner| owner.name.clone());
         let options = self.device.clone().takeover(owner.is_some()).takeover_from(owner);
         let device = open_volume_device(&self.name, &options)?;
-        Ok(Volume::open_device(device, &self.volume)?)
+        let silence = match (gone, &sight.mmp) {
+            (Gone::Silent(_), Mmp::Open { sequence, .. }) => Silence::Seen(*sequence),
+            _ => Silence::Unknown,
+        };
+        let mmp = self.volume.mmp.clone().silence(silence);
+        Ok(Volume::open_device(device, &self.volume.clone().mmp(mmp))?)
     }
 
     fn pause_after(&mut self, error: &StandbyError) {

@@ -8,7 +8,9 @@
 //! The kernel reads the block only if its last update was late. When an update fails, the thread tries again at the next
 //! interval, as the kernel does.
 
-use parext4_device::Device;
+use std::time::Duration;
+
+use parext4_device::{Device, Sharing};
 use parext4_format::mmp::{Mmp, SEQUENCE_CLEAN};
 
 use super::MmpOptions;
@@ -57,7 +59,8 @@ impl Keeper {
             let update = self.update();
             match &update {
                 Ok(Update::Lost) => return,
-                Ok(Update::TooLate) => continue,
+                Ok(Update::TooLate) if self.lease.timer().sleep(Duration::ZERO) => continue,
+                Ok(Update::TooLate) => return,
                 Ok(Update::Written) => failing = false,
                 Err(error) if !failing => {
                     tracing::error!("{error}; trying again");
@@ -98,30 +101,35 @@ impl Keeper {
             found => found?,
         };
         let Some(next) = self.lease.check(&found, began) else { return Ok(Update::Lost) };
-        self.lease.attempt(&next, began);
         // A later write could hide the number of a machine that has taken over since the read.
         {
             let permit = self.lease.permit();
             if guarded!(Fault::LateUpdate, permit.is_none()) {
                 return Ok(Update::TooLate);
             }
+            self.lease.attempt(&next, began);
             self.place.write(&*self.device, &next)?;
         }
-        self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        // A fenced device has made durable what it has answered. Its flush waits for all requests, so a slow one would hide this
+        // owner's life from standbys.
+        if self.device.sharing() != Sharing::Fenced {
+            self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        }
         self.lease.written(next);
         Ok(Update::Written)
     }
 
-    /// Marks the volume as closed, if the block is still this machine's.
-    pub(super) fn close(&self) -> Result<()> {
+    /// Marks the volume as closed, if the block is still this machine's. Returns false if it is not, or may not be.
+    pub(super) fn close(&self) -> Result<bool> {
         let began = now();
         let found = self.place.read(&*self.device)?;
         if self.lease.check(&found, began).is_none() {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(_permit) = self.lease.permit() else { return Ok(()) };
+        let Some(_permit) = self.lease.permit() else { return Ok(false) };
         let clean = Mmp { sequence: SEQUENCE_CLEAN, time: seconds_now(), ..found };
         self.place.write(&*self.device, &clean)?;
-        self.device.flush().map_err(|e| Error::device("flushing the device", e))
+        self.device.flush().map_err(|e| Error::device("flushing the device", e))?;
+        Ok(true)
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! On a fenced device the lease does not end, because the device refuses the writes of an owner that lost its lock.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 
 /// The end of a lease that does not end.
 const NEVER: u64 = u64::MAX;
+/// Largest number of blocks that an owner remembers whose writes or flushes have failed, one after another.
+const MOST_ATTEMPTS: usize = 64;
 
 /// The lease of one owner.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ pub(super) struct Lease {
     place: Place,
     options: MmpOptions,
     fenced: bool,
-    /// Whether the volume was closed. The device may then be used for something else.
+    /// Whether the volume was closed without an error. The device may then be used for something else.
     closed: AtomicBool,
     /// End of the lease on the clock of [`now`], in nanoseconds.
     until: AtomicU64,
@@ -48,10 +51,11 @@ pub(super) struct Lease {
 
 #[derive(Debug)]
 struct State {
-    /// The block that this machine wrote last.
+    /// The block that this machine has made durable last.
     mine: Mmp,
-    /// A block whose write has not succeeded yet. The device holds it or `mine`.
-    attempt: Option<Mmp>,
+    /// Later blocks, from old to new, whose writes or flushes have failed or are under way. The device holds one of them or
+    /// `mine`.
+    attempts: VecDeque<Mmp>,
     /// When the last update began.
     last_update: Option<Duration>,
     /// When the last read began that showed this machine's number.
@@ -83,6 +87,11 @@ pub(super) enum Standing {
 }
 
 impl State {
+    /// Returns whether this machine wrote the block.
+    fn is_mine(&self, block: &Mmp) -> bool {
+        self.mine == *block || self.attempts.contains(block)
+    }
+
     /// Returns why a write that is too late fails; `None` if the owner's thread may extend the lease.
     fn refusal(&self) -> Option<&str> {
         self.lost.as_deref().or(self.retired)
@@ -95,7 +104,7 @@ impl Lease {
         let mine = place.mine(options);
         let state = State {
             mine,
-            attempt: None,
+            attempts: VecDeque::new(),
             last_update: None,
             last_read: now(),
             lost: None,
@@ -216,8 +225,7 @@ impl Lease {
         if state.lost.is_some() {
             return None;
         }
-        let is_mine = state.mine == *found || state.attempt.as_ref() == Some(found);
-        if !guarded!(Fault::OtherOwnerIgnored, is_mine, true) {
+        if !guarded!(Fault::OtherOwnerIgnored, state.is_mine(found), true) {
             drop(state);
             self.lose(&lost_to(&MmpState::new(found, &self.place)));
             return None;
@@ -244,7 +252,10 @@ impl Lease {
     /// Notes that `next` is about to be written, by an update that began at `began`.
     pub(super) fn attempt(&self, next: &Mmp, began: Duration) {
         let mut state = self.state.lock();
-        state.attempt = Some(next.clone());
+        if state.attempts.len() == MOST_ATTEMPTS {
+            state.attempts.pop_front();
+        }
+        state.attempts.push_back(next.clone());
         state.last_update = Some(began);
     }
 
@@ -254,7 +265,8 @@ impl Lease {
         let mut state = self.state.lock();
         let took = now().saturating_sub(state.last_read);
         let wait = next.wait(self.place.update_interval);
-        (state.mine, state.attempt) = (next, None);
+        state.mine = next;
+        state.attempts.clear();
         drop(state);
         if guarded!(Fault::LateUpdate, !self.fenced && took >= self.options.seconds(wait)) {
             self.lose(&format!(
@@ -296,12 +308,13 @@ impl Lease {
         self.notify(state);
     }
 
-    /// Refuses all writes from now on, because the volume is closed.
-    pub(super) fn close(&self) {
+    /// Refuses all writes of the volume from now on, because it is closed. With `is_clean`, all its writes are durable and its
+    /// block is clean, so that the device may be used for something else.
+    pub(super) fn close(&self, is_clean: bool) {
         self.retire("the volume is closed");
         let state = self.state.lock();
         self.until.store(0, Ordering::Relaxed);
-        self.closed.store(state.lost.is_none(), Ordering::Relaxed);
+        self.closed.store(is_clean && state.lost.is_none(), Ordering::Relaxed);
     }
 
     fn extend(&self, began: Duration, seconds: u16) {

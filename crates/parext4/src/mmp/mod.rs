@@ -4,7 +4,7 @@
 //! block at intervals. Another machine that wants to write waits until the number has stayed the same for long enough. Block,
 //! numbers and waits are the same as in the kernel's ext4 and in e2fsprogs.
 //!
-//! Responsible for claiming a volume, for keeping and releasing it, and for seizing the volume of an owner that is gone. Does not
+//! Responsible for claiming a volume, also from an owner that is alive, and for keeping and releasing it. Does not
 //! decide which opens need the protection: `volume` does. `docs/design/mmp.md` has the protocol.
 
 mod claim;
@@ -16,7 +16,6 @@ mod live;
 mod options;
 mod place;
 mod protection;
-mod seize;
 mod state;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
@@ -24,7 +23,6 @@ mod time;
 mod wait;
 
 pub(crate) use live::live;
-pub use options::MmpOptions;
+pub use options::{MmpOptions, Silence};
 pub(crate) use protection::Protection;
-pub use seize::seize;
 pub use state::{MmpState, MmpUse, read};

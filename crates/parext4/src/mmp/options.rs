@@ -2,6 +2,24 @@
 
 use std::time::Duration;
 
+/// The caller's knowledge of the owner of a volume that was not closed. An open for writing waits for the owner's next update
+/// unless it need not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Silence {
+    /// Nothing: the open waits for [`MmpState::stale_after`](super::MmpState::stale_after).
+    #[default]
+    Unknown,
+    /// The caller has read this number from the block twice, and the second read began
+    /// [`MmpState::stale_after`](super::MmpState::stale_after) or more after the first one ended. The open does not wait if the
+    /// block still has the number.
+    Seen(u32),
+    /// The owner loses the volume, whether it updates the block or not: the open does not wait for an update. An owner of
+    /// parext4 stops when it finds another number in the block. An owner of the kernel overwrites the number, and the open
+    /// fails.
+    Forced,
+}
+
 /// Options of multi-mount protection, for volumes that have the feature.
 ///
 /// ```
@@ -18,11 +36,13 @@ pub struct MmpOptions {
     /// Length of the seconds in which the volume's intervals are counted. Only tests, which have all openers of a volume to
     /// themselves, change it.
     pub second: Duration,
+    /// The caller's knowledge of the owner of a volume that was not closed. [`Silence::Unknown`] by default.
+    pub silence: Silence,
 }
 
 impl Default for MmpOptions {
     fn default() -> Self {
-        Self { device_name: "parext4".into(), second: Duration::from_secs(1) }
+        Self { device_name: "parext4".into(), second: Duration::from_secs(1), silence: Silence::Unknown }
     }
 }
 
@@ -44,6 +64,13 @@ impl MmpOptions {
     #[must_use]
     pub fn second(mut self, length: Duration) -> Self {
         self.second = length;
+        self
+    }
+
+    /// Sets [`silence`](field@Self::silence).
+    #[must_use]
+    pub fn silence(mut self, silence: Silence) -> Self {
+        self.silence = silence;
         self
     }
 

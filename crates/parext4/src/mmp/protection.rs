@@ -69,10 +69,11 @@ impl Protection {
         let thread = self.thread.lock().take();
         threads::join(thread);
         let Some(keeper) = self.keeper.lock().take() else { return };
-        if clean && let Err(error) = keeper.close() {
+        let closed = if clean { keeper.close() } else { Ok(false) };
+        if let Err(error) = &closed {
             tracing::warn!("the volume is not marked as closed: {error}");
         }
-        self.lease.close();
+        self.lease.close(matches!(closed, Ok(true)));
     }
 }
 

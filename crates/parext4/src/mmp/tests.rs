@@ -1,12 +1,13 @@
 //! The lease of one owner, without its thread.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parext4_device::{
-    AlignedBuf, Device, FaultDevice, FaultPlan, MemDevice, Op, Queue, Request, Segment, WriteGuard,
+    AlignedBuf, Device, FaultDevice, FaultPlan, MemDevice, Op, Queue, Request, Segment, Sharing, WriteGuard,
     forward_device,
 };
 use parext4_format::mmp::Mmp;
@@ -137,6 +138,105 @@ fn a_device_that_connects_again_asks_for_the_owner() {
     owner.take_over();
     assert_eq!(owner.lease.may_resend(&mut read).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     assert!(!owner.lease.may_write());
+}
+
+/// A device that fails, or that is slow to read.
+#[derive(Debug)]
+struct Faulty {
+    mem: Arc<MemDevice>,
+    sharing: Sharing,
+    write_fails: AtomicBool,
+    flush_fails: AtomicBool,
+    read_takes: Duration,
+}
+
+impl Faulty {
+    fn new(mem: Arc<MemDevice>, sharing: Sharing) -> Self {
+        let (write_fails, flush_fails) = Default::default();
+        Self { mem, sharing, write_fails, flush_fails, read_takes: Duration::ZERO }
+    }
+
+    fn result(fails: &AtomicBool) -> io::Result<()> {
+        if fails.load(Ordering::SeqCst) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    }
+}
+
+impl Device for Faulty {
+    forward_device!(this => this.mem; size, sector_size, read_only, discard);
+
+    fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    fn read_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        thread::sleep(self.read_takes);
+        self.mem.read_at(offset, bufs)
+    }
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        Self::result(&self.write_fails)?;
+        self.mem.write_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Self::result(&self.flush_fails)
+    }
+}
+
+/// Returns an owner on a faulty device, and the device.
+fn faulty_owner(sharing: Sharing, change: impl FnOnce(&mut Faulty)) -> (TestOwner, Arc<Faulty>) {
+    let mut device = None;
+    let owner = owner(|mem| {
+        let mut faulty = Faulty::new(mem, sharing);
+        change(&mut faulty);
+        Arc::clone(device.insert(Arc::new(faulty))) as Arc<dyn Device>
+    });
+    (owner, device.unwrap())
+}
+
+#[test]
+fn an_owner_knows_each_block_that_it_may_have_written() {
+    let (owner, device) = faulty_owner(Sharing::Unfenced, |_| ());
+    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    let durable = owner.place.read(&*owner.mem).unwrap();
+    device.flush_fails.store(true, Ordering::SeqCst);
+    assert!(owner.keeper.update().is_err(), "written, but not flushed");
+    assert!(owner.keeper.update().is_err());
+    device.write_fails.store(true, Ordering::SeqCst);
+    assert!(owner.keeper.update().is_err(), "not written");
+    assert!(owner.keeper.update().is_err(), "the block is still its own");
+    // The server restarts without what was not flushed.
+    owner.place.write(&*owner.mem, &durable).unwrap();
+    device.write_fails.store(false, Ordering::SeqCst);
+    device.flush_fails.store(false, Ordering::SeqCst);
+    assert_eq!(owner.keeper.update().unwrap(), Update::Written);
+    owner.write().unwrap();
+}
+
+#[test]
+fn a_slow_flush_of_a_fenced_device_does_not_hide_its_owner() {
+    let (owner, device) = faulty_owner(Sharing::Fenced, |_| ());
+    device.flush_fails.store(true, Ordering::SeqCst);
+    assert_eq!(owner.keeper.update().unwrap(), Update::Written, "no flush");
+}
+
+#[test]
+fn an_owner_on_a_slow_device_can_be_closed() {
+    let (owner, _) = faulty_owner(Sharing::Unfenced, |faulty| faulty.read_takes = 11 * SECOND);
+    let TestOwner { lease, keeper, .. } = owner;
+    let keeping = thread::spawn(move || keeper.run());
+    thread::sleep(SECOND);
+    lease.timer().stop();
+    assert!(testkit::poll::until(|| keeping.is_finished()), "no read is fast enough for the lease");
+}
+
+#[test]
+fn only_a_clean_close_lets_others_use_the_device() {
+    for is_clean in [false, true] {
+        let owner = owner(plain);
+        owner.lease.close(is_clean);
+        assert_eq!(owner.lease.may_write(), is_clean);
+    }
 }
 
 /// A device with a queue of its own.

@@ -1,12 +1,14 @@
 //! Opening, keeping and closing protected volumes.
 
+use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use parext4::mmp::MmpUse;
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
-use parext4_device::{RecordingDevice, Sharing};
+use parext4_device::{RecordingDevice, Sharing, forward_device};
 use parext4_format::mmp::{SEQUENCE_CLEAN, SEQUENCE_FSCK};
 use testkit::poll::until;
 use testkit::volume::assert_clean;
@@ -186,6 +188,58 @@ fn of_two_machines_that_open_a_clean_volume_one_gets_it() {
         openers.into_iter().map(|opener| opener.join().unwrap()).collect()
     });
     assert_eq!(opened.iter().filter(|opened| opened.is_ok()).count(), 1, "{opened:?}");
+}
+
+/// A device whose first write waits until the test lets it go on.
+#[derive(Debug)]
+struct Held {
+    inner: Arc<dyn Device>,
+    arrived: AtomicBool,
+    released: AtomicBool,
+}
+
+impl Device for Held {
+    forward_device!(this => this.inner; size, sector_size, read_only, sharing, read_at, flush, discard);
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.arrived.store(true, Ordering::SeqCst);
+        while !self.released.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        self.inner.write_at(offset, bufs)
+    }
+}
+
+#[test]
+fn a_machine_that_was_stopped_after_it_read_a_clean_block_waits_for_the_owner() {
+    for sharing in [Sharing::Unfenced, Sharing::Local] {
+        // The owner reads its block every five seconds, and its lease lasts for ten.
+        let mem = Arc::new(volume_with_interval(5));
+        let shared = Arc::new(Shared(Arc::clone(&mem) as Arc<dyn Device>, sharing));
+        let held = Arc::new(Held {
+            inner: Arc::clone(&shared) as _,
+            arrived: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+        });
+        thread::scope(|scope| {
+            let late = scope.spawn(|| open(&held));
+            assert!(until(|| held.arrived.load(Ordering::SeqCst)));
+            let owner = open(&shared).unwrap();
+            thread::sleep(SECOND);
+            held.released.store(true, Ordering::SeqCst);
+            let late = late.join().unwrap();
+            let written = owner.write("/owner", "text").and_then(|()| owner.sync());
+            assert!(
+                late.is_err() || written.is_err(),
+                "{sharing:?}: two machines write: {:?}, {:?}",
+                late.is_ok(),
+                written.is_ok()
+            );
+            let _ = owner.close();
+            late.unwrap().close().unwrap();
+        });
+        assert_clean(&mem, "late");
+    }
 }
 
 #[test]

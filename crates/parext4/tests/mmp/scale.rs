@@ -22,8 +22,14 @@ pub fn short() -> MmpOptions {
 
 /// Returns an empty volume with an update interval of one second.
 pub fn volume() -> MemDevice {
+    volume_with_interval(1)
+}
+
+/// Returns an empty volume with an update interval in seconds.
+pub fn volume_with_interval(interval: u16) -> MemDevice {
     let device = MemDevice::new(16 << 20);
-    mkfs(&device, &MkfsOptions::new().block_size(1024).mmp(true).mmp_update_interval(1)).unwrap();
+    let options = MkfsOptions::new().block_size(1024).mmp(true).mmp_update_interval(interval);
+    mkfs(&device, &options).unwrap();
     device
 }
 

@@ -2,14 +2,15 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parext4::device::{Sharing, forward_device};
 use parext4::fault::Fault;
-use parext4::mmp::{MmpOptions, seize};
+use parext4::mmp::Silence;
 use parext4::models::OwnerModel;
 use parext4::{Device, MemDevice, MkfsOptions, mkfs};
 use shuttle::rand::Rng;
+use shuttle::thread::JoinHandle;
 
 use super::support::*;
 
@@ -66,14 +67,16 @@ fn an_owner_that_was_stopped_does_not_write() {
     });
 }
 
-fn model(image: &MemDevice) {
-    let (inner, taken) = (Arc::new(image.fork()), Arc::new(AtomicBool::new(false)));
-    let device = |taken| Arc::new(SharedDevice { inner: Arc::clone(&inner), taken });
-    let owner = Arc::new(OwnerModel::claim(device(Some(Arc::clone(&taken)))).expect("a clean volume"));
-    let done = Arc::new(AtomicBool::new(false));
+/// Returns what a machine that takes over believes about the owner. It may be wrong, because the owner lives.
+fn silence() -> Silence {
+    if shuttle::rand::thread_rng().gen_bool(0.5) { Silence::Unknown } else { Silence::Forced }
+}
 
+/// Starts a writer, and the owner's thread.
+fn write_and_keep(owner: &Arc<OwnerModel>) -> [JoinHandle<()>; 2] {
+    let done = Arc::new(AtomicBool::new(false));
     let writer = {
-        let (owner, done) = (Arc::clone(&owner), Arc::clone(&done));
+        let (owner, done) = (Arc::clone(owner), Arc::clone(&done));
         move || {
             for _ in 0..3 {
                 yield_randomly(400);
@@ -84,32 +87,96 @@ fn model(image: &MemDevice) {
             done.store(true, Ordering::SeqCst);
         }
     };
-    let keeper = {
-        let (owner, done) = (Arc::clone(&owner), Arc::clone(&done));
-        move || {
-            while !done.load(Ordering::SeqCst) {
-                yield_randomly(1000);
-                if !owner.update() {
-                    break;
-                }
+    let owner = Arc::clone(owner);
+    let keeper = move || {
+        while !done.load(Ordering::SeqCst) {
+            yield_randomly(1000);
+            if !owner.update() {
+                break;
             }
         }
     };
+    [shuttle::thread::spawn(writer), shuttle::thread::spawn(keeper)]
+}
+
+fn model(image: &MemDevice) {
+    let (inner, taken) = (Arc::new(image.fork()), Arc::new(AtomicBool::new(false)));
+    let device = |taken| Arc::new(SharedDevice { inner: Arc::clone(&inner), taken });
+    let owner = OwnerModel::claim(device(Some(Arc::clone(&taken))), Silence::Unknown);
+    let owner = Arc::new(owner.expect("a clean volume"));
     let taker = {
         let device = device(None);
         move || {
-            let seized =
-                shuttle::rand::thread_rng().gen_bool(0.5) || seize(&*device, &MmpOptions::new()).is_ok();
-            // The claim of a volume that was seized finds a closed volume.
-            let claimed = seized && OwnerModel::claim(device).map(std::mem::forget).is_ok();
+            let claimed = OwnerModel::claim(device, silence()).map(std::mem::forget).is_ok();
             taken.store(claimed, Ordering::SeqCst);
             claimed
         }
     };
-    let threads = [shuttle::thread::spawn(writer), shuttle::thread::spawn(keeper)];
+    let threads = write_and_keep(&owner);
     let claimed = shuttle::thread::spawn(taker).join().expect("the taker does not panic");
     for thread in threads {
         thread.join().expect("the owner does not panic");
     }
     assert!(claimed || owner.update(), "the volume lost its owner and has no other");
+}
+
+#[test]
+fn of_machines_that_open_a_clean_volume_one_writes() {
+    let image = Arc::new(protected_image());
+    search(400, &[Fault::LateClaim], |iterations| {
+        let image = Arc::clone(&image);
+        random(iterations, move || clean_model(&image));
+    });
+}
+
+/// Two machines open a clean volume and write. Each of them may be stopped after it has read the clean block.
+fn clean_model(image: &MemDevice) {
+    let inner = Arc::new(image.fork());
+    let (claims, latest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let machine = || {
+        let device = RacingDevice {
+            shared: SharedDevice { inner: Arc::clone(&inner), taken: Some(Arc::default()) },
+            order: AtomicU64::new(0),
+            latest: Arc::clone(&latest),
+        };
+        let (device, claims) = (Arc::new(device), Arc::clone(&claims));
+        move || {
+            let Ok(owner) = OwnerModel::claim(Arc::clone(&device) as _, Silence::Unknown) else { return };
+            device.order.store(claims.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let owner = Arc::new(owner);
+            for thread in write_and_keep(&owner) {
+                thread.join().expect("the owner does not panic");
+            }
+            // The other machine finds the volume in use.
+            std::mem::forget(owner);
+        }
+    };
+    let threads = [shuttle::thread::spawn(machine()), shuttle::thread::spawn(machine())];
+    for thread in threads {
+        thread.join().expect("no machine panics");
+    }
+    assert!(claims.load(Ordering::SeqCst) > 0, "no machine has opened the volume");
+}
+
+/// The device of a machine that races with another one.
+#[derive(Debug)]
+struct RacingDevice {
+    shared: SharedDevice,
+    /// Number of this machine's claim among the successful claims.
+    order: AtomicU64,
+    /// The latest claim whose machine has written.
+    latest: Arc<AtomicU64>,
+}
+
+impl Device for RacingDevice {
+    forward_device!(this => this.shared; size, sector_size, read_only, sharing, read_at, flush, discard);
+
+    fn write_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if offset == DATA {
+            let order = self.order.load(Ordering::SeqCst);
+            let latest = self.latest.fetch_max(order, Ordering::SeqCst);
+            assert!(order >= latest, "an owner writes after a later one");
+        }
+        self.shared.write_at(offset, bufs)
+    }
 }

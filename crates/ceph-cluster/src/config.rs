@@ -68,7 +68,8 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
         }
     };
     // Clients ask the OSDs for signs of life at every tick, which must be shorter than the time of a watch.
-    let tick = if watch < 15 { 1 } else { 5 };
+    // A client that meets an OSD while it restarts asks for the map of OSDs only after the time of `objecter timeout`.
+    let (tick, laggy) = if watch < 15 { (1, 2) } else { (5, 10) };
     format!(
         "[global]\n\
          fsid = {fsid}\n\
@@ -90,6 +91,7 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
          osd crush chooseleaf type = 0\n\
          osd client watch timeout = {watch}\n\
          objecter tick interval = {tick}\n\
+         objecter timeout = {laggy}\n\
          [client]\n\
          admin socket =\n\
          log file =\n\

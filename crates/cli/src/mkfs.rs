@@ -131,7 +131,7 @@ fn open(image: &Path, size: Option<u64>, force: bool) -> Result<(Arc<dyn Device>
         return Ok((open_device(image, &options.create(size))?, true));
     }
     if let Some(size) = size.filter(|_| is_created_by_open(image)) {
-        let device = open_device(image, &options.create(size))?;
+        let device = open_device(image, &options.create(size).len(size))?;
         if !force {
             refuse_to_overwrite(image, &*device)?;
         }

@@ -16,7 +16,12 @@ pub fn options(image: &Path) -> MmpOptions {
 pub fn announce_wait(image: &Path, device: &dyn Device, read_only: bool) {
     // Opening the volume reports errors.
     let Ok(Some(state)) = mmp::read(device) else { return };
-    if state.usage != MmpUse::InUse || (device.sharing() == Sharing::Fenced && !read_only) {
+    let waits = match device.sharing() {
+        Sharing::Fenced => read_only,
+        Sharing::Immutable => false,
+        _ => true,
+    };
+    if state.usage != MmpUse::InUse || !waits {
         return;
     }
     let seconds = state.stale_after().as_secs() * if read_only { 1 } else { 2 };

@@ -33,7 +33,8 @@ pub struct DeviceOptions {
     pub direct: Direct,
     /// Lock the file: a writer excludes all other openers that lock, a reader excludes writers. On by default.
     pub lock: bool,
-    /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it.
+    /// Create the file, or truncate it, as a hole of this many bytes. Block devices refuse it. Images on a network are created
+    /// if there is none; one that exists is opened as it is if it has as many bytes or more.
     pub create: Option<u64>,
     /// Break the lock of another machine on a device of a network, and fence that machine: the device refuses its writes
     /// before this open returns. Devices that have no such lock ignore it.

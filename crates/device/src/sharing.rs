@@ -11,11 +11,13 @@ pub enum Sharing {
     /// Other machines reach the device. This opener holds a lock on it; from the moment that another one breaks the lock, the
     /// device refuses every write of this opener, also writes in flight.
     Fenced,
+    /// The bytes of the device cannot change: it is a snapshot.
+    Immutable,
 }
 
 impl Sharing {
-    /// Returns whether other machines reach the device.
+    /// Returns whether other machines can write to the device, unless something keeps them from it.
     pub fn is_shared(self) -> bool {
-        self != Self::Local
+        matches!(self, Self::Unfenced | Self::Fenced)
     }
 }

@@ -36,7 +36,8 @@ impl RbdDevice {
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if another client holds the lock; `Unsupported` if librbd is not installed; `NotFound` if
-    /// there is no such image; `AlreadyExists` if it is to be created and exists with another size. Messages name the image.
+    /// there is no such image; `AlreadyExists` if it is to be created and exists with fewer
+    /// bytes. Messages name the image.
     pub fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Self> {
         let Opened { io, size, object_size, sharing } = open::open(url, options)?;
         Ok(Self { io: Arc::new(io), size, object_size, sharing })

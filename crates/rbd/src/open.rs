@@ -114,9 +114,9 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
     })?;
     if let Some(size) = options.create {
         let found = image.size()?;
-        if found != size {
+        if found < size {
             let message =
-                format!("the image exists with {found} bytes, not {size}; `rbd resize` changes that");
+                format!("the image exists with {found} bytes, fewer than {size}; `rbd resize` adds some");
             return Err(url.error(io::ErrorKind::AlreadyExists, message));
         }
     }
@@ -125,6 +125,9 @@ fn open_image(cluster: Cluster, url: &ImageUrl, options: &DeviceOptions) -> io::
 
 /// Acquires the lock of an image that is opened for writing. Returns what keeps other clients from writing.
 fn share(image: &Image, url: &ImageUrl, options: &DeviceOptions, how: &Acquire) -> io::Result<Sharing> {
+    if url.snapshot.is_some() {
+        return Ok(Sharing::Immutable);
+    }
     if options.read_only || !options.lock {
         return Ok(Sharing::Unfenced);
     }

@@ -58,8 +58,8 @@ impl Location {
         }
     }
 
-    /// Returns whether an open can create the device, with the size that
-    /// [`DeviceOptions::create`](parext4_device::DeviceOptions::create) names, and opens one that exists with this size as it is.
+    /// Returns whether an open with [`DeviceOptions::create`](parext4_device::DeviceOptions::create) leaves a device as it is
+    /// that exists and is large enough.
     pub fn is_created_by_open(&self) -> bool {
         matches!(self, Self::Rbd(_))
     }

@@ -87,7 +87,7 @@ fn errors_name_the_image_and_what_to_do() {
             cluster.tenant("exists"),
             options.clone().create(16 << 20),
             io::ErrorKind::AlreadyExists,
-            "8388608 bytes, not",
+            "8388608 bytes, fewer than 16777216",
         ),
         (
             cluster.tenant("exists@no"),

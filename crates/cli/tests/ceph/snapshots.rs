@@ -1,5 +1,9 @@
 //! Snapshots and clones, opened read-only while the owner of the image writes.
 
+use std::time::Duration;
+
+use parext4::device::Sharing;
+use parext4::mmp::MmpOptions;
 use parext4::{MkfsOptions, Volume, VolumeOptions, mkfs};
 
 use super::*;
@@ -20,9 +24,13 @@ fn a_snapshot_and_a_clone_are_read_while_the_owner_writes() {
         volume.write(format!("/after-{round}"), vec![round; 100_000]).unwrap();
         volume.sync().unwrap();
         if round % 5 == 0 {
-            for image in ["live@monday", "copy"] {
-                let options = VolumeOptions::new().read_only(true);
-                let past = Volume::open_device(cluster.reader(image), &options).unwrap();
+            for (image, sharing) in [("live@monday", Sharing::Immutable), ("copy", Sharing::Unfenced)] {
+                // A clone may have an owner of its own. The test knows that it has none.
+                let waits = MmpOptions::new().second(Duration::from_millis(10));
+                let options = VolumeOptions::new().read_only(true).mmp(waits);
+                let reader = cluster.reader(image);
+                assert_eq!(reader.sharing(), sharing, "{image}");
+                let past = Volume::open_device(reader, &options).unwrap();
                 assert_eq!(past.read("/before").unwrap(), b"one", "{image}");
                 assert!(past.read("/after-0").is_err(), "{image}");
             }

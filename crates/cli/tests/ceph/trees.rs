@@ -52,3 +52,16 @@ fn a_tree_is_unchanged_and_the_kernel_reads_it() {
         assert_same(&source, &kernel.path().join("source"));
     }
 }
+
+#[test]
+fn a_volume_may_be_smaller_than_the_image() {
+    let Some(cluster) = running() else { return };
+    cluster.rbd(&["create", "roomy", "--size", "64M"]).unwrap();
+    let url = cluster.tenant("roomy");
+    parext4(&["mkfs", "--size", "24M", &url]);
+    let found = parext4(&["info", "--json", &url]);
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let bytes = |name: &str| found[name].as_u64().unwrap();
+    assert_eq!(bytes("blocks") * bytes("block_size"), 24 << 20, "{found}");
+    cluster.export("roomy");
+}

@@ -1,6 +1,6 @@
 //! Finds out if another machine changes a volume that is being opened for reading.
 
-use parext4_device::Device;
+use parext4_device::{Device, Sharing};
 use parext4_format::superblock::Superblock;
 
 use super::place::Place;
@@ -11,13 +11,17 @@ use crate::error::Result;
 /// Longest wait in seconds. An image may ask for more.
 const LONGEST_WAIT: u64 = 60;
 
-/// Returns the machine that uses the volume on `device`, or may do so; `None` if none does. If the volume was not closed, waits
-/// until its owner updates the block, or for [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`].
+/// Returns the machine that uses the volume on `device`, or may do so; `None` if none does, or if the device shows a state
+/// that cannot change. If the volume was not closed, waits until its owner updates the block, or for
+/// [`MmpState::stale_after`], but at most for [`LONGEST_WAIT`].
 pub(crate) fn live(
     device: &dyn Device,
     superblock: &Superblock,
     options: &MmpOptions,
 ) -> Result<Option<MmpState>> {
+    if device.sharing() == Sharing::Immutable {
+        return Ok(None);
+    }
     let Some(place) = Place::of(superblock)? else { return Ok(None) };
     let found = place.read(device)?;
     let state = MmpState::new(&found, &place);

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parext4::mmp::MmpUse;
 use parext4::{Device, Error, MemDevice, Volume, VolumeOptions, needs_recovery};
@@ -163,6 +163,17 @@ fn a_reader_of_a_live_volume_sees_it_without_its_journal() {
     assert!(after.info().live.is_none());
     assert!(after.exists("/dir").unwrap(), "replayed in memory");
     assert_eq!(super::scale::state(&*device).usage, MmpUse::InUse, "a reader claims nothing");
+}
+
+#[test]
+fn a_reader_of_a_snapshot_does_not_wait() {
+    let device = Arc::new(Shared(Arc::new(volume()), Sharing::Immutable));
+    write_as_other(&*device, 7);
+    let options = options().read_only(true).mmp(short().second(Duration::from_secs(1)));
+    let began = Instant::now();
+    let volume = Volume::open_device(device, &options).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "the block asks for {WAIT} seconds");
+    assert!(volume.info().live.is_none());
 }
 
 #[test]

@@ -1,38 +1,68 @@
 //! `cargo test`, with its sums counted.
 
+use std::thread;
+
 use anyhow::Result;
 
 use crate::command::Cmd;
 use crate::report::Report;
 use crate::slowest::Log;
 
+/// What a test command has printed.
+#[derive(Default)]
+struct Sums {
+    passed: u64,
+    failed: u64,
+    failures: Vec<String>,
+}
+
 /// Runs a test command, shows what it prints, and adds the sums and the slowest calls of its test programs to the report.
 pub fn run(command: Cmd, name: &str, report: &mut Report) -> Result<()> {
-    let (mut passed, mut failed, mut failures) = (0, 0, Vec::new());
-    let line = command.line().to_owned();
+    run_all(vec![command], name, report)
+}
+
+/// Like [`run`], with several commands at the same time.
+pub fn run_all(commands: Vec<Cmd>, name: &str, report: &mut Report) -> Result<()> {
     let log = Log::new()?;
-    let status = command.env("PAREXT4_SLOWEST", log.path()).each_line(|text| {
+    let one = |command: Cmd| {
+        let line = command.line().to_owned();
+        let mut sums = Sums::default();
+        let status = command.env("PAREXT4_SLOWEST", log.path()).each_line(|text| sums.read(text))?;
+        Ok((line, status, sums))
+    };
+    let results: Vec<Result<_>> = thread::scope(|scope| {
+        let runs: Vec<_> = commands.into_iter().map(|command| scope.spawn(|| one(command))).collect();
+        runs.into_iter().map(|run| run.join().expect("no run panics")).collect()
+    });
+    log.finish()?;
+    for result in results {
+        let (line, status, Sums { passed, failed, failures }) = result?;
+        report.add(passed, failed);
+        failures.iter().for_each(|test| report.note_failure(name, test));
+        if passed + failed == 0 {
+            report.fail(name, &format!("`{line}` ran no test: {status}"));
+        } else if !status.success() && failed == 0 {
+            report.fail(name, &format!("`{line}`: {status}"));
+        }
+    }
+    Ok(())
+}
+
+impl Sums {
+    /// Counts a line, and shows it.
+    fn read(&mut self, text: &str) {
         if let Some((ok, bad)) = sums(text) {
-            passed += ok;
-            failed += bad;
+            self.passed += ok;
+            self.failed += bad;
         } else if let Some(test) =
             text.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... FAILED"))
         {
-            failures.push(test.to_owned());
+            self.failures.push(test.to_owned());
         }
         if !is_noise(text) {
             println!("{text}");
         }
-    })?;
-    log.finish()?;
-    report.add(passed, failed);
-    failures.iter().for_each(|test| report.note_failure(name, test));
-    if passed + failed == 0 {
-        report.fail(name, &format!("`{line}` ran no test: {status}"));
-    } else if !status.success() && failed == 0 {
-        report.fail(name, &format!("`{line}`: {status}"));
     }
-    Ok(())
 }
 
 /// Passed and failed, of a line such as `test result: ok. 12 passed; 0 failed; ...`.

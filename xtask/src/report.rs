@@ -1,6 +1,6 @@
 //! What passed, failed and was skipped, and how long it took.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -23,10 +23,16 @@ impl Report {
             return;
         }
         let start = Instant::now();
-        match case() {
+        let result = case();
+        self.done(name, start.elapsed(), result);
+    }
+
+    /// Counts a case that took `time`.
+    pub fn done(&mut self, name: &str, time: Duration, result: Result<()>) {
+        match result {
             Ok(()) => {
                 self.passed += 1;
-                println!("  ok    {name} ({:.1} s)", start.elapsed().as_secs_f64());
+                println!("  ok    {name} ({:.1} s)", time.as_secs_f64());
             }
             Err(error) => self.fail(name, &format!("{error:#}")),
         }

@@ -1,6 +1,9 @@
 //! All the checks, as steps of one command.
 
-use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::campaign::{dirty, kill, mkfs, network, programs, split_brain, tree};
 use crate::command::Cmd;
@@ -19,6 +22,9 @@ pub struct Step {
     mounts: bool,
     run: fn(Scope, &mut Report) -> Result<()>,
 }
+
+/// Test programs that wait most of their time, for other machines and for servers that come back. They run beside the others.
+const WAITING: &[&str] = &["ceph", "mmp", "nbd", "network"];
 
 /// The steps, cheap ones first.
 pub const STEPS: &[Step] = &[
@@ -177,11 +183,28 @@ fn plain(name: &str, command: Cmd, report: &mut Report) -> Result<()> {
 fn unit(_: Scope, report: &mut Report) -> Result<()> {
     // The engine's integration tests have a step of their own, where the code is optimised. Its unit tests run with the
     // unit tests of the other packages, so that nothing is built twice with other features.
-    for words in ["--lib --bins", "--exclude parext4 --test *"] {
-        let command = cargo("test --workspace --no-fail-fast").args(words);
-        cargo_test::run(command, "unit", report)?;
-    }
-    Ok(())
+    let test = |words: &str| cargo("test --workspace --no-fail-fast").args(words);
+    cargo_test::run(test("--lib --bins"), "unit", report)?;
+    test("--exclude parext4 --test * --no-run --quiet").run().context("building the tests")?;
+    let (waiting, busy): (Vec<_>, Vec<_>) =
+        test_programs()?.into_iter().partition(|program| WAITING.contains(&&**program));
+    let together = [waiting, busy].map(|programs| {
+        let names = programs.iter().map(|program| format!(" --test {program}")).collect::<String>();
+        test(&format!("--exclude parext4{names}"))
+    });
+    cargo_test::run_all(together.into(), "unit", report)
+}
+
+/// Returns the names of the test programs of all packages but the engine.
+fn test_programs() -> Result<BTreeSet<String>> {
+    let metadata = cargo("metadata --no-deps --format-version 1 --quiet").run()?;
+    let metadata: Value = serde_json::from_str(&metadata).context("the output of cargo metadata")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages
+        .filter(|package| package["name"] != "parext4")
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    Ok(tests.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect())
 }
 
 fn doc(_: Scope, report: &mut Report) -> Result<()> {

@@ -1,13 +1,13 @@
 //! NBD servers: nbdkit with memory, qemu-nbd with a file.
 
 use std::path::PathBuf;
-use std::process::Child;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{Server, fio_command};
 use crate::command::{Cmd, cmd};
+use crate::nbdkit::{is_listening, nbdkit};
+use crate::process::Process;
 use crate::testbed::TestBed;
 
 /// A server on a Unix socket. Dropping it ends the server.
@@ -15,44 +15,40 @@ struct Nbd {
     name: &'static str,
     limits: &'static str,
     socket: PathBuf,
-    process: Child,
+    _process: Process,
 }
 
 /// Starts nbdkit with an image in memory.
 pub fn memory(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
     let socket = bed.path("nbdkit.sock");
-    let process = cmd("nbdkit")
-        .args("--foreground --exit-with-parent --threads=16 --unix")
-        .arg(&socket)
-        .arg("memory")
-        .arg(format!("{size}"))
-        .start()?;
+    let nbdkit = nbdkit(&socket).args("--threads=16 memory").arg(format!("{size}"));
     let limits = "memory with one lock; the server and both clients share this machine's processors";
-    started(Nbd { name: "nbdkit, memory", limits, socket, process })
+    started(bed, nbdkit, "nbdkit, memory", limits, socket)
 }
 
 /// Starts qemu-nbd with a file that bypasses the page cache.
 pub fn qemu(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
     let (socket, image) = (bed.path("qemu.sock"), bed.path("image.raw"));
     cmd("truncate").arg(format!("--size={size}")).arg(&image).run()?;
-    let process = cmd("qemu-nbd")
+    let qemu = cmd("qemu-nbd")
         .args("--persistent --format=raw --cache=none --aio=native --shared=16 --socket")
         .arg(&socket)
-        .arg(&image)
-        .start()?;
+        .arg(&image);
     let limits = "a file with direct I/O; one thread of the server serves all connections";
-    started(Nbd { name: "qemu-nbd, file", limits, socket, process })
+    started(bed, qemu, "qemu-nbd, file", limits, socket)
 }
 
-/// Waits until the server listens.
-fn started(mut server: Nbd) -> Result<Box<dyn Server>> {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !server.socket.exists() {
-        ensure!(server.process.try_wait()?.is_none(), "{} has ended", server.name);
-        ensure!(Instant::now() < until, "{} does not listen", server.name);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(Box::new(server))
+/// Starts a server and waits until it listens.
+fn started(
+    bed: &TestBed,
+    command: Cmd,
+    name: &'static str,
+    limits: &'static str,
+    socket: PathBuf,
+) -> Result<Box<dyn Server>> {
+    let mut process = Process::start(name, command, bed.path("server.log"))?;
+    process.wait_until(|| is_listening(&socket))?;
+    Ok(Box::new(Nbd { name, limits, socket, _process: process }))
 }
 
 impl Server for Nbd {
@@ -70,13 +66,5 @@ impl Server for Nbd {
 
     fn limits(&self) -> &str {
         self.limits
-    }
-}
-
-impl Drop for Nbd {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

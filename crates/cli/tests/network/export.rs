@@ -1,5 +1,6 @@
 //! An image file that nbdkit serves on a Unix socket.
 
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use testkit::command::{ScratchImage, text};
@@ -25,7 +26,7 @@ impl Export {
             return None;
         };
         let export = Self { scratch, server };
-        assert!(until(|| export.path("socket").exists()), "nbdkit does not listen");
+        assert!(until(|| UnixStream::connect(export.path("socket")).is_ok()), "nbdkit does not listen");
         Some(export)
     }
 

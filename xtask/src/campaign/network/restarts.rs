@@ -8,13 +8,14 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 
 use super::load::Load;
+use super::server::Server;
 use super::server::kinds::{self, Kind};
 use super::server::nbd::NbdServer;
 use super::server::rbd::{self, RbdServer};
-use super::server::{Process, Server};
 use super::{Campaign, Part, trees};
 use crate::command::cmd;
 use crate::parext4_mount::Mounted;
+use crate::process::Process;
 use crate::report::Report;
 use crate::testbed::TestBed;
 
@@ -59,8 +60,8 @@ fn loses_writes(bed: &TestBed, server: &mut NbdServer) -> Result<()> {
     ensure!(found("0")?, "the image does not begin with zeros");
     // It flushes when it ends, so it must not end.
     let writer = cmd("qemu-io").args("-f raw -t writeback -c").arg("write -P 2 1M 64k");
-    let writer = writer.arg("-c").arg("sleep 1000000").arg(&url).start_logged(&bed.path("qemu-io.log"))?;
-    let mut writer = Process::new("qemu-io", writer);
+    let writer = writer.arg("-c").arg("sleep 1000000").arg(&url);
+    let mut writer = Process::start("qemu-io", writer, bed.path("qemu-io.log"))?;
     writer.wait_until(|| found("2").unwrap_or(false)).context("writing")?;
     server.kill()?;
     drop(writer);

@@ -8,8 +8,9 @@ mod node;
 mod storage;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ceph_cluster::{Cluster, Options};
@@ -17,6 +18,8 @@ use fastrand::Rng;
 
 use crate::command::cmd;
 use crate::image;
+use crate::interrupt;
+use crate::quantile::quantile;
 use crate::report::Report;
 use crate::scope::Scope;
 use crate::testbed::TestBed;
@@ -39,43 +42,74 @@ enum Takeover {
     Forced,
 }
 
-/// Runs the campaign.
+/// Runs the campaign, on RBD and on NBD at the same time.
 pub fn run(scope: Scope, report: &mut Report) -> Result<()> {
     let bed = TestBed::new()?;
     cargo("build --quiet --release -p parext4-standby --example node").run().context("building the node")?;
-    let contest = Contest { bed: &bed, node: target().join("release/examples/node") };
-    let missing = Cluster::missing();
-    if missing.is_empty() {
-        let cluster = Cluster::start(&Options::default())?;
-        let make = |number| RbdImage::new(&cluster, number);
-        report.case("on RBD, without a command", || {
-            contest.rounds(scope.pick(1, 20), Takeover::Waited, 0, make)
-        });
-        report.case("on RBD, by takeover", || contest.rounds(scope.pick(2, 20), Takeover::Forced, 0, make));
-    } else {
-        report.skip("split brain on RBD", &format!("missing packages: {}", missing.join(" ")));
-    }
-    if NbdExport::is_missing() {
-        report.skip("split brain on NBD", "nbdkit is not installed");
-        return Ok(());
-    }
-    let make = |number| NbdExport::new(&bed.path(&format!("nbd{number}")));
-    report.case("on NBD, by takeover", || {
-        contest.rounds(scope.pick(1, 20), Takeover::Forced, LATE_ON_NBD, make)
-    });
-    if scope.pick(false, true) {
-        report.case("on NBD, without a command", || contest.rounds(20, Takeover::Waited, LATE_ON_NBD, make));
-    }
-    Ok(())
+    let report = Mutex::new(report);
+    let node = target().join("release/examples/node");
+    let contest = Contest { bed: &bed, node, report: &report };
+    thread::scope(|threads| {
+        let on_rbd = threads.spawn(|| contest.on_rbd(scope));
+        let on_nbd = contest.on_nbd(scope);
+        on_rbd.join().expect("no thread of the campaign panics").and(on_nbd)
+    })
 }
 
 /// The programs of a contest.
 struct Contest<'a> {
     bed: &'a TestBed,
     node: PathBuf,
+    report: &'a Mutex<&'a mut Report>,
 }
 
-impl Contest<'_> {
+/// What a round has shown.
+struct Round {
+    /// Number of blocks that the old owner has written last.
+    late: u64,
+    /// Time from the stop of the owner until the standby had written every block.
+    takeover: Duration,
+}
+
+impl<'a> Contest<'a> {
+    fn on_rbd(&self, scope: Scope) -> Result<()> {
+        let missing = Cluster::missing();
+        if !missing.is_empty() {
+            self.report().skip("split brain on RBD", &format!("missing packages: {}", missing.join(" ")));
+            return Ok(());
+        }
+        let cluster = Cluster::start(&Options::default())?;
+        let make = |number| RbdImage::new(&cluster, number);
+        self.case("on RBD, without a command", || self.rounds(scope.pick(1, 20), Takeover::Waited, 0, make));
+        self.case("on RBD, by takeover", || self.rounds(scope.pick(2, 20), Takeover::Forced, 0, make));
+        Ok(())
+    }
+
+    fn on_nbd(&self, scope: Scope) -> Result<()> {
+        if NbdExport::is_missing() {
+            self.report().skip("split brain on NBD", "nbdkit is not installed");
+            return Ok(());
+        }
+        let make = |number| NbdExport::new(&self.bed.path(&format!("nbd{number}")));
+        let rounds = |count, takeover| self.rounds(count, takeover, LATE_ON_NBD, make);
+        self.case("on NBD, by takeover", || rounds(scope.pick(1, 20), Takeover::Forced));
+        if scope.pick(false, true) {
+            self.case("on NBD, without a command", || rounds(20, Takeover::Waited));
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> MutexGuard<'_, &'a mut Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a case. Other cases may run at the same time.
+    fn case(&self, name: &str, case: impl FnOnce() -> Result<()>) {
+        let start = Instant::now();
+        let result = interrupt::check().and_then(|()| case());
+        self.report().done(name, start.elapsed(), result);
+    }
+
     /// Runs rounds, [`PARALLEL`] at a time, each on a device of its own. At most `allowed` late writes are no error.
     fn rounds<S: Storage>(
         &self,
@@ -84,23 +118,32 @@ impl Contest<'_> {
         allowed: u64,
         make: impl Fn(u32) -> Result<S> + Sync,
     ) -> Result<()> {
-        let one = |number| -> Result<u64> {
-            let late =
+        let one = |number| -> Result<Round> {
+            let round =
                 self.round(&make(number)?, number, takeover).with_context(|| format!("round {number}"))?;
-            ensure!(late <= allowed, "round {number}: {late} writes of the old owner arrived late");
-            Ok(late)
+            ensure!(
+                round.late <= allowed,
+                "round {number}: {} writes of the old owner arrived late",
+                round.late
+            );
+            Ok(round)
         };
-        let worker = |first: u32| (first..rounds).step_by(PARALLEL as usize).map(one).sum::<Result<u64>>();
-        let late = thread::scope(|scope| {
+        let worker =
+            |first: u32| (first..rounds).step_by(PARALLEL as usize).map(one).collect::<Result<Vec<_>>>();
+        let done = thread::scope(|scope| {
             let workers: Vec<_> = (0..PARALLEL).map(|first| scope.spawn(move || worker(first))).collect();
-            workers.into_iter().map(|worker| worker.join().expect("no worker panics")).sum::<Result<u64>>()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().expect("no worker panics"))
+                .collect::<Result<Vec<_>>>()
         })?;
-        println!("        {rounds} rounds, {late} writes of old owners arrived late");
+        let done: Vec<_> = done.into_iter().flatten().collect();
+        println!("        {}", summary(takeover, &done));
         Ok(())
     }
 
-    /// Runs one contest. Returns the number of blocks that the old owner has written last.
-    fn round(&self, storage: &impl Storage, number: u32, takeover: Takeover) -> Result<u64> {
+    /// Runs one contest.
+    fn round(&self, storage: &impl Storage, number: u32, takeover: Takeover) -> Result<Round> {
         let url = storage.url();
         self.bed.parext4("mkfs --force --size 128M -E mmp_update_interval=1").arg(&url).run()?;
         let mut owner = Node::start(&self.node, "A", &url, false)?;
@@ -109,10 +152,12 @@ impl Contest<'_> {
         standby.says("standing by")?;
         thread::sleep(Duration::from_millis(Rng::new().u64(0..1500)));
         owner.stop()?;
+        let stopped = Instant::now();
         if takeover == Takeover::Forced {
             self.bed.parext4("takeover").arg(&url).run()?;
         }
         standby.says("covered").context("the standby")?;
+        let time = stopped.elapsed();
         owner.resume()?;
         let why = owner.says("failed: ").context("the old owner")?;
         ensure!(why.contains(storage.reason()), "the old owner does not say why it stopped: {why}");
@@ -126,7 +171,7 @@ impl Contest<'_> {
             image::check(&copy)?;
         }
         std::fs::remove_file(&copy)?;
-        Ok(late)
+        Ok(Round { late, takeover: time })
     }
 
     /// Returns the number of blocks that are not the standby's.
@@ -138,4 +183,15 @@ impl Contest<'_> {
         ensure!(of("B")? > 0, "the standby wrote nothing: {counts}");
         Ok(of("A")?)
     }
+}
+
+/// Describes rounds in one line.
+fn summary(how: Takeover, rounds: &[Round]) -> String {
+    let late: u64 = rounds.iter().map(|round| round.late).sum();
+    let times: Vec<_> = rounds.iter().map(|round| round.takeover.as_secs_f64()).collect();
+    let (count, [least, median, most]) = (rounds.len(), [0.0, 0.5, 1.0].map(|part| quantile(&times, part)));
+    format!(
+        "{how:?}: {count} rounds, {late} writes of old owners arrived late; all blocks written by the standby after \
+         {least:.1} s, {median:.1} s, {most:.1} s (least, median, most)"
+    )
 }

@@ -1,12 +1,13 @@
 //! The devices that machines contend for.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use ceph_cluster::Cluster;
+
+use crate::nbdkit::{ONE_THREAD, is_listening, nbdkit};
+use crate::process::Process;
 
 /// Bytes of a device.
 const SIZE: u64 = 128 << 20;
@@ -60,7 +61,7 @@ impl Drop for RbdImage<'_> {
 pub struct NbdExport {
     image: PathBuf,
     socket: PathBuf,
-    server: Child,
+    server: Option<Process>,
 }
 
 impl NbdExport {
@@ -73,18 +74,10 @@ impl NbdExport {
     pub fn new(image: &Path) -> Result<Self> {
         std::fs::File::create(image)?.set_len(SIZE)?;
         let socket = image.with_extension("socket");
-        let mut command = Command::new("nbdkit");
-        command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(&socket).arg("file").arg(image);
-        let server = command.stdin(Stdio::null()).spawn().context("starting nbdkit")?;
-        let export = Self { image: image.to_owned(), socket, server };
-        for _ in 0..500 {
-            if export.socket.exists() {
-                return Ok(export);
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        ensure!(export.socket.exists(), "nbdkit does not listen");
-        Ok(export)
+        let nbdkit = nbdkit(&socket).arg(ONE_THREAD).arg("file").arg(image);
+        let mut server = Process::start("nbdkit", nbdkit, image.with_extension("log"))?;
+        server.wait_until(|| is_listening(&socket))?;
+        Ok(Self { image: image.to_owned(), socket, server: Some(server) })
     }
 }
 
@@ -104,8 +97,7 @@ impl Storage for NbdExport {
 
 impl Drop for NbdExport {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        self.server = None;
         let _ = std::fs::remove_file(&self.image);
         let _ = std::fs::remove_file(&self.socket);
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::command::{Cmd, cmd};
+use crate::nbdkit::{self, ONE_THREAD};
 
 /// A kind of server.
 pub struct Kind {
@@ -83,7 +84,7 @@ pub const LIMIT: Kind = Kind {
 /// Like [`FILE`], and each connection is cut after a random number of bytes, in the middle of messages.
 pub const CUT: Kind = Kind {
     name: "nbdkit-cut",
-    command: |place| nbdkit(place, "").arg("file").arg(&place.image),
+    command: |place| nbdkit(place, ONE_THREAD).arg("file").arg(&place.image),
     store: Store::File,
     link: Link::Cut,
 };
@@ -153,8 +154,8 @@ pub const QCOW2: Kind = Kind {
     link: Link::Direct,
 };
 
-fn nbdkit(place: &Place, filter: &str) -> Cmd {
-    cmd("nbdkit").args("--foreground --exit-with-parent").args(filter).arg("--unix").arg(&place.socket)
+fn nbdkit(place: &Place, options: &str) -> Cmd {
+    nbdkit::nbdkit(&place.socket).args(options)
 }
 
 fn qemu_nbd(place: &Place, format: &str) -> Cmd {

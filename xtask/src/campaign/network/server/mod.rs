@@ -7,13 +7,8 @@ mod proxy;
 pub mod rbd;
 
 use std::path::PathBuf;
-use std::process::Child;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-
-use crate::interrupt;
+use anyhow::Result;
 
 /// A server with one image. Drop ends its processes, by their own ids.
 pub trait Server {
@@ -32,39 +27,5 @@ pub trait Server {
     /// Makes the storage forget a client that was killed.
     fn release(&self) -> Result<()> {
         Ok(())
-    }
-}
-
-/// A process that is killed when dropped.
-pub struct Process {
-    name: &'static str,
-    child: Child,
-}
-
-impl Process {
-    /// Guards a process that was started.
-    pub fn new(name: &'static str, child: Child) -> Process {
-        Process { name, child }
-    }
-
-    /// Waits until `is_ready` returns true, while the process runs.
-    pub fn wait_until(&mut self, is_ready: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !is_ready() {
-            interrupt::check()?;
-            let status = self.child.try_wait()?;
-            ensure!(status.is_none(), "{} has ended, {status:?}", self.name);
-            ensure!(Instant::now() < deadline, "{} is not ready after 20 s", self.name);
-            thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

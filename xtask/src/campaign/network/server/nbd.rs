@@ -1,21 +1,23 @@
 //! A server of NBD with one image, and one with the images of a folder.
 
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
 use super::kinds::{Kind, Link, Place, Store};
-use super::{Process, Server, certificates, proxy::Proxy};
+use super::{Server, certificates, proxy::Proxy};
 use crate::command::cmd;
+use crate::nbdkit::{ONE_THREAD, is_listening, nbdkit};
+use crate::process::Process;
 use crate::testbed::{TestBed, remove};
 
 /// A server of all files of a folder, each by its name as the export.
 pub struct Folder {
-    runtime: TempDir,
+    // Fields are dropped in this order.
     _process: Process,
+    runtime: TempDir,
 }
 
 impl Folder {
@@ -23,11 +25,11 @@ impl Folder {
     pub fn new(bed: &TestBed) -> Result<Folder> {
         let runtime = tempfile::tempdir()?;
         let socket = runtime.path().join("socket");
-        let nbdkit = cmd("nbdkit").args("--foreground --exit-with-parent --unix").arg(&socket);
-        let nbdkit = nbdkit.arg("file").arg(format!("dir={}", bed.path("").display()));
-        let mut process = Process::new("nbdkit", nbdkit.start_logged(&runtime.path().join("log"))?);
-        process.wait_until(|| UnixStream::connect(&socket).is_ok())?;
-        Ok(Folder { runtime, _process: process })
+        let nbdkit = nbdkit(&socket).arg(ONE_THREAD).arg("file");
+        let nbdkit = nbdkit.arg(format!("dir={}", bed.path("").display()));
+        let mut process = Process::start("nbdkit", nbdkit, runtime.path().join("log"))?;
+        process.wait_until(|| is_listening(&socket))?;
+        Ok(Folder { _process: process, runtime })
     }
 
     /// Returns the URL of an image of the folder.
@@ -101,7 +103,7 @@ impl NbdServer {
     fn is_listening(&self) -> bool {
         match self.kind.link {
             Link::Tls => TcpStream::connect(("127.0.0.1", self.place.port)).is_ok(),
-            _ => UnixStream::connect(&self.place.socket).is_ok(),
+            _ => is_listening(&self.place.socket),
         }
     }
 }
@@ -126,10 +128,9 @@ impl Server for NbdServer {
     fn start(&mut self) -> Result<()> {
         // A killed server leaves its socket.
         remove(&self.place.socket)?;
-        let child = (self.kind.command)(&self.place).start_logged(&self.place.log)?;
-        let mut process = Process::new(self.kind.name, child);
-        let said = || std::fs::read_to_string(&self.place.log).unwrap_or_default();
-        process.wait_until(|| self.is_listening()).with_context(said)?;
+        let command = (self.kind.command)(&self.place);
+        let mut process = Process::start(self.kind.name, command, self.place.log.clone())?;
+        process.wait_until(|| self.is_listening())?;
         self.process = Some(process);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! [`Fence`]: whether this client has lost the image to another client, and the errors of its requests.
+//! [`Fence`]: whether this client may still use the image, and the errors of its requests.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,20 +13,35 @@ const OPEN: u8 = 0;
 const BLOCKLISTED: u8 = 1;
 /// The lock was removed without a blocklist entry, and librbd has found that out.
 const LOCK_LOST: u8 = 2;
+/// The cluster did not answer a request in time, and may still perform it.
+const SILENT: u8 = 3;
 
-/// Remembers that this client was fenced. An entry of the blocklist expires, so a client that has seen one answer of it must
-/// not write again, even if the cluster would let it.
-#[derive(Debug, Default)]
-pub(crate) struct Fence(AtomicU8);
+/// Remembers that this client was fenced, or that the cluster did not answer it. An entry of the blocklist expires, so a client
+/// that has seen one answer of it must not write again, even if the cluster would let it.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    state: AtomicU8,
+    /// Time in seconds until a request without an answer fails.
+    patience: u64,
+}
 
 impl Fence {
-    /// Fails once this client was fenced.
+    pub(crate) fn new(patience: u64) -> Self {
+        Self { state: AtomicU8::new(OPEN), patience }
+    }
+
+    /// Fails once this client was fenced, or the cluster did not answer it.
     pub(crate) fn check(&self) -> io::Result<()> {
         // Relaxed: the value publishes nothing but itself.
-        match self.0.load(Ordering::Relaxed) {
+        match self.state.load(Ordering::Relaxed) {
             OPEN => Ok(()),
-            state => Err(fenced(state)),
+            state => Err(self.stopped(state)),
         }
+    }
+
+    /// Returns whether the cluster did not answer a request in time.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == SILENT
     }
 
     /// Returns the error of a request that librbd failed with the negative number `code`. `is_change` says whether it was a
@@ -37,21 +52,27 @@ impl Fence {
             Errno::SHUTDOWN => BLOCKLISTED,
             // librbd's answer to a client that acquired the lock and has lost it.
             Errno::ROFS if is_change => LOCK_LOST,
+            Errno::TIMEDOUT => SILENT,
             _ => return errno.into(),
         };
-        self.0.store(state, Ordering::Relaxed);
-        fenced(state)
+        // The first reason counts.
+        let first = self.state.compare_exchange(OPEN, state, Ordering::Relaxed, Ordering::Relaxed);
+        self.stopped(first.map_or_else(|first| first, |_| state))
     }
-}
 
-fn fenced(state: u8) -> io::Error {
-    let message = match state {
-        BLOCKLISTED => {
-            "fenced: another client took over the image; this client is on the cluster's blocklist"
+    fn stopped(&self, state: u8) -> io::Error {
+        let fenced = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, format!("fenced: {why}"));
+        match state {
+            BLOCKLISTED => {
+                fenced("another client took over the image; this client is on the cluster's blocklist")
+            }
+            LOCK_LOST => fenced("this client has lost the exclusive lock of the image"),
+            _ => {
+                let message = format!("stopped: the cluster did not answer for {} s", self.patience);
+                io::Error::new(io::ErrorKind::TimedOut, message)
+            }
         }
-        _ => "fenced: this client has lost the exclusive lock of the image",
-    };
-    io::Error::new(io::ErrorKind::PermissionDenied, message)
+    }
 }
 
 #[cfg(test)]
@@ -60,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_fenced_client_stays_fenced() {
-        let fence = Fence::default();
+        let fence = Fence::new(300);
         fence.check().unwrap();
         assert_eq!(fence.error(-5, true).raw_os_error(), Some(5));
         assert_eq!(fence.error(-30, false).raw_os_error(), Some(30));
@@ -68,8 +89,20 @@ mod tests {
         let error = fence.error(-108, false);
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(fence.check().unwrap_err().to_string(), error.to_string());
-        let fence = Fence::default();
+        let fence = Fence::new(300);
         assert!(fence.error(-30, true).to_string().contains("lost the exclusive lock"));
+        fence.check().unwrap_err();
+    }
+
+    #[test]
+    fn a_client_without_an_answer_sends_nothing_more() {
+        let fence = Fence::new(20);
+        let error = fence.error(-110, false);
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("did not answer for 20 s"), "{error}");
+        assert!(fence.is_silent());
+        // The answer to another request comes later.
+        assert_eq!(fence.error(-108, true).kind(), io::ErrorKind::TimedOut);
         fence.check().unwrap_err();
     }
 }

@@ -8,6 +8,7 @@ use parext4_device::{Batch, Op};
 use crate::completions::{Completions, short_read};
 use crate::fence::Fence;
 use crate::ffi::Image;
+use crate::patience;
 use crate::size_watch::SizeWatch;
 
 /// An open image, the place of the volume in it, and what this client may still do. All offsets are from the start of the
@@ -79,11 +80,18 @@ impl ImageIo {
 
 impl Drop for ImageIo {
     /// Makes what was written durable before the image is closed, which releases its lock.
+    ///
+    /// If the cluster did not answer a request, the image is not closed, and its lock stays until the process ends: the cluster may
+    /// perform the request later. The client that breaks the lock has the cluster refuse that request first.
     fn drop(&mut self) {
         if !self.read_only
             && let Err(error) = self.flush()
         {
             tracing::warn!("flushing the image before it is closed: {error}");
+        }
+        if self.fence.is_silent() {
+            patience::hurry(self.image.cluster());
+            std::mem::forget(Arc::clone(&self.image));
         }
     }
 }

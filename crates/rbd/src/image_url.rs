@@ -1,13 +1,15 @@
 //! [`ImageUrl`]: the name of an image, read from what a user typed.
 //!
-//! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH]`. Any byte may be written as `%` and two hexadecimal
+//! `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH&reconnect=SECONDS]`. Any byte may be written as `%` and two hexadecimal
 //! digits.
 
 use std::fmt;
 use std::io;
 
 /// What a URL looks like, for messages.
-const FORM: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH]";
+const FORM: &str = "rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][?conf=PATH&id=USER&keyring=PATH&reconnect=SECONDS]";
+/// Longest time of the option `reconnect`, seconds: a day.
+const LONGEST: u64 = 86_400;
 
 /// Name of an image and of the client that opens it.
 ///
@@ -30,6 +32,9 @@ pub struct ImageUrl {
     pub(crate) id: Option<String>,
     /// Path of the user's keyring. By default that of the configuration.
     pub(crate) keyring: Option<String>,
+    /// Time in seconds after which a request without an answer fails. By default that of the configuration, or
+    /// [`RECONNECT`](crate::patience::RECONNECT).
+    pub(crate) reconnect: Option<u64>,
 }
 
 impl ImageUrl {
@@ -92,14 +97,20 @@ fn read(typed: &str) -> Result<ImageUrl, String> {
         conf: None,
         id: None,
         keyring: None,
+        reconnect: None,
     };
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').ok_or_else(|| format!("{option:?} has no value"))?;
-        let value = Some(decode(name, value)?);
+        let value = decode(name, value)?;
         match name {
-            "conf" => url.conf = value,
-            "id" => url.id = value,
-            "keyring" => url.keyring = value,
+            "conf" => url.conf = Some(value),
+            "id" => url.id = Some(value),
+            "keyring" => url.keyring = Some(value),
+            "reconnect" => {
+                let seconds = value.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds));
+                let wrong = || format!("reconnect={value} is not a number of seconds from 1 to {LONGEST}");
+                url.reconnect = Some(seconds.ok_or_else(wrong)?);
+            }
             _ => return Err(format!("unknown option {name:?}")),
         }
     }
@@ -141,7 +152,8 @@ mod tests {
             (url.snapshot(), url.conf.as_deref(), url.id.as_deref()),
             (Some("s"), Some("/etc/a.conf"), Some("me"))
         );
-        assert_eq!(url.keyring.as_deref(), Some("k"));
+        assert_eq!((url.keyring.as_deref(), url.reconnect), (Some("k"), None));
+        assert_eq!(ImageUrl::parse("rbd:p/i?reconnect=20").unwrap().reconnect, Some(20));
         let url = ImageUrl::parse("rbd:a%2Fb/%40c%3f?id=%26").unwrap();
         assert_eq!((url.pool(), url.image(), url.id.as_deref()), ("a/b", "@c?", Some("&")));
         assert_eq!((url.namespace, url.snapshot, url.conf), (None, None, None));
@@ -159,6 +171,8 @@ mod tests {
             ("rbd:pool/image@", "the snapshot is empty"),
             ("rbd:pool/image?id", "\"id\" has no value"),
             ("rbd:pool/image?user=x", "unknown option \"user\""),
+            ("rbd:pool/image?reconnect=0", "reconnect=0 is not a number of seconds from 1 to 86400"),
+            ("rbd:pool/image?reconnect=soon", "reconnect=soon is not a number of seconds from 1 to 86400"),
             ("rbd:pool/im%4", "the image has a % without two hexadecimal digits"),
             ("rbd:pool/im%+1", "the image has a % without two hexadecimal digits"),
             ("rbd:pool/%00", "the image is not UTF-8 text without zero bytes"),

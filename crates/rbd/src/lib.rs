@@ -17,6 +17,11 @@
 //!
 //! An image without that feature has no lock: nothing here keeps two clients from writing to it.
 //!
+//! # A cluster that does not answer
+//! Requests fail with [`TimedOut`](std::io::ErrorKind::TimedOut) after the time of the URL's option `reconnect`, 300 seconds by
+//! default, and so do all later ones. The cluster may still perform the requests that have failed so. Dropping the device
+//! then does not close the image: this client keeps the lock, and its memory and threads, until the process ends.
+//!
 //! # Capabilities
 //! A user needs `profile rbd` for the monitors and for the pool's OSDs. That includes the right to add to the blocklist.
 
@@ -31,6 +36,7 @@ mod image_io;
 mod image_url;
 mod lock;
 mod open;
+mod patience;
 mod queue;
 mod size_watch;
 

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use parext4_device::{DeviceOptions, Sharing};
 use rustix::io::Errno;
 
+use crate::fence::Fence;
 use crate::ffi::{Cluster, EXCLUSIVE_LOCK, Image};
 use crate::image_io::ImageIo;
 use crate::image_url::ImageUrl;
 use crate::lock::{self, Acquire};
+use crate::patience::Patience;
 use crate::size_watch::SizeWatch;
 
 /// Smallest unit of access, bytes.
@@ -43,7 +45,7 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
             url.error(io::ErrorKind::ReadOnlyFilesystem, "a snapshot can only be read; open it read-only")
         );
     }
-    let cluster = connect(url)?;
+    let (cluster, patience) = connect(url)?;
     let fence_seconds = fence_seconds(&cluster)?;
     let image = Arc::new(open_image(cluster, url, options)?);
     let (takeover, takeover_from) = (options.takeover, options.takeover_from.clone());
@@ -54,12 +56,14 @@ pub(crate) fn open(url: &ImageUrl, options: &DeviceOptions) -> io::Result<Opened
     let piece = NonZeroU64::new(image.piece()?).filter(|piece| options.offset.is_multiple_of(piece.get()));
     let size_watch = SizeWatch::start(&image, image_size, url.to_string(), options.read_only)?;
     let (base, read_only) = (options.offset, options.read_only);
-    let io = ImageIo { size_watch, image, fence: Arc::default(), base, read_only };
+    patience.apply(image.cluster())?;
+    let fence = Arc::new(Fence::new(patience.seconds()));
+    let io = ImageIo { size_watch, image, fence, base, read_only };
     Ok(Opened { io, size, object_size: piece, sharing })
 }
 
 /// Connects to the cluster and opens the pool of `url`.
-fn connect(url: &ImageUrl) -> io::Result<Cluster> {
+fn connect(url: &ImageUrl) -> io::Result<(Cluster, Patience)> {
     let mut cluster = Cluster::configure(url.id.as_deref(), url.conf.as_deref()).map_err(|error| {
         let conf = url.conf.as_deref().unwrap_or("the configuration of Ceph");
         match error.kind() {
@@ -73,6 +77,7 @@ fn connect(url: &ImageUrl) -> io::Result<Cluster> {
     if cluster.get(CONNECT)?.parse() == Ok(CONNECT_SECONDS.0) {
         cluster.set(CONNECT, CONNECT_SECONDS.1)?;
     }
+    let patience = Patience::of(&cluster, url)?;
     if let Some(keyring) = &url.keyring {
         cluster.set(c"keyring", keyring)?;
     }
@@ -87,7 +92,7 @@ fn connect(url: &ImageUrl) -> io::Result<Cluster> {
     })?;
     let pool = cluster.open_pool(url);
     pool.map_err(|error| url.error(error.kind(), format!("cannot open the pool {:?}: {error}", url.pool)))?;
-    Ok(cluster)
+    Ok((cluster, patience))
 }
 
 /// Returns how long a client stays fenced, and has librbd use the monitors' default first.

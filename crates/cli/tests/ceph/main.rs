@@ -3,6 +3,7 @@
 //! Without Ceph all tests are skipped.
 
 mod contract;
+mod gone;
 mod lock;
 mod osd;
 mod resize;

@@ -59,6 +59,11 @@ impl Image {
         Ok(Self { cluster, image })
     }
 
+    /// Returns the connection to the cluster.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     /// Returns the library and the handle of the image.
     pub(super) fn raw(&self) -> (&'static Library, Handle) {
         (self.library(), self.image)

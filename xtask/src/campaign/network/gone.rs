@@ -12,6 +12,7 @@ use super::restarts::new_mount;
 use super::server::Server;
 use super::server::kinds::{self, Kind};
 use super::server::nbd::NbdServer;
+use super::server::rbd::{self, RbdServer};
 use super::{Campaign, Part, trees};
 use crate::interrupt;
 use crate::report::Report;
@@ -35,6 +36,13 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
                 gone(campaign.bed, &mut server, cache, campaign.seed)
             });
         }
+    }
+    if campaign.scope.pick(false, true) {
+        campaign.case(Part::Gone, rbd::FILE, ", cache=writeback", report, || {
+            let mut server = RbdServer::new(campaign.bed, rbd::FILE, SIZE)?;
+            campaign.mkfs(&server)?;
+            gone(campaign.bed, &mut server, "writeback", campaign.seed)
+        });
     }
     Ok(())
 }
@@ -67,12 +75,16 @@ fn gone(bed: &TestBed, server: &mut dyn Server, cache: &str, seed: u64) -> Resul
     let start = Instant::now();
     let said = mounted.unmount_stopped()?;
     ensure!(start.elapsed() < SLACK, "umount took {:?}", start.elapsed());
-    ensure!(said.contains("may be lost"), "umount says only: {said}");
+    let is_clear = ["may be lost", "did not answer"].iter().any(|words| said.contains(words));
+    ensure!(is_clear, "umount says only: {said}");
     let logged = std::fs::read_to_string(&log)?;
-    let is_named = logged.lines().any(|line| line.contains("ERROR") && line.contains("nbd"));
+    let is_named = logged
+        .lines()
+        .any(|line| line.contains("ERROR") && (line.contains("nbd") || line.contains("cluster")));
     ensure!(is_named, "the log does not name the server that is gone:\n{logged}");
 
     server.start()?;
+    server.release()?;
     let mounted = new_mount(bed, &url, &format!("cache={cache}")).context("after the server is back")?;
     load.check(mounted.dir(), false)?;
     mounted.unmount()?;

@@ -38,9 +38,9 @@ impl<'a> RbdServer<'a> {
 }
 
 impl Server for RbdServer<'_> {
-    /// No option applies: librbd waits for an OSD for as long as it takes.
-    fn url(&self, _options: &str) -> String {
-        self.cluster.url(IMAGE)
+    fn url(&self, options: &str) -> String {
+        let separator = if options.is_empty() { "" } else { "&" };
+        format!("{}{separator}{options}", self.cluster.url(IMAGE))
     }
 
     fn start(&mut self) -> Result<()> {

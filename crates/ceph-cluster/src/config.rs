@@ -12,7 +12,7 @@ pub const TENANT: &str = "tenant";
 /// Where OSDs keep objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// In memory. A killed OSD loses them.
+    /// In memory, 8 GiB at most. A killed OSD loses them.
     #[default]
     Memory,
     /// In a file, 4 GiB at most. A killed OSD finds them again.
@@ -61,7 +61,7 @@ pub(crate) fn text(dir: &Path, fsid: Uuid, ports: &Ports, options: &Options) -> 
     let dir = dir.display();
     let (addresses, osds, watch) = (ports.addresses(), options.osds, options.watch_seconds);
     let store = match options.store {
-        Store::Memory => "osd objectstore = memstore\nmemstore device bytes = 4G",
+        Store::Memory => "osd objectstore = memstore\nmemstore device bytes = 8G",
         Store::File => {
             "osd objectstore = bluestore\nbluestore block size = 4G\nbluestore block create = true\n\
              osd memory target = 900M\nosd op num shards = 2"

@@ -47,6 +47,10 @@ trait Server {
     fn url(&self) -> String;
     /// fio with its engine for this server and the image.
     fn fio(&self) -> Cmd;
+    /// Jobs of fio for a row's. By default the same.
+    fn jobs(&self, words: &str) -> String {
+        words.to_owned()
+    }
     /// A sentence about what limits the server.
     fn limits(&self) -> &str;
 }
@@ -54,8 +58,12 @@ trait Server {
 /// Starts a server whose image has this many bytes.
 type Start = fn(&TestBed, u64) -> Result<Box<dyn Server>>;
 
-const SERVERS: &[(&str, Start)] =
-    &[("nbdkit-memory", nbd::memory), ("qemu-nbd-file", nbd::qemu), ("rbd-memory", rbd::memory)];
+const SERVERS: &[(&str, Start)] = &[
+    ("nbdkit-memory", nbd::memory),
+    ("nbdkit-delay", nbd::delayed),
+    ("qemu-nbd-file", nbd::qemu),
+    ("rbd-memory", rbd::memory),
+];
 
 /// Measures all rows on all servers.
 pub fn run(args: &Args) -> Result<()> {
@@ -117,7 +125,7 @@ fn by_parext4(bed: &TestBed, server: &dyn Server, row: &Row, words: &str, args: 
 }
 
 fn by_fio(server: &dyn Server, words: &str, unit: Unit, args: &Args) -> Result<f64> {
-    let command = fio(server, words)
+    let command = fio(server, &server.jobs(words))
         .args("--group_reporting --output-format=json --time_based")
         .arg(format!("--runtime={}", args.seconds));
     let line = command.line().to_owned();

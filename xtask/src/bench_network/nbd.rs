@@ -1,4 +1,4 @@
-//! NBD servers: nbdkit with memory, qemu-nbd with a file.
+//! NBD servers: nbdkit with memory, with and without a delay, and qemu-nbd with a file.
 
 use std::path::PathBuf;
 
@@ -24,6 +24,15 @@ pub fn memory(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
     let nbdkit = nbdkit(&socket).args("--threads=16 memory").arg(format!("{size}"));
     let limits = "memory with one lock; the server and both clients share this machine's processors";
     started(bed, nbdkit, "nbdkit, memory", limits, socket)
+}
+
+/// Starts nbdkit with an image in memory, each request delayed by 2 milliseconds, as over a network to disks.
+pub fn delayed(bed: &TestBed, size: u64) -> Result<Box<dyn Server>> {
+    let socket = bed.path("delay.sock");
+    let nbdkit = nbdkit(&socket).args("--threads=64 --filter=delay memory").arg(format!("{size}"));
+    let nbdkit = nbdkit.args("rdelay=2ms wdelay=2ms");
+    let limits = "memory, each request delayed by 2 ms; at most 64 requests of each connection at a time";
+    started(bed, nbdkit, "nbdkit, memory, delay", limits, socket)
 }
 
 /// Starts qemu-nbd with a file that bypasses the page cache.

@@ -53,8 +53,15 @@ impl OtherMachine {
         self.device.file_name().unwrap().display().to_string()
     }
 
+    /// Has the loop device forget what it has read. It does so by itself when its last user closes it. But mount(8) and losetup(8) of
+    /// another test may have it open for a moment, and it then shows old blocks of an image that has changed.
+    fn forget(&self) {
+        tool(Command::new("blockdev").arg("--flushbufs").arg(&self.device)).expect("util-linux");
+    }
+
     /// Mounts the volume with the kernel. Returns the message if it refuses.
     pub fn mount(&self) -> Result<(), String> {
+        self.forget();
         let mut mount = Command::new("mount");
         let output = tool(mount.args(["-t", "ext4"]).arg(&self.device).arg(self.dir.path())).unwrap();
         if output.status.success() { Ok(()) } else { Err(text(&output)) }
@@ -79,6 +86,7 @@ impl OtherMachine {
 
     /// Runs a program of e2fsprogs on the device, and returns what it prints.
     pub fn tool(&self, program: &str, arguments: &[&str]) -> String {
+        self.forget();
         text(&tool(Command::new(program).args(arguments).arg(&self.device)).expect("e2fsprogs"))
     }
 

@@ -20,8 +20,9 @@ const METADATA: u64 = MIB;
 const THREADS: u64 = 4;
 /// Includes the background threads: 3 for write-back, 4 for read-ahead, 1 for commits.
 const ALL_THREADS: u64 = THREADS + 8;
-/// Each thread keeps one request buffer of each power of two up to 1 MiB.
-const BUFFERS: u64 = ALL_THREADS * 2 * MIB;
+/// Each thread keeps one request buffer of each power of two up to 1 MiB. A read-ahead has at most a sixteenth of the cache
+/// under way.
+const BUFFERS: u64 = ALL_THREADS * 2 * MIB + 4 * BUDGET / 16;
 /// All other memory: the used part of the stacks, committed blocks that await their checkpoint, the extent map of the
 /// file, and the fragmentation of the process's allocator.
 const BESIDES: u64 = 8 * MIB;

@@ -53,6 +53,21 @@ impl ScratchImage {
         format!("{}:{path}", self.image().display())
     }
 
+    /// Makes the image free for the next opener, after the process that had it open was killed. A cluster keeps the lock of a
+    /// killed client until its watch expires.
+    pub fn release(&self) {
+        if let Some(Served::Rbd(_)) = self.served {
+            self.ok(&["takeover", &self.name()]);
+        }
+    }
+
+    /// Makes the file [`image`](Self::image) hold the bytes of the image, as a crash would leave them now.
+    pub fn fetch(&self) {
+        if let Some(served) = &self.served {
+            served.fetch(&self.image());
+        }
+    }
+
     /// Runs the command, which must succeed without messages. Returns its output.
     pub fn ok(&self, arguments: &[impl AsRef<OsStr>]) -> String {
         let output = run(arguments);
@@ -73,9 +88,7 @@ impl ScratchImage {
 
     /// Asserts that e2fsck finds no error in the image.
     pub fn fsck(&self) {
-        if let Some(served) = &self.served {
-            served.fetch(&self.image());
-        }
+        self.fetch();
         let Some(output) = tool(Command::new("/usr/sbin/e2fsck").args(["-f", "-n"]).arg(self.image())) else {
             return;
         };

@@ -162,10 +162,15 @@ fn check(dir: &Path, synced: &Synced) {
 fn recover(fuse: &FuseMount, round: u64) {
     let image = text(&fuse.scratch().image());
     match round % 3 {
-        0 => drop(fuse.scratch().ok(&["recover", &fuse.scratch().name()])),
+        0 => {
+            fuse.scratch().release();
+            fuse.scratch().ok(&["recover", &fuse.scratch().name()]);
+        }
         // The next mount replays the journal.
-        1 => return,
+        1 => return fuse.scratch().release(),
         _ => {
+            fuse.scratch().fetch();
+            fuse.scratch().release();
             let mut mount = Command::new("mount");
             let mounted = mount.args(["-t", "ext4", "-o", "loop", &image, &text(fuse.dir())]).output();
             if !mounted.is_ok_and(|output| output.status.success()) {
@@ -231,6 +236,7 @@ fn syncing_the_root_makes_everything_durable() {
     server.kill().unwrap();
     server.wait().unwrap();
     fuse.umount();
+    fuse.scratch().release();
     fuse.mount("cache=writeback");
     assert!((0..20).all(|nth| std::fs::read(path(nth)).unwrap() == contents(nth)));
     fuse.finish();

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
+use testkit::command::text;
 use testkit::fuse_mount::{FuseMount, errors, in_mount_namespace};
+use testkit::nbd::{Nbdkit, Server};
 
 /// Start of each script: mounts an overlay over /usr/sbin, so that installing changes nothing outside, and a private /run
 /// for the files of mount(8). Defines `clean`, which runs a command with a PATH without the program.
@@ -23,6 +25,11 @@ has() { grep -q " $dir fuse.parext4 $1[, ]" /proc/mounts || fail "not $1: $(grep
 
 /// Runs a script after [`PREPARE`]. Prints a notice and returns `None` if that is not possible here.
 fn run(fuse: &FuseMount, script: &str) -> Option<String> {
+    run_on(&text(&fuse.scratch().image()), fuse, script)
+}
+
+/// Like [`run`], with another image, or a URL, than that of `fuse`.
+fn run_on(image: &str, fuse: &FuseMount, script: &str) -> Option<String> {
     let nested = ["--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"];
     let is_possible =
         Command::new("unshare").args(nested).output().is_ok_and(|output| output.status.success());
@@ -32,7 +39,7 @@ fn run(fuse: &FuseMount, script: &str) -> Option<String> {
         return None;
     }
     let mut command = in_mount_namespace(&format!("{PREPARE}{script}"));
-    command.arg(fuse.scratch().path(".")).arg(fuse.scratch().image()).arg(fuse.dir());
+    command.arg(fuse.scratch().path(".")).arg(image).arg(fuse.dir());
     let output = command.arg(env!("CARGO_BIN_EXE_parext4")).env("LC_ALL", "C").output().unwrap();
     let printed = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{:?}: {printed}{}", output.status, errors(&output));
@@ -73,6 +80,36 @@ fn a_line_of_fstab_mounts_remounts_and_unmounts() {
     fuse.scratch().fsck();
 }
 
+/// The standby mounts when the owner has unmounted.
+#[test]
+fn lines_of_fstab_mount_a_volume_of_a_network_and_a_standby() {
+    let Some(fuse) = FuseMount::new(&[]) else { return };
+    let Some(server) = Nbdkit::new("memory 64M").start(&fuse.scratch().path(".")) else { return };
+    let script = r#"
+        second="$(realpath "$tmp")/second"
+        mkdir "$second"
+        "$parext4" mkfs "$image" > "$tmp/made"
+        echo "$image $dir fuse.parext4 defaults,_netdev 0 0" > "$tmp/fstab"
+        echo "$image $second fuse.parext4 defaults,_netdev,standby 0 0" >> "$tmp/fstab"
+        clean mount -T "$tmp/fstab" "$dir"
+        has rw
+        echo one > "$dir/one"
+        clean mount -T "$tmp/fstab" "$second"
+        ! grep -q " $second fuse.parext4 " /proc/mounts || fail "two owners"
+        clean umount "$dir"
+        for _ in $(seq 600); do
+            if grep -q " $second fuse.parext4 " /proc/mounts; then break; fi
+            sleep 0.1
+        done
+        cat "$second/one"
+        echo two > "$second/two"
+        clean umount "$second"
+        "$parext4" cat "$image:/two"
+    "#;
+    let Some(printed) = run_on(&server.url(""), &fuse, script) else { return };
+    assert!(printed.ends_with("one\ntwo\n"), "{printed}");
+}
+
 #[test]
 fn a_read_only_mount_explains_why_it_cannot_be_remounted() {
     let Some(fuse) = FuseMount::new(&[]) else { return };
@@ -109,6 +146,6 @@ fn umount_8_fails_if_changes_may_be_lost() {
         return;
     }
     needle.put_back(&fuse);
-    fuse.scratch().ok(&["recover", &testkit::command::text(&fuse.scratch().image())]);
+    fuse.scratch().ok(&["recover", &text(&fuse.scratch().image())]);
     fuse.scratch().fsck();
 }

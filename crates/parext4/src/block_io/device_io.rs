@@ -26,10 +26,16 @@ impl Node {
 
     /// Reads at a device offset.
     pub(crate) fn read_device(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.engine.device.read_at(offset, &mut [IoSliceMut::new(bytes)]).map_err(|e| {
-            let what = format_args!("reading inode {} at device offset {offset}", self.ino());
-            Error::device(what, e)
-        })
+        self.engine
+            .device
+            .read_at(offset, &mut [IoSliceMut::new(bytes)])
+            .map_err(|e| self.read_failed(offset, e))
+    }
+
+    /// Returns the error of a read at a device offset.
+    pub(crate) fn read_failed(&self, offset: u64, error: io::Error) -> Error {
+        let what = format_args!("reading inode {} at device offset {offset}", self.ino());
+        Error::device(what, error)
     }
 
     /// Returns the device offset of byte `within` of a block.

@@ -7,16 +7,21 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parext4_device::Sharing;
+
 use super::read_ahead::ReadAheadThreads;
 use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads;
 
 const THREADS: usize = 3;
+/// Number of threads for a device on a network, where a request takes its time without a processor.
+const THREADS_FOR_NETWORKS: usize = 7;
 
 /// The threads, which start with the first dirty page. They hold a weak reference to the engine, so the engine is closed by
 /// its last user and never by one of them.
 #[derive(Debug)]
 pub(crate) struct FlushThreads {
+    count: usize,
     interval: Duration,
     wakes: Arc<Wakes>,
     pub read_ahead: ReadAheadThreads,
@@ -39,8 +44,9 @@ struct State {
 }
 
 impl FlushThreads {
-    pub(super) fn new(interval: Duration) -> Self {
-        Self { interval, wakes: Arc::new(Wakes::new()), read_ahead: ReadAheadThreads::default() }
+    pub(super) fn new(interval: Duration, sharing: Sharing) -> Self {
+        let count = if sharing.is_shared() { THREADS_FOR_NETWORKS } else { THREADS };
+        Self { count, interval, wakes: Arc::new(Wakes::new()), read_ahead: ReadAheadThreads::default() }
     }
 
     /// Starts the threads unless they were started or stopped before. Each of them calls `run`.
@@ -56,7 +62,8 @@ impl FlushThreads {
         let (engine, wakes, interval) = (Arc::downgrade(engine), Arc::clone(&self.wakes), self.interval);
         // If no thread can be started, syncs, closing and throttled writers still write back.
         let body = move || run(&engine, &wakes, interval);
-        state.threads = (0..THREADS).filter_map(|_| threads::spawn("parext4-flush", body.clone())).collect();
+        state.threads =
+            (0..self.count).filter_map(|_| threads::spawn("parext4-flush", body.clone())).collect();
     }
 
     /// Wakes the threads.

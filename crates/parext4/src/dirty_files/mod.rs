@@ -95,7 +95,7 @@ impl DirtyFiles {
             writers: WriterLimit::new(writers),
             cleaners: WriterLimit::new(cleaners),
             batch,
-            threads: limits.interval.map(FlushThreads::new),
+            threads: limits.interval.map(|interval| FlushThreads::new(interval, device.sharing())),
             queues: DeviceQueues::new(device),
         }
     }

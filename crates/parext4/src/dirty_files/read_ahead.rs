@@ -13,8 +13,8 @@ use crate::sync::{Arc, Condvar, Mutex, Rank};
 use crate::threads;
 
 const THREADS: usize = 4;
-/// Pages that one thread reads at once: 1 MiB.
-const PAGES_PER_REQUEST: u32 = 256;
+/// Pages that one thread reads at once: 4 MiB.
+const PAGES_PER_REQUEST: u32 = 1024;
 /// Maximum length of the queue. Further requests are dropped.
 const MAX_QUEUED: usize = 256;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parext4::device::{FaultDevice, FaultKind, FaultPlan};
 use parext4::{Device, DirectFile, Error, File, Policy, ResearchOptions, Result, Volume, VolumeOptions};
 use testkit::full_volume::{BLOCK, FullVolume, SMALL};
+use testkit::rng::Rng;
 use testkit::volume::{DirectFiles as _, Shape, untimed};
 use testkit::watchdog::Watchdog;
 
@@ -174,5 +175,33 @@ fn writers_that_wait_for_memory_get_the_error_of_the_device() {
             assert!(matches!(file.sync_data(), Err(Error::Device { .. })), "each writer gets the error");
             assert!(matches!(file.sync_data(), Err(Error::Stopped(_))), "and once");
         }
+    }
+}
+
+/// A read that the caller made gets the error. A read-ahead that fails leaves its pages to the next read.
+#[test]
+fn reads_succeed_after_read_aheads_that_failed() {
+    const LEN: usize = 12 << 20;
+    const CHUNK: usize = 128 << 10;
+    let memory = Arc::new(Shape::new(32, 4096, true).make());
+    let device = Arc::new(FaultDevice::new(memory, FaultPlan::default()));
+    let options = untimed().cache_bytes(64 << 20);
+    let open = || Volume::open_device(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+    let data = super::random(&mut Rng::new(9, 0), LEN);
+    super::create(&open(), "/f").write_at(&data, 0).unwrap();
+    for (fail_at, sticky) in (1..60).step_by(3).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let volume = open();
+        let file = volume.direct_file("/f").unwrap().buffered().unwrap();
+        device.arm(FaultPlan::at(fail_at).kind(FaultKind::Reads).sticky(sticky));
+        let (mut seen, mut failures) = (vec![0; CHUNK], 0);
+        for (nth, expected) in data.chunks(CHUNK).enumerate() {
+            match file.read_at(&mut seen, (nth * CHUNK) as u64) {
+                Ok(_) => assert!(seen == expected, "chunk {nth} after read {fail_at} failed"),
+                Err(error) => failures += u32::from(matches!(error, Error::Device { .. })),
+            }
+        }
+        assert!(sticky || failures <= 1, "{failures} reads failed");
+        device.disarm();
+        assert!(super::read_all(&file) == data, "after read {fail_at} failed");
     }
 }

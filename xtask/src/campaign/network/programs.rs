@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use ceph_cluster::{Cluster, Options, Store};
 
 use super::server::Server;
 use super::server::kinds::{self, Kind};
@@ -12,6 +13,7 @@ use super::{Campaign, Part, trees};
 use crate::campaign::programs;
 use crate::cargo_test;
 use crate::report::Report;
+use crate::scope::Scope;
 use crate::workspace::cargo;
 
 /// The servers of NBD, and what the tests of mounts call them.
@@ -21,12 +23,15 @@ const PROGRAMS: [&str; 4] = ["fio, one file", "fio", "stress-ng", "postgresql, k
 /// Size of the volume for programs, and of the one for short runs.
 const SIZES: (u64, u64) = (128 << 20, 1 << 30);
 
+/// Tests of mounts: target, test, and the number of operations or kills in the short form and in the long one.
+const TESTS: [(&str, &str, u64, u64); 2] =
+    [("mount_fsx", "blocks_of_4k", 400, 100_000), ("mount", "synced_data_survives", 3, 30)];
+
 /// Runs the part.
 pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
     for (kind, name) in campaign.scope.pick(&SERVERS[..1], &SERVERS) {
         if campaign.wants(kind.name) {
-            test("mount_fsx", "blocks_of_4k", name, campaign.scope.pick(400, 100_000), report)?;
-            test("mount", "synced_data_survives", name, campaign.scope.pick(3, 30), report)?;
+            tests(campaign, name, report)?;
         }
         let size = campaign.scope.pick(SIZES.0, SIZES.1);
         for program in campaign.scope.pick(&PROGRAMS[..1], &PROGRAMS) {
@@ -35,6 +40,10 @@ pub fn run(campaign: &Campaign<'_>, report: &mut Report) -> Result<()> {
                 on_mount(campaign, &server, program)
             });
         }
+    }
+    if campaign.scope == Scope::Long && campaign.wants(rbd::FILE) {
+        let cluster = Cluster::start(&Options { store: Store::File, ..Options::default() })?;
+        tests(campaign, &cluster.conf().display().to_string(), report)?;
     }
     for program in campaign.scope.pick(&[][..], &PROGRAMS) {
         campaign.case(Part::Programs, rbd::FILE, &format!(", {program}"), report, || {
@@ -50,6 +59,14 @@ fn on_mount(campaign: &Campaign<'_>, server: &dyn Server, program: &str) -> Resu
     let url = server.url("");
     programs::run_on(campaign.bed, program, "cache=writeback", Path::new(&url), 15, &|| server.release())?;
     trees::with_kernel_mount(campaign.bed, server, |_| Ok(()))
+}
+
+/// Runs [`TESTS`] with the images on a server.
+fn tests(campaign: &Campaign<'_>, server: &str, report: &mut Report) -> Result<()> {
+    for (target, only, short, long) in TESTS {
+        test(target, only, server, campaign.scope.pick(short, long), report)?;
+    }
+    Ok(())
 }
 
 /// Runs the tests of a target whose names contain `only` with the images on a server. `amount` is the number of operations, or of

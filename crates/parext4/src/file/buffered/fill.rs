@@ -79,10 +79,7 @@ impl DirectFile {
         let Some(first) = fills.first().map(Fill::index) else { return Ok(()) };
         let mut bytes = BufferPool::global().take(fills.len() * PAGE);
         self.read_pages(first, &mut bytes)?;
-        for (fill, bytes) in fills.into_iter().zip(bytes.chunks_exact(PAGE)) {
-            fill.write(0, bytes);
-            drop(fill.finish(0, 0));
-        }
+        write_all(fills, &bytes);
         Ok(())
     }
 
@@ -140,5 +137,13 @@ impl DirectFile {
         }
         bytes[to_usize(end - offset)..].fill(0);
         Ok(())
+    }
+}
+
+/// Fills claimed pages with `bytes`, and makes them visible.
+pub(super) fn write_all(fills: SmallVec<[Fill<'_>; 4]>, bytes: &[u8]) {
+    for (fill, bytes) in fills.into_iter().zip(bytes.chunks_exact(PAGE)) {
+        fill.write(0, bytes);
+        drop(fill.finish(0, 0));
     }
 }

@@ -4,6 +4,7 @@
 //! it acquires no other lock, opens no journal handle and does not read the map. [Write-back](crate::writeback)
 //! allocates the blocks of new data; the write only reserves space for them (delayed allocation).
 
+mod ahead_requests;
 mod cursor;
 mod fill;
 mod page_fault;

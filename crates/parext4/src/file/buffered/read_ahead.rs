@@ -5,20 +5,16 @@ use std::ops::Range;
 use std::sync::Weak;
 
 use rangelock::ByteRange;
-use smallvec::SmallVec;
 
 use super::File;
-use super::fill::MOST;
-use crate::block_io::object_end;
-use crate::convert::{saturating_u32, to_usize};
+use crate::convert::saturating_u32;
 use crate::dirty_files::ReadAheadQueue;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::file::DirectFile;
-use crate::mapping::State;
 use crate::node::Node;
 use crate::operation::Operation;
-use crate::page_cache::{Fill, PAGE, PageIndex, PageRange};
+use crate::page_cache::{PAGE, PageIndex, PageRange};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Rank, hold};
@@ -26,9 +22,9 @@ use crate::sync::{Rank, hold};
 /// The first window of a sequence, in pages, or twice the length of the read if that is more. Windows double up to
 /// [`LAST_WINDOW`].
 const FIRST_WINDOW: u32 = 4;
-/// The largest window, in pages: 8 MiB, enough for several requests on the device while the reader consumes earlier
+/// The largest window, in pages: 32 MiB, enough for several requests on the device while the reader consumes earlier
 /// pages.
-const LAST_WINDOW: u32 = 2048;
+const LAST_WINDOW: u32 = 8192;
 /// A window is at most one in this many parts of the cache.
 const PARTS: u64 = 16;
 /// A stride is recognised after this many repetitions of one distance.
@@ -140,36 +136,7 @@ impl DirectFile {
         let plan = self.node.tentative_plan(operation)?;
         let _order = hold(Rank::Range);
         let Some(_held) = self.inode().ranges.try_lock(plan.range, plan.mode) else { return Ok(()) };
-        let mut fills: SmallVec<[Fill<'_>; 4]> = SmallVec::new();
-        let mut most = 0;
-        for index in pages.pages() {
-            let fill = cached.pages.try_claim(index);
-            if fill.is_none() || fills.len() == most {
-                self.fill_claimed(std::mem::take(&mut fills))?;
-            }
-            if fills.is_empty() && fill.is_some() {
-                most = self.pages_of_request(index)?;
-            }
-            fills.extend(fill);
-        }
-        self.fill_claimed(fills)
-    }
-
-    /// Returns the number of pages of a request that begins at `first`: as many as remain in the object of the device, at most
-    /// [`MOST`]. So the requests of a contiguous file do not cross objects.
-    fn pages_of_request(&self, first: PageIndex) -> Result<usize> {
-        let engine = self.engine();
-        let object_size = engine.device.object_size();
-        if object_size.is_none() {
-            return Ok(MOST as usize);
-        }
-        let blocks = self.node.blocks_of(ByteRange::new(first.start(), first.start() + PAGE as u64));
-        let State::Written(block) = engine.body(self.inode())?.state_of(blocks.start()) else {
-            return Ok(MOST as usize);
-        };
-        let offset = self.node.device_offset(block, 0);
-        let rest = (object_end(object_size, offset) - offset) / PAGE as u64;
-        Ok(to_usize(rest.clamp(1, MOST.into())))
+        self.engine().dirty.queues.with(|queue| self.fill_ahead(cached, pages, queue))
     }
 }
 
@@ -227,7 +194,7 @@ mod tests {
         let mib = 256 * page;
         let mut recent = RecentReads::default();
         let asked: Vec<_> = (0..8).filter_map(|n| note(&mut recent, n * mib, (n + 1) * mib)).collect();
-        assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..4096].map(PageRange::from));
+        assert_eq!(asked, [256..768, 768..1536, 1536..3072, 3072..6144].map(PageRange::from));
 
         let mut recent = RecentReads::default();
         let asked: Vec<_> =
